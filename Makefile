@@ -1,0 +1,49 @@
+# `make run` measures on a fresh machine without a GPU; `make test` is the test command. Everything lives in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONSTRAINTS := -c constraints.txt
+ARGS ?= all_reduce -b 8 -e 64M -f 2
+
+.PHONY: help run test lint format docs bench clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet $(CONSTRAINTS) -e '.[mpi]'
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/run.stamp
+	$(PIP) install --quiet $(CONSTRAINTS) -e '.[mpi,torch,cuda13]' -r requirements-dev.txt
+	@touch $@
+
+run: $(VENV)/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
+	$(BIN)/busbw run $(ARGS)
+
+test: $(VENV)/test.stamp lint ## install all that the tests need, lint, and run every test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/test.stamp ## format, lint, types and the layers of the house
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/test.stamp ## rewrite the code in the house's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/test.stamp ## make docs/reference from the tables
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/test.stamp ## the mpi engine beside a bare mpi4py loop, on this machine
+	$(BIN)/python benchmarks/mpi_overhead.py
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

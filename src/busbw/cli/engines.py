@@ -1,0 +1,17 @@
+"""`busbw engines`: what can run here."""
+
+import click
+
+from busbw.engines.registry import ENGINES
+
+
+@click.command("engines", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> int:
+    """Which engines can run on this machine, and what the others lack."""
+    for row in ENGINES:
+        reason = row.availability()
+        state = "ready" if reason is None else f"no: {reason}"
+        click.echo(f"{row.name:6} {row.help:44} {state}")
+        if reason is not None:
+            click.echo(f"{'':6} {row.install}")
+    return 0

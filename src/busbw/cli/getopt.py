@@ -1,0 +1,64 @@
+"""nccl-tests' command line, by its rules: permuted words, `-b8`, `--minb 8`, last one wins, other words ignored."""
+
+import getopt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from busbw.core.errors import BusbwError, UsageError
+from busbw.core.exits import NcclTestsExit
+from busbw.core.options import OPTIONS, Option
+from busbw.core.sizes import parse_int, parse_size
+
+SHORT = "".join(f"{row.short}:" for row in OPTIONS) + "h"
+LONG = [f"{row.long}=" for row in OPTIONS] + ["help"]
+_BY_FLAG: dict[str, Option] = {flag: row for row in OPTIONS for flag in (f"-{row.short}", f"--{row.long}")}
+
+
+class BadArguments(UsageError):
+    """What nccl-tests refuses with exit code 255."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The values by SweepSpec field; `help` when -h was given, and getopt's message for an option that does not exist."""
+
+    fields: dict[str, int | str]
+    help: bool
+    message: str = ""
+
+
+def parse(words: Sequence[str]) -> Parsed:
+    """The options of a command line; BadArguments for a size that is none."""
+    fields: dict[str, int | str] = {row.field: row.default for row in OPTIONS}
+    try:
+        pairs, _ = getopt.gnu_getopt(list(words), SHORT, LONG)
+    except getopt.GetoptError as error:
+        return Parsed(fields, True, str(error))
+    for flag, text in pairs:
+        if flag in ("-h", "--help"):
+            return Parsed(fields, True)
+        row = _BY_FLAG[flag]
+        fields[row.field] = _value(row, text)
+    return Parsed(fields, False)
+
+
+def _value(row: Option, text: str) -> int | str:
+    if row.kind == "word":
+        return text
+    if row.kind == "int":
+        return parse_int(text)
+    try:
+        return parse_size(text)
+    except BusbwError as error:
+        name = "stepBytes" if row.long == "stepbytes" else row.long
+        raise BadArguments(f"invalid size specified for '{name}'", error.hint) from error
+
+
+def usage(program: str) -> str:
+    """What -h prints, from the option table."""
+    lines = [f"USAGE: {program} "]
+    lines += [f"\t[-{row.short},--{row.long} <{row.kind}>] {row.help}" for row in OPTIONS]
+    return "\n".join([*lines, "\t[-h,--help]"]) + "\n"
+
+
+EXIT_BAD_ARGUMENTS = int(NcclTestsExit.BAD_ARGUMENTS)

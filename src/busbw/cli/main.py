@@ -1,0 +1,90 @@
+"""The command line: which face was called, and how errors leave it. Subcommands are imported when they are used."""
+
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from busbw import __version__
+from busbw.core.errors import BusbwError
+from busbw.core.exits import Exit
+
+COMMANDS: tuple[tuple[str, str], ...] = (
+    ("run", "Measure a collective and verify its data."),
+    ("compat", "Make commands named all_reduce_perf, ... that behave as nccl-tests does."),
+    ("show", "Print a result again, in any format; reads nccl-tests' output too."),
+    ("engines", "Which engines can run here, and what the others lack."),
+)
+_PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")
+
+
+class _Lazy(click.Group):
+    """Imports a subcommand's module on first use, so that `busbw --version` stays instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, _ in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in dict(COMMANDS):
+            return None
+        command: click.Command = import_module(f"busbw.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", prog_name="busbw")
+def cli() -> None:
+    """How fast the links between your GPUs are, how fast they should be, and why they are not."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `busbw` and, through a link's name, of the compat face. Returns the exit code."""
+    program, *words = sys.argv if argv is None else argv
+    if _PERF.match(Path(program).name):
+        from busbw.cli.perf import perf
+
+        return perf(program, words)
+    return guarded(words)
+
+
+def guarded(words: Sequence[str]) -> int:
+    """Run a subcommand; errors become a line, a hint and an exit code."""
+    try:
+        code = cli.main(list(words), prog_name="busbw", standalone_mode=False)
+        return int(code or 0)
+    except click.exceptions.Abort:
+        return int(Exit.INTERRUPTED)
+    except click.ClickException as error:
+        return _usage(error)
+    except BusbwError as error:
+        click.echo(error.render(), err=True)
+        return int(error.exit)
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        return int(Exit.OK)  # the reader (head, less) has seen enough
+    except Exception as error:  # noqa: BLE001 - the last resort, by design
+        import traceback
+
+        traceback.print_exception(error)
+        click.echo(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above", err=True)
+        return int(Exit.BUG)
+
+
+def _usage(error: click.ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "busbw"
+    click.echo(f"error: {error.format_message()}\n\nhint: {command} --help", err=True)
+    return int(Exit.USAGE)
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

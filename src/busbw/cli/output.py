@@ -1,0 +1,52 @@
+"""What a run prints as it goes: the chosen view on stdout, notes on stderr."""
+
+import sys
+from pathlib import Path
+
+from busbw.core.result import Result
+from busbw.measure.events import Ended, Event, Note, RowDone, Started
+from busbw.measure.record import Record
+from busbw.views.registry import View
+
+
+class Output:
+    """Takes the events of one run: records them and prints the view. `extra` is a second file, in nccl-tests' JSON."""
+
+    def __init__(self, record: Record, view: View, *, quiet: bool = False) -> None:
+        self.record, self.view, self.quiet = record, view, quiet
+
+    def take(self, event: Event) -> None:
+        """Record the event and print what follows from it."""
+        self.record.take(event)
+        result = self.record.result
+        if isinstance(event, Started) and self.view.streams:
+            self._print(self.view.header(result))
+        elif isinstance(event, RowDone) and self.view.streams:
+            self._print(self.view.row(result, event.row))
+        elif isinstance(event, Ended):
+            self._print(self.view.footer(result))
+        elif isinstance(event, Note):
+            talk(event.text)
+
+    def _print(self, text: str) -> None:
+        if not self.quiet:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def kept(self) -> str:
+        """After a run that broke off: saves the rows measured and says where; '' when there are none."""
+        result: Result = self.record.result
+        if not result.rows:
+            return ""
+        file = self.record.file or Path(f"busbw-result-{result.start.replace('-', '').replace(':', '').replace(' ', '-')}.json")
+        if self.record.file is None:
+            from busbw.measure.record import save
+
+            save(result, file)
+        return f"{len(result.rows)} rows were measured and are saved in {file}; print them with: busbw show {file}"
+
+
+def talk(text: str) -> None:
+    """A line for the person, never for a program."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

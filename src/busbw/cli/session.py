@@ -1,0 +1,176 @@
+"""One run from the caller's side: in this process when it is a rank already, else through a launcher whose rank 0 tells the story."""
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from busbw.cli.output import Output, talk
+from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.exits import Exit
+from busbw.engines.registry import EngineRow, choose, cpu_ranks, gpu_count
+from busbw.engines.sim import parse_parameters
+from busbw.launch import environment, hosts, job, mpirun, torchrun
+from busbw.measure.events import Event, Failed, decode, failure
+from busbw.measure.job import Job, encode
+from busbw.measure.rank import measure
+
+RANK_PROGRAM = "busbw.measure.rank"
+TAIL_LINES = 60
+FORWARDED = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_", "PYTHONPATH", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the ranks are to run, as asked for."""
+
+    ranks: int | None = None
+    hosts: str = ""
+    hostfile: Path | None = None
+    ifname: str = ""
+    engine: str = "auto"
+    simulation: str = ""
+    dry_run: bool = False
+    launch_limit_s: float = 120.0
+
+
+class RankFailed(BusbwError):
+    """A rank gave up and said why; its exit code is kept."""
+
+    def __init__(self, failed: Failed) -> None:
+        where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 else ""
+        super().__init__(where + failed.message, failed.hint)
+        self.exit = Exit(failed.exit)
+
+
+def run_job(work: Job, where: Where, output: Output) -> int:
+    """Run it, print it, and return the exit code: 0 fine, 1 wrong data. Errors are raised after saving what was measured."""
+    try:
+        if environment.detect(os.environ) is not None:
+            inside(work, where, output)
+        else:
+            row, missing = choose(where.engine)
+            if missing and not where.dry_run:
+                talk(f"note: measuring on CPUs ({missing})")
+            (_in_process if row.in_process else outside)(row, work, where, output)
+    except KeyboardInterrupt:
+        kept = output.kept()
+        talk(f"interrupted{': ' + kept if kept else ', before the first row'}")
+        return int(Exit.INTERRUPTED)
+    except BusbwError as error:
+        kept = output.kept()
+        if kept:
+            error.message += f" ({kept})"
+        raise
+    return int(Exit.BAD if output.record.result.wrong() else Exit.OK)
+
+
+def inside(work: Job, where: Where, output: Output) -> None:
+    """This process is a rank that an outer mpirun, srun or torchrun started."""
+    from busbw.launch.control import join
+
+    if where.hosts or where.hostfile or where.ranks:
+        raise UsageError("-n, --hosts and --hostfile start ranks, but this process is a rank of a running job already", "leave them to the outer launcher")
+    member = environment.detect(os.environ)
+    control = join(dict(os.environ), expect=None)
+    try:
+        name = where.engine if where.engine != "auto" else control.bcast(choose("auto")[0].name if control.rank == 0 else None)
+        gpus = work.sweep.nthreads * work.sweep.ngpus if work.compat else 1
+        if name == "sim" or (member and member.size > 1 and control.size == 1):
+            raise UsageError("the sim engine runs in one process", "start it without mpirun: busbw run ... --engine sim -n 4")
+        measure(msgspec.structs.replace(work, engine=name, gpus_per_process=gpus), control, output.take)
+    except BusbwError as error:
+        if control.size > 1:
+            talk(error.render())
+            control.abort(int(error.exit), error.message)
+        raise
+    control.close()
+
+
+def _in_process(row: EngineRow, work: Job, where: Where, output: Output) -> None:
+    from busbw.launch.control import SoloControl
+
+    ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
+    ranks = 8 if ranks == 1 and where.ranks is None else ranks
+    prepared = msgspec.structs.replace(work, engine=row.name, gpus_per_process=ranks, simulation=parse_parameters(where.simulation))
+    measure(prepared, SoloControl(), output.take)
+
+
+def outside(row: EngineRow, work: Job, where: Where, output: Output) -> None:
+    """Start the ranks and follow what rank 0 tells."""
+    places = hosts.read_hostfile(str(where.hostfile)) if where.hostfile else hosts.parse_hosts(where.hosts) if where.hosts else ()
+    places = hosts.share(places, where.ranks) if places else ()
+    ranks = sum(place.slots for place in places) or where.ranks or local_ranks(row, work)
+    prepared = msgspec.structs.replace(work, engine=row.name, ranks=ranks)
+    environ = {name: value for name, value in os.environ.items()}
+    forwarded = {name: value for name, value in environ.items() if name.startswith(FORWARDED)}
+    program = [sys.executable, "-m", RANK_PROGRAM, encode(prepared)]
+    argv = launcher_command(row, program, ranks, places, where, forwarded)
+    if where.dry_run:
+        sys.stdout.write(shlex.join(argv) + "\n")
+        return
+    follow(argv, environ, where, output, places)
+
+
+def launcher_command(
+    row: EngineRow, program: list[str], ranks: int, places: tuple[hosts.Host, ...], where: Where, forwarded: dict[str, str]
+) -> list[str]:
+    """mpirun's line, or torchrun's for local PyTorch ranks where there is no MPI."""
+    try:
+        found = mpirun.find()
+    except CannotTell:
+        if row.name != "torch" or places:
+            raise
+        return torchrun.command(program, ranks)
+    return mpirun.command(found, program, ranks, places, where.ifname, forwarded, [])
+
+
+def local_ranks(row: EngineRow, work: Job) -> int:
+    """Ranks on this machine when nobody said how many: those the compat face asked for, all GPUs, or two CPU ranks."""
+    if work.compat:
+        return work.sweep.nthreads * work.sweep.ngpus
+    if row.name == "nccl":
+        return gpu_count()
+    return (torchrun.gpu_count() if row.name == "torch" else 0) or cpu_ranks()
+
+
+def follow(argv: list[str], environ: dict[str, str], where: Where, output: Output, places: tuple[hosts.Host, ...]) -> None:
+    """Run the launcher; RankFailed or CannotTell when it does not end well."""
+    tail: list[str] = []
+    failures: list[Failed] = []
+
+    def on_line(line: bytes) -> None:
+        try:
+            event: Event = decode(line)
+        except msgspec.DecodeError:
+            on_talk(line)
+            return
+        output.take(event)
+
+    def on_talk(line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip("\n")
+        failed = failure(text)
+        if failed:
+            failures.append(failed)
+            return
+        tail.append(text)
+        del tail[:-TAIL_LINES]
+        if _worth_hearing(text):
+            talk(text)
+
+    status = job.run(argv, environ, on_line, on_talk, where.launch_limit_s)
+    if failures:
+        raise RankFailed(min(failures, key=lambda failed: failed.exit == Exit.BUG))
+    if status != 0 or not output.record.result.complete:
+        raise job.explain(status, "\n".join(tail), places)
+
+
+_MPI_NOISE = ("prterun", "MPI_ABORT", "--------", "NOTE: invoking", "Invoking MPI_ABORT", "You may or may not")
+
+
+def _worth_hearing(text: str) -> bool:
+    """Whether a line is the ranks' own (NCCL_DEBUG, warnings) rather than the launcher's framing of an abort."""
+    return bool(text.strip()) and not text.startswith(_MPI_NOISE)

@@ -1,0 +1,35 @@
+"""`busbw show FILE`: any result again, in any format."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.views.read import read
+from busbw.views.registry import VIEWS, view
+
+
+@click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("file")
+@click.option("--format", "format_name", default="table", show_default=True, help=", ".join(v.name for v in VIEWS))
+@click.option("--collective", default=None, help="the collective of a log that does not name it")
+def command(file: str, format_name: str, collective: str | None) -> int:
+    """Print the result in FILE (- = stdin): busbw.result/1, or nccl-tests' JSON or text of any age.
+
+    Exit code 1 when the result holds wrong data.
+    """
+    shown = view(format_name)
+    result = read(_bytes(file), file, collective)
+    sys.stdout.write(shown.render(result))
+    return int(Exit.BAD if result.wrong() else Exit.OK)
+
+
+def _bytes(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", "name a result file, or - for stdin") from error

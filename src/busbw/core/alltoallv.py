@@ -1,0 +1,46 @@
+"""The bytes that each pair of ranks exchanges in alltoallv: generated with a spread, or read from a matrix file.
+
+Rules of nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes; a spread of 1 leaves nothing to oneself.
+"""
+
+from collections.abc import Sequence
+
+from busbw.core.errors import UsageError
+
+GRAIN_BYTES = 16
+
+
+def generated_bytes(total: int, ranks: int, spread: float) -> list[list[int]]:
+    """Bytes from rank i to rank j when each sends about `total`: even at spread 0, growing with (j - i) mod n at spread 1."""
+    weight = ranks * (ranks - 1) / 2
+    row = [(1 - spread) * total / ranks + (spread * distance * total / weight if weight else 0) for distance in range(ranks)]
+    floored = [int(value) // GRAIN_BYTES * GRAIN_BYTES for value in row]
+    return [[floored[(j - i) % ranks] for j in range(ranks)] for i in range(ranks)]
+
+
+def parse_matrix(text: str, ranks: int, scale: float, source: str) -> list[list[int]]:
+    """A square matrix of bytes, rows by lines, values by white space or commas; UsageError names the row that is wrong."""
+    rows = [line.replace(",", " ").split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if len(rows) != ranks:
+        raise UsageError(f"{source}: {len(rows)} rows for {ranks} ranks", "give one row of bytes per rank")
+    matrix = []
+    for number, row in enumerate(rows):
+        if len(row) != ranks:
+            raise UsageError(f"{source}: row {number} has {len(row)} values for {ranks} ranks", "give one value per rank in each row")
+        matrix.append([_bytes(value, scale, f"{source}: row {number}") for value in row])
+    return matrix
+
+
+def _bytes(value: str, scale: float, where: str) -> int:
+    try:
+        size = float(value) * scale
+    except ValueError:
+        size = -1.0
+    if not 0 <= size < float("inf"):
+        raise UsageError(f"{where}: '{value}' is not a number of bytes", "write bytes as numbers of 0 or more")
+    return int(size) // GRAIN_BYTES * GRAIN_BYTES
+
+
+def elements(matrix: Sequence[Sequence[int]], itemsize: int) -> tuple[tuple[int, ...], ...]:
+    """The matrix in elements."""
+    return tuple(tuple(size // itemsize for size in row) for row in matrix)

@@ -1,0 +1,121 @@
+"""THE table of collectives: one row each, from which engines, verification, bandwidths, docs and tests are made.
+
+Counts are elements. `n` is the number of ranks, `c` the elements asked for (size // itemsize). Sources: nccl-tests 2.19.6 (buffer
+sizes, bandwidth formulas), NCCL's user guide (semantics).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from busbw.core import layouts
+from busbw.core.errors import UsageError
+from busbw.core.layouts import Buffers, InPlace, Layout, Move
+
+BusFactor = Callable[[int], Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective operation.
+
+    `buffers(c, n, itemsize)` gives the element counts of both buffers; `algbw_units(n)` times count and itemsize is the bytes that
+    algbw divides by the time; `bus_factor(n)` is busbw / algbw, exact; `moves(layout, rank)` is the reference result as data.
+    """
+
+    name: str
+    title: str  # NCCL's and nccl-tests' spelling in titles
+    torch_name: str  # the name the PyTorch benchmark and PyTorch users type
+    buffers: Callable[[int, int, int], Buffers]
+    moves: Callable[[Layout, int], tuple[Move, ...]]
+    algbw_units: Callable[[int], int]
+    bus_factor: BusFactor
+    formula: str
+    in_place: InPlace
+    rooted: bool = False
+    reduces: bool = False
+    in_place_checked: bool = True
+    redop_column: str = "none"  # what nccl-tests prints when the collective does not reduce
+    ranks_power_of_two: bool = False
+    uneven: bool = False  # bytes per pair of ranks come from a matrix
+    aliases: tuple[str, ...] = ()
+
+
+def _double_ring(n: int) -> Fraction:
+    return Fraction(2 * (n - 1), n)
+
+
+def _all_but_own(n: int) -> Fraction:
+    return Fraction(n - 1, n)
+
+
+def _one(_n: int) -> Fraction:
+    return Fraction(1)
+
+
+_TWICE, _OTHERS, _WHOLE = "2(n-1)/n", "(n-1)/n", "1"
+
+COLLECTIVES: tuple[Collective, ...] = (
+    Collective(
+        "all_reduce", "AllReduce", "allreduce", layouts.whole, layouts.reduce_to_all, lambda n: 1, _double_ring, _TWICE, InPlace.SAME,
+        reduces=True,
+    ),
+    Collective(
+        "all_gather", "AllGather", "allgather", layouts.gathered, layouts.gather_to_all, lambda n: n, _all_but_own, _OTHERS,
+        InPlace.SEND_IN_RECV,
+    ),
+    Collective(
+        "reduce_scatter", "ReduceScatter", "reducescatter", layouts.scattered, layouts.reduce_and_scatter, lambda n: n, _all_but_own,
+        _OTHERS, InPlace.RECV_IN_SEND, reduces=True,
+    ),
+    Collective(
+        "broadcast", "Broadcast", "broadcast", layouts.whole, layouts.copy_from_root, lambda n: 1, _one, _WHOLE, InPlace.SAME,
+        rooted=True, aliases=("bcast",),
+    ),
+    Collective(
+        "reduce", "Reduce", "reduce", layouts.whole, layouts.reduce_to_root, lambda n: 1, _one, _WHOLE, InPlace.SAME, rooted=True,
+        reduces=True,
+    ),
+    Collective(
+        "alltoall", "AlltoAll", "alltoall", layouts.exchanged, layouts.transpose, lambda n: n, _all_but_own, _OTHERS, InPlace.SAME,
+        in_place_checked=False, aliases=("all_to_all",),
+    ),
+    Collective(
+        "alltoallv", "AlltoAllv", "alltoallv", layouts.exchanged, layouts.transpose_uneven, lambda n: n, _all_but_own, _OTHERS,
+        InPlace.SAME, in_place_checked=False, uneven=True, aliases=("all_to_all_v", "all_to_allv"),
+    ),
+    Collective(
+        "gather", "Gather", "gather", layouts.gathered, layouts.gather_to_root, lambda n: n, _all_but_own, _OTHERS,
+        InPlace.SEND_IN_RECV, rooted=True,
+    ),
+    Collective(
+        "scatter", "Scatter", "scatter", layouts.scattered, layouts.scatter_from_root, lambda n: n, _all_but_own, _OTHERS,
+        InPlace.RECV_IN_SEND, rooted=True,
+    ),
+    Collective(
+        "sendrecv", "SendRecv", "sendrecv", layouts.whole, layouts.copy_from_previous, lambda n: 1, _one, _WHOLE, InPlace.SAME,
+        in_place_checked=False, redop_column="op", aliases=("send_recv",),
+    ),
+    Collective(
+        "hypercube", "HyperCube", "hypercube", layouts.gathered, layouts.gather_to_all, lambda n: n - 1, _one, _WHOLE,
+        InPlace.SEND_IN_RECV, redop_column="", ranks_power_of_two=True,
+    ),
+)  # fmt: skip
+
+BY_NAME: dict[str, Collective] = {row.name: row for row in COLLECTIVES}
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+
+_BY_KEY: dict[str, Collective] = {_key(name): row for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)}
+
+
+def collective(name: str) -> Collective:
+    """The row a user means by `allreduce`, `AllReduce`, `all-reduce`, `bcast` ...; UsageError when there is none."""
+    row = _BY_KEY.get(_key(name))
+    if row is None:
+        known = ", ".join(r.name for r in COLLECTIVES)
+        raise UsageError(f"unknown collective '{name}'", f"use one of {known}")
+    return row

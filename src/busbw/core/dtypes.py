@@ -1,0 +1,64 @@
+"""The element types a collective can move, one row each, in the order of NCCL's ncclDataType_t."""
+
+from dataclasses import dataclass
+
+from busbw.core.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type.
+
+    `significand` counts the bits of a float's significand with the hidden one; `unit_exponents` are the smallest and largest e for
+    which every integer up to 2^significand - 1, times 2^e, is a normal finite number of the type (the ground of exact verification).
+    """
+
+    name: str  # nccl-tests' name, as printed
+    nccl: int  # ncclDataType_t
+    itemsize: int
+    kind: str  # "int", "uint" or "float"
+    torch: str  # PyTorch's name, as the CSV of the PyTorch benchmark prints it
+    significand: int = 0
+    exponent_bits: int = 0
+    unit_exponents: tuple[int, int] = (0, 0)
+    aliases: tuple[str, ...] = ()
+    min_nccl: int = 0
+    min_sm: int = 0
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a floating-point type."""
+        return self.kind == "float"
+
+    @property
+    def bits(self) -> int:
+        """Width in bits."""
+        return 8 * self.itemsize
+
+
+DTYPES: tuple[DType, ...] = (
+    DType("int8", 0, 1, "int", "int8", aliases=("char",)),
+    DType("uint8", 1, 1, "uint", "uint8", aliases=("byte",)),
+    DType("int32", 2, 4, "int", "int32", aliases=("int",)),
+    DType("uint32", 3, 4, "uint", "uint32"),
+    DType("int64", 4, 8, "int", "int64", aliases=("long",)),
+    DType("uint64", 5, 8, "uint", "uint64"),
+    DType("half", 6, 2, "float", "float16", 11, 5, (-14, 5), aliases=("float16", "fp16", "f16")),
+    DType("float", 7, 4, "float", "float32", 24, 8, (-126, 104), aliases=("float32", "fp32", "f32")),
+    DType("double", 8, 8, "float", "float64", 53, 11, (-1022, 971), aliases=("float64", "fp64", "f64")),
+    DType("bfloat16", 9, 2, "float", "bfloat16", 8, 8, (-126, 120), aliases=("bf16",)),
+    # 1.875 * 2^8 is e4m3's NaN, so its largest unit is one power of two lower than the exponent field alone would give.
+    DType("f8e4m3", 10, 1, "float", "float8_e4m3fn", 4, 4, (-6, 4), ("float8_e4m3fn", "float8_e4m3", "fp8_e4m3", "e4m3"), 22400, 90),
+    DType("f8e5m2", 11, 1, "float", "float8_e5m2", 3, 5, (-14, 13), ("float8_e5m2", "fp8_e5m2", "e5m2"), 22400, 90),
+)
+
+BY_NAME: dict[str, DType] = {name: row for row in DTYPES for name in (row.name, *row.aliases)}
+
+
+def dtype(name: str) -> DType:
+    """The row called `name`, by nccl-tests' name, PyTorch's or a common short form; UsageError when there is none."""
+    row = BY_NAME.get(name.lower())
+    if row is None:
+        known = ", ".join(r.name for r in DTYPES)
+        raise UsageError(f"--datatype: unknown data type '{name}'", f"use one of {known}, or all")
+    return row

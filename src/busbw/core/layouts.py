@@ -1,0 +1,138 @@
+"""Where the elements of a collective lie: buffer counts, the in-place rule, and the reference result as moves.
+
+A move says which elements of which ranks must end up where in a rank's receive buffer; more than one source means they are reduced.
+What no move names must stay as it was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class InPlace(Enum):
+    """How the two buffers share memory in an in-place call."""
+
+    SAME = "send == recv"
+    SEND_IN_RECV = "send == recv + rank * count"
+    RECV_IN_SEND = "recv == send + rank * count"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Element counts: of the send buffer, of the receive buffer, and the count argument of the call."""
+
+    send: int
+    recv: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One call as its moves need it: count argument, ranks, root, and elements from rank i to rank j where they are uneven."""
+
+    count: int
+    ranks: int
+    root: int = 0
+    matrix: Sequence[Sequence[int]] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """`length` elements at `dst` of the receive buffer come from each (rank, offset in its send buffer) of `sources`, reduced."""
+
+    dst: int
+    length: int
+    sources: tuple[tuple[int, int], ...]
+
+    @property
+    def reduced(self) -> bool:
+        """Whether several ranks' elements are reduced into one."""
+        return len(self.sources) > 1
+
+
+def aligned_share(c: int, n: int, itemsize: int) -> int:
+    """One of `n` equal parts of `c` elements, cut to a multiple of 16 bytes as nccl-tests does."""
+    return c // n & -(16 // itemsize)
+
+
+def whole(c: int, n: int, itemsize: int) -> Buffers:
+    """Both buffers hold all `c` elements."""
+    return Buffers(c, c, c)
+
+
+def gathered(c: int, n: int, itemsize: int) -> Buffers:
+    """A part is sent, `n` parts are received."""
+    base = aligned_share(c, n, itemsize)
+    return Buffers(base, base * n, base)
+
+
+def scattered(c: int, n: int, itemsize: int) -> Buffers:
+    """`n` parts are sent, one is received."""
+    base = aligned_share(c, n, itemsize)
+    return Buffers(base * n, base, base)
+
+
+def exchanged(c: int, n: int, itemsize: int) -> Buffers:
+    """`n` parts are sent and `n` received. (For alltoallv the matrix gives the true totals: see `matrix_totals`.)"""
+    base = aligned_share(c, n, itemsize)
+    return Buffers(base * n, base * n, base)
+
+
+def reduce_to_all(call: Layout, rank: int) -> tuple[Move, ...]:
+    """Every rank holds the reduction of all."""
+    return (Move(0, call.count, tuple((r, 0) for r in range(call.ranks))),)
+
+
+def reduce_to_root(call: Layout, rank: int) -> tuple[Move, ...]:
+    """The root holds the reduction of all; the others' receive buffers stay as they were."""
+    return reduce_to_all(call, rank) if rank == call.root else ()
+
+
+def reduce_and_scatter(call: Layout, rank: int) -> tuple[Move, ...]:
+    """Rank r holds the reduction of part r."""
+    return (Move(0, call.count, tuple((r, rank * call.count) for r in range(call.ranks))),)
+
+
+def gather_to_all(call: Layout, rank: int) -> tuple[Move, ...]:
+    """Every rank holds the parts of all, in order of rank."""
+    return tuple(Move(r * call.count, call.count, ((r, 0),)) for r in range(call.ranks))
+
+
+def gather_to_root(call: Layout, rank: int) -> tuple[Move, ...]:
+    """The root holds the parts of all."""
+    return gather_to_all(call, rank) if rank == call.root else ()
+
+
+def copy_from_root(call: Layout, rank: int) -> tuple[Move, ...]:
+    """Every rank holds what the root sent."""
+    return (Move(0, call.count, ((call.root, 0),)),)
+
+
+def scatter_from_root(call: Layout, rank: int) -> tuple[Move, ...]:
+    """Rank r holds part r of the root's buffer."""
+    return (Move(0, call.count, ((call.root, rank * call.count),)),)
+
+
+def transpose(call: Layout, rank: int) -> tuple[Move, ...]:
+    """Part j of rank i lands as part i of rank j."""
+    return tuple(Move(r * call.count, call.count, ((r, rank * call.count),)) for r in range(call.ranks))
+
+
+def transpose_uneven(call: Layout, rank: int) -> tuple[Move, ...]:
+    """As `transpose`, with the matrix's own count for each pair, parts lying close together in order of rank."""
+    moves, dst = [], 0
+    for r in range(call.ranks):
+        length = call.matrix[r][rank]
+        moves.append(Move(dst, length, ((r, sum(call.matrix[r][:rank])),)))
+        dst += length
+    return tuple(moves)
+
+
+def copy_from_previous(call: Layout, rank: int) -> tuple[Move, ...]:
+    """A ring: every rank holds what the rank before it sent."""
+    return (Move(0, call.count, (((rank - 1) % call.ranks, 0),)),)
+
+
+def matrix_totals(matrix: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """The largest total that any rank sends and that any rank receives."""
+    return max(map(sum, matrix)), max(map(sum, zip(*matrix, strict=True)))

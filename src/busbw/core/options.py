@@ -1,0 +1,63 @@
+"""The table of sweep options: one row each, from which both faces' arguments, the SweepSpec defaults and the docs page are made.
+
+Letters, long names and compat defaults are nccl-tests 2.19.6's; `run_default` is given where the modern face is saner.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `kind` is int, size, float, word (kept as text), or words (a registry name, resolved later)."""
+
+    short: str
+    long: str
+    field: str  # the SweepSpec field it sets
+    kind: str
+    default: Any
+    help: str
+    run_default: Any = None
+    compat_only: bool = False
+
+    @property
+    def default_for_run(self) -> Any:
+        """The default of the modern face."""
+        return self.default if self.run_default is None else self.run_default
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("t", "nthreads", "nthreads", "int", 1, "threads a process; ranks = processes x threads x GPUs", compat_only=True),
+    Option("g", "ngpus", "ngpus", "int", 1, "GPUs a thread", compat_only=True),
+    Option("b", "minbytes", "min_bytes", "size", 32 << 20, "smallest size", 8),
+    Option("e", "maxbytes", "max_bytes", "size", 32 << 20, "largest size, included; capped by memory", 8 << 30),
+    Option("i", "stepbytes", "step_bytes", "size", 1 << 20, "step between sizes, when no factor is given"),
+    Option("f", "stepfactor", "step_factor", "int", 1, "factor between sizes; 1 = use the step in bytes", 2),
+    Option("n", "iters", "iters", "int", 20, "timed iterations"),
+    Option("m", "agg_iters", "agg_iters", "int", 1, "operations an iteration, aggregated in one group"),
+    Option("w", "warmup_iters", "warmup_iters", "int", 1, "warm-up operations per power-of-two size"),
+    Option("N", "run_cycles", "run_cycles", "int", 1, "times the whole sweep is run; 0 = until stopped"),
+    Option("p", "parallel_init", "parallel_init", "int", 0, "threads initialise NCCL themselves", compat_only=True),
+    Option("c", "check", "check", "int", 1, "rounds of data checks per size; 0 = none"),
+    Option("o", "op", "op", "word", "sum", "reduction: sum, prod, min, max, avg, mulsum or all"),
+    Option("d", "datatype", "datatype", "word", "float", "element type, or all"),
+    Option("r", "root", "root", "word", "0", "root of rooted collectives; -1 or all = every rank in turn"),
+    Option("z", "blocking", "blocking", "int", 0, "1 wait and barrier after each operation, 2 wait, 3 wait and an untimed barrier per iteration"),
+    Option("y", "stream_null", "stream_null", "int", 0, "use the NULL stream"),
+    Option("T", "timeout", "timeout", "int", 0, "seconds that waiting for the GPU may take; 0 = no limit"),
+    Option("G", "cudagraph", "cudagraph", "int", 0, "capture the iterations as a CUDA graph and launch it this many times"),
+    Option("C", "report_cputime", "report_cputime", "int", 0, "report the time rank 0's CPU takes to enqueue instead of latency"),
+    Option("a", "average", "average", "int", 1, "time over ranks: 0 rank 0's, 1 mean, 2 smallest, 3 largest"),
+    Option("R", "local_register", "local_register", "int", 0, "register buffers with NCCL: 1 local, 2 symmetric window"),
+    Option("x", "cta_policy", "cta_policy", "int", -1, "NCCL's CTA policy 0, 1 or 2 (NCCL 2.27 and newer)"),
+    Option("D", "device_implementation", "device_implementation", "int", 0, "device-side implementation 1-4 (not in busbw: says so)"),
+    Option("V", "device_cta_count", "device_cta_count", "int", 16, "CTAs of the device implementation", compat_only=True),
+    Option("S", "report_timestamps", "report_timestamps", "int", 0, "a column with the time of day of each row"),
+    Option("J", "output_file", "output_file", "word", "", "also write nccl-tests' JSON to this .json file", compat_only=True),
+    Option("M", "memory", "memory", "int", 0, "report GPU memory use after the run"),
+    Option("u", "unalign", "unalign", "int", 0, "shift both buffers by this many elements"),
+    Option("I", "per_iter_timing", "per_iter_timing", "int", 0, "time every iteration by events and report their spread"),
+    Option("K", "per_iter_skip", "per_iter_skip", "int", 0, "leading iterations left out of that spread"),
+)  # fmt: skip
+
+BY_FIELD: dict[str, Option] = {row.field: row for row in OPTIONS}

@@ -1,0 +1,36 @@
+"""The reduction operators, one row each, in the order in which nccl-tests' `-o all` runs them."""
+
+from dataclasses import dataclass
+
+from busbw.core.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RedOp:
+    """One reduction operator; `nccl` is its ncclRedOp_t, None where NCCL makes it per communicator (mulsum)."""
+
+    name: str
+    nccl: int | None
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+REDOPS: tuple[RedOp, ...] = (
+    RedOp("sum", 0, "sum over ranks", ("add",)),
+    RedOp("prod", 1, "product over ranks", ("product", "mul")),
+    RedOp("min", 3, "minimum over ranks"),
+    RedOp("max", 2, "maximum over ranks"),
+    RedOp("avg", 4, "sum over ranks divided by their number", ("mean", "average")),
+    RedOp("mulsum", None, "sum after each rank multiplies by its scalar: 1 on even ranks, 2 on odd ranks", ("premulsum",)),
+)
+
+BY_NAME: dict[str, RedOp] = {name: row for row in REDOPS for name in (row.name, *row.aliases)}
+
+
+def redop(name: str) -> RedOp:
+    """The row called `name`; UsageError when there is none."""
+    row = BY_NAME.get(name.lower())
+    if row is None:
+        known = ", ".join(r.name for r in REDOPS)
+        raise UsageError(f"--op: unknown reduction operator '{name}'", f"use one of {known}, or all")
+    return row

@@ -1,0 +1,132 @@
+"""The result of a run: one versioned structure that every view prints and every later comparison reads.
+
+Seconds and bytes throughout; views choose units. `busbw.result/1` may gain optional fields; a change of meaning gets a new number.
+"""
+
+import msgspec
+
+from busbw.core.finding import Finding
+from busbw.core.sweep import SweepSpec
+from busbw.core.topology import Topology
+
+SCHEMA = "busbw.result/1"
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """The first wrong element a rank saw: `offset` counts elements from the start of its receive buffer; values as text."""
+
+    rank: int
+    offset: int
+    expected: str
+    got: str
+    wrong: int  # wrong elements on this rank
+
+
+class Cell(msgspec.Struct):
+    """One placement (out of place or in place) of one row.
+
+    time_s is what nccl-tests calls time; algbw and busbw are bytes per second; wrong counts elements over all ranks, None where they
+    were not checked. samples_s[i] is iteration i's largest duration over ranks, process_samples_s the same for each process.
+    """
+
+    time_s: float
+    algbw: float
+    busbw: float
+    wrong: int | None = None
+    cpu_time_s: float | None = None
+    skipped: int = 0
+    samples_s: list[float] | None = None
+    process_samples_s: list[list[float]] | None = None
+    mismatches: list[Mismatch] = []
+
+
+class Row(msgspec.Struct):
+    """One line of the table. `op` and `root` are what the row was run with: '' and -1 where there is none."""
+
+    size_bytes: int
+    count: int
+    dtype: str
+    op: str
+    root: int
+    out_of_place: Cell | None
+    in_place: Cell | None
+    iters: int
+    timestamp: str = ""
+
+
+class Device(msgspec.Struct):
+    """What one rank runs on."""
+
+    rank: int
+    pid: int
+    host: str
+    index: int
+    bus: str  # "0000:00:06", as the header of nccl-tests prints it; empty on a CPU
+    name: str
+    group: int = 0
+    memory_bytes: int = 0
+    process: int = 0
+
+
+class Ideal(msgspec.Struct, frozen=True):
+    """A bound on busbw in bytes per second, with the algorithm that could reach it, the link that binds and the formula's inputs."""
+
+    busbw: float
+    algorithm: str
+    link: str
+    why: str
+
+
+class Library(msgspec.Struct):
+    """What moved the data: engine and the versions it reports (nccl as an integer such as 22809)."""
+
+    engine: str
+    nccl: int = 0
+    versions: dict[str, str] = {}
+
+
+class World(msgspec.Struct):
+    """Who took part: devices in order of rank, and the groups NCCL_TESTS_SPLIT made of them (1 without it)."""
+
+    devices: list[Device]
+    processes: int
+    groups: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of one communicator."""
+        return len(self.devices) // self.groups
+
+
+class Result(msgspec.Struct):
+    """One run. `complete` is False until the sweep has ended; what is there by then is valid."""
+
+    schema: str
+    tool: str
+    spec: SweepSpec
+    argv: list[str] = []
+    program: str = ""
+    start: str = ""
+    end: str = ""
+    library: Library = msgspec.field(default_factory=lambda: Library(engine=""))
+    world: World = msgspec.field(default_factory=lambda: World(devices=[], processes=0))
+    topology: Topology = msgspec.field(default_factory=lambda: Topology(hosts=[]))
+    environment: dict[str, str] = {}
+    reduced_max_bytes: int | None = None
+    rows: list[Row] = []
+    ideal: Ideal | None = None
+    endpoint_ideal: Ideal | None = None
+    findings: list[Finding] = []
+    out_of_bounds: int = 0
+    memory: dict[str, int] = {}
+    errors: list[str] = []
+    complete: bool = False
+
+    def average_busbw(self) -> float:
+        """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan without cells."""
+        cells = [cell.busbw for row in self.rows for cell in (row.out_of_place, row.in_place) if cell is not None]
+        return sum(cells) / len(cells) if cells else float("nan")
+
+    def wrong(self) -> bool:
+        """Whether any check saw a wrong element."""
+        return self.out_of_bounds > 0

@@ -1,0 +1,50 @@
+"""Sizes and integers as nccl-tests reads them, and as people read them back.
+
+K, M, G are powers of 1024 in arguments (nccl-tests has it so); GB in figures is 10^9 bytes.
+"""
+
+import re
+
+from busbw.core.errors import UsageError
+
+_FACTOR = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# What C's sscanf("%lf %1s") takes: a decimal or hexadecimal float, white space, then whatever follows.
+_SIZE = re.compile(
+    r"\s*([+-]?(?:0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))\s*(\S?)"
+)
+_INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
+
+
+def parse_size(text: str, option: str = "size") -> int:
+    """Bytes from `8`, `1.5G`, `64M`, `8GB`, `1e6` (first suffix letter counts, 1024-based); UsageError for anything else."""
+    match = _SIZE.match(text)
+    number = _float(match.group(1)) if match else -1.0
+    suffix = match.group(2).lower() if match else ""
+    if number < 0 or (suffix and suffix not in _FACTOR) or number == float("inf"):
+        raise UsageError(f"{option}: '{text}' is not a size", "write bytes, or a number with K, M or G, like 8, 64K, 1.5G")
+    return int(number * _FACTOR.get(suffix, 1))
+
+
+def _float(text: str) -> float:
+    return float.fromhex(text) if "x" in text.lower() else float(text)
+
+
+def parse_int(text: str) -> int:
+    """An integer as C's strtol(text, 0, 0) reads it: 0x and octal prefixes, trailing text ignored, no number at all is 0."""
+    match = _INT.match(text)
+    if not match:
+        return 0
+    digits = match.group(2)
+    base = 16 if digits[:2].lower() == "0x" else 8 if digits[0] == "0" else 10
+    value = int(digits, base)
+    return -value if match.group(1) == "-" else value
+
+
+def format_size(size_bytes: int) -> str:
+    """`8 B`, `64 KiB`, `1.5 GiB`: powers of 1024, at most two decimals, exact sizes without any."""
+    value, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.2f}".rstrip("0").rstrip(".") + f" {unit}"

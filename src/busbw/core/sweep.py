@@ -1,0 +1,129 @@
+"""What to measure: the SweepSpec as asked, and the Points (cells of the sweep) it expands to."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from busbw.core.collectives import BY_NAME, Collective
+from busbw.core.dtypes import DTYPES, DType
+from busbw.core.dtypes import dtype as dtype_row
+from busbw.core.errors import UsageError
+from busbw.core.options import BY_FIELD
+from busbw.core.redops import REDOPS, RedOp
+from busbw.core.redops import redop as redop_row
+from busbw.core.sizes import parse_int
+
+
+class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One sweep as asked for; field names and meanings are those of the option table. Sizes are bytes."""
+
+    collective: str
+    min_bytes: int = 8
+    max_bytes: int = 8 << 30
+    step_bytes: int = 1 << 20
+    step_factor: int = 1
+    nthreads: int = 1
+    ngpus: int = 1
+    iters: int = 20
+    agg_iters: int = 1
+    warmup_iters: int = 1
+    run_cycles: int = 1
+    parallel_init: int = 0
+    check: int = 1
+    check_timed: bool = False
+    op: str = "sum"
+    datatype: str = "float"
+    root: str = "0"
+    blocking: int = 0
+    stream_null: int = 0
+    timeout: int = 0
+    cudagraph: int = 0
+    report_cputime: int = 0
+    average: int = 1
+    local_register: int = 0
+    cta_policy: int = -1
+    device_implementation: int = 0
+    device_cta_count: int = 16
+    report_timestamps: int = 0
+    output_file: str = ""
+    memory: int = 0
+    unalign: int = 0
+    per_iter_timing: int = 0
+    per_iter_skip: int = 0
+
+    @property
+    def row(self) -> Collective:
+        """The collective's row of the table."""
+        return BY_NAME[self.collective]
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One data type, operator and root; nccl-tests warms up once for each and then runs all sizes."""
+
+    dtype: str
+    op: str  # "" where the collective does not reduce
+    root: int  # -1 where it has none
+
+
+def check_spec(spec: SweepSpec) -> None:
+    """UsageError for a sweep that cannot be meant: bounds, steps that would never end, negative counts."""
+    low, high = spec.min_bytes, spec.max_bytes
+    if low > high:
+        raise UsageError(f"-b {low} is larger than -e {high}", f"give -e at least {low}, or a smaller -b")
+    if low == 0:
+        raise UsageError("-b 0: a sweep from 0 bytes would never grow", "start at 1 byte or more")
+    if spec.step_factor <= 1 and spec.step_bytes <= 0 and low < high:
+        raise UsageError(f"-i {spec.step_bytes}: a step of 0 would never reach -e {high}", "give -f 2, or a step above 0")
+    for field, least in (("iters", 0), ("agg_iters", 1), ("warmup_iters", 0), ("run_cycles", 0), ("check", 0), ("nthreads", 1), ("ngpus", 1), ("unalign", 0)):  # fmt: skip
+        value = getattr(spec, field)
+        if value < least:
+            option = BY_FIELD[field]
+            raise UsageError(f"-{option.short} {value}: {option.help.split(';')[0]} must be at least {least}", f"give {least} or more")
+
+
+def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
+    """The sizes of the sweep in bytes, up to `max_bytes` (the asked maximum, or less where memory is short)."""
+    size = min(spec.min_bytes, max_bytes)
+    while size <= max_bytes:
+        yield size
+        size = size * spec.step_factor if spec.step_factor > 1 else size + spec.step_bytes
+
+
+def warmup_sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
+    """Powers of two times the smallest size: what each series warms up with."""
+    size = min(spec.min_bytes, max_bytes)
+    while size <= max_bytes:
+        yield size
+        size *= 2
+
+
+def dtypes(spec: SweepSpec) -> tuple[DType, ...]:
+    """The element types asked for, in NCCL's order."""
+    return DTYPES if spec.datatype.lower() == "all" else (dtype_row(spec.datatype),)
+
+
+def redops(spec: SweepSpec) -> tuple[RedOp | None, ...]:
+    """The operators asked for; (None,) where the collective does not reduce (sendrecv repeats itself per operator, as nccl-tests does)."""
+    if not spec.row.reduces and spec.row.redop_column != "op":
+        return (None,)
+    return REDOPS if spec.op.lower() == "all" else (redop_row(spec.op),)
+
+
+def roots(spec: SweepSpec, ranks: int) -> tuple[int, ...]:
+    """The roots asked for; (-1,) where the collective has none."""
+    if not spec.row.rooted:
+        return (-1,)
+    root = -1 if spec.root.lower() == "all" else parse_int(spec.root)
+    if root == -1:
+        return tuple(range(ranks))
+    if not 0 <= root < ranks:
+        raise UsageError(f"-r {spec.root}: there is no such rank among {ranks}", f"use a root from 0 to {ranks - 1}, or all")
+    return (root,)
+
+
+def series(spec: SweepSpec, ranks: int) -> Iterator[Series]:
+    """Every (type, operator, root) of the sweep, in nccl-tests' order."""
+    for dtype in dtypes(spec):
+        for op in redops(spec):
+            for root in roots(spec, ranks):
+                yield Series(dtype.name, op.name if op else "", root)

@@ -1,0 +1,172 @@
+"""Compiles probe.cu for one element type and operator with NVRTC, in the background, and keeps the code on disk for the next run."""
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from busbw.core.dtypes import DType
+from busbw.core.errors import CannotTell
+from busbw.core.redops import RedOp
+
+SOURCE = Path(__file__).with_name("probe.cu")
+ENTRY = b"probe"
+KINDS = {"sent": 0, "reduced": 1, "untouched": 2}  # probe.cu's Kind
+DIGEST_BYTES = 32
+INSTALL = "pip install 'busbw[cuda13]', or leave the data unchecked with -c 0"
+
+
+class RegionArgument(ctypes.Structure):
+    """probe.cu's Region: one region of a buffer and the probe it belongs to."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("address", "first", "length", "seed", "ranks", "rank", "average_limit", "tolerance")
+    )
+
+
+class Found(ctypes.Structure):
+    """probe.cu's Found: wrong elements, and the largest complement of their offsets."""
+
+    _fields_ = (("wrong", ctypes.c_uint64), ("farthest", ctypes.c_uint64))
+
+    @property
+    def first(self) -> int:
+        """Offset of the first wrong element."""
+        return int(~self.farthest & (1 << 64) - 1)
+
+
+def elements(dtype: DType, op: RedOp | None) -> str:
+    """The C++ type of probe.cu for an element type and operator."""
+    low, high = dtype.unit_exponents
+    shape = (dtype.bits, int(dtype.kind == "int"), dtype.significand, dtype.exponent_bits, low, high)
+    return f"Elements<{', '.join(map(str, shape))}, op_{op.name if op else 'none'}>"
+
+
+class Cubins:
+    """Machine code for one GPU architecture (`sm`, such as 90), made once per type and operator and kept in `folder` (None: not kept)."""
+
+    def __init__(self, sm: int, folder: Path | None) -> None:
+        self._sm, self._folder = sm, folder
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="busbw-nvrtc")
+        self._jobs: dict[str, Future[bytes]] = {}
+
+    def start(self, dtype: DType, op: RedOp | None) -> "Future[bytes]":
+        """Begin to compile unless it has begun; the future raises CannotTell when NVRTC is missing or refuses."""
+        name = elements(dtype, op)
+        if name not in self._jobs:
+            self._jobs[name] = self._worker.submit(self._load_or_compile, name)
+        return self._jobs[name]
+
+    def get(self, dtype: DType, op: RedOp | None) -> bytes:
+        """The code; waits for it."""
+        return self.start(dtype, op).result()
+
+    def _load_or_compile(self, name: str) -> bytes:
+        source, target = SOURCE.read_bytes(), _target(self._sm)
+        key = hashlib.sha256(b"\0".join((source, name.encode(), target, repr(_nvrtc_version()).encode()))).hexdigest()
+        file = self._folder / f"probe-{key}.bin" if self._folder else None
+        code = _read(file) if file else None
+        if code is None:
+            code = compile_source(source, name, target)
+            if file:
+                _write(file, code)
+        return code
+
+
+@lru_cache(maxsize=8)
+def cubins(sm: int) -> Cubins:
+    """The code of this process for an architecture, shared by its GPUs."""
+    return Cubins(sm, cache_folder())
+
+
+def cache_folder() -> Path | None:
+    """Where code is kept: under XDG_CACHE_HOME or ~/.cache; None where there is no home."""
+    try:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return root / "busbw" / "kernels"
+
+
+def compile_source(source: bytes, name: str, target: bytes) -> bytes:
+    """Code of `source` with `name` as its elements, for a target such as sm_90 (machine code) or compute_90 (PTX)."""
+    nvrtc = _nvrtc()
+    program = _checked(nvrtc.nvrtcCreateProgram(source, b"probe.cu", 0, [], []), "nvrtcCreateProgram")
+    options = [b"--gpu-architecture=" + target, b"--std=c++17", b"--disable-warnings", b"-DBUSBW_ELEMENTS=" + name.encode()]
+    try:
+        status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
+        if int(status):
+            log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace").strip("\0 \n")
+            raise CannotTell(f"probe.cu: NVRTC for {target.decode()}: {log or status}", INSTALL)
+        if target.startswith(b"sm_"):
+            return _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        return _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _text(size: Any, read: Any, program: Any) -> bytes:
+    buffer = bytes(_checked(size(program), "NVRTC"))
+    _checked(read(program, buffer), "NVRTC")
+    return buffer
+
+
+def _checked(answer: tuple[Any, ...], what: str) -> Any:
+    if int(answer[0]):
+        raise CannotTell(f"{what}: {answer[0]}", INSTALL)
+    return answer[1] if len(answer) > 1 else None
+
+
+@lru_cache(maxsize=1)
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
+        raise CannotTell(f"checking data on a GPU needs NVRTC, which cannot be loaded: {error}", INSTALL) from error
+    return nvrtc
+
+
+@lru_cache(maxsize=1)
+def _nvrtc_version() -> tuple[int, int]:
+    _, major, minor = _nvrtc().nvrtcVersion()
+    return major, minor
+
+
+@lru_cache(maxsize=8)
+def _target(sm: int) -> bytes:
+    """The GPU's own architecture, or PTX of the newest that this NVRTC knows below it: the driver then finishes the work."""
+    nvrtc = _nvrtc()
+    answer = nvrtc.nvrtcGetSupportedArchs()
+    known = [int(arch) for arch in answer[-1]] if not int(answer[0]) else []
+    if sm in known or not known:
+        return f"sm_{sm}".encode()
+    older = [arch for arch in known if arch < sm]
+    if not older:
+        raise CannotTell(f"NVRTC {_nvrtc_version()[0]} no longer makes code for sm_{sm}", "pip install 'busbw[cuda12]', or use -c 0")
+    return f"compute_{max(older)}".encode()
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return None
+    digest, code = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    return code if code and hashlib.sha256(code).digest() == digest else None
+
+
+def _write(file: Path, code: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(hashlib.sha256(code).digest() + code)
+        Path(name).replace(file)
+    except OSError:
+        return  # a home that cannot be written costs the next run a compilation, nothing else

@@ -1,0 +1,122 @@
+"""Verification's access to buffers in GPU memory: kernels write and compare on the GPU, and only what they found comes back."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from busbw.core.dtypes import DType
+from busbw.core.probe import SENTINEL_BYTE, Probe
+from busbw.core.redops import RedOp
+from busbw.engines import cuda_kernels
+from busbw.engines.base import Call, Region, Wrong, placement
+from busbw.engines.cuda_kernels import KINDS, Found, RegionArgument
+from busbw.engines.cuda_runtime import Gpu, Stream
+
+VECTOR_BYTES = 16  # what one thread of probe.cu takes at once
+
+Address = Callable[[Call, str], int]
+
+
+def placed(rank: int, send: int, recv: int) -> Address:
+    """Where the call's "send" or "recv" data of `rank` begins, for buffers at these addresses: nccl-tests' in-place rule."""
+
+    def address(call: Call, buffer: str) -> int:
+        where = placement(call, rank)
+        if buffer == "recv":
+            return recv + where.recv_offset
+        return (send if where.send_buffer == "send" else recv) + where.send_offset
+
+    return address
+
+
+class CudaMemory:
+    """Buffers of one rank on GPU `device`, used in order with the work of `stream` (a CUstream or torch's `cuda_stream` as an integer).
+
+    `address(call, buffer)` gives where the call's data of that buffer begins; it must be a multiple of the element's size.
+    """
+
+    def __init__(self, device: int | Gpu, stream: int | Stream, address: Address) -> None:
+        self._gpu = device if isinstance(device, Gpu) else Gpu(device)
+        self._stream = stream if isinstance(stream, Stream) else Stream(self._gpu, stream)
+        self._address = address
+        self._cubins = cuda_kernels.cubins(self._gpu.sm)
+        self._kernels: dict[tuple[str, str], Any] = {}
+        self._results, self._slots = 0, 0
+
+    def prepare(self, dtype: DType, op: RedOp | None) -> None:
+        """Begin to compile what a check of this type and operator needs."""
+        self._cubins.start(dtype, op)
+
+    def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
+        """Enqueue the writing of each region's values."""
+        start, size = self._address(call, buffer), probe.dtype.itemsize
+        for region in regions:
+            if region.length <= 0:
+                continue
+            if region.kind == "untouched":
+                self._stream.set_bytes(start + region.offset * size, SENTINEL_BYTE, region.length * size)
+            else:
+                self._launch(start, region, probe, write=True, result=0)
+
+    def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
+        """Count elements that differ from their region's values, and read the first of them back."""
+        start, size = self._address(call, buffer), probe.dtype.itemsize
+        regions = [region for region in regions if region.length > 0]
+        if not regions:
+            return Wrong(0)
+        each = ctypes.sizeof(Found)
+        self._reserve(len(regions))
+        self._stream.set_bytes(self._results, 0, each * len(regions))
+        for number, region in enumerate(regions):
+            self._launch(start, region, probe, write=False, result=self._results + number * each)
+        found = (Found * len(regions)).from_buffer_copy(self._stream.read(self._results, each * len(regions)))
+        bad = next((number for number in range(len(regions)) if found[number].wrong), None)
+        if bad is None:
+            return Wrong(0)
+        region, offset = regions[bad], found[bad].first
+        at = region.offset + offset
+        got = self._stream.read(start + at * size, size)
+        return Wrong(sum(int(one.wrong) for one in found), at, expected(region, offset, probe), got)
+
+    def close(self) -> None:
+        """Free what the checks needed."""
+        if self._slots:
+            self._gpu.free(self._results)
+            self._results, self._slots = 0, 0
+
+    def _reserve(self, slots: int) -> None:
+        if slots > self._slots:
+            self.close()
+            self._results, self._slots = self._gpu.allocate(ctypes.sizeof(Found) * slots), slots
+
+    def _launch(self, start: int, region: Region, probe: Probe, *, write: bool, result: int) -> None:
+        size = probe.dtype.itemsize
+        average_limit = probe.average_limit if probe.op and probe.op.name == "avg" else 0
+        about = RegionArgument(
+            start + region.offset * size,
+            region.first,
+            region.length,
+            probe.seed & (1 << 64) - 1,
+            probe.ranks,
+            region.rank,
+            average_limit,
+            probe.tolerance,
+        )
+        arguments = (about, ctypes.c_uint32(KINDS[region.kind]), ctypes.c_uint32(write), ctypes.c_void_p(result))
+        vectors = region.length * size // VECTOR_BYTES + 2
+        self._stream.launch(self._kernel(probe.dtype, probe.op), vectors, arguments)
+
+    def _kernel(self, dtype: DType, op: RedOp | None) -> Any:
+        key = (dtype.name, op.name if op else "")
+        if key not in self._kernels:
+            self._kernels[key] = self._gpu.load(self._cubins.get(dtype, op), cuda_kernels.ENTRY)
+        return self._kernels[key]
+
+
+def expected(region: Region, offset: int, probe: Probe) -> bytes:
+    """Bytes of the element `offset` elements into the region, by the definition in core/probe.py."""
+    size, index = probe.dtype.itemsize, region.first + offset
+    if region.kind == "untouched":
+        return bytes([SENTINEL_BYTE]) * size
+    value = probe.sent(region.rank, index) if region.kind == "sent" else probe.reduced(index)
+    return value.to_bytes(size, "little")

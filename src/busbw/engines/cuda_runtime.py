@@ -1,0 +1,221 @@
+"""GPUs, streams, events and graphs through the CUDA driver API, with busbw's errors. The only module that calls the driver."""
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from busbw.core.errors import CannotTell
+
+INSTALL = "pip install 'busbw[cuda13]'"
+STREAM_NON_BLOCKING = 1
+THREADS_PER_BLOCK = 256
+BLOCKS_PER_MULTIPROCESSOR = 8
+
+
+@lru_cache(maxsize=1)
+def driver() -> Any:
+    """The initialised driver API; CannotTell when the package or the driver is missing."""
+    try:
+        from cuda.bindings import driver as api
+    except ImportError as error:
+        raise CannotTell(f"GPUs need the package cuda-bindings, which cannot be imported: {error}", INSTALL) from error
+    try:
+        status = api.cuInit(0)[0]
+    except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
+        raise CannotTell(f"no NVIDIA driver on this host: {error}", "install the driver, or use --engine mpi to run on CPUs") from error
+    if int(status):
+        raise CannotTell(f"the NVIDIA driver does not start: cuInit says {status.name}", "look at `nvidia-smi` and the kernel log")
+    return api
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """A driver function's answer without its status; CannotTell with the driver's words when it failed."""
+    api = driver()
+    status, *answer = getattr(api, name)(*arguments)
+    if int(status):
+        raise CannotTell(f"{name}: {_words(status)}", _hint(status))
+    return answer[0] if len(answer) == 1 else tuple(answer)
+
+
+def _words(status: Any) -> str:
+    _, text = driver().cuGetErrorString(status)
+    return f"{status.name}: {text.decode(errors='replace') if text else 'no explanation'}"
+
+
+def _hint(status: Any) -> str:
+    if "OUT_OF_MEMORY" in status.name:
+        return "use a smaller -e, or free the GPU: `nvidia-smi` shows what runs on it"
+    return "`nvidia-smi` and the kernel log (`dmesg | grep -i xid`) may say more"
+
+
+def device_count() -> int:
+    """GPUs this process may use."""
+    return int(call("cuDeviceGetCount"))
+
+
+class Gpu:
+    """One GPU and its primary context, which NCCL and PyTorch share. `index` counts within CUDA_VISIBLE_DEVICES."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._device = call("cuDeviceGet", index)
+        self._context = call("cuDevicePrimaryCtxRetain", self._device)
+        self.activate()
+        self.name = call("cuDeviceGetName", 256, self._device).decode(errors="replace").strip("\0 ")
+        self.memory_bytes = int(call("cuDeviceTotalMem", self._device))
+        self.sm = 10 * self._attribute("COMPUTE_CAPABILITY_MAJOR") + self._attribute("COMPUTE_CAPABILITY_MINOR")
+        self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
+        where = (self._attribute("PCI_DOMAIN_ID"), self._attribute("PCI_BUS_ID"), self._attribute("PCI_DEVICE_ID"))
+        self.bus = f"{where[0]:04x}:{where[1]:02x}:{where[2]:02x}"
+
+    def _attribute(self, name: str) -> int:
+        return int(call("cuDeviceGetAttribute", getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), self._device))
+
+    def activate(self) -> None:
+        """Make this thread's driver, runtime and NCCL calls act on this GPU."""
+        call("cuCtxSetCurrent", self._context)
+
+    def allocate(self, size: int) -> int:
+        """Address of `size` bytes of its memory."""
+        self.activate()
+        return int(call("cuMemAlloc", size))
+
+    def free(self, address: int) -> None:
+        """Give back what `allocate` gave."""
+        self.activate()
+        call("cuMemFree", driver().CUdeviceptr(address))
+
+    def load(self, code: bytes, entry: bytes) -> Any:
+        """A kernel of a cubin or PTX; its module stays loaded until the process ends."""
+        self.activate()
+        return call("cuModuleGetFunction", call("cuModuleLoadData", code), entry)
+
+
+class Stream:
+    """A stream of a GPU: one of its own, or one made elsewhere, whose `handle` is given (0: the NULL stream)."""
+
+    def __init__(self, gpu: Gpu, handle: int | None = None) -> None:
+        self.gpu = gpu
+        self._owned = handle is None
+        gpu.activate()
+        self.raw = driver().CUstream(handle) if handle is not None else call("cuStreamCreate", STREAM_NON_BLOCKING)
+        self.handle = int(self.raw)
+        self._query, self._not_ready = driver().cuStreamQuery, driver().CUresult.CUDA_ERROR_NOT_READY
+
+    def idle(self) -> bool:
+        """Whether all that was enqueued is done; CannotTell when some of it failed."""
+        status = self._query(self.raw)[0]
+        if status == self._not_ready:
+            return False
+        if int(status):
+            raise CannotTell(f"GPU {self.gpu.index} ({self.gpu.bus}): {_words(status)}", _hint(status))
+        return True
+
+    def wait(self) -> None:
+        """Block until it is idle."""
+        self.gpu.activate()
+        call("cuStreamSynchronize", self.raw)
+
+    def set_bytes(self, address: int, value: int, size: int) -> None:
+        """Enqueue: every one of `size` bytes becomes `value`."""
+        self.gpu.activate()
+        call("cuMemsetD8Async", driver().CUdeviceptr(address), value, size, self.raw)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Enqueue a copy within the GPU."""
+        self.gpu.activate()
+        call("cuMemcpyDtoDAsync", driver().CUdeviceptr(target), driver().CUdeviceptr(source), size, self.raw)
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes of GPU memory, after all that was enqueued before."""
+        self.gpu.activate()
+        buffer = ctypes.create_string_buffer(size)
+        call("cuMemcpyDtoHAsync", ctypes.addressof(buffer), driver().CUdeviceptr(address), size, self.raw)
+        call("cuStreamSynchronize", self.raw)
+        return buffer.raw
+
+    def launch(self, kernel: Any, threads: int, arguments: Sequence["ctypes.Structure | ctypes._SimpleCData[Any]"]) -> None:
+        """Enqueue a kernel for `threads` units of work, which it may share out over fewer threads."""
+        self.gpu.activate()
+        blocks = min(-(-threads // THREADS_PER_BLOCK), BLOCKS_PER_MULTIPROCESSOR * self.gpu.multiprocessors)
+        pointers = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+        call("cuLaunchKernel", kernel, blocks, 1, 1, THREADS_PER_BLOCK, 1, 1, 0, self.raw, ctypes.addressof(pointers), 0)
+
+    def begin_capture(self) -> None:
+        """Record what is enqueued from now on instead of running it."""
+        self.gpu.activate()
+        call("cuStreamBeginCapture", self.raw, driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+
+    def end_capture(self) -> "Graph":
+        """What was recorded, ready to run."""
+        self.gpu.activate()
+        graph = call("cuStreamEndCapture", self.raw)
+        try:
+            return Graph(self, call("cuGraphInstantiate", graph, 0))
+        finally:
+            driver().cuGraphDestroy(graph)
+
+    def abandon_capture(self) -> None:
+        """End a recording that went wrong, so that the stream can be used again."""
+        self.gpu.activate()
+        status, graph = driver().cuStreamEndCapture(self.raw)
+        if not int(status):
+            driver().cuGraphDestroy(graph)
+
+    def close(self) -> None:
+        """Destroy the stream if it was made here."""
+        if self._owned:
+            self.gpu.activate()
+            call("cuStreamDestroy", self.raw)
+            self._owned = False
+
+
+class Graph:
+    """A recorded sequence of work of one stream."""
+
+    def __init__(self, stream: Stream, executable: Any) -> None:
+        self._stream, self._executable = stream, executable
+
+    def launch(self) -> None:
+        """Enqueue it on its stream."""
+        self._stream.gpu.activate()
+        call("cuGraphLaunch", self._executable, self._stream.raw)
+
+    def close(self) -> None:
+        """Free it; it must have finished."""
+        if self._executable is not None:
+            self._stream.gpu.activate()
+            call("cuGraphExecDestroy", self._executable)
+            self._executable = None
+
+
+class Events:
+    """Numbered points in time on one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._events: list[Any] = []
+        self._record = driver().cuEventRecord
+
+    def record(self, index: int) -> None:
+        """Note the time when all that was enqueued before is done."""
+        events = self._events
+        if index >= len(events):
+            self._stream.gpu.activate()
+            events.extend(call("cuEventCreate", 0) for _ in range(max(index + 1, 2 * len(events)) - len(events)))
+        status = self._record(events[index], self._stream.raw)[0]
+        if int(status):
+            raise CannotTell(f"cuEventRecord: {_words(status)}", _hint(status))
+
+    def seconds(self, first: int, last: int) -> float:
+        """Seconds from one noted point to another."""
+        self._stream.gpu.activate()
+        return float(call("cuEventElapsedTime", self._events[first], self._events[last])) / 1e3
+
+    def close(self) -> None:
+        """Destroy them."""
+        self._stream.gpu.activate()
+        for event in self._events:
+            call("cuEventDestroy", event)
+        self._events.clear()

@@ -1,0 +1,95 @@
+"""Verification's access to buffers in host memory: writes and compares bit patterns through numpy views, a chunk at a time."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from busbw.core.dtypes import DType
+from busbw.core.probe import SENTINEL_BYTE, Probe
+from busbw.engines.base import Call, Region, Wrong
+from busbw.engines.host_probe import Bits, bits_type, reduced, sent
+
+CHUNK = 1 << 15  # elements; the temporaries of one chunk stay in the second-level cache
+SMALL = 1 << 12  # elements; regions up to this are computed as they are, longer ones come in cached, aligned chunks
+CACHE_BYTES = 256 << 20  # a sweep asks for the same elements again at every size
+
+View = Callable[[Call, str], "np.ndarray[tuple[int], np.dtype[np.uint8]]"]
+
+
+class HostMemory:
+    """Buffers of one rank in host memory; `view(call, buffer)` gives the bytes from the call's start of that buffer."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
+        """Write each region's values."""
+        bits = self._bits(call, buffer)
+        for region in regions:
+            for start, length, values in _chunks(region, probe):
+                bits[start : start + length] = values
+
+    def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
+        """Count elements that differ from their region's values and keep the first."""
+        bits = self._bits(call, buffer)
+        count, first = 0, Wrong(0)
+        for region in regions:
+            tolerance = probe.tolerance if region.kind == "reduced" else 0
+            for start, length, values in _chunks(region, probe):
+                got = bits[start : start + length]
+                wrong = _differs(got, values, tolerance)
+                if wrong.any():
+                    at = int(np.argmax(wrong))
+                    if not count:
+                        first = Wrong(0, start + at, values[at].tobytes(), got[at].tobytes())
+                    count += int(np.count_nonzero(wrong))
+        return Wrong(count, first.offset, first.expected, first.got)
+
+    def _bits(self, call: Call, buffer: str) -> Bits:
+        return self._view(call, buffer).view(bits_type(call.dtype))
+
+
+def _chunks(region: Region, probe: Probe) -> Iterator[tuple[int, int, Bits]]:
+    """(offset in the buffer, length, bit patterns) of the region's chunks."""
+    done = 0
+    while done < region.length:
+        index = region.first + done
+        within = index % CHUNK if region.length > SMALL else 0
+        length = min(CHUNK - within, region.length - done)
+        if region.kind == "untouched":
+            values = np.full(length, sentinel(probe.dtype), bits_type(probe.dtype))
+        elif region.length > SMALL:
+            values = _cached(region.kind, probe, region.rank, index - within)[within : within + length]
+        else:
+            values = _values(region.kind, probe, region.rank, index, length)
+        yield region.offset + done, length, values
+        done += length
+
+
+def _values(kind: str, probe: Probe, rank: int, first: int, length: int) -> Bits:
+    return sent(probe, rank, first, length) if kind == "sent" else reduced(probe, first, length)
+
+
+_cache: OrderedDict[tuple[str, Probe, int, int], Bits] = OrderedDict()
+
+
+def _cached(kind: str, probe: Probe, rank: int, first: int) -> Bits:
+    key = (kind, probe, rank, first)
+    values = _cache.get(key)
+    if values is None:
+        values = _cache[key] = _values(kind, probe, rank, first, CHUNK)
+        if len(_cache) * values.nbytes > CACHE_BYTES:
+            _cache.popitem(last=False)
+    return values
+
+
+def sentinel(dtype: DType) -> int:
+    """The bit pattern of memory that no collective may touch."""
+    return int.from_bytes(bytes([SENTINEL_BYTE]) * dtype.itemsize, "little")
+
+
+def _differs(got: Bits, values: Bits, tolerance: int) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    if not tolerance:
+        return got != values
+    return np.where(got > values, got - values, values - got) > tolerance

@@ -1,0 +1,143 @@
+"""Ranks on CPUs: MPI collectives on host memory, one rank a process. Every element type and operator, also those MPI lacks."""
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from busbw.core.collectives import Collective
+from busbw.core.dtypes import DType
+from busbw.core.errors import CannotTell
+from busbw.core.redops import RedOp
+from busbw.core.result import Device, Library
+from busbw.engines import mpi_calls
+from busbw.engines.base import Call, Launch, placement
+from busbw.engines.host_memory import HostMemory
+
+LARGEST_COUNT = 2**31 - 1  # Open MPI 5.0 has no large-count collectives
+
+
+class MpiEngine:
+    """Runs collectives with mpi4py on a communicator of its own."""
+
+    name = "mpi"
+
+    def __init__(self, comm: MPI.Intracomm, world_rank: int, group: int) -> None:
+        self._comm = comm.Dup()
+        self._rank, self.size = comm.rank, comm.size
+        self._world_rank, self._group = world_rank, group
+        self.ranks: Sequence[int] = (comm.rank,)
+        self._buffers: dict[str, Any] = {}
+        self._marks: dict[int, float] = {}
+        self._types = mpi_calls.Types()
+        np.seterr(all="ignore")  # timed in-place reductions run into infinities; the values of a timing do not matter
+
+    def clock(self) -> float:
+        """The host's clock."""
+        return time.perf_counter()
+
+    def devices(self) -> list[Device]:
+        """The process itself, with the processor's name."""
+        return [
+            Device(
+                rank=self._world_rank,
+                pid=os.getpid(),
+                host=platform.node(),
+                index=int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")),
+                bus="",
+                name=_cpu_name(),
+                group=self._group,
+                memory_bytes=_memory_bytes(),
+            )
+        ]
+
+    def library(self) -> Library:
+        """Versions of the MPI library and mpi4py."""
+        name, version = MPI.get_vendor()
+        import mpi4py
+
+        return Library("mpi", 0, {name: ".".join(map(str, version)), "mpi4py": mpi4py.__version__})
+
+    def memory_bytes(self) -> int | None:
+        """This host's memory divided by the ranks that share it."""
+        local = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
+        share = _memory_bytes() // local.size
+        local.Free()
+        return share
+
+    def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
+        """None: whatever MPI lacks (half, bfloat16, fp8, avg, mulsum) is computed here."""
+        return None
+
+    def allocate(self, send_bytes: int, recv_bytes: int) -> None:
+        """Make both buffers."""
+        self._buffers = {name: np.empty(max(size, 1), np.uint8) for name, size in (("send", send_bytes), ("recv", recv_bytes))}
+
+    def memories(self) -> Sequence[HostMemory]:
+        """Access to the one rank's buffers."""
+        return (HostMemory(self.view),)
+
+    def view(self, call: Call, buffer: str) -> Any:
+        """Bytes of the call's "send" or "recv" data."""
+        where = placement(call, self._rank)
+        size = call.dtype.itemsize
+        if buffer == "send":
+            return self._buffers[where.send_buffer][where.send_offset :][: call.send * size]
+        # MPI's in-place reduce_scatter leaves the result at the start of the buffer, not at the rank's own part.
+        offset = call.shift_bytes if call.collective.name == "reduce_scatter" else where.recv_offset
+        return self._buffers["recv"][offset:][: call.recv * size]
+
+    def bind(self, call: Call) -> Launch:
+        """A thunk that runs the call to completion."""
+        if max(call.send, call.recv) > LARGEST_COUNT:
+            raise CannotTell(
+                f"{call.collective.name}: {max(call.send, call.recv)} elements are more than MPI's count of {LARGEST_COUNT}",
+                "use a smaller -e, or a wider --datatype",
+            )
+        messages = mpi_calls.Messages(self._comm, self._types, call, self.view(call, "send"), self.view(call, "recv"))
+        return mpi_calls.CALLS[call.collective.name](messages)
+
+    def grouped(self, launches: Sequence[Launch]) -> Launch:
+        """One after the other: MPI has no groups."""
+
+        def run() -> None:
+            for launch in launches:
+                launch()
+
+        return run
+
+    def synchronize(self, limit_s: float) -> None:
+        """Nothing to wait for: calls complete when they return."""
+
+    def capture(self, launches: Sequence[Launch]) -> Launch:
+        """There are no CUDA graphs here."""
+        raise CannotTell("-G: the mpi engine runs on CPUs and has no CUDA graphs", "leave out -G, or use --engine nccl")
+
+    def mark(self, index: int) -> None:
+        """Note the clock."""
+        self._marks[index] = time.perf_counter()
+
+    def elapsed_s(self, first: int, last: int) -> list[float]:
+        """Seconds between two marks."""
+        return [self._marks[last] - self._marks[first]]
+
+    def close(self, *, abort: bool = False) -> None:
+        """Free the communicator, types and operators."""
+        if not abort:
+            self._types.free()
+            self._comm.Free()
+
+
+def _cpu_name() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,283 @@
+"""Collectives on GPUs through NCCL, called at nccl4py's binding level: one process drives one or several GPUs."""
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from weakref import WeakSet
+
+from busbw.core.collectives import Collective
+from busbw.core.dtypes import DType
+from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.redops import RedOp
+from busbw.core.result import Device, Library
+from busbw.core.sweep import SweepSpec, dtypes, redops
+from busbw.engines import nccl_comms
+from busbw.engines.base import Call, Control, Launch
+from busbw.engines.cuda_kernels import cubins
+from busbw.engines.cuda_memory import CudaMemory, placed
+from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, device_count
+from busbw.engines.nccl_buffers import Buffers
+from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
+from busbw.engines.nccl_launches import Replay, Steps, guarded, together
+
+DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
+POLLS_BETWEEN_LOOKS = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
+SPIN_S, NAP_S = 1.0, 1e-4  # waiting spins this long so that short waits end exactly, then polls at leisure
+
+
+def availability() -> str | None:
+    """Why NCCL cannot run here, with what would help; None when it can."""
+    try:
+        nccl_comms.library()
+        if not device_count():
+            return "the NVIDIA driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?)"
+    except BusbwError as error:
+        return f"{error.message} ({error.hint})" if error.hint else error.message
+    return None
+
+
+class NcclEngine:
+    """Runs collectives with NCCL on `local_devices` of this process; ranks are in order of process, then of device.
+
+    `control` joins the processes of the communicator; `process` is this one's number in the whole job where that is another.
+    """
+
+    name = "nccl"
+
+    def __init__(self, control: Control, spec: SweepSpec, local_devices: Sequence[int], group: int = 0, process: int | None = None) -> None:
+        self._nccl = nccl_comms.library()
+        self._spec, self._group = spec, group
+        self._process = control.rank if process is None else process
+        self._gpus = [Gpu(index) for index in _existing(_chosen(local_devices))]
+        self._compile_first()
+        self._version = int(self._nccl.get_version())
+        party = nccl_comms.meet(control, self._gpus, self._version)
+        self._comms = nccl_comms.open_all(control, spec, self._gpus, party, self._version)
+        self.ranks: Sequence[int] = range(party.first, party.first + len(self._gpus))
+        self.size = party.size
+        self._streams = [Stream(gpu, 0 if spec.stream_null else None) for gpu in self._gpus]
+        self._events = [Events(stream) for stream in self._streams]
+        self._buffers = Buffers(self._nccl, self._version, self._gpus, self._comms, spec.local_register)
+        self._memories: list[CudaMemory] = []
+        self._replays: WeakSet[Replay] = WeakSet()
+
+    def _compile_first(self) -> None:
+        """Compile what the first check needs while NCCL starts."""
+        if self._spec.check:
+            op = redops(self._spec)[0] if self._spec.row.reduces else None
+            cubins(self._gpus[0].sm).start(dtypes(self._spec)[0], op)
+
+    # -- what it is -------------------------------------------------------------------------------------------------------------
+
+    def devices(self) -> list[Device]:
+        """The local GPUs."""
+        count = len(self._gpus)
+        return [
+            Device(
+                rank=self._process * count + number,
+                pid=os.getpid(),
+                host=platform.node(),
+                index=gpu.index,
+                bus=gpu.bus,
+                name=gpu.name,
+                group=self._group,
+                memory_bytes=gpu.memory_bytes,
+                process=self._process,
+            )
+            for number, gpu in enumerate(self._gpus)
+        ]
+
+    def library(self) -> Library:
+        """NCCL's version, those of the packages around it, and where the buffers come from."""
+        versions = {name: found for name in ("nccl4py", "cuda-bindings") if (found := _package(name))}
+        versions["cuda driver"] = _cuda_version(int(call("cuDriverGetVersion")))
+        versions["buffers"] = self._buffers.source
+        return Library("nccl", self._version, versions)
+
+    def memory_bytes(self) -> int | None:
+        """Memory of the smallest local GPU."""
+        return min(gpu.memory_bytes for gpu in self._gpus)
+
+    def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
+        """Ranks that are no power of two, and element types that the GPU or this NCCL lacks."""
+        if collective.ranks_power_of_two and self.size & (self.size - 1):
+            return f"{collective.name} needs a power of two of ranks, and there are {self.size}"
+        if self._version < dtype.min_nccl:
+            return (
+                f"{dtype.name} needs NCCL {nccl_comms.version_text(dtype.min_nccl)}, and this is {nccl_comms.version_text(self._version)}"
+            )
+        oldest = min(self._gpus, key=lambda gpu: gpu.sm)
+        if oldest.sm < dtype.min_sm:
+            return f"{dtype.name} needs a GPU of sm_{dtype.min_sm}, and {oldest.name} is sm_{oldest.sm}"
+        return None
+
+    # -- buffers ----------------------------------------------------------------------------------------------------------------
+
+    def allocate(self, send_bytes: int, recv_bytes: int) -> None:
+        """Make both buffers of every GPU, each as large as the larger: in place, both lie in the receive buffer."""
+        self._buffers.allocate(max(send_bytes, recv_bytes, 1))
+        self._memories = [
+            CudaMemory(gpu, stream, placed(rank, *pair))
+            for gpu, stream, rank, pair in zip(self._gpus, self._streams, self.ranks, self._buffers.pairs, strict=True)
+        ]
+
+    def memories(self) -> Sequence[CudaMemory]:
+        """Access to each GPU's buffers."""
+        return self._memories
+
+    # -- calls ------------------------------------------------------------------------------------------------------------------
+
+    def bind(self, call: Call) -> Launch:
+        """A thunk with every address computed: one NCCL call, or a group of them."""
+        every = [CALLS[call.collective.name](self._message(call, number)) for number in range(len(self._gpus))]
+        steps = [[launch for launches in step for launch in launches] for step in _aligned(every)]
+        if len(steps) > 1:
+            return Steps([self._guarded(together(step)) for step in steps])
+        # A call alone is a group of its own in NCCL; send and receive need theirs.
+        return self._guarded(steps[0][0] if len(steps[0]) == 1 else together(steps[0]))
+
+    def _message(self, call: Call, number: int) -> Message:
+        who = Rank(self._nccl, self._version, self._comms[number], self._streams[number], self.ranks[number], self.size)
+        address = placed(self.ranks[number], *self._buffers.pairs[number])
+        return Message(who, call, address(call, "send"), address(call, "recv"))
+
+    def grouped(self, launches: Sequence[Launch]) -> Launch:
+        """All launches in one NCCL group; collectives of several ordered steps run one after the other."""
+        if len(launches) == 1:
+            return launches[0]
+        if any(isinstance(launch, Steps) for launch in launches):
+            return Steps(launches)
+        return self._guarded(together(launches))
+
+    def _guarded(self, launch: Launch) -> Launch:
+        return guarded(launch, self._comms[0], self.ranks)
+
+    def capture(self, launches: Sequence[Launch]) -> Launch:
+        """Record the launches on every local stream; the thunk enqueues each GPU's graph, which lives as long as the thunk."""
+        if self._spec.stream_null:
+            raise CannotTell("-G with -y: CUDA cannot capture the NULL stream", "leave out -y or -G")
+        begun: list[Stream] = []
+        try:
+            for stream in self._streams:
+                stream.begin_capture()
+                begun.append(stream)
+            for launch in launches:
+                launch()
+        except BaseException:
+            for stream in begun:
+                stream.abandon_capture()
+            raise
+        replay = Replay([stream.end_capture() for stream in self._streams])
+        self._replays.add(replay)
+        return replay
+
+    # -- time -------------------------------------------------------------------------------------------------------------------
+
+    def synchronize(self, limit_s: float) -> None:
+        """Poll every stream, and NCCL for errors of peers and network, until all are idle."""
+        begun, polls = time.perf_counter(), 0
+        for gpu, stream in zip(self._gpus, self._streams, strict=True):
+            if len(self._gpus) > 1:
+                gpu.activate()
+            while not stream.idle():
+                polls += 1
+                if polls % POLLS_BETWEEN_LOOKS == 0:
+                    self._look_around(time.perf_counter() - begun, limit_s)
+                    gpu.activate()
+
+    def _look_around(self, waited: float, limit_s: float) -> None:
+        """CannotTell for NCCL's asynchronous errors and for too long a wait."""
+        for comm, rank in zip(self._comms, self.ranks, strict=True):
+            result = int(self._nccl.comm_get_async_error(comm))
+            if result not in (nccl_comms.SUCCESS, nccl_comms.IN_PROGRESS):
+                raise nccl_comms.failure(self._nccl.get_error_string(result), comm, [rank])
+        if 0 < limit_s < waited:
+            raise self._too_long(limit_s)
+        if waited > SPIN_S:
+            time.sleep(NAP_S)
+
+    def _too_long(self, limit_s: float) -> CannotTell:
+        late = []
+        for gpu, stream, rank in zip(self._gpus, self._streams, self.ranks, strict=True):
+            gpu.activate()
+            if not stream.idle():
+                late.append(str(rank))
+        return CannotTell(
+            f"rank {', '.join(late)} on {platform.node()}: the GPU was not done after {limit_s:g} s",
+            "a rank that never joined or a stalled link looks like this; `ncclras` on any host says who waits for whom; -T sets the limit",
+        )
+
+    def mark(self, index: int) -> None:
+        """Record event `index` on every local stream."""
+        for gpu, events in zip(self._gpus, self._events, strict=True):
+            if len(self._gpus) > 1:
+                gpu.activate()
+            events.record(index)
+
+    def elapsed_s(self, first: int, last: int) -> list[float]:
+        """Seconds between two events, per local GPU."""
+        return [events.seconds(first, last) for events in self._events]
+
+    # -- end --------------------------------------------------------------------------------------------------------------------
+
+    def close(self, *, abort: bool = False) -> None:
+        """Free everything; with `abort`, communicators are torn down without waiting for peers, and errors on the way are passed over."""
+        steps: list[Launch] = [replay.close for replay in list(self._replays)]  # NCCL waits for graphs that hold its work
+        steps += [] if abort else [self._buffers.deregister]
+        steps += [partial(self._end, comm, abort) for comm in self._comms]
+        steps += [memory.close for memory in self._memories] + [events.close for events in self._events]
+        steps += [stream.close for stream in self._streams] + [self._buffers.free]
+        self._comms, self._memories, self._events, self._streams = [], [], [], []
+        for step in steps:
+            try:
+                step()
+            except (BusbwError, self._nccl.NCCLError) as error:
+                if not abort:
+                    raise nccl_comms.failure(error, None, self.ranks) from error
+
+    def _end(self, comm: Any, abort: bool) -> None:
+        (self._nccl.comm_abort if abort else self._nccl.comm_destroy)(comm)
+
+
+def _aligned(every: Sequence[Groups]) -> list[tuple[list[Launch], ...]]:
+    """Step k of every local rank. Ranks of one collective have as many steps, but for a copy in front that only some need."""
+    most = max(map(len, every))
+    return list(zip(*([[]] * (most - len(groups)) + groups for groups in every), strict=True))
+
+
+def _chosen(devices: Sequence[int]) -> list[int]:
+    """The devices, or those that NCCL_TESTS_DEVICE counts from, on every process alike."""
+    text = os.environ.get(DEVICE_VARIABLE, "")
+    if not text:
+        return list(devices)
+    try:
+        first = int(text)
+    except ValueError:
+        first = -1
+    if first < 0:
+        raise UsageError(f"{DEVICE_VARIABLE}={text}: not the number of a GPU", f"unset it, or use {DEVICE_VARIABLE}=0")
+    return [first + number for number in range(len(devices))]
+
+
+def _existing(devices: Sequence[int]) -> Sequence[int]:
+    there = device_count()
+    missing = [index for index in devices if not 0 <= index < there]
+    if missing or not devices:
+        asked = f"GPU {missing[0]} was asked for" if missing else "no GPU was asked for"
+        raise CannotTell(f"{asked} on {platform.node()}, which has {there}", "start fewer ranks a host, or look at CUDA_VISIBLE_DEVICES")
+    return devices
+
+
+def _package(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _cuda_version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"

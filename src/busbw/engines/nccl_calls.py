@@ -1,0 +1,191 @@
+"""Each collective as NCCL calls of one rank: groups of launches, to be run in order, each group's launches at once."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from busbw.core.dtypes import DType
+from busbw.core.errors import CannotTell
+from busbw.core.floats import encode
+from busbw.engines.base import Call, Launch
+from busbw.engines.cuda_runtime import Stream
+from busbw.engines.nccl_comms import COLLECTIVE_ALLTOALL_SINCE
+
+HOST_IMMEDIATE = 1  # ncclScalarHostImmediate: the scalar is read before the call returns
+
+Groups = list[list[Launch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What a rank calls NCCL with."""
+
+    nccl: Any
+    version: int
+    comm: Any
+    stream: Stream
+    rank: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One call of one rank with its addresses."""
+
+    who: Rank
+    call: Call
+    send: int
+    recv: int
+
+    @property
+    def count(self) -> int:
+        """NCCL's count argument."""
+        return self.call.layout.count
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of `count` elements."""
+        return self.count * self.call.dtype.itemsize
+
+    def collective(self, function: Callable[..., object], *arguments: int) -> Groups:
+        """One NCCL call over both buffers; `arguments` come between the data type and the communicator."""
+        who = self.who
+        every = (self.send, self.recv, self.count, self.call.dtype.nccl, *arguments, who.comm, who.stream.handle)
+        return [[partial(function, *every)]]
+
+    def reduction(self, function: Callable[..., object], *arguments: int) -> Groups:
+        """As `collective`, with the operator; mulsum makes its own for the length of the call."""
+        op = self.call.op
+        if op is None:
+            raise CannotTell(f"{self.call.collective.name} reduces and was given no operator", "name one with -o")
+        if op.nccl is not None:
+            return self.collective(function, op.nccl, *arguments)
+        who, dtype = self.who, self.call.dtype
+        scalar = ctypes.create_string_buffer(premultiplier(dtype, who.rank), dtype.itemsize)
+        before = (self.send, self.recv, self.count, dtype.nccl)
+        after = (*arguments, who.comm, who.stream.handle)
+        create, destroy, address = who.nccl.red_op_create_pre_mul_sum, who.nccl.red_op_destroy, ctypes.addressof(scalar)
+
+        def launch(_kept: object = scalar) -> None:
+            made = create(address, dtype.nccl, HOST_IMMEDIATE, who.comm)
+            function(*before, made, *after)
+            destroy(made, who.comm)
+
+        return [[launch]]
+
+    def to(self, peer: int, count: int, offset: int, *, source: int | None = None) -> Launch:
+        """Send `count` elements to `peer`, from `offset` bytes into the send buffer or `source`."""
+        start = self.send if source is None else source
+        who = self.who
+        return partial(who.nccl.send, start + offset, count, self.call.dtype.nccl, peer, who.comm, who.stream.handle)
+
+    def of(self, peer: int, count: int, offset: int) -> Launch:
+        """Receive `count` elements from `peer` at `offset` bytes of the receive buffer."""
+        who = self.who
+        return partial(who.nccl.recv, self.recv + offset, count, self.call.dtype.nccl, peer, who.comm, who.stream.handle)
+
+
+def premultiplier(dtype: DType, rank: int) -> bytes:
+    """mulsum's scalar: 1 on even ranks, 2 on odd."""
+    value = 1 + rank % 2
+    return (encode(value, 0, dtype) if dtype.is_float else value).to_bytes(dtype.itemsize, "little")
+
+
+def _all_reduce(m: Message) -> Groups:
+    return m.reduction(m.who.nccl.all_reduce)
+
+
+def _reduce(m: Message) -> Groups:
+    return m.reduction(m.who.nccl.reduce, m.call.root)
+
+
+def _reduce_scatter(m: Message) -> Groups:
+    return m.reduction(m.who.nccl.reduce_scatter)
+
+
+def _all_gather(m: Message) -> Groups:
+    return m.collective(m.who.nccl.all_gather)
+
+
+def _broadcast(m: Message) -> Groups:
+    return m.collective(m.who.nccl.broadcast, m.call.root)
+
+
+def _alltoall(m: Message) -> Groups:
+    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.who.nccl.allto_all)
+    pairs = [(m.to(r, m.count, r * m.part_bytes), m.of(r, m.count, r * m.part_bytes)) for r in range(m.who.size)]
+    return _exchange([launch for pair in pairs for launch in pair], m.count)
+
+
+def _gather(m: Message) -> Groups:
+    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.who.nccl.gather, m.call.root)
+    launches = [m.to(m.call.root, m.count, 0)]
+    if m.who.rank == m.call.root:
+        launches += [m.of(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
+    return _exchange(launches, m.count)
+
+
+def _scatter(m: Message) -> Groups:
+    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.who.nccl.scatter, m.call.root)
+    launches = [m.of(m.call.root, m.count, 0)]
+    if m.who.rank == m.call.root:
+        launches += [m.to(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
+    return _exchange(launches, m.count)
+
+
+def _exchange(launches: list[Launch], count: int) -> Groups:
+    return [launches if count else []]
+
+
+def _alltoallv(m: Message) -> Groups:
+    matrix, me, size = m.call.layout.matrix, m.who.rank, m.call.dtype.itemsize
+    launches, sent, received = [], 0, 0
+    for peer in range(m.who.size):
+        out, into = matrix[me][peer], matrix[peer][me]
+        # A pair that exchanges nothing is left out, as nccl-tests does.
+        if out:
+            launches.append(m.to(peer, out, sent * size))
+        if into:
+            launches.append(m.of(peer, into, received * size))
+        sent, received = sent + out, received + into
+    return [launches]
+
+
+def _sendrecv(m: Message) -> Groups:
+    me, n = m.who.rank, m.who.size
+    return [[m.to((me + 1) % n, m.count, 0), m.of((me - 1) % n, m.count, 0)]]
+
+
+def _hypercube(m: Message) -> Groups:
+    """After step k each rank holds the parts of the 2^k ranks that share its higher bits."""
+    me, part = m.who.rank, m.part_bytes
+    if not part:
+        return [[]]
+    own = m.recv + me * part
+    groups: Groups = [[partial(m.who.stream.copy, own, m.send, part)]] if own != m.send else []
+    step = 1
+    while step < m.who.size:
+        held, peer = me & -step, me ^ step
+        groups.append([m.to(peer, step * m.count, held * part, source=m.recv), m.of(peer, step * m.count, (held ^ step) * part)])
+        step *= 2
+    return groups or [[]]
+
+
+CALLS: dict[str, Callable[[Message], Groups]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "alltoall": _alltoall,
+    "alltoallv": _alltoallv,
+    "gather": _gather,
+    "scatter": _scatter,
+    "sendrecv": _sendrecv,
+    "hypercube": _hypercube,
+}

@@ -1,0 +1,198 @@
+"""No hardware: an alpha-beta model with noise and injected faults, and real data moved by the collective's own moves.
+
+For documentation, tests of views and findings, and for learning what a fault looks like. All ranks live in this process; the clock is
+virtual, so that a sweep takes no time.
+"""
+
+import math
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from busbw.core.collectives import Collective
+from busbw.core.dtypes import DType
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.probe import Probe
+from busbw.core.redops import RedOp
+from busbw.core.result import Device, Library
+from busbw.engines.base import Call, Launch, Region, placement
+from busbw.engines.host_memory import HostMemory
+from busbw.engines.host_probe import scalar_type
+
+PARAMETERS: dict[str, tuple[float, str]] = {
+    "alpha_us": (8.0, "microseconds that every operation takes, however small"),
+    "gbps": (370.0, "busbw of very large operations, in GB/s"),
+    "noise": (0.01, "relative standard deviation of each operation's time"),
+    "seed": (1.0, "seed of the noise"),
+    "outlier": (0.0, "probability that an operation takes ten times as long"),
+    "dip_bytes": (0.0, "a size that runs at half speed"),
+    "corrupt_rank": (-1.0, "a rank whose receive buffer gets one wrong element per operation"),
+    "corrupt_offset": (0.0, "the offset of that element"),
+}
+_UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum, "avg": np.add, "mulsum": np.add}
+
+
+def parse_parameters(text: str) -> dict[str, float]:
+    """`alpha_us=5,noise=0.1` as numbers; UsageError for an unknown name or a value that is none."""
+    values = {}
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition("=")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            values[name] = math.nan
+        if name not in PARAMETERS or math.isnan(values[name]):
+            raise UsageError(f"--sim: '{item}' is not a parameter and its number", f"use {', '.join(PARAMETERS)}, like --sim noise=0.05")
+    return values
+
+
+class _Memory(HostMemory):
+    """Remembers that new input was written, so that the next operation moves data."""
+
+    def __init__(self, engine: "SimEngine", rank: int) -> None:
+        super().__init__(lambda call, buffer: engine.view(call, buffer, rank))
+        self._engine = engine
+
+    def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
+        """Write each region's values."""
+        super().write(call, buffer, regions, probe)
+        self._engine.fresh.add((call.in_place, call.shift_bytes))
+
+
+class SimEngine:
+    """Simulates `ranks` ranks."""
+
+    name = "sim"
+
+    def __init__(self, ranks: int, parameters: dict[str, float]) -> None:
+        self.size = ranks
+        self.ranks: Sequence[int] = range(ranks)
+        self._p = {name: parameters.get(name, default) for name, (default, _) in PARAMETERS.items()}
+        self._random = random.Random(int(self._p["seed"]))
+        self._now = 0.0
+        self._marks: dict[int, float] = {}
+        self._buffers: dict[str, list[Any]] = {}
+        self.fresh: set[tuple[bool, int]] = set()
+
+    def clock(self) -> float:
+        """Virtual seconds."""
+        return self._now
+
+    def devices(self) -> list[Device]:
+        """One imaginary GPU a rank."""
+        return [Device(rank, os.getpid(), "sim", rank, "", "simulated GPU") for rank in self.ranks]
+
+    def library(self) -> Library:
+        """The parameters, in place of versions."""
+        return Library("sim", 0, {name: f"{value:g}" for name, value in self._p.items()})
+
+    def memory_bytes(self) -> int | None:
+        """This machine's memory over the ranks that live in it."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self.size
+
+    def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
+        """Only what no engine can do."""
+        if collective.ranks_power_of_two and self.size & (self.size - 1):
+            return f"{collective.name} needs a power of two of ranks, and there are {self.size}"
+        return None
+
+    def allocate(self, send_bytes: int, recv_bytes: int) -> None:
+        """Make all ranks' buffers (memory is taken as it is touched)."""
+        sizes = {"send": max(send_bytes, 1), "recv": max(recv_bytes, 1)}
+        self._buffers = {name: [np.zeros(size, np.uint8) for _ in self.ranks] for name, size in sizes.items()}
+
+    def memories(self) -> Sequence[HostMemory]:
+        """Access to every rank's buffers."""
+        return [_Memory(self, rank) for rank in self.ranks]
+
+    def view(self, call: Call, buffer: str, rank: int) -> Any:
+        """Bytes of a rank's "send" or "recv" data."""
+        where = placement(call, rank)
+        name, offset = (where.send_buffer, where.send_offset) if buffer == "send" else ("recv", where.recv_offset)
+        elements = call.send if buffer == "send" else call.recv
+        return self._buffers[name][rank][offset:][: elements * call.dtype.itemsize]
+
+    def bind(self, call: Call) -> Launch:
+        """A thunk that advances the clock, and moves data when new input was written."""
+        seconds = self._seconds(call)
+
+        def run() -> None:
+            self._now += seconds * self._noise()
+            if (call.in_place, call.shift_bytes) in self.fresh:
+                self.fresh.discard((call.in_place, call.shift_bytes))
+                self._move(call)
+
+        return run
+
+    def grouped(self, launches: Sequence[Launch]) -> Launch:
+        """One after the other."""
+
+        def run() -> None:
+            for launch in launches:
+                launch()
+
+        return run
+
+    def synchronize(self, limit_s: float) -> None:
+        """Nothing runs in the background."""
+
+    def capture(self, launches: Sequence[Launch]) -> Launch:
+        """There are no CUDA graphs here."""
+        raise CannotTell("-G: the sim engine has no CUDA graphs", "leave out -G")
+
+    def mark(self, index: int) -> None:
+        """Note the clock."""
+        self._marks[index] = self._now
+
+    def elapsed_s(self, first: int, last: int) -> list[float]:
+        """Seconds between two marks, the same on all ranks."""
+        return [self._marks[last] - self._marks[first]] * self.size
+
+    def close(self, *, abort: bool = False) -> None:
+        """Let the buffers go."""
+        self._buffers.clear()
+
+    def _seconds(self, call: Call) -> float:
+        moved = max(call.send, call.recv) * call.dtype.itemsize
+        wire = moved * float(call.collective.bus_factor(self.size)) / (self._p["gbps"] * 1e9)
+        slow = 2.0 if moved and moved == self._p["dip_bytes"] else 1.0
+        return slow * (self._p["alpha_us"] * 1e-6 + wire)
+
+    def _noise(self) -> float:
+        factor = max(0.2, self._random.gauss(1.0, self._p["noise"]))
+        return factor * 10 if self._random.random() < self._p["outlier"] else factor
+
+    def _move(self, call: Call) -> None:
+        """Run the reference moves on the ranks' data; what was sent is read before anything is written."""
+        scalar = scalar_type(call.dtype)
+        sent = [self.view(call, "send", rank).view(scalar).copy() for rank in self.ranks]
+        if call.op and call.op.name == "mulsum":
+            sent = [np.multiply(data, scalar.type(1 + rank % 2)) for rank, data in enumerate(sent)]
+        with np.errstate(all="ignore"):
+            for rank in self.ranks:
+                target = self.view(call, "recv", rank).view(scalar)
+                for move in call.collective.moves(call.layout, rank):
+                    target[move.dst : move.dst + move.length] = _combine(call, sent, move.sources, move.length)
+        self._corrupt(call)
+
+    def _corrupt(self, call: Call) -> None:
+        rank, offset = int(self._p["corrupt_rank"]), int(self._p["corrupt_offset"])
+        if 0 <= rank < self.size:
+            data = self.view(call, "recv", rank)
+            at = offset * call.dtype.itemsize
+            if at < len(data):
+                data[at] ^= 1
+
+
+def _combine(call: Call, sent: list[Any], sources: Sequence[tuple[int, int]], length: int) -> Any:
+    parts = [sent[rank][offset : offset + length] for rank, offset in sources]
+    total = parts[0]
+    for part in parts[1:]:
+        total = _UFUNCS[call.op.name if call.op else "sum"](total, part)
+    if call.op and call.op.name == "avg" and call.collective.reduces:
+        ranks = call.layout.ranks
+        total = total // ranks if total.dtype.kind in "iu" else (total.astype(np.float64) / ranks).astype(total.dtype)
+    return total

@@ -1,0 +1,124 @@
+"""The GPUs of a machine, from what NVML says and what PCI shows."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from busbw.core.topology import Gpu
+from busbw.host.cpu import numa_node
+from busbw.host.nvml import read_nvml
+from busbw.host.source import Source
+
+# Bytes per second of 16 lanes in one direction, by generation (PCI-SIG: 2.5, 5 GT/s with 8b/10b; 8 to 64 GT/s).
+PCIE_X16 = {1: 4e9, 2: 8e9, 3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}
+# NVLink's nominal bytes per second of one link in one direction by NVML's link version (constants NVML_NVLINK_VERSION_*). 3.1 is left
+# out: the same version runs at different rates on different boards.
+NVLINK_RATE = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 6: 25e9, 7: 50e9}
+SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
+NVIDIA, DISPLAY_CLASS = "0x10de", "0x03"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs that answered, the driver's version, and why any are missing (empty: all answered)."""
+
+    gpus: list[Gpu] = field(default_factory=list)
+    driver: str = ""
+    reason: str = ""
+
+
+def read_gpus(source: Source) -> Gpus:
+    """GPUs as NVML lists them. Without NVML there are none, and the reason also tells how many PCI shows."""
+    on_pci = _count_on_pci(source)
+    reading = source.call("nvml", read_nvml)
+    if reading.text is None:
+        return Gpus(reason=reading.reason + (f"; PCI shows {_count(on_pci)}" if on_pci else ""))
+    try:
+        said = json.loads(reading.text)
+        gpus = [_gpu(source, entry) for entry in said["gpus"] if "error" not in entry]
+    except (ValueError, KeyError, TypeError) as error:
+        return Gpus(reason=f"NVML's recorded answer is broken: {type(error).__name__}: {error}")
+    reasons = [f"GPU {entry['index']} does not answer: {entry['error']}" for entry in said["gpus"] if "error" in entry]
+    if on_pci > len(said["gpus"]):
+        reasons.append(f"PCI shows {_count(on_pci)}, NVML {len(said['gpus'])}")
+    if not said["gpus"] and not reasons:
+        reasons.append("NVML lists no GPU")
+    return Gpus(gpus, said.get("driver") or "", "; ".join(reasons))
+
+
+def _count(gpus: int) -> str:
+    return f"{gpus} NVIDIA GPU{'s' if gpus != 1 else ''}"
+
+
+def _count_on_pci(source: Source) -> int:
+    devices = (f"/sys/bus/pci/devices/{name}" for name in source.names("/sys/bus/pci/devices"))
+    return sum(
+        source.read(f"{device}/vendor").text == NVIDIA and (source.read(f"{device}/class").text or "").startswith(DISPLAY_CLASS)
+        for device in devices
+    )
+
+
+def _gpu(source: Source, said: dict[str, Any]) -> Gpu:
+    capability, links = said.get("compute_capability"), said.get("nvlink")
+    sm = capability[0] * 10 + capability[1] if capability else 0
+    active = None if links is None else [link for link in links if link["state"] == 1]
+    bus_id = sysfs_bus_id(said["bus_id"])
+    return Gpu(
+        index=said["index"],
+        name=said["name"],
+        bus_id=bus_id,
+        numa=numa_node(source, f"/sys/bus/pci/devices/{bus_id}"),
+        nvlink=None if active is None else len(active),
+        nvlink_rate=_rate(active, said.get("nvlink_speed_mbps"), sm) if active else None,
+        pcie=pcie_rate(said.get("pcie_gen_max"), said.get("pcie_width")),
+        memory_bytes=said.get("memory_bytes") or 0,
+        sm=sm,
+        nvls=_nvls(sm, active),
+        pcie_gen=said.get("pcie_gen"),
+        pcie_gen_max=said.get("pcie_gen_max"),
+        pcie_width=said.get("pcie_width"),
+        pcie_width_max=said.get("pcie_width_max"),
+    )
+
+
+def sysfs_bus_id(text: str) -> str:
+    """`00000000:1B:00.0` (NVML) as sysfs writes it, `0000:1b:00.0`."""
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def _rate(active: list[dict[str, Any]], common_mbps: int | None, sm: int) -> float | None:
+    """Of the slowest link: a collective's rings use all links alike, so it is the slowest that counts."""
+    speeds = [link.get("speed_mbps") or common_mbps for link in active]
+    known = [speed for speed in speeds if speed]
+    return nvlink_rate(min(known) if len(known) == len(speeds) else None, sm, [link["version"] for link in active])
+
+
+def nvlink_rate(mbps: int | None, sm: int, versions: list[int | None]) -> float | None:
+    """Nominal bytes per second of one link: from NVML's megabytes per second, else from the links' version; None when neither tells.
+
+    NVML gives the signalling rate: 26562 where 25 GB/s of data flow on Hopper and 53125 for 50 on Blackwell (16/17 framing), 25781 on
+    Volta (64/66). Nominal rates are multiples of 1/16 GB/s; rounding to them undoes NVML's cut to whole megabytes.
+    """
+    if mbps:
+        framing = 16 / 17 if sm >= 90 else 64 / 66 if sm // 10 == 7 else 1.0
+        return round(mbps * framing / 62.5) * 62.5e6
+    # Some drivers report version 5.0 for Hopper's links, which are 4.0.
+    rates = {NVLINK_RATE.get(6 if version == 7 and sm == 90 else version) for version in versions if version is not None}
+    return rates.pop() if len(rates) == 1 else None
+
+
+def pcie_rate(generation: int | None, width: int | None) -> float | None:
+    """Bytes per second in one direction of `width` lanes; None where either is unknown."""
+    x16 = PCIE_X16.get(generation) if generation else None
+    return x16 * width / 16 if x16 and width else None
+
+
+def _nvls(sm: int, active: list[dict[str, Any]] | None) -> bool | None:
+    """NVLS needs Hopper or later behind NVSwitch; even then only CUDA's multicast attribute can say yes."""
+    if active is None or not sm:
+        return None
+    remotes = {link["remote"] for link in active}
+    if sm < 90 or not active or (None not in remotes and SWITCH not in remotes):
+        return False
+    return None

@@ -1,0 +1,87 @@
+"""The network interfaces of a machine as sysfs shows them, with bonds resolved to their slaves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from busbw.host.cpu import numa_node
+from busbw.host.source import Source
+
+NET = "/sys/class/net"
+MBIT = 1e6 / 8
+NOT_A_PORT = ("lo", "bonding_masters")  # the second is a file of the bonding driver
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """One interface. `rate` is bytes per second as its driver reports it, whatever that is worth; see `physical`."""
+
+    name: str
+    rate: float | None
+    up: bool
+    mtu: int | None
+    physical: bool  # hardware of this machine that no other interface stands for
+    numa: int | None
+    rdma: bool  # an RDMA device sits on the same function
+    slaves: tuple[str, ...] = ()
+    mode: str = ""  # of a bond
+    master: str = ""  # the bond it belongs to
+
+
+def read_interfaces(source: Source) -> dict[str, Interface]:
+    """Every interface but loopback by name. A bond has the rate of its slaves that are up, together (active-backup: of one)."""
+    read = {name: _interface(source, name) for name in source.names(NET) if name not in NOT_A_PORT}
+    masters = {slave: bond.name for bond in read.values() for slave in bond.slaves}
+    slaved = {name: replace(interface, master=masters.get(name, "")) for name, interface in read.items()}
+    return {name: _bond(interface, slaved) if interface.slaves else interface for name, interface in slaved.items()}
+
+
+def _interface(source: Source, name: str) -> Interface:
+    base = f"{NET}/{name}"
+    speed = number(source.read(f"{base}/speed").text)
+    return Interface(
+        name=name,
+        rate=speed * MBIT if speed is not None and speed > 0 else None,  # -1 is the kernel's unknown
+        up=source.read(f"{base}/operstate").text == "up",
+        mtu=number(source.read(f"{base}/mtu").text),
+        physical=is_hardware(source, base),
+        numa=numa_node(source, f"{base}/device"),
+        rdma=bool(source.names(f"{base}/device/infiniband")),
+        slaves=tuple((source.read(f"{base}/bonding/slaves").text or "").split()),
+        mode=(source.read(f"{base}/bonding/mode").text or "").partition(" ")[0],
+    )
+
+
+def _bond(bond: Interface, interfaces: dict[str, Interface]) -> Interface:
+    slaves = [interfaces[name] for name in bond.slaves if name in interfaces]
+    numas = {slave.numa for slave in slaves}
+    return replace(
+        bond,
+        rate=_together([slave.rate for slave in slaves if slave.up], bond.mode),
+        physical=len(slaves) == len(bond.slaves) and all(slave.physical for slave in slaves),
+        numa=numas.pop() if len(numas) == 1 else None,
+    )
+
+
+def _together(rates: Sequence[float | None], mode: str) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    if not known or len(known) < len(rates):
+        return None
+    return max(known) if mode == "active-backup" else sum(known)
+
+
+def is_hardware(source: Source, base: str) -> bool:
+    """Whether a class directory has a device behind it that is not a virtual function of another port of this machine.
+
+    A virtual function sends through its physical function's port, so counting both would count the port twice.
+    """
+    device = f"{base}/device"
+    present = source.link(device) is not None or bool(source.names(device))
+    return present and source.link(f"{device}/physfn") is None
+
+
+def number(text: str | None) -> int | None:
+    """An integer as sysfs writes it; None for anything else."""
+    try:
+        return int(text) if text else None
+    except ValueError:
+        return None

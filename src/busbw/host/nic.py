@@ -1,0 +1,79 @@
+"""The network ports of a machine, from sysfs: RDMA ports first, then the interfaces that are not one of them."""
+
+import re
+from collections import Counter
+
+from busbw.core.topology import Nic
+from busbw.host.cpu import numa_node
+from busbw.host.interfaces import Interface, is_hardware, number, read_interfaces
+from busbw.host.source import Source
+
+RDMA = "/sys/class/infiniband"
+GBIT = 1e9 / 8
+KINDS = {"InfiniBand": "ib", "Ethernet": "roce"}
+_RATE = re.compile(r"([\d.]+) Gb/sec")
+
+
+def read_nics(source: Source) -> list[Nic]:
+    """Every port traffic can leave by, RDMA ports first, in order of name. Slaves of a bond count within the bond only."""
+    interfaces = read_interfaces(source)
+    ports = [(device, port) for device in source.names(RDMA) for port in source.names(f"{RDMA}/{device}/ports")]
+    netdevs = {pair: _netdev(source, *pair, interfaces) for pair in ports}
+    sharing = Counter(netdevs.values())
+    nics = []
+    for pair in ports:
+        netdev = netdevs[pair]
+        nics.append(_rdma(source, *pair, interfaces.get(netdev), alone=sharing[netdev] == 1))
+    rest = (i for i in interfaces.values() if i.name not in sharing and not i.rdma and not i.master)
+    return nics + [_ethernet(interface) for interface in rest]
+
+
+def _ethernet(interface: Interface) -> Nic:
+    return Nic(
+        name=interface.name,
+        kind="ethernet",
+        rate=interface.rate if interface.physical and interface.up else None,
+        netdev=interface.name,
+        numa=interface.numa,
+        virtual=not interface.physical,
+        up=interface.up,
+        mtu=interface.mtu,
+        slaves=list(interface.slaves),
+    )
+
+
+def _rdma(source: Source, device: str, port: str, interface: Interface | None, *, alone: bool) -> Nic:
+    base = f"{RDMA}/{device}/ports/{port}"
+    layer = source.read(f"{base}/link_layer").text or ""
+    up = (source.read(f"{base}/state").text or "").endswith("ACTIVE")
+    hardware = is_hardware(source, f"{RDMA}/{device}")
+    several = len(source.names(f"{RDMA}/{device}/ports")) > 1
+    # One RDMA device over a whole bond reports one slave's rate; with a device for each slave, each reports its own.
+    bond = interface if interface is not None and interface.slaves and alone else None
+    return Nic(
+        name=f"{device}:{port}" if several else device,
+        kind=KINDS.get(layer, "rdma"),
+        # A port that is down reports its lowest rate, which says nothing.
+        rate=(bond.rate if bond else _rate(source.read(f"{base}/rate").text)) if up and hardware else None,
+        netdev=interface.name if interface else "",
+        numa=numa_node(source, f"{RDMA}/{device}/device"),
+        virtual=not hardware,
+        up=up,
+        mtu=interface.mtu if interface else None,
+        slaves=list(bond.slaves) if bond else [],
+    )
+
+
+def _rate(text: str | None) -> float | None:
+    match = _RATE.match(text or "")
+    return float(match.group(1)) * GBIT if match else None
+
+
+def _netdev(source: Source, device: str, port: str, interfaces: dict[str, Interface]) -> str:
+    """The interface of an RDMA port, the bond's where it is a slave; one with no interface stands for itself."""
+    names = source.names(f"{RDMA}/{device}/device/net")
+    named = source.read(f"{RDMA}/{device}/ports/{port}/gid_attrs/ndevs/0").text
+    on_port = [name for name in names if number(source.read(f"/sys/class/net/{name}/dev_port").text) == int(port) - 1]
+    name = named or next(iter(on_port or names), "")
+    master = interfaces[name].master if name in interfaces else ""
+    return master or name or f"{device}:{port}"

@@ -1,0 +1,98 @@
+"""What NVML says of the GPUs, as plain data: the only module that talks to it. No arithmetic here, so that a recording holds raw facts.
+
+NVML comes through the optional package nvidia-ml-py (module `pynvml`). Readings use NVML's own units; what a GPU or a driver does not
+support is None.
+"""
+
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from busbw.host.source import Unavailable
+
+PACKAGE_MISSING = "the Python package nvidia-ml-py is not installed"
+
+
+def read_nvml() -> str:
+    """JSON of `collect` over the real NVML; Unavailable with a plain reason without package, library or driver."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError as error:
+        raise Unavailable(PACKAGE_MISSING) from error
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise Unavailable(f"NVML, the NVIDIA driver's library, did not start: {error}") from error
+    try:
+        return json.dumps(collect(nvml))
+    except nvml.NVMLError as error:
+        raise Unavailable(f"NVML: {error}") from error
+    except AttributeError as error:
+        raise Unavailable(f"the installed pynvml is too old: {error}") from error
+    finally:
+        nvml.nvmlShutdown()
+
+
+def collect(nvml: Any) -> dict[str, Any]:
+    """{"driver", "gpus": [...]} of an initialised `pynvml`-shaped module; a GPU that does not answer is {"index", "error"}."""
+    gpus: list[dict[str, Any]] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            gpus.append(_gpu(nvml, handle, index))
+        except nvml.NVMLError as error:
+            gpus.append({"index": index, "error": str(error)})
+    return {"driver": _ask(nvml, nvml.nvmlSystemGetDriverVersion), "gpus": gpus}
+
+
+def _gpu(nvml: Any, handle: Any, index: int) -> dict[str, Any]:
+    capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    return {
+        "index": index,
+        "name": nvml.nvmlDeviceGetName(handle),
+        "bus_id": nvml.nvmlDeviceGetPciInfo(handle).busId,
+        "compute_capability": list(capability) if capability else None,
+        "memory_bytes": int(memory.total) if memory else None,
+        "pcie_gen": _ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+        "pcie_gen_max": _ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        "pcie_width": _ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        "pcie_width_max": _ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        "nvlink_speed_mbps": _field(nvml, handle, nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON),
+        "nvlink": _links(nvml, handle),
+    }
+
+
+def _links(nvml: Any, handle: Any) -> list[dict[str, Any]] | None:
+    """State, version, speed and far end of every link the GPU has; [] without NVLink, None where NVML failed in another way."""
+    links = []
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            state = int(nvml.nvmlDeviceGetNvLinkState(handle, link))
+        except nvml.NVMLError as error:
+            if error.value in (nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.NVML_ERROR_NOT_SUPPORTED):
+                continue  # beyond this GPU's last link, or no NVLink at all
+            return None
+        version = _ask(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, link)
+        remote = _ask(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        # Hopper's driver answers per link only, older ones with one figure for all links.
+        speed = _field(nvml, handle, (nvml.NVML_FI_DEV_NVLINK_GET_SPEED, link))
+        links.append({"link": link, "state": state, "version": version, "remote": remote, "speed_mbps": speed})
+    return links
+
+
+def _field(nvml: Any, handle: Any, field: int | tuple[int, int]) -> int | None:
+    values = _ask(nvml, nvml.nvmlDeviceGetFieldValues, handle, [field])
+    if not values or values[0].nvmlReturn != nvml.NVML_SUCCESS:
+        return None
+    kind, value = values[0].valueType, values[0].value
+    return int(value.ullVal if kind == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG else value.uiVal)
+
+
+def _ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's answer; None where NVML says that it has none."""
+    try:
+        return function(*arguments)
+    except nvml.NVMLError:
+        return None

@@ -1,0 +1,115 @@
+"""Hosts and their slots, from `--hosts h1:8,h2:8` or a hostfile (`h1 slots=8`, `h1:8`, or one line per slot as PBS writes it)."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbw.core.errors import UsageError
+
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
+_SLOTS = re.compile(r"slots\s*=\s*(\S*)")
+_OTHER_KEYS = re.compile(r"(max[_-]slots\s*=\s*\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host; `slots` is how many ranks it takes, 0 where nothing was said."""
+
+    name: str
+    slots: int = 0
+
+    def __str__(self) -> str:
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        return f"{name}:{self.slots}" if self.slots else name
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """The hosts of `--hosts`; UsageError for an empty list, a bad name or number of slots, a host named twice."""
+    hosts: list[Host] = []
+    for part in text.split(","):
+        host = _host(part.strip(), f"--hosts '{text}'")
+        if any(host.name == other.name for other in hosts):
+            raise UsageError(f"--hosts '{text}': {host.name} is named twice", f"name it once, with all its slots, like {host.name}:8")
+        hosts.append(host)
+    return tuple(hosts)
+
+
+def read_hostfile(path: str) -> tuple[Host, ...]:
+    """The hosts of a hostfile; UsageError when it cannot be read or parsed."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise UsageError(f"--hostfile {path}: {reason}", "give a file with lines like: h1 slots=8") from error
+    return parse_hostfile(text, f"--hostfile {path}")
+
+
+def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
+    """Hosts in order of first line; slots of lines that repeat a host are added, as Open MPI adds them. UsageError names the line."""
+    slots: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#")[0].strip()
+        if not words:
+            continue
+        host = _hostfile_line(words, f"{source}, line {number}")
+        repeated = host.name in slots
+        slots[host.name] = (slots[host.name] or 1) + (host.slots or 1) if repeated else host.slots
+    if not slots:
+        raise UsageError(f"{source}: it names no host", "write one host a line, like: h1 slots=8")
+    return tuple(Host(name, count) for name, count in slots.items())
+
+
+def share(hosts: Sequence[Host], ranks: int | None) -> tuple[Host, ...]:
+    """The hosts with the slots that `ranks` need: evenly, first hosts first, where no host says any; all slots for None.
+
+    UsageError where the slots that are said do not suffice.
+    """
+    if ranks is None:
+        return tuple(Host(host.name, host.slots or 1) for host in hosts)
+    if ranks < 1:
+        raise UsageError(f"-n {ranks}: there must be at least one rank", "give -n 1 or more")
+    if not any(host.slots for host in hosts):
+        each, more = divmod(ranks, len(hosts))
+        return tuple(Host(host.name, each + (i < more)) for i, host in enumerate(hosts) if each + (i < more))
+    known = tuple(Host(host.name, host.slots or 1) for host in hosts)
+    total = sum(host.slots for host in known)
+    if ranks > total:
+        each = -(-ranks // len(known))
+        asked = ",".join(str(Host(host.name, each)) for host in known)
+        raise UsageError(f"-n {ranks}: the {len(known)} hosts have {total} slots", f"give more slots, like --hosts {asked}")
+    return known
+
+
+def _hostfile_line(words: str, where: str) -> Host:
+    match = _SLOTS.search(words)
+    rest = _OTHER_KEYS.sub("", words.replace(match.group(0), "", 1) if match else words).split()
+    if len(rest) != 1:
+        raise UsageError(f"{where}: '{words}' is not a host with its slots", "write one host a line, like: h1 slots=8")
+    host = _host(rest[0], where)
+    return Host(host.name, _slots(match.group(1), where, host.name)) if match else host
+
+
+def _host(text: str, where: str) -> Host:
+    if text.startswith("["):
+        name, bracket, rest = text[1:].partition("]")
+        if not bracket or not _IPV6.fullmatch(name) or (rest and not rest.startswith(":")):
+            raise UsageError(f"{where}: '{text}' is not an IPv6 address in brackets", "write [fd00::2] or [fd00::2]:8")
+        return Host(name, _slots(rest[1:], where, name) if rest else 0)
+    if text.count(":") > 1:
+        raise UsageError(f"{where}: '{text}' has more than one colon", "put an IPv6 address in brackets: [fd00::2]:8")
+    name, colon, slots = text.partition(":")
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{where}: '{text}' is not a host name", "write hosts like h1:8,h2:8")
+    return Host(name, _slots(slots, where, name) if colon else 0)
+
+
+def _slots(text: str, where: str, host: str) -> int:
+    if text.isascii() and text.isdigit():
+        if int(text) > 0:
+            return int(text)
+        raise UsageError(f"{where}: {host} has {text} slots", f"give it one or more, like {host}:8, or leave it out")
+    if _NAME.fullmatch(text) and not text[0].isdigit():
+        raise UsageError(f"{where}: '{host}:{text}': a colon comes before a number of slots, not before a host", f"use a comma: {host},{text}")
+    raise UsageError(f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8")

@@ -1,0 +1,106 @@
+"""Which network interfaces carry the job: `--ifname` as NCCL_SOCKET_IFNAME has it (`eth`, `=eth0`, `^docker`), or a network as CIDR.
+
+Each library wants it in other words: MPI and its runtime take exact names or a CIDR, NCCL takes prefixes but no CIDR, Gloo one exact
+name. A CIDR is the only form that holds on hosts whose interfaces are named differently, so every rank resolves it on its own host.
+"""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Mapping, MutableMapping
+
+from busbw.core.errors import BusbwError, CannotTell, UsageError
+
+VARIABLE = "BUSBW_IFNAME"  # carries --ifname to every rank
+
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
+_IFREQ_BYTES, _ADDRESS = 256, slice(20, 24)
+
+Local = Mapping[str, ipaddress.IPv4Interface | None]
+
+
+def local() -> dict[str, ipaddress.IPv4Interface | None]:
+    """The interfaces of this host's network namespace, each with its first IPv4 address, None where it has none."""
+    # Not /sys/class/net: it shows the namespace that mounted it, which need not be the one this process is in.
+    return {name: _address(name) for _index, name in socket.if_nameindex()}
+
+
+def _address(name: str) -> ipaddress.IPv4Interface | None:
+    request = struct.pack(f"{_IFREQ_BYTES}s", name.encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            address, mask = (fcntl.ioctl(probe, code, request)[_ADDRESS] for code in (_SIOCGIFADDR, _SIOCGIFNETMASK))
+        except OSError:
+            return None
+    return ipaddress.IPv4Interface(f"{socket.inet_ntoa(address)}/{socket.inet_ntoa(mask)}")
+
+
+def resolve(text: str, have: Local) -> tuple[str, ...]:
+    """The names among `have` that `text` selects; UsageError, naming those that exist, where it selects none."""
+    network = _network(text)
+    if network is not None:
+        names = tuple(name for name, address in have.items() if address and address.ip in network)
+    else:
+        names = _matching(text, have)
+    if not names:
+        there = ", ".join(f"{name} ({address})" if address else name for name, address in have.items())
+        raise UsageError(f"--ifname {text}: no such interface on {socket.gethostname()}", f"it has {there}")
+    return names
+
+
+def for_mpi(text: str, have: Local) -> str:
+    """What goes after btl_tcp_if_include, prte_if_include and the like: the CIDR itself, else exact names by commas."""
+    names = resolve(text, have)
+    network = _network(text)
+    return str(network) if network is not None else ",".join(names)
+
+
+def for_nccl(text: str, have: Local) -> str:
+    """What NCCL_SOCKET_IFNAME is set to on this host: `text` itself, or the exact names of a CIDR's interfaces."""
+    names = resolve(text, have)
+    return text if _network(text) is None else "=" + ",".join(names)
+
+
+def is_cidr(text: str) -> bool:
+    """Whether `text` is a network such as 10.1.0.0/16; UsageError where it has a slash and is none."""
+    return _network(text) is not None
+
+
+def settle(env: MutableMapping[str, str]) -> None:
+    """On a rank: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from BUSBW_IFNAME for this host; CannotTell where it has no such one."""
+    text = env.get(VARIABLE)
+    if not text:
+        return
+    have = local()
+    try:
+        env["NCCL_SOCKET_IFNAME"] = for_nccl(text, have)
+        env["GLOO_SOCKET_IFNAME"] = resolve(text, have)[0]
+    except BusbwError as error:
+        raise CannotTell(error.message, f"{error.hint}; a network as CIDR, like --ifname 10.1.0.0/16, fits differing names") from error
+
+
+def _network(text: str) -> ipaddress.IPv4Network | None:
+    if "/" not in text:
+        return None
+    try:
+        return ipaddress.IPv4Network(text, strict=False)
+    except ValueError as error:
+        raise UsageError(f"--ifname {text}: it is not an IPv4 network", "write a network like 10.1.0.0/16, or a name like eth0") from error
+
+
+def _matching(text: str, have: Local) -> tuple[str, ...]:
+    exclude = text.startswith("^")
+    rest = text.removeprefix("^")
+    exact = rest.startswith("=")
+    wanted = tuple(part.strip() for part in rest.removeprefix("=").split(","))
+    if not all(wanted):
+        raise UsageError(f"--ifname '{text}': a name is missing", "write names by commas, like eth0, =eth0, ^docker,lo, or 10.1.0.0/16")
+
+    def hit(name: str) -> bool:
+        return name in wanted if exact else name.startswith(wanted)
+
+    if not exclude:
+        return tuple(name for name in have if hit(name))
+    # As NCCL does, an exclusion leaves only what could carry traffic between hosts.
+    return tuple(name for name, address in have.items() if not hit(name) and address and not address.ip.is_loopback)

@@ -1,0 +1,83 @@
+"""What rank 0 tells while it measures, one JSON object a line, and what any rank says when it fails."""
+
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from busbw.core.finding import Finding
+from busbw.core.result import Result, Row
+
+FAILED_PREFIX = "busbw-failed: "
+
+
+class Started(msgspec.Struct, tag="started", tag_field="event"):
+    """All ranks are joined and have their buffers; `result` holds everything but rows."""
+
+    result: Result
+
+
+class RowDone(msgspec.Struct, tag="row", tag_field="event"):
+    """One row is measured."""
+
+    row: Row
+
+
+class Note(msgspec.Struct, tag="note", tag_field="event"):
+    """A line for the reader that is not part of the answer."""
+
+    text: str
+
+
+class Ended(msgspec.Struct, tag="ended", tag_field="event"):
+    """The sweep is complete."""
+
+    end: str
+    out_of_bounds: int
+    memory: dict[str, int]
+    findings: list[Finding]
+
+
+Event: TypeAlias = Started | RowDone | Note | Ended
+Emit = Callable[[Event], None]
+
+
+class Failed(msgspec.Struct):
+    """Why a rank gave up: what BusbwError would print, where, and the exit code it leads to."""
+
+    message: str
+    hint: str
+    exit: int
+    rank: int
+    host: str
+
+
+_decoder = msgspec.json.Decoder(Event)
+
+
+def decode(line: bytes) -> Event:
+    """The event of one line; msgspec.DecodeError when it is none."""
+    return _decoder.decode(line)
+
+
+def encode(event: Event) -> bytes:
+    """One line with its newline."""
+    return msgspec.json.encode(event) + b"\n"
+
+
+def say_failed(failed: Failed) -> None:
+    """Write a failure where the launcher looks for it (stderr), in one write so that lines of several ranks do not mix."""
+    sys.stderr.write(f"{FAILED_PREFIX}{msgspec.json.encode(failed).decode()}\n")
+    sys.stderr.flush()
+
+
+def failure(line: str) -> Failed | None:
+    """The failure that a line of stderr tells of, if it does."""
+    at = line.find(FAILED_PREFIX)
+    if at < 0:
+        return None
+    try:
+        return msgspec.json.decode(line[at + len(FAILED_PREFIX) :], type=Failed)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,33 @@
+"""What every rank is told: the sweep, the engine, and what the result must remember of the call."""
+
+import msgspec
+
+from busbw.core.sweep import SweepSpec
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One run as handed to its ranks.
+
+    `gpus_per_process` ranks are driven by each process; `ranks` is what was asked for (0: as many as the launcher started), so that a
+    split brain is seen; `ideal` is the user's own bound in GB/s ('' for what the topology gives); `simulation` configures `sim`.
+    """
+
+    sweep: SweepSpec
+    engine: str
+    gpus_per_process: int = 1
+    ranks: int = 0
+    program: str = "busbw"
+    argv: list[str] = []
+    ideal: str = ""
+    simulation: dict[str, float] = {}
+    compat: bool = False
+
+
+def encode(job: Job) -> str:
+    """The job as one argument of a command line."""
+    return msgspec.json.encode(job).decode()
+
+
+def decode(text: str) -> Job:
+    """The job behind that argument."""
+    return msgspec.json.decode(text, type=Job)

@@ -1,0 +1,104 @@
+"""From a spec to calls: the memory cap, the buffers, and each size's Call."""
+
+import os
+from pathlib import Path
+
+from busbw.core import alltoallv, layouts
+from busbw.core.dtypes import DType
+from busbw.core.dtypes import dtype as dtype_row
+from busbw.core.env import ALLTOALLV
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.layouts import Layout
+from busbw.core.redops import RedOp, redop
+from busbw.core.sweep import Series, SweepSpec
+from busbw.engines.base import Call
+
+GIB = 1 << 30
+LARGEST_UNALIGN_BYTES = 8  # the widest element: how far -u can shift by one element
+
+
+def memory_cap(spec: SweepSpec, memory_bytes: int) -> int:
+    """Largest size that fits, by nccl-tests' rule: a reserve of 1/16 (1 to 4 GiB) and 1 GiB, and the rest for 2 or 3 buffers."""
+    reserve = min(-(-memory_bytes // (16 * GIB)), 4) * GIB
+    left = memory_bytes - reserve - GIB
+    if left <= 0:  # small machines: half of what there is
+        left = memory_bytes // 2
+    return left // (3 if spec.check else 2)
+
+
+def capped_max(spec: SweepSpec, memory_bytes: int | None) -> int:
+    """The largest size that will be measured."""
+    return spec.max_bytes if memory_bytes is None else min(spec.max_bytes, memory_cap(spec, memory_bytes))
+
+
+def buffer_bytes(spec: SweepSpec, max_bytes: int) -> int:
+    """Bytes of each of the two buffers."""
+    return max_bytes + LARGEST_UNALIGN_BYTES * spec.unalign
+
+
+class Calls:
+    """Makes the calls of one series: type, operator and root are fixed, the size varies."""
+
+    def __init__(self, spec: SweepSpec, series: Series, ranks: int, rank: int) -> None:
+        self.spec, self.series, self.ranks, self.rank = spec, series, ranks, rank
+        self.collective = spec.row
+        self.dtype: DType = dtype_row(series.dtype)
+        self.op: RedOp | None = redop(series.op) if series.op else None
+        self.reduction = self.op if self.collective.reduces else None
+
+    def at(self, size: int, *, in_place: bool, shift_bytes: int = 0) -> Call:
+        """The call that moves `size` bytes (of the largest buffer), shifted."""
+        asked = size // self.dtype.itemsize
+        buffers = self.collective.buffers(asked, self.ranks, self.dtype.itemsize)
+        send, recv, matrix = buffers.send, buffers.recv, ()
+        if self.collective.uneven:
+            matrix = alltoallv.elements(self.matrix_bytes(asked * self.dtype.itemsize), self.dtype.itemsize)
+            send, recv = sum(matrix[self.rank]), sum(row[self.rank] for row in matrix)
+        layout = Layout(buffers.count, self.ranks, self.series.root, matrix)
+        shift = shift_bytes + self.spec.unalign * self.dtype.itemsize
+        return Call(self.collective, self.dtype, self.reduction, layout, send, recv, in_place, shift)
+
+    def matrix_bytes(self, size: int) -> list[list[int]]:
+        """alltoallv's bytes for each pair of ranks."""
+        source = os.environ.get(ALLTOALLV.matrix_file, "")
+        if not source:
+            return alltoallv.generated_bytes(size, self.ranks, _number(ALLTOALLV.spread, 1.0, 0.0, 1.0))
+        if self.spec.min_bytes != self.spec.max_bytes:
+            raise UsageError(f"{ALLTOALLV.matrix_file} needs one size, but -b and -e differ", "give -b and -e the same value")
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{ALLTOALLV.matrix_file}={source}: {error.strerror}", "name a readable file of bytes per pair") from error
+        matrix = alltoallv.parse_matrix(text, self.ranks, _number(ALLTOALLV.matrix_scale, 1.0, 0.0, float("inf")), source)
+        largest = max(layouts.matrix_totals(matrix))
+        if largest > size:
+            raise UsageError(f"{source}: a rank moves {largest} bytes, more than -e {size}", f"give -b {largest} -e {largest}")
+        return matrix
+
+    def moved_bytes(self, call: Call) -> tuple[int, int, float]:
+        """(size column, count column, bytes that algbw divides by the time)."""
+        item = self.dtype.itemsize
+        if self.collective.uneven:
+            largest = max(layouts.matrix_totals(call.layout.matrix)) * item
+            from_file = bool(os.environ.get(ALLTOALLV.matrix_file))
+            return largest, 0 if from_file else call.layout.count, largest
+        return max(call.send, call.recv) * item, call.layout.count, call.layout.count * self.collective.algbw_units(self.ranks) * item
+
+
+def _number(variable: str, default: float, low: float, high: float) -> float:
+    text = os.environ.get(variable, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not low <= value <= high:
+        raise UsageError(f"{variable}={text}: not a number from {low:g} to {high:g}", f"unset {variable}, or give such a number")
+    return value
+
+
+def refuse_unsupported(reason: str | None, calls: Calls) -> None:
+    """CannotTell when the engine cannot run the one type and operator that was asked for."""
+    if reason:
+        raise CannotTell(f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace("  ", " "), "choose another --datatype, --op or --engine")

@@ -1,0 +1,140 @@
+"""One process' part of a sweep: for every series warm up, then for every size verify, time and report, in step with all others."""
+
+import time
+from datetime import datetime
+
+from busbw.core.probe import Probe
+from busbw.core.result import Cell, Mismatch, Row
+from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
+from busbw.engines.base import Call, Control, Engine, Launch
+from busbw.measure import timing, verification
+from busbw.measure.events import Emit, Note, RowDone
+from busbw.measure.plan import Calls, refuse_unsupported
+
+MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
+SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
+
+
+class Runner:
+    """Runs a sweep on an engine. `job` joins all processes, `group` those of this communicator (the same without a split)."""
+
+    def __init__(self, engine: Engine, job: Control, group: Control, spec: SweepSpec, max_bytes: int, emit: Emit) -> None:
+        self.engine, self.job, self.group, self.spec = engine, job, group, spec
+        self.max_bytes = max_bytes
+        self.emit = emit if job.rank == 0 else _silent
+        self.out_of_bounds = 0
+
+    def sweep(self) -> None:
+        """All cycles of all series."""
+        cycle = 0
+        while self.spec.run_cycles == 0 or cycle < self.spec.run_cycles:
+            for one in series(self.spec, self.engine.size):
+                self._series(one)
+            cycle += 1
+
+    def _series(self, one: Series) -> None:
+        calls = Calls(self.spec, one, self.engine.size, self.engine.ranks[0])
+        reason = self.engine.unsupported(calls.collective, calls.dtype, calls.reduction)
+        if reason:
+            if "all" not in (self.spec.datatype.lower(), self.spec.op.lower()):
+                refuse_unsupported(reason, calls)
+            self.emit(Note(f"skipped {calls.dtype.name} {one.op}".rstrip() + f": {reason}"))
+            return
+        self._warm_up(calls)
+        for size in sizes(self.spec, self.max_bytes):
+            self._row(calls, size)
+
+    def _warm_up(self, calls: Calls) -> None:
+        if not self.spec.warmup_iters:
+            return
+        for size in warmup_sizes(self.spec, self.max_bytes):
+            launch = self.engine.bind(calls.at(size, in_place=False))
+            for _ in range(self.spec.warmup_iters):
+                launch()
+            self.engine.synchronize(self.spec.timeout)
+
+    def _row(self, calls: Calls, size: int) -> None:
+        cells = [self._cell(calls, size, in_place=in_place) for in_place in (False, True)]
+        call = calls.at(size, in_place=False)
+        size_bytes, count, _ = calls.moved_bytes(call)
+        stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S") if self.spec.report_timestamps else ""
+        one = calls.series
+        self.emit(RowDone(Row(size_bytes, count, one.dtype, one.op, one.root, cells[0], cells[1], self.spec.iters, stamp)))
+
+    def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell:
+        call = calls.at(size, in_place=in_place)
+        launch = self.engine.bind(call)
+        checked = self.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
+        tally = verification.Tally()
+        if checked:
+            self._check_rounds(call, launch, tally)
+        else:
+            launch()
+            self.engine.synchronize(self.spec.timeout)
+        cell = self._timed(calls, call, size, checked, tally)
+        if checked:
+            self._share(tally, cell)
+        return cell
+
+    def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally) -> None:
+        """Rounds of one verified operation each, until one is bad anywhere. They precede the timing, and are its untimed operation."""
+        for round_number in range(self.spec.check):
+            probe = self._probe(call, round_number)
+            tally.add(self.engine.ranks, verification.run_round(self.engine, call, launch, probe, self.spec.timeout), probe)
+            if self.spec.check > 1 and self.job.reduce_all([float(tally.bad_rounds)], "max")[0]:
+                break
+
+    def _probe(self, call: Call, round_number: int) -> Probe:
+        # Sizes share a seed, so that one size's data serves the next; rounds differ, so that nothing left over can pass.
+        return Probe(round_number + 1, call.dtype, call.op, self.engine.size)
+
+    def _timed(self, calls: Calls, call: Call, size: int, checked: bool, tally: verification.Tally) -> Cell:
+        size_bytes, _, bytes_ = calls.moved_bytes(call)
+        places = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
+        shifts = [size_bytes * i for i in range(min(places, max(self.spec.iters, 1)))]
+        targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
+        verify = self.spec.check_timed and checked and not (call.in_place and call.collective.reduces)
+        if verify:
+            probe = self._probe(call, self.spec.check)
+            for target in targets:
+                verification.write(self.engine, target, probe)
+        seen = timing.run(self.engine, self.job, [self.engine.bind(target) for target in targets], self.spec)
+        if verify:
+            for target in targets[: self.spec.iters]:
+                tally.add(self.engine.ranks, verification.check(self.engine, target, probe), probe)
+        cell = self._figures(calls, seen, bytes_)
+        self.job.barrier()
+        return cell
+
+    def _figures(self, calls: Calls, seen: timing.Timing, bytes_: float) -> Cell:
+        time_s = max(timing.over_ranks(self.job, seen.time_s, self.spec.average), SMALLEST_TIME_S)
+        algbw = bytes_ / time_s
+        cell = Cell(time_s, algbw, algbw * float(calls.collective.bus_factor(self.engine.size)))
+        if self.spec.report_cputime:
+            cell.cpu_time_s = float(self.job.bcast(seen.cpu_time_s))
+        if seen.samples_s:
+            every = self.job.gather(seen.samples_s)
+            if every is not None:
+                cell.skipped = self.spec.per_iter_skip
+                cell.samples_s = [max(values) for values in zip(*every, strict=True)]
+                cell.process_samples_s = every if len(every) > 1 else None
+        return cell
+
+    def _share(self, tally: verification.Tally, cell: Cell) -> None:
+        """Add up what every process saw."""
+        every = self.job.gather((tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT]))
+        if every is None:
+            return
+        cell.wrong = sum(wrong for wrong, _, _ in every)
+        self.out_of_bounds += sum(rounds for _, rounds, _ in every)
+        first: list[Mismatch] = [mismatch for _, _, mismatches in every for mismatch in mismatches]
+        cell.mismatches = first[:MISMATCHES_KEPT]
+
+
+def _silent(event: object) -> None:
+    """Only process 0 speaks."""
+
+
+def now() -> str:
+    """The time of day as nccl-tests' JSON writes it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,92 @@
+"""Verification of one call: what to write, what must arrive and what must stay, from the collective's moves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from busbw.core.layouts import InPlace, Move
+from busbw.core.probe import Probe
+from busbw.core.result import Mismatch
+from busbw.engines.base import Call, Engine, Launch, Region, Wrong
+
+
+def write(engine: Engine, call: Call, probe: Probe) -> None:
+    """Fill every local rank's buffers: sentinels where data arrives, then the rank's own input."""
+    for memory, rank in zip(engine.memories(), engine.ranks, strict=True):
+        if not call.in_place:
+            memory.write(call, "recv", [Region(0, call.recv, "untouched")], probe)
+        elif call.collective.in_place is InPlace.SEND_IN_RECV:
+            memory.write(call, "recv", around(call, rank), probe)
+        memory.write(call, "send", [Region(0, call.send, "sent", rank, 0)], probe)
+
+
+def around(call: Call, rank: int) -> list[Region]:
+    """The receive buffer but for the rank's own part, which an in-place call already holds."""
+    own, end = rank * call.layout.count, (rank + 1) * call.layout.count
+    return [Region(0, own, "untouched"), Region(end, call.recv - end, "untouched")]
+
+
+def expected(call: Call, rank: int) -> list[Region]:
+    """What `rank`'s receive buffer must hold after the call: moved or reduced data, and all else as it was."""
+    moves = sorted(call.collective.moves(call.layout, rank), key=lambda move: move.dst)
+    regions, done = [], 0
+    for move in moves:
+        regions += untouched(call, rank, done, move.dst)
+        regions.append(_arrived(call, move))
+        done = move.dst + move.length
+    return [region for region in (*regions, *untouched(call, rank, done, call.recv)) if region.length > 0]
+
+
+def _arrived(call: Call, move: Move) -> Region:
+    rank, first = move.sources[0]
+    # With one rank a reduction has one source, and still multiplies, divides or adds nothing: the closed form holds.
+    kind = "reduced" if call.collective.reduces else "sent"
+    return Region(move.dst, move.length, kind, rank, first)
+
+
+def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
+    """Elements no move names: the sentinel, or in place the rank's own input."""
+    if not call.in_place:
+        return [Region(start, end - start, "untouched")]
+    if call.collective.in_place is InPlace.SEND_IN_RECV:
+        own = rank * call.layout.count
+        parts = ((start, min(end, own)), (max(start, own + call.layout.count), end))
+        mine = Region(max(start, own), min(end, own + call.layout.count) - max(start, own), "sent", rank, max(start - own, 0))
+        return [*(Region(a, b - a, "untouched") for a, b in parts), mine]
+    first = rank * call.layout.count if call.collective.in_place is InPlace.RECV_IN_SEND else 0
+    return [Region(start, end - start, "sent", rank, first + start)]
+
+
+def check(engine: Engine, call: Call, probe: Probe) -> list[Wrong]:
+    """What each local rank's receive buffer got wrong."""
+    return [
+        memory.check(call, "recv", expected(call, rank), probe) for memory, rank in zip(engine.memories(), engine.ranks, strict=True)
+    ]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Wrong elements of one cell over rounds and local ranks, with each rank's first mismatch."""
+
+    wrong: int = 0
+    bad_rounds: int = 0
+    mismatches: list[Mismatch] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.mismatches = []
+
+    def add(self, ranks: Sequence[int], seen: Sequence[Wrong], probe: Probe) -> None:
+        """Count one round."""
+        for rank, wrong in zip(ranks, seen, strict=True):
+            if wrong.count:
+                values = (probe.text(int.from_bytes(bits, "little")) for bits in (wrong.expected, wrong.got))
+                self.mismatches.append(Mismatch(rank, wrong.offset, *values, wrong.count))
+        self.wrong += sum(wrong.count for wrong in seen)
+        self.bad_rounds += any(wrong.count for wrong in seen)
+
+
+def run_round(engine: Engine, call: Call, launch: Launch, probe: Probe, limit_s: float) -> list[Wrong]:
+    """Write, run once, compare."""
+    write(engine, call, probe)
+    launch()
+    engine.synchronize(limit_s)
+    return check(engine, call, probe)

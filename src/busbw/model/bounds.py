@@ -1,0 +1,261 @@
+"""The most bus bandwidth each algorithm can reach over the links there are: no protocol overhead, no latency, nothing else on the links.
+
+Letters as in the formulas: N ranks on Q hosts of P; B a GPU's link to its peers, I all NICs of a host, R one NIC, each in one direction;
+f = busbw / algbw. Ranks are numbered host by host. An algorithm's bound is f x the smallest term; the term names the link that binds.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from busbw.core.collectives import Collective
+from busbw.core.collectives import collective as collective_row
+from busbw.core.errors import UsageError
+from busbw.core.result import Ideal
+from busbw.core.topology import Topology
+from busbw.model.fabric import Fabric, NoFabric, fabric, gb
+
+GIVEN = "given"
+ENDPOINT = "endpoint-optimal"
+P2P = "point-to-point"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One limit on busbw / f in bytes per second: formula in letters, formula with numbers in GB/s, and the link it comes from."""
+
+    rate: float
+    formula: str
+    numbers: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the run may use: NVLink SHARP multicast, and reduction in the switches of the network (CollNet)."""
+
+    nvls: bool
+    collnet: bool
+
+
+Terms = Callable[[Fabric], list[Term]]
+EVERY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One row: for which collectives, when it can run, its terms, and whether f multiplies them. `why` cites the reasoning."""
+
+    name: str
+    collectives: tuple[str, ...]
+    runs: Callable[[Fabric, Features], bool]
+    terms: Terms
+    why: str
+    times_factor: bool = False
+
+
+def _gpu(fab: Fabric, share: float = 1.0, formula: str = "B") -> list[Term]:
+    if fab.gpu is None:
+        return []
+    numbers = gb(fab.gpu) if share == 1 else f"{gb(fab.gpu)} x {share:.4g}"
+    return [Term(fab.gpu * share, formula, numbers, fab.gpu_link)]
+
+
+def _nic(fab: Fabric, share: float = 1.0, formula: str = "I") -> list[Term]:
+    if fab.hosts == 1:
+        return []
+    numbers = gb(fab.nics) if share == 1 else f"{gb(fab.nics)} x {share:.4g}"
+    return [Term(fab.nics * share, formula, numbers, fab.nic_link)]
+
+
+def _tree_share(hosts: int) -> float:
+    """The part of I that the busiest host of a double binary tree leaves to each byte: its degrees add up to 2, 3, then 4."""
+    return {1: 1.0, 2: 1.0, 3: 2 / 3}.get(hosts, 0.5)
+
+
+def _tree(fab: Fabric) -> list[Term]:
+    # Of two GPUs in a chain each sends the data once; only from three on is there one in the middle that sends it up and down. B/2 takes
+    # the chain to run in the same order in every channel; channels that start at different GPUs would spread the load to B P/(2(P-1)).
+    gpu = _gpu(fab) if fab.per_host == 2 else _gpu(fab, 1 / 2, "B/2")
+    return gpu + _nic(fab, _tree_share(fab.hosts), "I t")
+
+
+def _nvls(fab: Fabric) -> list[Term]:
+    p = fab.per_host
+    return _gpu(fab, p / (p + 1), "B P/(P+1)") + _nic(fab)
+
+
+def _nvls_tree(fab: Fabric) -> list[Term]:
+    p = fab.per_host
+    return _gpu(fab, p / (p + 1), "B P/(P+1)") + _nic(fab, _tree_share(fab.hosts), "I t")
+
+
+def _direct(fab: Fabric) -> list[Term]:
+    p = fab.per_host
+    return (_gpu(fab, p / (2 * (p - 1)), "B P/(2(P-1))") if p > 1 else []) + _nic(fab)
+
+
+def _exchange(fab: Fabric) -> list[Term]:
+    n, p = fab.ranks, fab.per_host
+    share = (n - 1) / (p * (n - p)) if n > p else 0
+    return _gpu(fab) + (_nic(fab, share, "I (N-1)/(P(N-P))") if share else [])
+
+
+def _neighbours(fab: Fabric) -> list[Term]:
+    if fab.hosts == 1:
+        return _gpu(fab)
+    share = fab.nics / fab.per_host
+    rate, formula = max((share, "I/P"), (fab.rail, "R"))
+    return [*_gpu(fab), Term(rate, formula, gb(rate), fab.nic_link)]
+
+
+def _root(fab: Fabric) -> list[Term]:
+    n, p = fab.ranks, fab.per_host
+    if fab.hosts == 1:
+        return _gpu(fab)
+    share = (n - 1) / (n - p)
+    terms = _nic(fab, share, "I (N-1)/(N-P)")
+    if not fab.over_nvlink:
+        return terms + ([Term(fab.pcie, "root's PCIe", gb(fab.pcie), "PCIe of the root's GPU")] if fab.pcie else [])
+    if fab.gpu and fab.pcie:
+        both = f"{fab.gpu_link}, and PCIe, {gb(fab.pcie)} GB/s"
+        terms.append(Term(fab.gpu + fab.pcie, "B + PCIe", f"{gb(fab.gpu)} + {gb(fab.pcie)}", both))
+    return terms
+
+
+def _rounds(fab: Fabric) -> list[Term]:
+    n, p = fab.ranks, fab.per_host
+    if fab.hosts == 1 or fab.gpu is None:
+        return _gpu(fab) + _nic(fab)
+    rate = (n - 1) / ((p - 1) / fab.gpu + p * (n - p) / fab.nics)
+    numbers = f"{n - 1} / ({p - 1}/{gb(fab.gpu)} + {p * (n - p)}/{gb(fab.nics)})"
+    slow = fab.nic_link if p * (n - p) / fab.nics > (p - 1) / fab.gpu else fab.gpu_link
+    return [Term(rate, "(N-1) / ((P-1)/B + P(N-P)/I)", numbers, slow)]
+
+
+def _always(fab: Fabric, may: Features) -> bool:
+    return True
+
+
+def _multicast(fab: Fabric, may: Features) -> bool:
+    return may.nvls and fab.over_nvlink and fab.per_host > 1
+
+
+# Ring to PAT: how NCCL's algorithms load the links; the factor 1 + 1/P of NVLS is NVIDIA's own (NVIDIA/nccl issue 2140).
+ALGORITHMS: tuple[Algorithm, ...] = (
+    Algorithm("Ring", EVERY, _always, lambda f: _gpu(f) + _nic(f),
+              "every GPU forwards busbw on one link, and one edge of each ring leaves each host"),
+    Algorithm("Tree", ("all_reduce",), _always, _tree,
+              "a GPU in the middle of its host's chain sends the data up and down", times_factor=True),
+    Algorithm("NVLS", ("all_reduce",), lambda f, may: _multicast(f, may) and (f.hosts == 1 or may.collnet), _nvls,
+              "the switch reduces: each GPU moves the data 1 + 1/P times", times_factor=True),
+    Algorithm("NVLS", ("all_gather", "reduce_scatter"), lambda f, may: _multicast(f, may) and f.hosts == 1, _gpu,
+              "multicast also returns a GPU's own share", times_factor=True),
+    Algorithm("NVLSTree", ("all_reduce",), lambda f, may: _multicast(f, may) and f.hosts > 1, _nvls_tree,
+              "NVLS within hosts and a double tree between them, which sends each byte over the wire once", times_factor=True),
+    Algorithm("CollNetChain", ("all_reduce",), lambda f, may: may.collnet and f.hosts > 1,
+              lambda f: _gpu(f, 1 / 2, "B/2") + _nic(f), "the network reduces: data goes in and out of each host once", times_factor=True),
+    Algorithm("CollNetDirect", ("all_reduce",), lambda f, may: may.collnet and f.hosts > 1, _direct,
+              "the network reduces: data goes in and out of each host once", times_factor=True),
+    Algorithm("PAT", ("all_gather", "reduce_scatter"), lambda f, may: f.hosts > 1 and f.per_host == 1, _nic,
+              "each host takes in the others' shares once"),
+    Algorithm(P2P, ("alltoall", "alltoallv"), _always, _exchange, "each host sends P(N-P)/N of the data out (alltoallv: even matrix)"),
+    Algorithm(P2P, ("sendrecv",), _always, _neighbours, "each rank sends to the next, at most by the NICs nearest its GPU"),
+    Algorithm(P2P, ("gather", "scatter"), _always, _root, "all parts but the root's own pass the root's host and GPU"),
+    Algorithm(P2P, ("hypercube",), lambda f, may: f.ranks & (f.ranks - 1) == 0, _rounds,
+              "rounds follow each other: P-1 parts within the host, then N-P parts of each rank between hosts"),
+)  # fmt: skip
+
+
+def bounds(
+    collective: str,
+    topology: Topology,
+    ranks_per_host: Sequence[int],
+    *,
+    nvls: bool,
+    collnet: bool = False,
+    ifnames: Sequence[str] | None = None,
+) -> list[Ideal]:
+    """One Ideal (busbw in bytes per second) for each algorithm that can run; [] for one rank, and where a rate is unknown or uneven
+    (`unknown` says which). `nvls` and `collnet` say whether these may be used. UsageError for an unknown collective or ifname."""
+    row = collective_row(collective)
+    fab = fabric(topology, ranks_per_host, ifnames)
+    if isinstance(fab, NoFabric) or fab.ranks < 2:
+        return []
+    return bounds_over(row, fab, Features(nvls, collnet))
+
+
+def bounds_over(row: Collective, fab: Fabric, may: Features) -> list[Ideal]:
+    """As `bounds`, over a Fabric that is known and has two ranks or more."""
+    return [_bound(row, fab, algorithm) for algorithm in ALGORITHMS if row.name in algorithm.collectives and algorithm.runs(fab, may)]
+
+
+def _bound(row: Collective, fab: Fabric, algorithm: Algorithm) -> Ideal:
+    factor = float(row.bus_factor(fab.ranks)) if algorithm.times_factor else 1.0
+    return _ideal(algorithm.name, factor, row.formula, algorithm.terms(fab), algorithm.why)
+
+
+def _ideal(name: str, factor: float, factor_text: str, terms: list[Term], why: str) -> Ideal:
+    binding = min(terms, key=lambda term: term.rate)
+    value = factor * binding.rate
+    letters, numbers = (", ".join(getattr(term, field) for term in terms) for field in ("formula", "numbers"))
+    if len(terms) > 1:
+        letters, numbers = f"min({letters})", f"min({numbers})"
+    if factor_text and factor != 1:
+        letters, numbers = f"{factor_text} x {letters}", f"{factor:.4g} x {numbers}"
+    return Ideal(value, name, binding.link, f"{letters} = {numbers} = {gb(value)} GB/s: {why}")
+
+
+def unknown(topology: Topology, ranks_per_host: Sequence[int], ifnames: Sequence[str] | None = None) -> str:
+    """Why `bounds` gives no figure, in words; empty when it gives one."""
+    fab = fabric(topology, ranks_per_host, ifnames)
+    if isinstance(fab, NoFabric):
+        return fab.reason
+    return "there is one rank, so no data crosses a link" if fab.ranks < 2 else ""
+
+
+def ideal(
+    collective: str,
+    topology: Topology,
+    ranks_per_host: Sequence[int],
+    *,
+    nvls: bool,
+    collnet: bool = False,
+    ifnames: Sequence[str] | None = None,
+) -> Ideal | None:
+    """The largest bound among the algorithms that can run; None where `bounds` gives no figure."""
+    found = bounds(collective, topology, ranks_per_host, nvls=nvls, collnet=collnet, ifnames=ifnames)
+    return max(found, key=lambda bound: bound.busbw, default=None)
+
+
+def endpoint(collective: str, topology: Topology, ranks_per_host: Sequence[int], *, ifnames: Sequence[str] | None = None) -> Ideal | None:
+    """The bound of any algorithm that reduces at the endpoints and lets each byte cross a host's edge the fewest times.
+
+    For all_reduce, all_gather and reduce_scatter min(I (N-1)Q/(N(Q-1)), B (N-1)/(N-Q)), which the AIBooster PyTorch benchmark calls
+    ideal; the plain minimum of B and I for broadcast and reduce; the bound of the exchange itself for the others. None as `ideal`.
+    """
+    row = collective_row(collective)
+    fab = fabric(topology, ranks_per_host, ifnames)
+    if isinstance(fab, NoFabric) or fab.ranks < 2:
+        return None
+    if row.name not in ("all_reduce", "all_gather", "reduce_scatter"):
+        plain = bounds_over(row, fab, Features(nvls=False, collnet=False))
+        return msgspec.structs.replace(plain[0], algorithm=ENDPOINT) if plain else None
+    n, q = fab.ranks, fab.hosts
+    if q == 1:
+        return _ideal(ENDPOINT, 1.0, "", _gpu(fab), "each GPU moves the data over its own links once")
+    terms = _nic(fab, (n - 1) * q / (n * (q - 1)), "I (N-1)Q/(N(Q-1))")
+    terms += _gpu(fab, (n - 1) / (n - q), "B (N-1)/(N-Q)") if n > q else []
+    return _ideal(ENDPOINT, 1.0, "", terms, "each byte crosses a host's edge the fewest times without reduction in the network")
+
+
+def given(text: str) -> Ideal:
+    """The Ideal of a figure the user gave in GB/s (10^9 bytes), such as `450`; UsageError for what is no number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise UsageError(f"--ideal: '{text}' is not a bus bandwidth", "give GB/s as a number above 0, like --ideal 450")
+    return Ideal(value * 1e9, GIVEN, "not looked at", f"--ideal {text} GB/s")

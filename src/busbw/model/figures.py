@@ -1,0 +1,64 @@
+"""The cells of a result as series: one size after the other of one type, operator, root and placement. Pure."""
+
+import math
+from dataclasses import dataclass
+
+from busbw.core.result import Cell, Result, Row
+
+OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
+HALF = 0.5
+DIP = 0.75
+STILL_RISING = 1.10
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One cell and the row it stands in."""
+
+    row: Row
+    cell: Cell
+    placement: str
+
+    @property
+    def busbw(self) -> float:
+        """Bytes per second; 0 where nothing was measured."""
+        return self.cell.busbw if math.isfinite(self.cell.busbw) else 0.0
+
+
+Series = list[Figure]
+
+
+def series(result: Result) -> list[Series]:
+    """Every series of the result, each in order of size, without rows that moved no bytes."""
+    found: dict[tuple[str, str, int, str], Series] = {}
+    for row in result.rows:
+        for cell, placement in ((row.out_of_place, OUT_OF_PLACE), (row.in_place, IN_PLACE)):
+            if cell is not None and row.size_bytes > 0:
+                found.setdefault((row.dtype, row.op, row.root, placement), []).append(Figure(row, cell, placement))
+    return [sorted(figures, key=lambda figure: figure.row.size_bytes) for figures in found.values()]
+
+
+def peak(figures: Series) -> Figure:
+    """The figure with the highest busbw."""
+    return max(figures, key=lambda figure: figure.busbw)
+
+
+def half_peak(figures: Series) -> Figure:
+    """The smallest size that reaches half of the peak: N1/2, from where bandwidth rules rather than latency."""
+    top = peak(figures).busbw
+    return next(figure for figure in figures if figure.busbw >= HALF * top)
+
+
+def dips(figures: Series) -> list[tuple[Figure, float]]:
+    """Sizes whose busbw is more than a quarter below both neighbours', each with its ratio to the lower neighbour."""
+    found = []
+    for before, here, after in zip(figures, figures[1:], figures[2:], strict=False):
+        neighbour = min(before.busbw, after.busbw)
+        if neighbour > 0 and here.busbw < DIP * neighbour:
+            found.append((here, here.busbw / neighbour))
+    return found
+
+
+def still_rising(figures: Series) -> bool:
+    """Whether the sweep may have ended before bandwidth levelled off: a single size, or a last step up of more than a tenth."""
+    return len(figures) < 2 or figures[-1].busbw > STILL_RISING * figures[-2].busbw

@@ -1,0 +1,50 @@
+"""GPU constants, one row for each NVLink generation of a GPU, each with its source.
+
+A GPU is matched by its name, its number of links and the rate of one link as read, never by NVML's link version alone: some drivers
+report 5.0 for Hopper, and the export variants differ from their family in links only.
+"""
+
+from dataclasses import dataclass
+
+from busbw.core.topology import Gpu
+
+NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
+NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}  # what NCCL plans with for 16 lanes; NCCL src/graph/topo.h, xml link speeds
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """GPUs with the same links. Rates are bytes per second of one link in one direction; `planned` is NCCL's figure for it."""
+
+    names: tuple[str, ...]  # words of the device name that NVML reports
+    links: int
+    link_rate: float
+    planned: float
+    source: str
+
+    @property
+    def nominal(self) -> float:
+        """All links of one GPU, one direction."""
+        return self.links * self.link_rate
+
+
+GENERATIONS: tuple[Generation, ...] = (
+    Generation(("P100",), 4, 20e9, 18e9, f"NVIDIA P100 data sheet: 160 GB/s both ways; {NCCL_TOPO} SM60"),
+    Generation(("V100",), 6, 25e9, 20e9, f"NVIDIA V100 data sheet: 300 GB/s both ways; {NCCL_TOPO} SM70"),
+    Generation(("A100",), 12, 25e9, 20e9, f"NVIDIA A100 data sheet: 600 GB/s both ways; {NCCL_TOPO} SM80"),
+    Generation(("A800",), 8, 25e9, 20e9, f"NVIDIA A800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM80"),
+    Generation(("H800",), 8, 25e9, 20.6e9, f"NVIDIA H800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM90"),
+    Generation(("H100", "H200", "H20", "GH200"), 18, 25e9, 20.6e9, f"NVIDIA H100 data sheet: 900 GB/s both ways; {NCCL_TOPO} SM90"),
+    Generation(("B200", "GB200", "B300", "GB300"), 18, 50e9, 40.1e9, f"NVIDIA B200 data sheet: 1.8 TB/s both ways; {NCCL_TOPO} SM100"),
+    Generation(("A6000",), 4, 14.0625e9, 12e9, f"NVIDIA RTX A6000 data sheet: 112.5 GB/s both ways over a bridge; {NCCL_TOPO} SM86"),
+)
+
+
+def generation(gpu: Gpu) -> Generation | None:
+    """The row whose name, links and link rate fit; links may be fewer than the row's, as some may be down. None where none fits."""
+    words = gpu.name.upper().replace("-", " ").split()
+    for row in GENERATIONS:
+        fits = gpu.nvlink is not None and 0 < gpu.nvlink <= row.links and gpu.nvlink_rate == row.link_rate
+        if fits and any(name in words for name in row.names):
+            return row
+    return None

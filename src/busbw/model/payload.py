@@ -1,0 +1,35 @@
+"""What NCCL plans with: its constants for the data a link carries after packet headers and checksums, in place of the nominal rates.
+
+NVLink leaves about 82 % of its wire to data, PCIe 76 % in NCCL's tables; the rates of NICs NCCL takes as they are.
+"""
+
+from dataclasses import replace
+
+from busbw.core.collectives import Collective
+from busbw.core.result import Ideal
+from busbw.core.topology import Gpu
+from busbw.model.bounds import Features, bounds_over
+from busbw.model.fabric import Fabric, gb
+from busbw.model.hardware import NCCL_PCI, generation
+
+
+def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
+    """Bytes per second NCCL plans with for the GPU's link to its peers, and the link in words; None for hardware not in the table."""
+    if gpu.nvlink:
+        row = generation(gpu)
+        return (gpu.nvlink * row.planned, f"NVLink as NCCL plans, {gpu.nvlink} links x {gb(row.planned)} GB/s") if row else None
+    x16 = NCCL_PCI.get(gpu.pcie_gen_max or 0)
+    if x16 is None or not gpu.pcie_width:
+        return None
+    rate = x16 * gpu.pcie_width / 16
+    return rate, f"PCIe as NCCL plans, {gb(rate)} GB/s"
+
+
+def plan(row: Collective, fab: Fabric, gpu: Gpu) -> Ideal | None:
+    """The bound of Ring (or of the exchange itself, where there is no Ring) with NCCL's constants; None for hardware not in the table."""
+    if fab.gpu is not None:
+        planned = planned_rate(gpu)
+        if planned is None:
+            return None
+        fab = replace(fab, gpu=planned[0], gpu_link=planned[1])
+    return next(iter(bounds_over(row, fab, Features(nvls=False, collnet=False))), None)

@@ -1,0 +1,40 @@
+"""Reads a result from whatever file holds one: busbw's JSON, nccl-tests' JSON, or a log with nccl-tests' table in it."""
+
+import json
+import re
+
+from busbw.core.errors import UsageError
+from busbw.core.result import Result
+from busbw.views import json_repair, read_nccl_tests_json, read_nccl_tests_text, result_json
+
+HINT = "busbw reads its own JSON (busbw.result/1), nccl-tests' JSON (-J run.json) and the text that nccl-tests prints"
+RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.result/')
+
+
+def read(data: bytes, source: str, collective: str | None = None) -> Result:
+    """The result in `data`; `source` names the file in errors, `collective` tells what neither name nor text of an old log tells.
+
+    UsageError when the data is none of the known formats, or broken beyond what can be mended.
+    """
+    if not data.strip():
+        raise UsageError(f"{source}: the file is empty", HINT)
+    try:
+        if data.lstrip()[:1] == b"{":
+            return _json(data, collective)
+        return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective)
+    except UsageError as error:
+        raise UsageError(f"{source}: {error.message}; it begins with {_beginning(data)}", error.hint or HINT) from error
+
+
+def _json(data: bytes, collective: str | None) -> Result:
+    if RESULT_KEY.match(data):
+        return result_json.read(data)
+    document, whole = json_repair.loads(data.decode("utf-8", "replace"))
+    if isinstance(document, dict) and str(document.get("schema", "")).startswith("busbw."):
+        return result_json.read(data)
+    return read_nccl_tests_json.of_document(document, whole, collective)
+
+
+def _beginning(data: bytes) -> str:
+    line = data.lstrip()[:200].decode("utf-8", "replace").splitlines()[0]
+    return json.dumps(line[:60], ensure_ascii=False)

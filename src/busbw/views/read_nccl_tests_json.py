@@ -1,0 +1,158 @@
+"""Reads the JSON of nccl-tests (-J; format versions 1 to 3) back into a Result.
+
+Whole rows of a file that was cut off are kept, and the result is marked incomplete. The averages are computed again from the rows, so the
+misspelt key `bandwidith` of older releases does no harm. Unknown keys of newer versions are left alone.
+"""
+
+import getopt
+
+import msgspec
+
+from busbw.core.collectives import Collective
+from busbw.core.errors import UsageError
+from busbw.core.options import OPTIONS
+from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.sizes import parse_int
+from busbw.core.sweep import SweepSpec
+from busbw.views import json_repair, reading
+from busbw.views.nccl_tests_schema import Document, Entry, Figures, Line, Number, Spread
+from busbw.views.words import op_of_column
+
+# Options that the file shows in its `args` alone.
+FROM_ARGS = (
+    "blocking", "run_cycles", "timeout", "report_cputime", "average", "local_register", "cta_policy", "stream_null", "memory", "unalign",
+    "report_timestamps", "device_implementation", "device_cta_count",
+)  # fmt: skip
+HINT = "give the file that nccl-tests wrote with -J"
+
+
+def read(data: bytes, collective: str | None = None) -> Result:
+    """The run; UsageError when the document is no JSON of nccl-tests, or neither it nor the caller names the collective."""
+    document, whole = json_repair.loads(data.decode("utf-8", "replace"))
+    return of_document(document, whole, collective)
+
+
+def of_document(document: object, whole: bool, collective: str | None = None) -> Result:
+    """As `read`, of a parsed document; `whole` is False when its end was missing."""
+    if not whole and isinstance(document, dict) and isinstance(document.get("results"), list):
+        document["results"] = [row for row in document["results"] if isinstance(row, dict) and "actual_iterations" in row]
+    try:
+        run = msgspec.convert(document, Document)
+    except msgspec.ValidationError as error:
+        keys = f"; its keys are {', '.join(list(document)[:6])}" if isinstance(document, dict) else ""
+        raise UsageError(f"nccl-tests JSON: {error}{keys}", HINT) from error
+    return _result(run, whole, collective)
+
+
+def _result(run: Document, whole: bool, collective: str | None) -> Result:
+    program = run.args[0].replace("\\", "/").rsplit("/", 1)[-1] if run.args else ""
+    row_of_table = reading.resolve(collective, reading.program_collective(program), "nccl-tests JSON: args")
+    devices = _devices(run.config.devices, max(1, run.config.nthreads * run.config.ngpus))
+    groups = len({device.group for device in devices}) or 1
+    rows = [_row(line, row_of_table, run.config.iterations, len(devices) // groups) for line in run.results or []]
+    return Result(
+        schema=SCHEMA,
+        tool="nccl-tests",
+        spec=_spec(run, row_of_table, rows),
+        argv=run.args,
+        program=program,
+        start=run.start_time,
+        end=run.end_time or "",
+        library=Library("nccl" if run.nccl_version else "", run.nccl_version),
+        world=World(devices, len({device.process for device in devices}), groups),
+        environment=reading.masked(run.env),
+        rows=rows,
+        out_of_bounds=run.out_of_bounds.count if run.out_of_bounds else 0,
+        errors=[error for error in run.errors or [] if error],
+        complete=whole and run.end_time is not None and run.out_of_bounds is not None,
+    )
+
+
+def _options(args: list[str]) -> dict[str, str]:
+    """Option texts by SweepSpec field, read as getopt_long does; nothing from a command line it would refuse."""
+    try:
+        pairs, _ = getopt.gnu_getopt(args, "".join(f"{row.short}:" for row in OPTIONS), [f"{row.long}=" for row in OPTIONS])
+    except getopt.GetoptError:
+        return {}
+    names = {name: row.field for row in OPTIONS for name in (f"-{row.short}", f"--{row.long}")}
+    return {names[name]: text for name, text in pairs}
+
+
+def _spec(run: Document, collective: Collective, rows: list[Row]) -> SweepSpec:
+    config, options = run.config, _options(run.args[1:])
+    told = {field: parse_int(options[field]) for field in FROM_ARGS if field in options}
+    if config.blocking_collectives != "true":
+        told["blocking"] = 0
+    spec = SweepSpec(
+        collective=collective.name,
+        min_bytes=config.minimum_bytes,
+        max_bytes=config.maximum_bytes,
+        step_bytes=config.step_bytes,
+        step_factor=config.step_factor,
+        nthreads=config.nthreads,
+        ngpus=config.ngpus,
+        iters=config.iterations,
+        agg_iters=config.aggregated_iterations,
+        warmup_iters=config.warmup_iters,
+        parallel_init=int(config.parallel_init == "true"),
+        check=config.validation,
+        cudagraph=config.graph,
+        per_iter_timing=int(config.per_iter_timing == "true"),
+        per_iter_skip=config.per_iter_skip,
+        output_file=options.get("output_file", ""),
+    )
+    return msgspec.structs.replace(spec, **told, **reading.series(rows))
+
+
+def _devices(entries: list[Entry], per_process: int) -> list[Device]:
+    """A device per rank. Upstream names the first of each process; its others follow it in rank and index, bus and name untold."""
+    processes: dict[tuple[str, int], int] = {}
+    devices = []
+    for entry in entries:
+        process = processes.setdefault((entry.hostname, entry.pid), len(processes))
+        bus = "" if entry.device_hex == "0000:00:00" else entry.device_hex
+        devices.append(Device(entry.rank, entry.pid, entry.hostname, entry.device, bus, entry.device_info, entry.group, process=process))
+    if len(processes) < len(devices):
+        return devices
+    return [_follower(device, i) if i else device for device in devices for i in range(per_process)]
+
+
+def _follower(first: Device, offset: int) -> Device:
+    rank, index = first.rank + offset, first.index + offset
+    return Device(rank, first.pid, first.host, index, "", "", first.group, process=first.process)
+
+
+def _row(line: Line, collective: Collective, iters: int, ranks: int) -> Row:
+    actual = iters if line.actual_iterations is None else line.actual_iterations
+    dtype, op = reading.element_type(line.type), op_of_column(collective, line.redop)
+    try:
+        row = Row(line.size, line.count, dtype, op, int(line.root), None, None, actual)
+        row.out_of_place = _cell(line.out_of_place, line.out_of_place_per_iter, row, collective, ranks)
+        row.in_place = _cell(line.in_place, line.in_place_per_iter, row, collective, ranks)
+    except ValueError as error:
+        raise UsageError(f"nccl-tests JSON: the row of {line.size} bytes: {error}", HINT) from error
+    return row
+
+
+def _cell(figures: Figures | None, spread: Spread | None, row: Row, collective: Collective, ranks: int) -> Cell | None:
+    if figures is None:
+        return None
+    algbw = float(figures.alg_bw) * 1e9
+    cpu_time_s = None if figures.cpu_time is None else float(figures.cpu_time) / 1e6
+    if figures.time is not None:
+        time_s = float(figures.time) / 1e6
+    elif cpu_time_s is not None:
+        time_s = reading.full_time_s(collective, row, ranks, algbw, cpu_time_s)
+    else:
+        raise ValueError("neither 'time' nor 'cpu_time'")
+    wrong = None if figures.nwrong is None else int(float(figures.nwrong))
+    cell = Cell(time_s, algbw, float(figures.bus_bw) * 1e9, wrong, cpu_time_s)
+    if spread:
+        cell.skipped, cell.samples_s = spread.skipped_iterations, _seconds(spread.times_us)
+        if spread.per_process_max_times_us:
+            cell.process_samples_s = [_seconds(times) for times in spread.per_process_max_times_us]
+    return cell
+
+
+def _seconds(times_us: list[Number]) -> list[float]:
+    return [float(time) / 1e6 for time in times_us]

@@ -1,0 +1,143 @@
+"""The table people read: plain text under 100 columns, one line per size as it is measured, the shape of the sweep and findings after it.
+
+Time, algbw, busbw and % of ideal are of the out-of-place run (of the in-place run where only that was made); `in-place` is its busbw.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from busbw.core.result import Result, Row
+from busbw.core.sizes import format_size
+from busbw.core.sweep import SweepSpec
+from busbw.views import findings
+from busbw.views.words import bandwidth_text, library, machine, op_column, percent_text, printed_time_s, time_text
+
+SPARK_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Title, unit, width, and the text of one row."""
+
+    title: str
+    unit: str
+    width: int
+    text: Callable[[Result, Row], str]
+
+
+def _time(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return "-" if cell is None else time_text(printed_time_s(result, cell))
+
+
+def _algbw(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return "-" if cell is None else bandwidth_text(cell.algbw)
+
+
+def _busbw(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return "-" if cell is None else bandwidth_text(cell.busbw)
+
+
+def _ideal(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return "-" if cell is None else percent_text(cell.busbw, result.ideal.busbw if result.ideal else None)
+
+
+def _in_place(result: Result, row: Row) -> str:
+    return "-" if row.in_place is None else bandwidth_text(row.in_place.busbw)
+
+
+def _wrong(result: Result, row: Row) -> str:
+    counts = [cell.wrong for cell in (row.out_of_place, row.in_place) if cell is not None and cell.wrong is not None]
+    return str(sum(counts)) if counts else "N/A"
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("size", "", 10, lambda result, row: format_size(row.size_bytes)),
+    Column("count", "", 11, lambda result, row: str(row.count)),
+    Column("type", "", 8, lambda result, row: row.dtype),
+    Column("op", "", 6, lambda result, row: op_column(result.spec.row, row)),
+    Column("root", "", 4, lambda result, row: str(row.root)),
+    Column("time", "", 8, _time),
+    Column("algbw", "GB/s", 6, _algbw),
+    Column("busbw", "GB/s", 6, _busbw),
+    Column("ideal", "%", 5, _ideal),
+    Column("in-place", "GB/s", 8, _in_place),
+    Column("wrong", "", 5, _wrong),
+)
+
+
+def columns(result: Result) -> tuple[Column, ...]:
+    """The columns shown: op where the collective has one and it is not plain sum, root where the collective has roots."""
+    hidden = set() if _shows_op(result) else {"op"}
+    hidden |= set() if result.spec.row.rooted else {"root"}
+    return tuple(column for column in COLUMNS if column.title not in hidden)
+
+
+def _shows_op(result: Result) -> bool:
+    collective = result.spec.row
+    has_op = collective.reduces or collective.redop_column == "op"
+    return has_op and (result.spec.op.lower() != "sum" or any(row.op not in ("", "sum") for row in result.rows))
+
+
+def _line(words: list[str], shown: tuple[Column, ...]) -> str:
+    return "  ".join(f"{word:>{column.width}}" for word, column in zip(words, shown, strict=True)).rstrip() + "\n"
+
+
+def sweep_words(spec: SweepSpec) -> str:
+    """`8 B to 8 GiB, factor 2, 20 iterations`."""
+    if spec.min_bytes == spec.max_bytes:
+        sizes = format_size(spec.min_bytes)
+    else:
+        step = f"factor {spec.step_factor}" if spec.step_factor > 1 else f"step {format_size(spec.step_bytes)}"
+        sizes = f"{format_size(spec.min_bytes)} to {format_size(spec.max_bytes)}, {step}"
+    return f"{sizes}, {spec.iters} iterations"
+
+
+def header(result: Result) -> str:
+    """What is measured on what, the bound it is held against, and the titles."""
+    collective = result.spec.row
+    facts = [collective.title, machine(result), library(result)]
+    text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_words(result.spec)
+    text += f"; busbw = {collective.formula} x algbw\n" if collective.formula != "1" else "; busbw = algbw\n"
+    if result.ideal:
+        text += f"ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s ({result.ideal.algorithm}, bound by {result.ideal.link})\n"
+    if result.reduced_max_bytes is not None:
+        text += f"largest size lowered to {format_size(result.reduced_max_bytes)}: memory is short\n"
+    shown = columns(result)
+    return f"{text}\n{_line([column.title for column in shown], shown)}{_line([column.unit for column in shown], shown)}"
+
+
+def row(result: Result, row: Row) -> str:
+    """One line."""
+    shown = columns(result)
+    return _line([column.text(result, row) for column in shown], shown)
+
+
+def footer(result: Result) -> str:
+    """The shape of the sweep, the peak, what was wrong, and the findings."""
+    text = f"\n{_shape(result)}" if result.rows else "\nno size was measured\n"
+    if result.wrong():
+        text += f"wrong data: {result.out_of_bounds} checks saw wrong elements\n"
+    if not result.complete:
+        text += "the sweep did not end; the sizes above are what was measured\n"
+    text += "".join(f"error: {error}\n" for error in result.errors)
+    return text + ("\n" + "".join(findings.words(finding) for finding in result.findings) if result.findings else "")
+
+
+def _shape(result: Result) -> str:
+    cells = [(row, cell) for row in result.rows if (cell := findings.main_cell(row)) is not None]
+    bars = findings.sparkline([cell.busbw for _, cell in cells])
+    lines = [bars[start : start + SPARK_WIDTH] for start in range(0, len(bars), SPARK_WIDTH)]
+    text = "".join(f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines))
+    row, best = max(cells, key=lambda pair: pair[1].busbw)
+    ideal = f", {percent_text(best.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
+    peak = f"peak   {bandwidth_text(best.busbw)} GB/s at {format_size(row.size_bytes)}{ideal}\n"
+    return f"{text}{peak}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and placements\n"
+
+
+def render(result: Result) -> str:
+    """The whole text."""
+    return header(result) + "".join(row(result, line) for line in result.rows) + footer(result)

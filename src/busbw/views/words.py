@@ -1,0 +1,101 @@
+"""What several views say alike: units, versions, the machine in a few words, and the columns whose words depend on the collective."""
+
+import math
+import re
+from collections import Counter
+from datetime import datetime
+
+from busbw.core.collectives import Collective
+from busbw.core.result import Cell, Result, Row
+
+TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)")  # what C's atof takes of a text
+
+
+def time_text(seconds: float) -> str:
+    """`17.41 us`, `12.44 ms`, `1.79 s`: the largest unit in which the figure is at least 1, four digits."""
+    scale, unit = next(((scale, unit) for scale, unit in TIME_UNITS if seconds >= scale), TIME_UNITS[-1])
+    value = seconds / scale
+    if not math.isfinite(value):
+        return f"{value} {unit}"
+    decimals = 3 if value < 9.9995 and unit != "us" else 2 if value < 99.995 else 1
+    return f"{value:.{decimals}f} {unit}"
+
+
+def bandwidth_text(bytes_per_s: float) -> str:
+    """GB/s with two decimals (one from 1000 on), `<0.01` for what would read as nothing."""
+    value = bytes_per_s / 1e9
+    if 0 < value < 0.005:
+        return "<0.01"
+    return f"{value:.2f}" if value < 999.995 else f"{value:.1f}" if value < 9999.95 else f"{value:.0f}"
+
+
+def percent_text(part: float, whole: float | None) -> str:
+    """`77.2`: part in percent of whole, `-` when the whole is unknown; `<0.1` for what would read as nothing."""
+    if not whole or not math.isfinite(part):
+        return "-"
+    value = 100 * part / whole
+    return "<0.1" if 0 < value < 0.05 else f"{value:.1f}"
+
+
+def nccl_version_text(number: int) -> str:
+    """`2.28.9` of NCCL's version number 22809; numbers before 2.9 had one digit less for the minor version (2804 is 2.8.4)."""
+    major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def nccl_version_number(text: str) -> int:
+    """22809 of `2.28.9`, the inverse of `nccl_version_text`; the text must be three numbers."""
+    major, minor, patch = (int(part) for part in text.split("."))
+    return major * (1000 if (major, minor) < (2, 9) else 10000) + minor * 100 + patch
+
+
+def machine(result: Result) -> str:
+    """`2 x NVIDIA H200 on 1 host`, empty when no devices are known."""
+    devices = result.world.devices
+    if not devices:
+        return ""
+    names = Counter(device.name or "unnamed device" for device in devices)
+    hosts = len({device.host for device in devices})
+    kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
+    return f"{kinds} on {hosts} host{'s' if hosts > 1 else ''}"
+
+
+def library(result: Result) -> str:
+    """`nccl engine, NCCL 2.28.9`, as far as both are known."""
+    engine = f"{result.library.engine} engine" if result.library.engine else ""
+    nccl = f"NCCL {nccl_version_text(result.library.nccl)}" if result.library.nccl else ""
+    return ", ".join(word for word in (engine, nccl) if word)
+
+
+def op_column(collective: Collective, row: Row) -> str:
+    """The word of nccl-tests' redop column."""
+    return row.op if collective.reduces or collective.redop_column == "op" else collective.redop_column
+
+
+def op_of_column(collective: Collective, word: str) -> str:
+    """The operator a row was run with, of the word in nccl-tests' redop column: the inverse of `op_column`."""
+    return word if collective.reduces or collective.redop_column == "op" else ""
+
+
+def local_time(text: str) -> str:
+    """A time of day as nccl-tests writes it (`2026-11-21 18:24:51`); what is no ISO time stays as it is."""
+    try:
+        return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return text
+
+
+def printed_time_s(result: Result, cell: Cell) -> float:
+    """What the time column shows: with -C the CPU's time to enqueue where it was measured, else the time of the operation."""
+    return cell.cpu_time_s if result.spec.report_cputime and cell.cpu_time_s is not None else cell.time_s
+
+
+def minimum_gb_s(result: Result) -> float | None:
+    """NCCL_TESTS_MIN_BW in GB/s; text after a number is ignored, no number counts as 0 and -1 as not set, as in nccl-tests."""
+    text = result.environment.get("NCCL_TESTS_MIN_BW")
+    if text is None:
+        return None
+    number = LEADING_NUMBER.match(text)
+    value = float(number.group(1)) if number else 0.0
+    return None if value == -1 else value

@@ -1,0 +1,44 @@
+"""Checking on the GPU sees a single wrong byte, wherever it is, and says what it should have been."""
+
+import pytest
+
+from busbw.core.collectives import collective
+from busbw.core.dtypes import DTYPES
+from busbw.core.layouts import Layout
+from busbw.core.probe import Probe
+from busbw.core.redops import redop
+from busbw.engines.base import Call, Region
+from busbw.engines.cuda_memory import CudaMemory, expected, placed
+from busbw.engines.cuda_runtime import Gpu, Stream
+
+pytestmark = pytest.mark.gpu
+COUNT = 100_003
+
+
+@pytest.fixture
+def gpu(gpus):
+    return Gpu(0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+@pytest.mark.parametrize("kind", ["sent", "untouched"])
+@pytest.mark.parametrize("offset", [0, 1, 77_777, COUNT - 1])
+def test_one_wrong_element_is_found(gpu, dtype, kind, offset):
+    size = dtype.itemsize
+    stream = Stream(gpu)
+    buffer = gpu.allocate((COUNT + 1) * size)
+    memory = CudaMemory(gpu, stream, placed(0, buffer, buffer))
+    call = Call(collective("all_reduce"), dtype, redop("sum"), Layout(COUNT, 3), COUNT, COUNT, in_place=False, shift_bytes=size)
+    probe, region = Probe(9, dtype, redop("sum"), 3), Region(0, COUNT, kind, 2, 1 << 33)
+    memory.write(call, "recv", [region], probe)
+    assert memory.check(call, "recv", [region], probe).count == 0
+    at = buffer + (1 + offset) * size
+    before = stream.read(at, size)
+    stream.set_bytes(at, before[0] ^ 0x41, 1)
+    seen = memory.check(call, "recv", [region], probe)
+    assert (seen.count, seen.offset) == (1, offset)
+    assert seen.expected == before == expected(region, offset, probe)
+    assert seen.got == bytes([before[0] ^ 0x41]) + before[1:]
+    memory.close()
+    gpu.free(buffer)
+    stream.close()

@@ -1,0 +1,44 @@
+"""The statistics are those of nccl-tests' per-iteration report."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from busbw.core.errors import UsageError
+from busbw.core.statistics import summary
+
+
+def test_the_definitions_by_hand() -> None:
+    spread = summary([4.0, 1.0, 2.0, 3.0])
+    assert (spread.count, spread.min_s, spread.max_s, spread.mean_s) == (4, 1.0, 4.0, 2.5)
+    assert spread.p50_s == 3.0  # the upper median
+    assert spread.p95_s == spread.p99_s == 4.0
+    assert spread.stdev_s == pytest.approx(1.25**0.5)
+    assert spread.cv == pytest.approx(1.25**0.5 / 2.5)
+
+
+def test_percentiles_are_nearest_rank() -> None:
+    spread = summary([float(value) for value in range(1, 201)])
+    assert (spread.p95_s, spread.p99_s) == (190.0, 198.0)
+
+
+def test_the_first_samples_can_be_skipped() -> None:
+    assert summary([100.0, 1.0, 2.0], skip=1).max_s == 2.0
+
+
+def test_no_sample_left_is_an_error_that_counts_them() -> None:
+    with pytest.raises(UsageError, match="no sample left of 2 when the first 2"):
+        summary([1.0, 2.0], skip=2)
+
+
+@pytest.mark.parametrize("name", ["all_reduce_2xH200_sockets_per_iteration", "all_reduce_2xH200_two_processes_per_iteration"])
+def test_they_equal_what_nccl_tests_reported(recorded: Path, name: str) -> None:
+    for row in json.loads((recorded / "nccl_tests" / f"{name}.json").read_text())["results"]:
+        for key in ("out_of_place_per_iter", "in_place_per_iter"):
+            told, spread = row[key], summary(row[key]["times_us"])
+            ours = (spread.min_s, spread.max_s, spread.p50_s, spread.p95_s, spread.p99_s)
+            assert ours == (told["min_us"], told["max_us"], told["p50_us"], told["p95_us"], told["p99_us"])
+            assert spread.mean_s == pytest.approx(told["avg_us"], abs=2e-6)
+            assert spread.stdev_s == pytest.approx(told["stdev_us"], abs=2e-6)
+            assert spread.cv * 100 == pytest.approx(told["cv_pct"], abs=2e-5)

@@ -1,0 +1,143 @@
+"""Collectives made of send and receive move every element where the table of collectives says, for any number of ranks.
+
+The calls are carried out here on byte arrays by NCCL's rules for groups, which is what an NCCL older than 2.28 would do on GPUs.
+"""
+
+from collections import defaultdict
+
+import pytest
+
+from busbw.core import alltoallv
+from busbw.core.collectives import BY_NAME
+from busbw.core.dtypes import DTYPES
+from busbw.core.layouts import Layout
+from busbw.core.redops import REDOPS
+from busbw.engines.base import Call
+from busbw.engines.cuda_memory import placed
+from busbw.engines.nccl_calls import CALLS, Message, Rank, premultiplier
+
+OLD_NCCL = 22700
+SIZE, RECV_AT = 4096, 2048
+INT32 = DTYPES[2]
+POINT_TO_POINT = ("alltoall", "alltoallv", "gather", "scatter", "sendrecv", "hypercube")
+
+
+class Wire:
+    """One rank's NCCL and stream over a byte array: sends and receives wait for the end of the group."""
+
+    handle = 0
+
+    def __init__(self) -> None:
+        self.memory = bytearray(SIZE)
+        self.sends, self.receives = [], []
+
+    def send(self, address, count, dtype, peer, comm, stream):
+        assert dtype == INT32.nccl and count > 0
+        self.sends.append((peer, address, count * INT32.itemsize))
+
+    def recv(self, address, count, dtype, peer, comm, stream):
+        assert dtype == INT32.nccl and count > 0
+        self.receives.append((peer, address, count * INT32.itemsize))
+
+    def copy(self, target, source, size):
+        self.memory[target : target + size] = self.memory[source : source + size]
+
+
+def end_group(wires: list[Wire]) -> None:
+    """Pair sends and receives in order, and move all data at once, as a group does."""
+    mail = defaultdict(list)
+    for rank, wire in enumerate(wires):
+        for peer, address, size in wire.sends:
+            mail[rank, peer].append(bytes(wire.memory[address : address + size]))
+    for rank, wire in enumerate(wires):
+        for peer, address, size in wire.receives:
+            data = mail[peer, rank].pop(0)
+            assert len(data) == size, "a receive and its send differ in size"
+            wire.memory[address : address + size] = data
+        wire.sends.clear()
+        wire.receives.clear()
+    assert not any(mail.values()), "a send that nobody receives"
+
+
+def call_of(name: str, ranks: int, *, in_place: bool) -> Call:
+    row, item = BY_NAME[name], INT32.itemsize
+    matrix = alltoallv.elements(alltoallv.generated_bytes(ranks * 64, ranks, 0.5), item) if row.uneven else ()
+    buffers = row.buffers(24 * ranks, ranks, item)
+    return Call(row, INT32, None, Layout(buffers.count, ranks, ranks - 1, matrix), buffers.send, buffers.recv, in_place)
+
+
+def carry_out(call: Call, wires: list[Wire]) -> None:
+    every = []
+    for rank, wire in enumerate(wires):
+        address = placed(rank, 0, RECV_AT)
+        who = Rank(wire, OLD_NCCL, None, wire, rank, len(wires))
+        every.append(CALLS[call.collective.name](Message(who, call, address(call, "send"), address(call, "recv"))))
+    for step in range(max(map(len, every))):
+        for groups in every:
+            for launch in groups[step]:
+                launch()
+        end_group(wires)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("name", POINT_TO_POINT)
+def test_every_element_arrives_where_the_table_says(name, ranks, in_place):
+    row, item = BY_NAME[name], INT32.itemsize
+    if (row.ranks_power_of_two and ranks & (ranks - 1)) or (in_place and not row.in_place_checked):
+        return
+    call = call_of(name, ranks, in_place=in_place)
+    wires = [Wire() for _ in range(ranks)]
+    sent = {}
+    for rank, wire in enumerate(wires):
+        start = placed(rank, 0, RECV_AT)(call, "send")
+        data = b"".join((1000 * rank + index + 1).to_bytes(item, "little") for index in range(call.send))
+        wire.memory[start : start + len(data)] = data
+        sent[rank] = data
+    before = [bytes(wire.memory) for wire in wires]
+    carry_out(call, wires)
+    for rank, wire in enumerate(wires):
+        recv = placed(rank, 0, RECV_AT)(call, "recv")
+        wanted = bytearray(before[rank])
+        for move in row.moves(call.layout, rank):
+            ((source, offset),) = move.sources
+            at = recv + move.dst * item
+            wanted[at : at + move.length * item] = sent[source][offset * item : (offset + move.length) * item]
+        assert bytes(wire.memory) == bytes(wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_mulsum_multiplies_by_one_on_even_ranks_and_by_two_on_odd(dtype):
+    ones = {"half": 0x3C00, "float": 0x3F800000, "double": 0x3FF << 52, "bfloat16": 0x3F80, "f8e4m3": 0x38, "f8e5m2": 0x3C}
+    one = int.from_bytes(premultiplier(dtype, 4), "little")
+    two = int.from_bytes(premultiplier(dtype, 5), "little")
+    assert one == ones.get(dtype.name, 1)
+    assert two == (one + (1 << (dtype.significand - 1)) if dtype.is_float else 2)
+
+
+class Ops:
+    """Records the calls of one reduction in order."""
+
+    def __init__(self) -> None:
+        self.log = []
+
+    def red_op_create_pre_mul_sum(self, scalar, dtype, residence, comm):
+        self.log.append(("create", dtype, residence))
+        return 77
+
+    def red_op_destroy(self, op, comm):
+        self.log.append(("destroy", op))
+
+    def reduce(self, *arguments):
+        self.log.append(("reduce", arguments[2:6]))
+
+
+def test_mulsum_makes_its_operator_for_each_call_and_drops_it():
+    mulsum = next(op for op in REDOPS if op.name == "mulsum")
+    ops, stream = Ops(), Wire()
+    call = Call(BY_NAME["reduce"], INT32, mulsum, Layout(10, 2, 1), 10, 10, in_place=False)
+    ((launch,),) = CALLS["reduce"](Message(Rank(ops, OLD_NCCL, None, stream, 0, 2), call, 0, RECV_AT))
+    launch()
+    launch()
+    once = [("create", INT32.nccl, 1), ("reduce", (10, INT32.nccl, 77, 1)), ("destroy", 77)]
+    assert ops.log == once + once

@@ -1,0 +1,150 @@
+"""probe.cu, built as plain C++, must give the bits of core/probe.py for every type, operator, rank and index, and see all wrong ones."""
+
+import ctypes
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from busbw.core.dtypes import BY_NAME, DTYPES
+from busbw.core.probe import SENTINEL_BYTE, Probe
+from busbw.core.redops import REDOPS
+from busbw.core.redops import redop as redop_named
+from busbw.engines.cuda_kernels import KINDS, SOURCE, Found, RegionArgument, elements
+
+COMPILER = shutil.which("g++")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to build probe.cu with")
+
+OPS = (None, *REDOPS)
+COMBINATIONS = [(dtype, op) for dtype in DTYPES for op in OPS]
+
+HARNESS = """
+#include "{source}"
+template <class E> void visit_all(const Region* r, u32 kind, int write, u64 threads, Found* out) {{
+    for (u64 t = 0; t < threads; t++) {{
+        const Found found = visit<E>(*r, kind, write != 0, t, threads);
+        out->wrong += found.wrong;
+        if (found.farthest > out->farthest) out->farthest = found.farthest;
+    }}
+}}
+extern "C" void run(int which, const Region* r, u32 kind, int write, u64 threads, Found* out) {{
+    switch (which) {{
+        {cases}
+    }}
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("probe")
+    cases = "\n".join(
+        f"case {number}: visit_all<{elements(*pair)}>(r, kind, write, threads, out); break;" for number, pair in enumerate(COMBINATIONS)
+    )
+    (folder / "harness.cc").write_text(HARNESS.format(source=SOURCE, cases=cases))
+    command = [COMPILER, "-std=c++17", "-O1", "-fno-strict-aliasing", "-shared", "-fPIC", "-o", "probe.so", "harness.cc"]
+    subprocess.run(command, cwd=folder, check=True, timeout=110)
+    loaded = ctypes.CDLL(str(folder / "probe.so"))
+    loaded.run.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]
+    return loaded
+
+
+class Buffer:
+    """Aligned memory with guard bytes on both sides of the region."""
+
+    GUARD = 32
+
+    def __init__(self, size: int, shift: int) -> None:
+        self.memory = ctypes.create_string_buffer(b"\xee" * (size + 2 * self.GUARD + 16 + shift), size + 2 * self.GUARD + 16 + shift)
+        base = ctypes.addressof(self.memory)
+        self.start = -base % 16 + self.GUARD + shift
+        self.address, self.size = base + self.start, size
+
+    @property
+    def data(self) -> bytes:
+        return self.memory.raw[self.start : self.start + self.size]
+
+    @property
+    def around(self) -> set[int]:
+        raw = self.memory.raw
+        return set(raw[: self.start] + raw[self.start + self.size :])
+
+
+def run(library, probe, kind, rank, first, length, address, *, write, threads=1):
+    limit = probe.average_limit if probe.op and probe.op.name == "avg" else 0
+    region = RegionArgument(address, first, length, probe.seed, probe.ranks, rank, limit, probe.tolerance)
+    found = Found()
+    which = COMBINATIONS.index((probe.dtype, probe.op))
+    library.run(which, ctypes.addressof(region), KINDS[kind], int(write), threads, ctypes.addressof(found))
+    return found
+
+
+def bits(data: bytes, itemsize: int) -> list[int]:
+    return [int.from_bytes(data[i : i + itemsize], "little") for i in range(0, len(data), itemsize)]
+
+
+def wanted(probe, kind, rank, first, length):
+    if kind == "untouched":
+        return [int.from_bytes(bytes([SENTINEL_BYTE]) * probe.dtype.itemsize, "little")] * length
+    value = {"sent": lambda i: probe.sent(rank, i), "reduced": probe.reduced}[kind]
+    return [value(first + i) for i in range(length)]
+
+
+@st.composite
+def probes(draw):
+    dtype, op = draw(st.sampled_from(COMBINATIONS))
+    ranks = draw(st.one_of(st.integers(1, 16), st.integers(1, 5000)))
+    return Probe(draw(st.integers(0, 2**64 - 1)), dtype, op, ranks), draw(st.integers(0, ranks - 1))
+
+
+INDEXES = st.one_of(st.integers(0, 100), st.integers(2**32 - 5, 2**32 + 5), st.integers(0, 2**50))
+AVERAGE_OVER_MORE_RANKS_THAN_THE_TYPE_CAN_DIVIDE_BY = (Probe(5, BY_NAME["f8e4m3"], redop_named("avg"), 4001), 17)
+AVERAGE_OF_ONE_RANK = (Probe(5, BY_NAME["uint64"], redop_named("avg"), 1), 0)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(probes(), st.sampled_from(["sent", "reduced", "untouched"]), INDEXES, st.integers(1, 40), st.integers(0, 15), st.integers(1, 5))
+@example(AVERAGE_OVER_MORE_RANKS_THAN_THE_TYPE_CAN_DIVIDE_BY, "reduced", 0, 40, 3, 1)
+@example(AVERAGE_OF_ONE_RANK, "sent", 2**32, 40, 3, 2)
+def test_fill_writes_the_bits_of_the_definition(library, case, kind, first, length, shift, threads):
+    probe, rank = case
+    if kind == "reduced" and probe.op is None:
+        return
+    size = probe.dtype.itemsize
+    buffer = Buffer(length * size, shift // size * size)
+    run(library, probe, kind, rank, first, length, buffer.address, write=True, threads=threads)
+    assert bits(buffer.data, size) == wanted(probe, kind, rank, first, length)
+    assert buffer.around == {0xEE}, "wrote outside its region"
+
+
+@settings(max_examples=500, deadline=None)
+@given(probes(), st.sampled_from(["sent", "reduced", "untouched"]), INDEXES, st.integers(1, 60), st.integers(0, 15), st.data())
+def test_check_counts_wrong_elements_and_names_the_first(library, case, kind, first, length, shift, data):
+    probe, rank = case
+    if kind == "reduced" and probe.op is None:
+        return
+    size = probe.dtype.itemsize
+    tolerance = probe.tolerance if kind == "reduced" else 0
+    buffer = Buffer(length * size, shift // size * size)
+    values = wanted(probe, kind, rank, first, length)
+    flips = data.draw(st.dictionaries(st.integers(0, length - 1), st.integers(1, 2**probe.dtype.bits - 1), max_size=5))
+    seen = [value ^ flips.get(offset, 0) for offset, value in enumerate(values)]
+    ctypes.memmove(buffer.address, b"".join(value.to_bytes(size, "little") for value in seen), length * size)
+    wrong = [offset for offset, (a, b) in enumerate(zip(seen, values, strict=True)) if abs(a - b) > tolerance]
+    found = run(library, probe, kind, rank, first, length, buffer.address, write=False, threads=3)
+    assert found.wrong == len(wrong)
+    if wrong:
+        assert found.first == wrong[0]
+
+
+@pytest.mark.parametrize("pair", COMBINATIONS, ids=lambda pair: f"{pair[0].name}-{pair[1].name if pair[1] else 'moved'}")
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 1000])
+def test_every_type_and_operator(library, pair, ranks):
+    probe = Probe(77, *pair, ranks)
+    for kind, rank in (("sent", 0), ("sent", ranks - 1), *([("reduced", 0)] if pair[1] else [])):
+        buffer = Buffer(64 * probe.dtype.itemsize, 0)
+        run(library, probe, kind, rank, 2**33 + 1, 64, buffer.address, write=True)
+        assert bits(buffer.data, probe.dtype.itemsize) == wanted(probe, kind, rank, 2**33 + 1, 64)
+        assert run(library, probe, kind, rank, 2**33 + 1, 64, buffer.address, write=False).wrong == 0

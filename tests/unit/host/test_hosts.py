@@ -1,0 +1,85 @@
+"""Whole machines, recorded: what read_host makes of each. The archives of make.py are by hand, h200x2-recorded is a real machine's
+(its boot id, kernel suffix and the other lines of meminfo taken out)."""
+
+import runpy
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from busbw.core.topology import Host, Nic
+from busbw.host.read import read_host
+from busbw.host.record import Recording
+from busbw.host.source import Live, Recorded, parse_archive
+
+HOSTS = Path(__file__).parents[2] / "hosts"
+MADE = runpy.run_path(str(HOSTS / "make.py"))
+
+
+def host(name: str) -> Host:
+    return read_host(Recorded(HOSTS / f"{name}.jsonl"))
+
+
+@pytest.mark.parametrize("name", sorted(MADE["HOSTS"]))
+def test_the_committed_archives_are_what_make_writes(name: str) -> None:
+    assert (HOSTS / f"{name}.jsonl").read_text() == MADE["archive"](name)
+
+
+def test_eight_h100_with_a_400g_port_each() -> None:
+    a = host("h100x8-ib")
+    assert (a.hostname, a.cpus, a.memory_bytes, a.kernel) == ("gpu-a", 208, 2113390140 * 1024, "5.15.0-105-generic")
+    assert a.gpu_reason == "" and a.driver == "550.54.15" and len(a.gpus) == 8
+    assert {(gpu.nvlink, gpu.nvlink_rate, gpu.pcie, gpu.sm, gpu.nvls) for gpu in a.gpus} == {(18, 25e9, 63e9, 90, None)}
+    assert [gpu.bus_id for gpu in a.gpus][:2] == ["0000:1b:00.0", "0000:43:00.0"]
+    assert [gpu.numa for gpu in a.gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
+    ib = [nic for nic in a.nics if nic.kind == "ib"]
+    assert [(nic.name, nic.rate, nic.netdev, nic.up) for nic in ib] == [(f"mlx5_{i}", 50e9, f"ib{i}", True) for i in range(8)]
+    assert [(nic.name, nic.rate, nic.virtual) for nic in a.nics[8:]] == [("docker0", None, True), ("eno1", 3.125e9, False)]
+
+
+def test_a_roce_bond_is_one_port_with_the_sum_of_its_slaves() -> None:
+    bond = Nic("mlx5_bond_0", "roce", 25e9, "bond0", 1, False, True, 1500, ["eth1", "eth2"])
+    assert host("roce-bond").nics == [bond]
+
+
+def test_a_machine_with_veth_only_has_ports_of_unknown_rate() -> None:
+    vm = host("vm-veth")
+    assert [(nic.name, nic.rate, nic.virtual) for nic in vm.nics] == [("br0", None, True), ("veth0", None, True)]
+    assert vm.gpus == [] and vm.gpu_reason == "the Python package nvidia-ml-py is not installed; PCI shows 1 NVIDIA GPU"
+
+
+def test_a_lost_gpu_is_a_reason_and_no_nic_is_an_empty_list() -> None:
+    lone = host("no-nic")
+    assert lone.nics == [] and lone.cpus == 5
+    assert [(gpu.name, gpu.nvlink, gpu.nvls, gpu.pcie) for gpu in lone.gpus] == [("NVIDIA H100 PCIe", 0, False, 63e9)]
+    assert lone.gpu_reason == "GPU 1 does not answer: GPU is lost"
+
+
+def test_a_real_machine_with_two_h200() -> None:
+    real = host("h200x2-recorded")
+    assert [(gpu.name, gpu.bus_id, gpu.nvlink, gpu.nvlink_rate, gpu.pcie) for gpu in real.gpus] == [
+        ("NVIDIA H200", "0000:00:06.0", 18, 25e9, 63e9),
+        ("NVIDIA H200", "0000:00:07.0", 18, 25e9, 63e9),
+    ]
+    assert real.gpus[0].memory_bytes == 150754820096 and real.gpus[0].numa is None and real.gpu_reason == ""
+    assert [(nic.name, nic.rate, nic.virtual, nic.up) for nic in real.nics] == [
+        ("eth0", None, False, True),
+        ("ifb0", None, True, False),
+        ("ifb1", None, True, False),
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(MADE["HOSTS"]))
+def test_a_recording_of_a_recording_reads_the_same_and_hosts_survive_json(name: str) -> None:
+    recording = Recording(Recorded(HOSTS / f"{name}.jsonl"))
+    first = read_host(recording)
+    assert read_host(parse_archive(recording.archive())) == first
+    assert msgspec.json.decode(msgspec.json.encode(first), type=Host) == first
+
+
+def test_this_machine_reads_the_same_from_its_own_recording() -> None:
+    recording = Recording(Live())
+    here = read_host(recording)
+    assert here.hostname and here.cpus > 0 and here.memory_bytes > 0
+    assert here.gpus or here.gpu_reason, "a machine without readable GPUs says why"
+    assert read_host(parse_archive(recording.archive())) == here

@@ -1,0 +1,101 @@
+"""One interface reads a live machine, a directory tree and an archive, and says why something could not be read."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.errors import UsageError
+from busbw.host.record import Recording
+from busbw.host.source import Live, Reading, Recorded, Unavailable, parse_archive
+
+
+def unavailable() -> str:
+    raise Unavailable("no driver")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "sys/class/net/eth0").mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0/speed").write_text("25000\n")
+    (tmp_path / "sys/class/net/eth0/device").symlink_to("../../../0000:00:03.0")
+    (tmp_path / "sys/blob").write_bytes(b"\xff\x00\x01")
+    (tmp_path / "calls").mkdir()
+    (tmp_path / "calls/nvml").write_text('{"gpus": []}')
+    return tmp_path
+
+
+def test_a_live_root_answers_with_contents_names_links_and_reasons(tree: Path) -> None:
+    live = Live(tree)
+    assert live.read("/sys/class/net/eth0/speed") == Reading(b"25000\n")
+    assert live.read("/sys/class/net/eth0/speed").text == "25000"
+    assert live.names("/sys/class/net/eth0") == ("device", "speed")
+    assert live.link("/sys/class/net/eth0/device") == "../../../0000:00:03.0"
+    assert live.read("/nothing") == Reading(None, "/nothing: no such file or directory")
+    assert live.read("/sys").reason == "/sys: is a directory"
+    assert live.names("/nothing") == () and live.link("/sys/blob") is None
+
+
+def test_a_live_call_runs_and_an_unavailable_one_gives_its_reason() -> None:
+    assert Live().call("nvml", lambda: "said").text == "said"
+    assert Live().call("nvml", unavailable) == Reading(None, "no driver")
+
+
+def test_a_recorded_tree_answers_calls_from_its_files_and_never_runs_them(tree: Path) -> None:
+    recorded = Recorded(tree)
+    assert recorded.call("nvml", unavailable).text == '{"gpus": []}'
+    assert recorded.call("other", lambda: "ran").reason == "the recording has no 'other'"
+
+
+def test_an_archive_gives_the_answers_that_were_recorded(tree: Path, tmp_path: Path) -> None:
+    recording = Recording(Live(tree))
+    asked = ("/sys/class/net/eth0/speed", "/sys/blob", "/nothing")
+    first = [recording.read(path) for path in asked]
+    names, link = recording.names("/sys/class/net/eth0"), recording.link("/sys/class/net/eth0/device")
+    called = recording.call("nvml", unavailable)
+    archive = tmp_path / "host.jsonl"
+    archive.write_text(recording.archive())
+    recorded = Recorded(archive)
+    assert [recorded.read(path) for path in asked] == first
+    assert (recorded.names("/sys/class/net/eth0"), recorded.link("/sys/class/net/eth0/device")) == (names, link)
+    assert recorded.call("nvml", lambda: "ran") == called == Reading(None, "no driver")
+    assert recorded.read("/never/asked").reason == "/never/asked: not in the recording"
+
+
+def test_a_directory_of_an_archive_lists_what_lies_below_it_but_not_what_was_missing() -> None:
+    entries = [{"schema": "busbw.host/1"}, {"path": "/a/b/c", "text": "1"}, {"path": "/a/x", "error": "/a/x: no such file or directory"}]
+    source = parse_archive("\n".join(map(json.dumps, entries)))
+    assert source.names("/a") == ("b",) and source.names("/") == ("a",) and source.names("/a/b/c") == ()
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_survive_a_recording(data: bytes) -> None:
+    class One(Live):
+        def read(self, path: str) -> Reading:
+            return Reading(data)
+
+    recording = Recording(One())
+    recording.read("/blob")
+    assert parse_archive(recording.archive()).read("/blob").data == data
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a: empty"),
+        ("nonsense", "a:1: not JSON: 'nonsense'"),
+        ('{"schema": "other/1"}', "a: not a busbw.host/1 recording"),
+        ('{"schema": "busbw.host/1"}\n{"text": "x"}', "a:2: neither a path nor a call"),
+    ],
+)
+def test_what_is_no_archive_is_named_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_archive(text, "a")
+    assert caught.value.message.startswith(message)
+
+
+def test_a_missing_archive_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        Recorded(tmp_path / "gone.jsonl")

@@ -1,0 +1,283 @@
+"""The bounds of every algorithm against worked examples, and as properties."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbw.core.collectives import COLLECTIVES
+from busbw.core.errors import UsageError
+from busbw.core.result import Ideal
+from busbw.core.topology import Topology
+from busbw.model.bounds import bounds, endpoint, ideal, unknown
+from busbw.model.bounds import given as given_ideal
+
+System = Callable[..., Topology]
+A100 = {"name": "NVIDIA A100-SXM4-80GB", "links": 12, "sm": 80, "nic_gb": 25}
+H100: dict[str, object] = {}
+H800 = {"name": "NVIDIA H800", "links": 8}
+B200 = {"name": "NVIDIA B200", "link_gb": 50, "sm": 100}
+B200_800 = {**B200, "nic_gb": 100}
+
+# all_reduce busbw in GB/s, rounded, by number of hosts; "p2p" is alltoall's own.
+WORKED = [
+    (A100, {
+        1: {"endpoint": 300, "Ring": 300, "Tree": 262, "p2p": 300},
+        2: {"endpoint": 321, "Ring": 200, "Tree": 281, "CollNetDirect": 321, "p2p": 47},
+        4: {"endpoint": 258, "Ring": 200, "Tree": 194, "CollNetDirect": 332, "p2p": 32},
+        16: {"endpoint": 212, "Ring": 200, "Tree": 198, "CollNetDirect": 340, "p2p": 26},
+        128: {"endpoint": 201, "Ring": 200, "Tree": 200, "CollNetDirect": 343, "p2p": 25},
+    }),
+    (H100, {
+        1: {"endpoint": 450, "Ring": 450, "Tree": 394, "NVLS": 700, "p2p": 450},
+        2: {"endpoint": 482, "Ring": 400, "Tree": 422, "NVLSTree": 750, "NVLS": 750, "CollNetDirect": 482, "p2p": 94},
+        3: {"endpoint": 493, "Ring": 400, "Tree": 431, "NVLSTree": 511, "NVLS": 767, "CollNetDirect": 493, "p2p": 72},
+        4: {"endpoint": 498, "Ring": 400, "Tree": 388, "NVLSTree": 388, "NVLS": 775, "CollNetDirect": 498, "p2p": 65},
+        16: {"endpoint": 423, "Ring": 400, "Tree": 397, "NVLSTree": 397, "NVLS": 794, "CollNetDirect": 510, "p2p": 53},
+        128: {"endpoint": 403, "Ring": 400, "Tree": 400, "NVLSTree": 400, "NVLS": 799, "CollNetDirect": 514, "p2p": 50},
+    }),
+    (H800, {
+        1: {"endpoint": 200, "Ring": 200, "Tree": 175, "NVLS": 311, "p2p": 200},
+        2: {"endpoint": 214, "Ring": 200, "Tree": 188, "NVLSTree": 333, "NVLS": 333, "CollNetDirect": 214, "p2p": 94},
+        4: {"endpoint": 221, "Ring": 200, "Tree": 194, "NVLSTree": 344, "NVLS": 344, "CollNetDirect": 221, "p2p": 65},
+        16: {"endpoint": 227, "Ring": 200, "Tree": 198, "NVLSTree": 353, "NVLS": 353, "CollNetDirect": 227, "p2p": 53},
+    }),
+    (B200, {
+        1: {"endpoint": 900, "Ring": 900, "Tree": 788, "NVLS": 1400, "p2p": 900},
+        2: {"endpoint": 750, "Ring": 400, "Tree": 750, "NVLSTree": 750, "NVLS": 750, "CollNetDirect": 750, "p2p": 94},
+        3: {"endpoint": 575, "Ring": 400, "Tree": 511, "NVLSTree": 511, "NVLS": 767, "CollNetDirect": 767, "p2p": 72},
+        4: {"endpoint": 517, "Ring": 400, "Tree": 388, "NVLSTree": 388, "NVLS": 775, "CollNetDirect": 775, "p2p": 65},
+        16: {"endpoint": 423, "Ring": 400, "Tree": 397, "NVLSTree": 397, "NVLS": 794, "CollNetDirect": 794, "p2p": 53},
+    }),
+    (B200_800, {
+        1: {"endpoint": 900, "Ring": 900, "Tree": 788, "NVLS": 1400, "p2p": 900},
+        2: {"endpoint": 964, "Ring": 800, "Tree": 844, "NVLSTree": 1500, "NVLS": 1500, "CollNetDirect": 964, "p2p": 188},
+        4: {"endpoint": 996, "Ring": 800, "Tree": 775, "NVLSTree": 775, "NVLS": 1550, "CollNetDirect": 996, "p2p": 129},
+        16: {"endpoint": 847, "Ring": 800, "Tree": 794, "NVLSTree": 794, "NVLS": 1588, "CollNetDirect": 1021, "p2p": 106},
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "by_hosts"), WORKED, ids=["A100", "H100", "H800", "B200", "B200 8x800G"])
+def test_worked_examples(system: System, kind: dict[str, object], by_hosts: dict[int, dict[str, int]]) -> None:
+    for hosts, expected in by_hosts.items():
+        topology, ranks = system(hosts, **kind), [8] * hosts
+        found = {b.algorithm: b.busbw for b in bounds("all_reduce", topology, ranks, nvls=topology.hosts[0].gpus[0].sm >= 90, collnet=True)}
+        whole = endpoint("all_reduce", topology, ranks)
+        (exchange,) = bounds("alltoall", topology, ranks, nvls=True)
+        assert whole is not None
+        found |= {"endpoint": whole.busbw, "p2p": exchange.busbw}
+        found.pop("CollNetChain", None)
+        assert set(found) == set(expected), hosts
+        for algorithm, gb in expected.items():
+            assert abs(found[algorithm] / 1e9 - gb) <= 0.5001, (hosts, algorithm, found[algorithm] / 1e9)
+
+
+def names(found: list[Ideal]) -> list[str]:
+    return [bound.algorithm for bound in found]
+
+
+def one(collective: str, topology: Topology, ranks: list[int], algorithm: str, **features: bool) -> Ideal:
+    (found,) = [
+        b
+        for b in bounds(collective, topology, ranks, nvls=features.get("nvls", True), collnet=features.get("collnet", False))
+        if b.algorithm == algorithm
+    ]
+    return found
+
+
+def test_which_algorithms_can_run(system: System) -> None:
+    one_host, two, flat = system(1), system(2), system(4, gpus=1, nics=1)
+    assert names(bounds("all_reduce", one_host, [8], nvls=False)) == ["Ring", "Tree"]
+    assert names(bounds("all_reduce", one_host, [8], nvls=True)) == ["Ring", "Tree", "NVLS"]
+    assert names(bounds("all_reduce", two, [8, 8], nvls=True)) == ["Ring", "Tree", "NVLSTree"]
+    assert names(bounds("all_reduce", two, [8, 8], nvls=False, collnet=True)) == ["Ring", "Tree", "CollNetChain", "CollNetDirect"]
+    assert names(bounds("all_gather", one_host, [8], nvls=True)) == ["Ring", "NVLS"]
+    assert names(bounds("all_gather", two, [8, 8], nvls=True)) == ["Ring"]
+    assert names(bounds("reduce_scatter", flat, [1] * 4, nvls=True)) == ["Ring", "PAT"]
+    assert names(bounds("all_reduce", flat, [1] * 4, nvls=True)) == ["Ring", "Tree"]
+    assert names(bounds("all_reduce", system(1, links=0), [8], nvls=True)) == ["Ring", "Tree"]
+
+
+def test_each_bound_says_which_link_binds_and_shows_its_formula(system: System) -> None:
+    ring = one("all_reduce", system(1), [8], "Ring")
+    assert (ring.busbw, ring.link) == (450e9, "NVLink, 18 links x 25 GB/s")
+    assert ring.why == "B = 450 = 450 GB/s: every GPU forwards busbw on one link, and one edge of each ring leaves each host"
+    tree = one("all_reduce", system(2), [8, 8], "Tree")
+    assert tree.link == "NVLink, 18 links x 25 GB/s"
+    assert tree.why.startswith("2(n-1)/n x min(B/2, I t) = 1.875 x min(450 x 0.5, 400) = 421.9 GB/s: ")
+    tree = one("all_reduce", system(4), [8] * 4, "Tree")
+    assert tree.link == "NICs of each host, 8 x 50 GB/s"
+    assert tree.why.startswith("2(n-1)/n x min(B/2, I t) = 1.938 x min(450 x 0.5, 400 x 0.5) = 387.5 GB/s: ")
+
+
+def test_two_gpus_in_a_tree_each_send_the_data_once(system: System) -> None:
+    # Two H200 with NCCL_ALGO=Tree NCCL_PROTO=Simple measured 353.6 GB/s, above B/2 = 225.
+    assert one("all_reduce", system(1, gpus=2), [2], "Tree").busbw == 450e9
+
+
+def test_one_gpu_a_host_is_bound_by_the_network_alone(system: System) -> None:
+    flat = system(4, gpus=1, nics=1)
+    assert one("all_reduce", flat, [1] * 4, "Ring").busbw == 50e9
+    assert one("all_gather", flat, [1] * 4, "PAT").busbw == 50e9
+    assert one("all_reduce", flat, [1] * 4, "Tree").busbw == pytest.approx(1.5 * 25e9)
+    whole = endpoint("all_reduce", flat, [1] * 4)
+    assert whole is not None and whole.busbw == 50e9 and whole.link == "NICs of each host, 1 x 50 GB/s"
+
+
+def test_gpus_without_nvlink_are_bound_by_pcie(system: System) -> None:
+    bound = ideal("all_reduce", system(1, links=0, link_gb=None), [8], nvls=True)
+    assert bound is not None and (bound.busbw, bound.link) == (63e9, "PCIe Gen5 x16, 63 GB/s")
+
+
+def test_sendrecv_leaves_by_the_ports_nearest_a_gpu(system: System) -> None:
+    assert one("sendrecv", system(1), [8], "point-to-point").busbw == 450e9
+    assert one("sendrecv", system(2), [8, 8], "point-to-point").busbw == 50e9
+    assert one("sendrecv", system(2, nics=16, nic_gb=25), [8, 8], "point-to-point").busbw == 50e9
+    assert one("sendrecv", system(2, nics=4), [8, 8], "point-to-point").busbw == 50e9
+
+
+def test_gather_and_scatter_pass_the_roots_host_and_gpu(system: System) -> None:
+    for collective in ("gather", "scatter"):
+        assert one(collective, system(1), [8], "point-to-point").busbw == 450e9
+        both = one(collective, system(2), [8, 8], "point-to-point")
+        assert (both.busbw, both.link) == (513e9, "NVLink, 18 links x 25 GB/s, and PCIe, 63 GB/s")
+        network = one(collective, system(2, nics=1), [8, 8], "point-to-point")
+        assert network.busbw == pytest.approx(50e9 * 15 / 8) and network.link == "NICs of each host, 1 x 50 GB/s"
+        assert one(collective, system(2, links=0), [8, 8], "point-to-point").busbw == 63e9
+
+
+def test_hypercube_adds_its_rounds_and_needs_a_power_of_two(system: System) -> None:
+    assert one("hypercube", system(1), [8], "point-to-point").busbw == 450e9
+    assert one("hypercube", system(2), [8, 8], "point-to-point").busbw == pytest.approx(15 / (7 / 450e9 + 64 / 400e9))
+    assert bounds("hypercube", system(3), [8] * 3, nvls=True) == [] and unknown(system(3), [8] * 3) == ""
+
+
+def test_the_endpoint_bound_of_broadcast_is_the_smaller_link(system: System) -> None:
+    for collective in ("broadcast", "reduce"):
+        whole = endpoint(collective, system(2), [8, 8])
+        assert whole is not None and (whole.busbw, whole.algorithm) == (400e9, "endpoint-optimal")
+    alone = endpoint("all_gather", system(1), [8])
+    assert alone is not None and alone.busbw == 450e9
+
+
+def test_all_gather_on_eight_h100_has_450_as_its_ideal(system: System) -> None:
+    best = ideal("allgather", system(1), [8], nvls=True)
+    assert best is not None and (best.busbw, best.algorithm) == (450e9, "Ring")
+
+
+def replaced(topology: Topology, host: int, **fields: object) -> Topology:
+    hosts = list(topology.hosts)
+    hosts[host] = msgspec.structs.replace(hosts[host], **fields)
+    return Topology(hosts)
+
+
+def test_no_figure_is_guessed(system: System) -> None:
+    two = system(2)
+    nics = two.hosts[0].nics
+    slow = [*nics[:7], msgspec.structs.replace(nics[7], rate=25e9)]
+    down = [*nics[:7], msgspec.structs.replace(nics[7], up=False)]
+    veth = [msgspec.structs.replace(nics[0], name="veth0", kind="ethernet", rate=None, virtual=True)]
+    gpu = two.hosts[0].gpus[0]
+    cases = {
+        "there is one rank, so no data crosses a link": (system(1), [1]),
+        "the hosts run different numbers of ranks: 8, 4": (two, [8, 4]),
+        "the hardware of 1 of 2 hosts is known": (system(1), [8, 8]),
+        "host h0 runs 9 ranks on 8 GPUs": (system(1), [9]),
+        "host h0 runs 2 ranks on 1 GPU": (system(1, gpus=1), [2]),
+        "no GPU of host h0 could be read: it has none": (system(1, gpus=0), [8]),
+        "no GPU of host h1 could be read: no driver": (replaced(two, 1, gpus=[], gpu_reason="no driver"), [8, 8]),
+        "the rate of mlx5_0 on host h0 is unknown: its rate could not be read": (system(2, nic_gb=None), [8, 8]),
+        "the NICs are uneven: host h0 8 x 50 GB/s; host h1 7 x 50 GB/s + 1 x 25 GB/s": (replaced(two, 1, nics=slow), [8, 8]),
+        "the NICs are uneven: host h0 8 x 50 GB/s; host h1 7 x 50 GB/s": (replaced(two, 1, nics=down), [8, 8]),
+        "every network port of host h1 is down: mlx5_7": (replaced(two, 1, nics=down[7:]), [8, 8]),
+        "host h1 has no network hardware; veth0: interfaces whose drivers make their rates up": (replaced(two, 1, nics=veth), [8, 8]),
+        "host h1 has no network port": (replaced(two, 1, nics=[]), [8, 8]),
+        "the NVLinks of NVIDIA H100 80GB HBM3 could not be read: unknown links x unknown GB/s": (system(1, links=None, link_gb=None), [8]),
+        "the GPUs' NVLinks differ: 17 links x 25 GB/s, 18 links x 25 GB/s": (
+            replaced(two, 1, gpus=[*two.hosts[1].gpus[:7], msgspec.structs.replace(gpu, nvlink=17)]), [8, 8]),
+        "the GPUs have no NVLink, and their PCIe links differ or could not be read": (system(1, links=0, pcie_gb=None), [8]),
+        "NVLink may join the GPUs of several hosts here, and whether it does was not read": (system(2, name="NVIDIA GB200"), [8, 8]),
+    }  # fmt: skip
+    for reason, (topology, ranks) in cases.items():
+        assert unknown(topology, ranks) == reason
+        for row in COLLECTIVES:
+            assert bounds(row.name, topology, ranks, nvls=True, collnet=True) == []
+            assert ideal(row.name, topology, ranks, nvls=True) is None and endpoint(row.name, topology, ranks) is None
+
+
+def test_named_ports_are_taken_as_they_are_named(system: System) -> None:
+    two = system(2)
+    by_interface = one_of_named(two, ["ib0", "ib1"])
+    assert by_interface.busbw == 100e9 and by_interface.link == "NICs of each host, 2 x 50 GB/s"
+    assert one_of_named(two, ["mlx5_3"]).busbw == 50e9
+    with pytest.raises(UsageError) as caught:
+        bounds("all_reduce", two, [8, 8], nvls=True, ifnames=["p1p0"])
+    assert caught.value.message == "host h0 has no network port 'p1p0'"
+    assert caught.value.hint.startswith("its ports are: mlx5_0, mlx5_1")
+
+
+def one_of_named(topology: Topology, ifnames: list[str]) -> Ideal:
+    return bounds("all_reduce", topology, [8, 8], nvls=False, ifnames=ifnames)[0]
+
+
+def test_a_management_port_does_not_count_beside_rdma_ports(system: System) -> None:
+    two = system(2)
+    eth = msgspec.structs.replace(two.hosts[0].nics[0], name="eno1", kind="ethernet", rate=3.125e9, netdev="eno1")
+    topology = Topology([msgspec.structs.replace(host, nics=[*host.nics, eth]) for host in two.hosts])
+    assert one("all_reduce", topology, [8, 8], "Ring").busbw == 400e9
+    bare = Topology([msgspec.structs.replace(host, nics=[eth]) for host in two.hosts])
+    assert one("all_reduce", bare, [8, 8], "Ring").busbw == 3.125e9
+
+
+@pytest.mark.parametrize("text", ["", "fast", "0", "-450", "nan", "inf", "450GB"])
+def test_an_ideal_that_is_no_bandwidth_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        given_ideal(text)
+    assert caught.value.message == f"--ideal: '{text}' is not a bus bandwidth" and "--ideal 450" in caught.value.hint
+
+
+def test_a_given_ideal() -> None:
+    assert given_ideal("450") == Ideal(450e9, "given", "not looked at", "--ideal 450 GB/s")
+    assert given_ideal("1e3").busbw == 1e12
+
+
+SHAPES = st.fixed_dictionaries(
+    {
+        "hosts": st.integers(1, 20),
+        "gpus": st.sampled_from([1, 2, 3, 4, 8]),
+        "links": st.sampled_from([0, 4, 12, 18]),
+        "nics": st.integers(1, 8),
+        "nic_gb": st.sampled_from([3.125, 12.5, 25, 50, 100]),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shape=SHAPES, name=st.sampled_from([row.name for row in COLLECTIVES]), nvls=st.booleans(), collnet=st.booleans())
+def test_bounds_are_positive_grow_with_the_nics_and_stay_below_the_ideal(
+    system: System, shape: dict[str, int], name: str, nvls: bool, collnet: bool
+) -> None:
+    topology, faster = system(**shape), system(**{**shape, "nic_gb": shape["nic_gb"] * 2})
+    ranks = [shape["gpus"]] * shape["hosts"]
+    found = bounds(name, topology, ranks, nvls=nvls, collnet=collnet)
+    wider = bounds(name, faster, ranks, nvls=nvls, collnet=collnet)
+    best = ideal(name, topology, ranks, nvls=nvls, collnet=collnet)
+    assert names(found) == names(wider)
+    assert bool(found) == (sum(ranks) > 1 and (name != "hypercube" or sum(ranks) & (sum(ranks) - 1) == 0))
+    for bound, same in zip(found, wider, strict=True):
+        assert 0 < bound.busbw <= same.busbw
+        assert best is not None and bound.busbw <= best.busbw and bound.link and bound.why
+
+
+@settings(max_examples=60, deadline=None)
+@given(shape=SHAPES, name=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]))
+def test_no_ring_beats_the_endpoint_bound(system: System, shape: dict[str, int], name: str) -> None:
+    topology, ranks = system(**shape), [shape["gpus"]] * shape["hosts"]
+    whole = endpoint(name, topology, ranks)
+    rings = [bound for bound in bounds(name, topology, ranks, nvls=True) if bound.algorithm in ("Ring", "PAT")]
+    assert (whole is None) == (rings == [])
+    for ring in rings:
+        assert whole is not None and ring.busbw <= whole.busbw * (1 + 1e-12)

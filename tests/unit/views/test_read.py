@@ -1,0 +1,126 @@
+"""Any file with a result in it is recognised by what it holds; one that holds none is refused with what was seen."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbw.core.errors import UsageError
+from busbw.core.result import Result
+from busbw.views import nccl_tests_json, nccl_tests_text, read_nccl_tests_json, result_json
+from busbw.views.read import read
+
+Make = Callable[..., Result]
+REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
+
+
+def test_each_format_is_recognised(make: Make) -> None:
+    result = make()
+    assert read(result_json.render(result).encode(), "a") == result
+    for text in (nccl_tests_json.render(result), nccl_tests_text.render(result)):
+        again = read(text.encode(), "a")
+        assert [row.size_bytes for row in again.rows] == [8, 1048576]
+        assert again.spec.collective == "all_reduce"
+        assert again.complete
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b" \n", "run.log: the file is empty"),
+        (b"hello\nworld\n", 'run.log: nccl-tests text: no row of a table in it; it begins with "hello"'),
+        (b'{"a": [1]}', "missing required field `config`; its keys are a"),
+        (b"{bad json}", "JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
+        (b'{"schema": "busbw.result/9"}', "the schema is 'busbw.result/9', this busbw reads 'busbw.result/1'"),
+        (b'{"tool": 1, "schema": "busbw.result/9"}', "the schema is 'busbw.result/9'"),
+        (b'{"schema": "busbw.result/1", "tool": 3}', "Expected `str`, got `int` - at `$.tool`"),
+        (b"\x80\x81\x00", "no row of a table"),
+    ],
+)
+def test_anything_else_is_refused_with_source_and_hint(data: bytes, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(data, "run.log")
+    assert caught.value.message.startswith("run.log: ")
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+def test_the_collective_can_be_given(make: Make) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["args"] = ["./my_benchmark"]
+    data = json.dumps(document).encode()
+    with pytest.raises(UsageError, match="which collective"):
+        read(data, "a.json")
+    assert read(data, "a.json", collective="broadcast").spec.collective == "broadcast"
+
+
+def test_options_and_devices_of_a_real_run(recorded: Path) -> None:
+    result = read((recorded / REAL).read_bytes(), REAL)
+    assert (result.spec.output_file, result.spec.ngpus, result.spec.op) == ("ar.json", 2, "sum")
+    assert [(device.rank, device.index, device.bus) for device in result.world.devices] == [(0, 0, "0000:00:06"), (1, 1, "")]
+    assert (result.world.ranks, result.world.processes, result.library.nccl) == (2, 1, 22809)
+    assert result.average_busbw() == pytest.approx(111.610112e9)
+
+
+def test_samples_of_a_real_run(recorded: Path) -> None:
+    result = read((recorded / "nccl_tests/all_reduce_2xH200_sockets_per_iteration.json").read_bytes(), "x")
+    cell = result.rows[0].out_of_place
+    assert cell
+    assert cell.samples_s
+    assert cell.process_samples_s
+    assert (len(cell.samples_s), len(cell.process_samples_s), result.world.processes) == (200, 2, 2)
+    assert cell.samples_s[0] == pytest.approx(1540.320039e-6)
+
+
+def test_options_that_only_the_arguments_tell(make: Make) -> None:
+    argv = ["/x/all_reduce_perf_mpi", "-z3", "--average=3", "--report_t", "1", "-N", "0x2"]
+    result = make(argv=argv, spec={"blocking": 1})
+    spec = read_nccl_tests_json.read(nccl_tests_json.render(result).encode()).spec
+    assert (spec.blocking, spec.average, spec.report_timestamps, spec.run_cycles) == (3, 3, 1, 2)
+
+
+def test_older_versions_with_their_misspelling(make: Make) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["version"] = 1
+    document["average_bus_bandwidth"] = {"bandwidith": 1.0, "okay": "unchecked"}
+    for key in ("per_iter_timing", "per_iter_skip"):
+        del document["config"][key]
+    result = read(json.dumps(document).encode(), "old.json")
+    assert result.rows[1].in_place
+    assert result.rows[1].in_place.busbw == pytest.approx(70.76e9)
+    assert result.complete
+
+
+def test_secrets_of_the_environment_do_not_come_along(make: Make) -> None:
+    document = nccl_tests_json.render(make(environment={"NCCL_DEBUG": "INFO", "API_TOKEN": "hunter2"}))
+    assert read(document.encode(), "x").environment == {"NCCL_DEBUG": "INFO", "API_TOKEN": "***"}
+
+
+def test_a_broken_row_is_named(make: Make) -> None:
+    document = nccl_tests_json.render(make()).replace('"root":"    -1"', '"root":"none"')
+    with pytest.raises(UsageError, match="row of 8 bytes: invalid literal"):
+        read(document.encode(), "x")
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_a_file_cut_anywhere_gives_the_rows_that_are_whole(data: st.DataObject) -> None:
+    whole = (Path(__file__).parents[2] / "recorded" / REAL).read_bytes()
+    ends = [index for index in range(len(whole)) if whole.startswith(b'"actual_iterations": 20', index)]
+    # From here on config is whole; before it there is nothing to keep.
+    cut = data.draw(st.integers(whole.index(b'"results"'), len(whole) - 1))
+    result = read(whole[:cut], "cut.json")
+    assert not result.complete
+    assert len(result.rows) in {sum(end + 23 <= cut for end in ends), sum(end + 23 < cut for end in ends)}
+    assert all(row.in_place and row.out_of_place for row in result.rows)
+    assert [row.size_bytes for row in result.rows] == [8 << index for index in range(len(result.rows))]
+
+
+def test_a_file_cut_before_its_first_row_is_refused_or_empty(recorded: Path) -> None:
+    whole = (recorded / REAL).read_bytes()
+    with pytest.raises(UsageError, match="config"):
+        read(whole[:60], "cut.json")
+    assert read(whole[: whole.index(b'"results"')], "cut.json").rows == []

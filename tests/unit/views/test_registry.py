@@ -1,0 +1,50 @@
+"""Every view is in the table of views, and each says the same streamed as whole."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+
+import pytest
+
+from busbw import views
+from busbw.core.errors import UsageError
+from busbw.core.result import Result
+from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, result_json, table
+from busbw.views.registry import VIEWS, View, view
+
+WHOLE: dict[str, Callable[[Result], str]] = {
+    "table": table.render,
+    "nccl-tests": nccl_tests_text.render,
+    "csv": csv.render,
+    "torch-csv": csv.render_torch,
+    "markdown": markdown.render,
+    "json": result_json.render,
+    "nccl-tests-json": nccl_tests_json.render,
+}
+
+
+def test_every_module_that_renders_a_result_is_in_the_table() -> None:
+    modules = [importlib.import_module(f"busbw.views.{info.name}") for info in pkgutil.iter_modules(views.__path__)]
+    rendering = {module.__name__ for module in modules if module.__name__ != "busbw.views.registry" and hasattr(module, "render")}
+    assert rendering <= {function.__module__ for row in VIEWS for function in (row.header, row.row, row.footer)}
+
+
+def test_names_are_unique_and_found() -> None:
+    assert len({row.name for row in VIEWS}) == len(VIEWS)
+    assert all(view(row.name) is row and row.help for row in VIEWS)
+    with pytest.raises(UsageError, match="no view 'xml'") as caught:
+        view("xml")
+    assert "torch-csv" in caught.value.hint
+
+
+@pytest.mark.parametrize("row", VIEWS, ids=lambda row: row.name)
+def test_streamed_and_whole_are_the_same(row: View, make: Callable[..., Result]) -> None:
+    assert row.render(make()) == WHOLE[row.name](make())
+
+
+@pytest.mark.parametrize("row", VIEWS, ids=lambda row: row.name)
+def test_a_view_that_streams_writes_its_rows_as_they_come(row: View, make: Callable[..., Result]) -> None:
+    result = make()
+    assert bool(row.row(result, result.rows[0])) == row.streams
+    # Titles come before there are rows, so they must not depend on them.
+    assert row.header(make([])) == row.header(result)

@@ -1,0 +1,112 @@
+"""The table reads well in a pipe: under 100 columns, without colour, the same streamed as whole."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from busbw.core.finding import Finding, Verdict
+from busbw.core.result import Cell, Ideal, Result, Row
+from busbw.views import findings, markdown, table, table_rich, words
+from busbw.views.read import read
+
+Make = Callable[..., Result]
+FINDINGS = [
+    Finding("link.width", Verdict.FAIL, "GPU 3 has 8 of 16 PCIe lanes", "current_link_width=8", "reseat the card, then run busbw check"),
+    Finding("gpu.clock", Verdict.PASS, "clocks were steady"),
+]
+IDEAL = Ideal(450e9, "ring", "NVLink 4", "18 links x 25 GB/s")
+
+
+@pytest.fixture
+def real(recorded: Path) -> Result:
+    result = read((recorded / "nccl_tests/all_reduce_2xH200_one_process.txt").read_bytes(), "x")
+    result.ideal, result.findings = IDEAL, list(FINDINGS)
+    return result
+
+
+def test_a_real_run(real: Result, golden: Callable[[str, str], None]) -> None:
+    golden("table_all_reduce.txt", table.render(real))
+
+
+def test_a_real_run_in_markdown(real: Result, golden: Callable[[str, str], None]) -> None:
+    golden("markdown_all_reduce.md", markdown.render(real))
+
+
+def test_it_stays_under_100_columns_with_every_column(make: Make, make_cell: Callable[..., Cell]) -> None:
+    cells = make_cell(1.5e6, 99999, 99999, 12), make_cell(999.9, 1234.5, 1234.5, 345)
+    row = Row(1023 << 30, 99999999999, "bfloat16", "mulsum", 1023, *cells, 20)
+    result = make([row], spec={"collective": "reduce", "op": "all"}, ideal=IDEAL)
+    lines = (table.header(result).split("\n\n")[1] + table.row(result, row)).splitlines()
+    assert lines[0].split() == ["size", "count", "type", "op", "root", "time", "algbw", "busbw", "ideal", "in-place", "wrong"]
+    assert max(map(len, lines)) < 100
+    assert lines[2].split()[-1] == "357"
+
+
+def test_columns_that_would_say_nothing_are_left_out(make: Make) -> None:
+    result = make()
+    assert {column.title for column in table.columns(result)}.isdisjoint({"op", "root"})
+    result.rows[0].op = "max"
+    assert "op" in {column.title for column in table.columns(result)}
+    assert "op" not in {column.title for column in table.columns(make([], spec={"collective": "broadcast", "op": "max"}))}
+
+
+def test_what_is_not_known_is_a_dash(make: Make, make_cell: Callable[..., Cell]) -> None:
+    row = Row(8, 2, "float", "sum", -1, make_cell(20, 1, 1, None), None, 20)
+    assert table.row(make([row]), row).split()[-3:] == ["-", "-", "N/A"]
+    only = Row(8, 2, "float", "sum", -1, None, make_cell(20, 1, 2), 20)
+    assert table.row(make([only]), only).split()[-4:] == ["2.00", "-", "2.00", "0"]
+
+
+def test_a_run_that_broke_off_says_so(make: Make) -> None:
+    result = make([], complete=False, errors=["lost rank 3"], out_of_bounds=4)
+    text = table.footer(result)
+    for line in ("no size was measured", "the sweep did not end", "error: lost rank 3", "wrong data: 4 checks"):
+        assert line in text
+    assert "did not end" in markdown.footer(result)
+
+
+def test_bars_grow_with_the_values() -> None:
+    assert findings.sparkline([0, 50, 100]) == "▁▅█"
+    assert findings.sparkline([0, 0]) == "▁▁"
+    assert findings.sparkline([]) == ""
+    assert findings.sparkline([float("nan"), 1]) == " █"
+
+
+def test_colour_changes_no_character(real: Result) -> None:
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        for text in (table_rich.header(real), *(table_rich.row(real, row) for row in real.rows), table_rich.footer(real)):
+            console.print(text, end="", soft_wrap=True, highlight=False)
+    assert capture.get() == table.render(real)
+
+
+def test_colour_marks_failures_and_wrong_rows(make: Make, make_cell: Callable[..., Cell]) -> None:
+    wrong = Row(8, 2, "float", "sum", -1, make_cell(20, 1, 1, 3), None, 20)
+    result = make([wrong], findings=FINDINGS)
+    assert table_rich.row(result, wrong).style == "red"
+    styles = {str(span.style) for span in table_rich.footer(result).spans}
+    assert {"bold red", "bold green"} <= styles
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.00 us"),
+        (9.994e-6, "9.99 us"),
+        (16.61e-6, "16.61 us"),
+        (999.94e-6, "999.9 us"),
+        (1.7176e-3, "1.718 ms"),
+        (1.79, "1.790 s"),
+        (2400, "2400.0 s"),
+    ],
+)
+def test_times_choose_their_unit(seconds: float, text: str) -> None:
+    assert words.time_text(seconds) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20901, "2.9.1"), (21605, "2.16.5")])
+def test_versions_of_nccl(number: int, text: str) -> None:
+    assert words.nccl_version_text(number) == text
+    assert words.nccl_version_number(text) == number
