@@ -11,7 +11,7 @@ import msgspec
 from busbw.cli.output import Output, talk
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.exits import Exit
-from busbw.engines.registry import EngineRow, choose, cpu_ranks, gpu_count
+from busbw.engines.registry import EngineRow, choose, cpu_ranks, gpu_count, torch_gpus
 from busbw.engines.sim import parse_parameters
 from busbw.launch import environment, hosts, job, mpirun, torchrun
 from busbw.measure.events import Event, Failed, decode, failure
@@ -105,14 +105,14 @@ def outside(row: EngineRow, work: Job, where: Where, output: Output) -> None:
     places = hosts.share(places, where.ranks) if places else ()
     ranks = sum(place.slots for place in places) or where.ranks or local_ranks(row, work)
     prepared = msgspec.structs.replace(work, engine=row.name, ranks=ranks)
-    environ = {name: value for name, value in os.environ.items()}
-    forwarded = {name: value for name, value in environ.items() if name.startswith(FORWARDED)}
+    # Local ranks inherit the environment; those of other hosts get what steers communication.
+    forwarded = {name: value for name, value in os.environ.items() if places and name.startswith(FORWARDED)}
     program = [sys.executable, "-m", RANK_PROGRAM, encode(prepared)]
     argv = launcher_command(row, program, ranks, places, where, forwarded)
     if where.dry_run:
         sys.stdout.write(shlex.join(argv) + "\n")
         return
-    follow(argv, environ, where, output, places)
+    follow(argv, where, output, [place.name for place in places])
 
 
 def launcher_command(
@@ -134,10 +134,10 @@ def local_ranks(row: EngineRow, work: Job) -> int:
         return work.sweep.nthreads * work.sweep.ngpus
     if row.name == "nccl":
         return gpu_count()
-    return (torchrun.gpu_count() if row.name == "torch" else 0) or cpu_ranks()
+    return (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
 
 
-def follow(argv: list[str], environ: dict[str, str], where: Where, output: Output, places: tuple[hosts.Host, ...]) -> None:
+def follow(argv: list[str], where: Where, output: Output, places: list[str]) -> None:
     """Run the launcher; RankFailed or CannotTell when it does not end well."""
     tail: list[str] = []
     failures: list[Failed] = []
@@ -161,7 +161,7 @@ def follow(argv: list[str], environ: dict[str, str], where: Where, output: Outpu
         if _worth_hearing(text):
             talk(text)
 
-    status = job.run(argv, environ, on_line, on_talk, where.launch_limit_s)
+    status = job.run(argv, os.environ, on_line, on_talk, where.launch_limit_s, places)
     if failures:
         raise RankFailed(min(failures, key=lambda failed: failed.exit == Exit.BUG))
     if status != 0 or not output.record.result.complete:

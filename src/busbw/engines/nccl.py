@@ -73,6 +73,10 @@ class NcclEngine:
 
     # -- what it is -------------------------------------------------------------------------------------------------------------
 
+    def clock(self) -> float:
+        """The host's clock."""
+        return time.perf_counter()
+
     def devices(self) -> list[Device]:
         """The local GPUs."""
         count = len(self._gpus)

@@ -128,6 +128,13 @@ def gpu_count() -> int:
     return device_count()
 
 
+def torch_gpus() -> int:
+    """GPUs that PyTorch sees here."""
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
 def cpu_ranks() -> int:
     """Local ranks that the CPU engine starts when none are asked for: two, or as many as one processor allows."""
     return 2 if (os.cpu_count() or 1) > 1 else 1

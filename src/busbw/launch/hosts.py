@@ -21,6 +21,7 @@ class Host:
     slots: int = 0
 
     def __str__(self) -> str:
+        """`h1:8`, `[fd00::2]:8`, or the name alone: as --hosts and mpirun's --host take it."""
         name = f"[{self.name}]" if ":" in self.name else self.name
         return f"{name}:{self.slots}" if self.slots else name
 
@@ -111,5 +112,7 @@ def _slots(text: str, where: str, host: str) -> int:
             return int(text)
         raise UsageError(f"{where}: {host} has {text} slots", f"give it one or more, like {host}:8, or leave it out")
     if _NAME.fullmatch(text) and not text[0].isdigit():
-        raise UsageError(f"{where}: '{host}:{text}': a colon comes before a number of slots, not before a host", f"use a comma: {host},{text}")
+        raise UsageError(
+            f"{where}: '{host}:{text}': a colon comes before a number of slots, not before a host", f"use a comma: {host},{text}"
+        )
     raise UsageError(f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8")

@@ -6,9 +6,10 @@ name. A CIDR is the only form that holds on hosts whose interfaces are named dif
 
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 
@@ -67,17 +68,20 @@ def is_cidr(text: str) -> bool:
     return _network(text) is not None
 
 
-def settle(env: MutableMapping[str, str]) -> None:
-    """On a rank: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from BUSBW_IFNAME for this host; CannotTell where it has no such one."""
+def settle(env: Mapping[str, str]) -> None:
+    """On a rank: set this process' NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from `env`'s BUSBW_IFNAME, as this host names them.
+
+    CannotTell where this host has no such interface.
+    """
     text = env.get(VARIABLE)
     if not text:
         return
     have = local()
     try:
-        env["NCCL_SOCKET_IFNAME"] = for_nccl(text, have)
-        env["GLOO_SOCKET_IFNAME"] = resolve(text, have)[0]
+        found = {"NCCL_SOCKET_IFNAME": for_nccl(text, have), "GLOO_SOCKET_IFNAME": resolve(text, have)[0]}
     except BusbwError as error:
         raise CannotTell(error.message, f"{error.hint}; a network as CIDR, like --ifname 10.1.0.0/16, fits differing names") from error
+    os.environ.update(found)
 
 
 def _network(text: str) -> ipaddress.IPv4Network | None:

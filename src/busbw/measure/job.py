@@ -1,5 +1,7 @@
 """What every rank is told: the sweep, the engine, and what the result must remember of the call."""
 
+from typing import Any
+
 import msgspec
 
 from busbw.core.sweep import SweepSpec
@@ -24,8 +26,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(job: Job) -> str:
-    """The job as one argument of a command line."""
-    return msgspec.json.encode(job).decode()
+    """The job as one argument of a command line; what is as by default stays out of it."""
+    fields = _changed(job)
+    fields["sweep"] = {"collective": job.sweep.collective, **_changed(job.sweep)}
+    return msgspec.json.encode(fields).decode()
+
+
+def _changed(struct: msgspec.Struct) -> dict[str, Any]:
+    values = msgspec.structs.asdict(struct)
+    defaults = {field.name: field.default_factory() if field.default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT else field.default for field in msgspec.structs.fields(struct)}
+    return {name: value for name, value in values.items() if value != defaults[name]}
 
 
 def decode(text: str) -> Job:

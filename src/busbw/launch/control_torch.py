@@ -1,0 +1,96 @@
+"""The control channel over Gloo, for ranks that torchrun started. Importing this module imports torch.
+
+The group is built beside torch.distributed's default group, which stays free for the engine that measures it.
+"""
+
+import os
+import pickle
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from busbw.core.errors import CannotTell
+from busbw.launch.environment import Membership
+
+LIMIT = timedelta(minutes=30)  # a collective outlives the longest measurement between two of them
+JOIN_LIMIT = timedelta(minutes=2)
+_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+
+
+class TorchControl:
+    """The ranks of one Gloo group."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, name: str) -> None:
+        self.rank, self.size = rank, size
+        self.library = f"PyTorch {torch.__version__}"
+        self._store, self._name, self._splits = store, name, 0
+        self._group = dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, LIMIT)
+
+    @classmethod
+    def join(cls, member: Membership) -> "TorchControl":
+        """All ranks of the job, which meet at MASTER_ADDR; CannotTell when they do not within JOIN_LIMIT."""
+        try:
+            store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
+            return cls(store, rank, size, "busbw")
+        except (RuntimeError, ValueError) as error:
+            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+            raise CannotTell(
+                f"rank {member.rank} of {member.size} could not meet the others at {where}: {str(error).splitlines()[0]}",
+                "MASTER_ADDR must resolve on every host and MASTER_PORT be open; GLOO_SOCKET_IFNAME names the interface",
+            ) from error
+
+    def allgather(self, value: Any) -> list[Any]:
+        """All values in order of process, on all."""
+        own = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+        lengths = self._gather(torch.tensor([own.numel()]))
+        longest = max(int(length.item()) for length in lengths)
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: own.numel()] = own
+        # Only ranks of this very job hold the group's store, so what is unpickled comes from the same program.
+        return [pickle.loads(bytes(one.tolist())) for one in self._gather(padded)]
+
+    def bcast(self, value: Any) -> Any:
+        """Process 0's value, on all."""
+        return self.allgather(value if self.rank == 0 else None)[0]
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """All values in order of process, on process 0; None elsewhere."""
+        values = self.allgather(value)
+        return values if self.rank == 0 else None
+
+    def barrier(self) -> None:
+        """Returns once all processes have called it."""
+        self._group.barrier().wait()
+
+    def reduce_all(self, values: list[float], how: str) -> list[float]:
+        """Element by element `sum`, `min` or `max` over processes, on all."""
+        tensor = torch.tensor(values, dtype=torch.float64)
+        options = dist.AllreduceOptions()
+        options.reduceOp = _OPS[how]
+        self._group.allreduce([tensor], options).wait()
+        return [float(value) for value in tensor.tolist()]
+
+    def split(self, color: int) -> "TorchControl":
+        """The channel of the processes that gave the same colour, in order of rank."""
+        colors = self.allgather(color)
+        members = [rank for rank, other in enumerate(colors) if other == color]
+        self._splits += 1
+        return TorchControl(self._store, members.index(self.rank), len(members), f"{self._name}/{self._splits}.{color}")
+
+    def abort(self, code: int, reason: str) -> None:
+        """End this rank at once; torchrun ends the others (and exits with 1, whatever the code)."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    def close(self) -> None:
+        """Wait for the others: the store lives in rank 0's process."""
+        self.barrier()
+
+    def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        parts = [torch.empty_like(tensor) for _ in range(self.size)]
+        self._group.allgather([parts], [tensor]).wait()
+        return parts

@@ -1,0 +1,140 @@
+"""What a launcher's last words mean: mpirun's known failures, in the words of Open MPI 4 (ORTE) and 5 (PRRTE), and the cure of each."""
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from busbw.core.errors import BusbwError, CannotTell
+
+TAIL_LINES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One known failure. `pattern` matches text whose white space is single blanks; its groups, and `host`, fill message and hint."""
+
+    pattern: str
+    message: str
+    hint: str
+
+
+_PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
+
+# The first that matches wins: ssh's own words are nearer to the cause than what mpirun concludes from them.
+FAILURES: tuple[Failure, ...] = (
+    Failure(
+        r"Could not resolve hostname (?P<host>\S+?):? ",
+        "host {host}: its name does not resolve",
+        "getent hosts {host}   (put it into /etc/hosts or use its address)",
+    ),
+    Failure(
+        r"connect to host (?P<host>\S+) port (?P<port>\d+): (?P<why>No route to host|Network is unreachable)",
+        "host {host}: there is no way to it ({why})",
+        "ip route get {host}",
+    ),
+    Failure(
+        r"connect to host (?P<host>\S+) port (?P<port>\d+): (?P<why>[A-Z][a-z ]+)",
+        "host {host} does not answer on port {port} ({why})",
+        _PROBE + "   (another port: export OMPI_MCA_plm_rsh_args='-p 22222')",
+    ),
+    Failure(
+        r"(?P<host>\S+): Permission denied|Permission denied \(publickey",
+        "host {host}: ssh may not log in without a password (permission denied)",
+        "ssh-copy-id {host}   (then " + _PROBE + ")",
+    ),
+    Failure(
+        r"Host key verification failed",
+        "host {host}: ssh does not know its host key",
+        "ssh-keyscan {host} >> ~/.ssh/known_hosts   (after comparing the key)",
+    ),
+    Failure(
+        r"(?P<daemon>orted|prted): (command not found|No such file)|(?P<daemon2>orted|prted): not found|Daemon exit status: 127",
+        "host {host}: Open MPI's daemon (orted or prted) was not found there",
+        "install the same Open MPI at the same path on every host, or give --prefix: ssh {host} 'command -v prted orted'",
+    ),
+    Failure(
+        r"error while loading shared libraries: (?P<library>\S+?):",
+        "host {host}: {library} was not found there",
+        "ssh {host} 'echo $LD_LIBRARY_PATH'   (a login without terminal must find Open MPI)",
+    ),
+    Failure(
+        r"No network interfaces were found for out-of-band|Daemon exit status: 213",
+        "host {host}: it has no interface of that name for MPI's daemons",
+        "give the network instead of a name: --ifname 10.1.0.0/16   (ip -brief address)",
+    ),
+    Failure(
+        r"not enough slots available .*?satisfy the (?P<asked>\d+)",
+        "{asked} ranks were asked for, but the hosts have fewer slots",
+        "give slots: --hosts h1:8,h2:8   ('h1:h2' is host h1 with slots h2; hosts are separated by commas)",
+    ),
+    Failure(r"attempt to run as root", "mpirun refuses to run as root", "add --allow-run-as-root, or run as another user"),
+    Failure(
+        r"(?:could not access|not access) an executable:? Executable: (?P<program>\S+) Node: (?P<host>\S+)",
+        "host {host}: {program} does not exist or cannot be run there",
+        "install busbw at the same path on every host: ssh {host} ls -l {program}",
+    ),
+    Failure(
+        r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal (?P<signal>\d+)",
+        "rank {rank} on host {host} died of signal {signal} ({signal_name})",
+        "{signal_hint}",
+    ),
+    Failure(
+        r"lost communication with a remote daemon.*?Remote daemon: \S+ on node (?P<host>[^\s,]+)",
+        "host {host} was lost in the middle of the run",
+        _PROBE + "   (then its kernel log: ssh {host} dmesg | tail)",
+    ),
+    Failure(
+        r"daemon failed to report back.*?Remote host: (?P<host>\S+) Daemon exit status: (?P<code>\d+)",
+        "host {host} could not be started: its launch agent ended with {code}",
+        _PROBE,
+    ),
+    Failure(
+        r"daemon failed to report back|unable to reliably start one or more daemons|unable to complete a TCP connection",
+        "a host's daemon could not be started or did not call back ({host})",
+        _PROBE + "   (a firewall or a wrong interface: --ifname 10.1.0.0/16)",
+    ),
+)
+
+_REMOTE_HOST = re.compile(r"Remote host: (\S+)")
+_SIGNAL_HINTS = {
+    signal.SIGKILL: "ssh {host} dmesg | tail   (out of memory, or killed by somebody)",
+    signal.SIGBUS: "df -h /dev/shm   (shared memory is full: containers need --shm-size or --ipc=host)",
+    signal.SIGTERM: "somebody or the scheduler ended it: ask for more time",
+}
+
+
+def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:
+    """Why a launcher ended with `status` (exit code; 128 + N for signal N), from the end of its stderr and the hosts it was given."""
+    text = " ".join(stderr_tail.replace("\0", " ").split()) + " "
+    for failure in FAILURES:
+        match = re.search(failure.pattern, text)
+        if match:
+            words = _words(match, text, hosts)
+            return CannotTell(failure.message.format_map(words), failure.hint.format_map(words).format_map(words))
+    lines = [line.strip() for line in stderr_tail.replace("\0", "").splitlines() if line.strip().strip("-")]
+    said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else " without a word"
+    how = f"died of signal {status - 128} ({signal_name(status - 128)})" if status > 128 else f"ended with {status}"
+    where = f" on {', '.join(hosts)}" if hosts else ""
+    return CannotTell(f"the launcher{where} {how}{said}", "busbw run ... --dry-run prints its command: run that by hand")
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9, `unknown` for what is none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, str]:
+    named = {name: value for name, value in match.groupdict().items() if value is not None}
+    remote = _REMOTE_HOST.search(text)
+    words = {"host": remote.group(1) if remote else ", ".join(hosts) or "this one"} | named
+    words["host"] = words["host"].rpartition("@")[2].strip("[]:'\"") or words["host"]
+    if "signal" in words:
+        number = int(words["signal"])
+        words["signal_name"] = signal_name(number)
+        default = f"ulimit -c unlimited, run again, and read the core file on {words['host']}"
+        words["signal_hint"] = _SIGNAL_HINTS.get(signal.Signals(number), default) if signal_name(number) != "unknown" else default
+    return words

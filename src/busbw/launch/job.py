@@ -1,0 +1,196 @@
+"""Running a launcher: both its streams read at once, a limit on its silence, and no process left behind on this host."""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from busbw.core.errors import CannotTell
+from busbw.launch.failures import explain
+
+__all__ = ["MARKER", "explain", "run"]
+
+MARKER = "BUSBW_JOB"  # in the environment of every process of a job: mpirun's local ranks leave its process group
+TERM_LIMIT_S = 5.0  # for mpirun to end the ranks of other hosts, which nobody else can
+KILL_LIMIT_S = 5.0
+DRAIN_LIMIT_S = 1.0  # for what a process that outlived the launcher still holds open
+_POLL_S = 0.2
+_CHUNK = 1 << 16
+
+Take = Callable[[bytes], None]
+
+
+class _Lines:
+    """Cuts one stream into lines without their newline."""
+
+    def __init__(self, take: Take) -> None:
+        self._take, self._rest = take, b""
+        self.seen = False
+        self.ending = False  # the job is being ended: what a callback raises now must not cut that short
+
+    def feed(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._hand(line)
+
+    def end(self) -> None:
+        rest, self._rest = self._rest, b""
+        if rest:
+            self._hand(rest)
+
+    def _hand(self, line: bytes) -> None:
+        self.seen = True
+        with contextlib.suppress(Exception) if self.ending else contextlib.nullcontext():
+            self._take(line)
+
+
+def run(argv: Sequence[str], env: Mapping[str, str], on_line: Take, on_talk: Take, limit_s: float, hosts: Sequence[str] = ()) -> int:
+    """Run the launcher `argv` to its end; its exit code, or 128 + N where signal N ended it.
+
+    `on_line` gets each line of stdout, `on_talk` each line of stderr, without the newline and in this thread. CannotTell when it cannot
+    be started, or no line of stdout came within `limit_s` seconds (0: no limit). Then, and when this process is interrupted, told to
+    terminate, or a callback raises, the launcher is ended first and every process of the job on this host with it.
+    """
+    marker = uuid.uuid4().hex
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            env={**env, MARKER: marker},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
+    except OSError as error:
+        raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
+    lines, talk = _Lines(on_line), _Lines(on_talk)
+    try:
+        with _pump(process, lines, talk) as pump, _terminable():
+            if not pump(limit_s or None, first_line=True):
+                raise _silent(argv[0], limit_s, hosts)
+            pump(None)
+            lines.end()
+            talk.end()
+            status = process.wait()
+    except BaseException:
+        _stop(process, lines, talk)
+        raise
+    finally:
+        _sweep(marker)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    return status if status >= 0 else 128 - status
+
+
+Pump = Callable[..., bool]
+
+
+@contextlib.contextmanager
+def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iterator[Pump]:
+    """A function that reads both streams until they end, or the process has; False where `limit_s` passed before."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with selectors.DefaultSelector() as selector:
+        for stream, sink in ((process.stdout, lines), (process.stderr, talk)):
+            if not stream.closed:
+                selector.register(stream, selectors.EVENT_READ, sink)
+
+        def pump(limit_s: float | None, *, first_line: bool = False) -> bool:
+            deadline = time.monotonic() + limit_s if limit_s is not None else None
+            ended: float | None = None
+            while selector.get_map() and not (first_line and lines.seen):
+                for key, _ in selector.select(_POLL_S):
+                    data = os.read(key.fd, _CHUNK)
+                    if data:
+                        key.data.feed(data)
+                    else:
+                        selector.unregister(key.fileobj)
+                now = time.monotonic()
+                if process.poll() is not None:
+                    ended = ended or now
+                    if now - ended > DRAIN_LIMIT_S:
+                        break
+                elif deadline is not None and now > deadline:
+                    return False
+            return True
+
+        yield pump
+
+
+def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> CannotTell:
+    if not hosts:
+        return CannotTell(f"no rank was heard within {limit_s:g} s of starting {launcher}", "run the line that --dry-run prints by hand")
+    probe = f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
+    return CannotTell(
+        f"no rank was heard within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "
+        "a host does not answer, a firewall blocks its way back, or the interface is wrong",
+        f"{probe}   (if all answer: --ifname with the network they share, like 10.1.0.0/16)",
+    )
+
+
+def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> None:
+    """SIGTERM and time to pass it on, what is still said read meanwhile; then SIGKILL. A second interrupt skips the waiting."""
+    lines.ending = talk.ending = True
+    with contextlib.suppress(BaseException):
+        _signal_group(process, signal.SIGTERM)
+        with _pump(process, lines, talk) as pump:
+            pump(TERM_LIMIT_S)
+        process.wait(TERM_LIMIT_S)
+    _signal_group(process, signal.SIGKILL)
+    with contextlib.suppress(BaseException):
+        process.wait(KILL_LIMIT_S)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    # The group is the launcher's own (start_new_session); it may live on after its leader.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _sweep(marker: str) -> None:
+    """Kill what is left of the job on this host."""
+    deadline = time.monotonic() + KILL_LIMIT_S
+    while (left := _marked(marker)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _marked(marker: str) -> list[int]:
+    wanted = f"{MARKER}={marker}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if wanted in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+        except OSError:  # ended meanwhile, or another user's
+            continue
+    return found
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this process by an exception while a job runs, so that the job is ended too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,41 @@
+"""Fixtures of emulated hosts; skipped, with the reason, where this machine cannot make them."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def _load(name: str) -> ModuleType:
+    # Tests are imported by path (importlib mode), so a neighbour is not importable by name.
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+netlab = _load("netlab")
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Iterator[object]:
+    try:
+        with netlab.lab(tmp_path) as lab:
+            yield lab
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")
+
+
+@pytest.fixture
+def three_slow_hosts(tmp_path: Path) -> Iterator[object]:
+    try:
+        with netlab.lab(tmp_path, hosts=3, rate_mbit=100) as lab:
+            yield lab
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")

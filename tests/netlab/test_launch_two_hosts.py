@@ -1,0 +1,151 @@
+"""mpirun between emulated hosts: the ranks meet, a host that does not answer is named, and nothing is left behind."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbw.core.errors import CannotTell
+from busbw.launch import job, mpirun
+from busbw.launch.hosts import parse_hosts
+
+pytestmark = pytest.mark.netlab
+
+RANK = Path(__file__).with_name("rank.py")
+SOURCE = str(Path(__file__).parents[2] / "src")
+NETWORK = "10.77.0.0/24"
+
+
+@pytest.fixture
+def open_mpi() -> mpirun.Mpirun:
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    try:
+        return mpirun.find()
+    except CannotTell as error:
+        pytest.skip(error.message)
+
+
+def line(found: mpirun.Mpirun, lab: Any, mode: str, hosts: str, ifname: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command line as it would be built on the lab's first host, which launches."""
+    asked = parse_hosts(hosts)
+    ranks = sum(host.slots for host in asked)
+    for name, value in lab.environment().items():
+        monkeypatch.setenv(name, value)
+    # The tests run outside the first host, whose interfaces decide what --ifname means.
+    own = json.loads(job_output(lab.hosts[0].enter(sys.executable, "-c", _LOCAL)))
+    monkeypatch.setattr("busbw.launch.interfaces.local", lambda: {name: _interface(address) for name, address in own.items()})
+    argv = mpirun.command(found, [sys.executable, str(RANK), mode], ranks, asked, ifname, {"PYTHONPATH": SOURCE})
+    return list(lab.hosts[0].enter(*argv))
+
+
+_LOCAL = "import json; from busbw.launch import interfaces as i; print(json.dumps({n: a and str(a) for n, a in i.local().items()}))"
+
+
+def _interface(text: str | None) -> Any:
+    from ipaddress import IPv4Interface
+
+    return IPv4Interface(text) if text else None
+
+
+def job_output(argv: list[str]) -> str:
+    said: list[bytes] = []
+    assert job.run(argv, {**os.environ, "PYTHONPATH": SOURCE}, said.append, lambda _: None, 30) == 0
+    return b"\n".join(said).decode()
+
+
+def test_ranks_of_two_hosts_meet_over_the_network_given(open_mpi, two_hosts, monkeypatch):
+    argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
+    said: list[bytes] = []
+    talk: list[bytes] = []
+    status = job.run(argv, two_hosts.environment(), said.append, talk.append, 60)
+    assert status == 0, talk
+    (facts,) = [json.loads(one) for one in said]
+    first, second = two_hosts.hosts
+    assert facts["size"] == 4
+    assert facts["total"] == [10.0, 4.0]
+    assert facts["hosts"] == [first.name, first.name, second.name, second.name]
+    assert facts["nccl"] == [f"={first.interface}"] * 2 + [f"={second.interface}"] * 2
+    assert facts["parts"] == [0, 2]
+    assert facts["lowest"] == [0.0, 3.0]
+    assert facts["name"] == "from 0"
+
+
+def test_ranks_of_three_hosts_behind_a_slow_switch_meet(open_mpi, three_slow_hosts, monkeypatch):
+    argv = line(open_mpi, three_slow_hosts, "meet", "10.77.0.1:1,10.77.0.2:1,10.77.0.3:1", NETWORK, monkeypatch)
+    said: list[bytes] = []
+    assert job.run(argv, three_slow_hosts.environment(), said.append, lambda _: None, 60) == 0
+    assert json.loads(said[0])["hosts"] == [host.name for host in three_slow_hosts.hosts]
+
+
+def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
+    argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:1,10.77.0.9:1", NETWORK, monkeypatch)
+    talk: list[bytes] = []
+    status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
+    assert status != 0
+    error = job.explain(status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"])
+    assert error.message == "host 10.77.0.9: there is no way to it (No route to host)"
+    assert error.hint == "ip route get 10.77.0.9"
+    assert error.exit == 3
+
+
+def test_a_host_without_the_named_interface_is_told_to_use_a_network(open_mpi, two_hosts, monkeypatch):
+    argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:1,10.77.0.2:1", two_hosts.hosts[0].interface, monkeypatch)
+    talk: list[bytes] = []
+    status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
+    assert status != 0
+    error = job.explain(status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.2"])
+    assert "10.77.0.2: it has no interface of that name" in error.message
+    assert "--ifname 10.1.0.0/16" in error.hint
+
+
+def test_a_host_that_never_answers_ends_within_the_limit(open_mpi, two_hosts, monkeypatch):
+    first, second = two_hosts.hosts
+    argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:1,10.77.0.2:1", NETWORK, monkeypatch)
+    two_hosts.agent.write_text("#!/bin/sh\nexec sleep 600\n")  # as a firewall that drops everything looks to mpirun
+    start = time.monotonic()
+    with pytest.raises(CannotTell, match=r"no rank was heard within 2 s .* on 10\.77\.0\.1, 10\.77\.0\.2") as caught:
+        job.run(argv, two_hosts.environment(), lambda _: None, lambda _: None, 2, ["10.77.0.1", "10.77.0.2"])
+    assert time.monotonic() - start < 15
+    assert "ConnectTimeout" in caught.value.hint
+    assert first.empty_within(5)
+    assert second.empty_within(5)
+
+
+def test_an_interrupt_leaves_no_process_on_any_host(open_mpi, two_hosts, monkeypatch):
+    argv = line(open_mpi, two_hosts, "wait", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
+    seen: list[int] = []
+
+    def interrupt(_line: bytes) -> None:
+        seen.extend(len(host.pids()) for host in two_hosts.hosts)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job.run(argv, two_hosts.environment(), interrupt, lambda _: None, 60)
+    assert all(count >= 2 for count in seen)
+    assert len(seen) == 2
+    assert all(host.empty_within(10) for host in two_hosts.hosts)
+
+
+def test_killing_mpirun_leaves_no_process_on_any_host(open_mpi, two_hosts, monkeypatch):
+    argv = line(open_mpi, two_hosts, "wait", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
+
+    def kill(_line: bytes) -> None:
+        (found,) = [
+            pid for pid in two_hosts.hosts[0].pids() if Path(f"/proc/{pid}/comm").read_text().strip() in ("prterun", "mpirun", "orterun")
+        ]
+        os.kill(found, signal.SIGKILL)
+
+    assert job.run(argv, two_hosts.environment(), kill, lambda _: None, 60) == 137
+    assert all(host.empty_within(10) for host in two_hosts.hosts)
+
+
+def test_the_lab_removes_its_hosts(two_hosts):
+    for host in two_hosts.hosts:
+        assert Path("/var/run/netns", host.namespace).exists()
+        assert job_output(host.enter("hostname")) == host.name
+    assert job_output(two_hosts.hosts[0].enter("sh", "-c", "getent hosts localhost >/dev/null; echo ok")) == "ok"
