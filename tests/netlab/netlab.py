@@ -126,7 +126,7 @@ def _limit(host: Host, rate_mbit: float) -> None:
 
 
 def _agent(folder: Path, hosts: list[Host]) -> Path:
-    """An executable that runs `COMMAND...` on the host with an address, as `ssh ADDRESS COMMAND...` would."""
+    """An executable that runs `COMMAND...` on the host with an address, as `ssh ADDRESS COMMAND...` would: without this environment."""
     cases = "\n".join(f"{host.address}|{host.name}) namespace={host.namespace} name={host.name};;" for host in hosts)
     script = f"""#!/bin/sh
 host=$1; shift
@@ -134,7 +134,7 @@ case $host in
 {cases}
 *) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255;;
 esac
-exec nsenter --net=/var/run/netns/$namespace unshare --uts sh -c "hostname $name; $*"
+exec env -i PATH="$PATH" HOME="$HOME" nsenter --net=/var/run/netns/$namespace unshare --uts sh -c "hostname $name; $*"
 """
     path = folder / "agent"
     path.write_text(script)

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -37,7 +39,7 @@ def line(found: mpirun.Mpirun, lab: Any, mode: str, hosts: str, ifname: str, mon
     for name, value in lab.environment().items():
         monkeypatch.setenv(name, value)
     # The tests run outside the first host, whose interfaces decide what --ifname means.
-    own = json.loads(job_output(lab.hosts[0].enter(sys.executable, "-c", _LOCAL)))
+    own = json.loads(output(lab.hosts[0].enter(sys.executable, "-c", _LOCAL)))
     monkeypatch.setattr("busbw.launch.interfaces.local", lambda: {name: _interface(address) for name, address in own.items()})
     argv = mpirun.command(found, [sys.executable, str(RANK), mode], ranks, asked, ifname, {"PYTHONPATH": SOURCE})
     return list(lab.hosts[0].enter(*argv))
@@ -52,10 +54,9 @@ def _interface(text: str | None) -> Any:
     return IPv4Interface(text) if text else None
 
 
-def job_output(argv: list[str]) -> str:
-    said: list[bytes] = []
-    assert job.run(argv, {**os.environ, "PYTHONPATH": SOURCE}, said.append, lambda _: None, 30) == 0
-    return b"\n".join(said).decode()
+def output(argv: list[str]) -> str:
+    done = subprocess.run(argv, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=30, check=True)
+    return done.stdout.strip()
 
 
 def test_ranks_of_two_hosts_meet_over_the_network_given(open_mpi, two_hosts, monkeypatch):
@@ -91,6 +92,18 @@ def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
     assert error.message == "host 10.77.0.9: there is no way to it (No route to host)"
     assert error.hint == "ip route get 10.77.0.9"
     assert error.exit == 3
+
+
+@pytest.mark.skipif(not shutil.which("ssh"), reason="ssh is not installed")
+def test_a_host_that_real_ssh_cannot_reach_is_named(open_mpi, two_hosts):
+    agentless = {name: value for name, value in two_hosts.environment().items() if not name.endswith("_agent")}
+    asked = parse_hosts("10.77.0.1:1,10.77.0.9:1")
+    argv = two_hosts.hosts[0].enter(*mpirun.command(open_mpi, ["true"], 2, asked))
+    talk: list[bytes] = []
+    status = job.run(argv, agentless, lambda _: None, talk.append, 60)
+    error = job.explain(status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"])
+    assert "host 10.77.0.9" in error.message
+    assert "No route to host" in error.message or "timed out" in error.message
 
 
 def test_a_host_without_the_named_interface_is_told_to_use_a_network(open_mpi, two_hosts, monkeypatch):
@@ -144,8 +157,31 @@ def test_killing_mpirun_leaves_no_process_on_any_host(open_mpi, two_hosts, monke
     assert all(host.empty_within(10) for host in two_hosts.hosts)
 
 
-def test_the_lab_removes_its_hosts(two_hosts):
-    for host in two_hosts.hosts:
-        assert Path("/var/run/netns", host.namespace).exists()
-        assert job_output(host.enter("hostname")) == host.name
-    assert job_output(two_hosts.hosts[0].enter("sh", "-c", "getent hosts localhost >/dev/null; echo ok")) == "ok"
+def test_the_lab_gives_each_host_its_name_and_a_way_to_the_other(two_hosts):
+    first, second = two_hosts.hosts
+    assert [output(host.enter("hostname")) for host in two_hosts.hosts] == [first.name, second.name]
+    server = subprocess.Popen(second.enter(sys.executable, "-c", _SERVE), stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    with server, server.stdout:
+        assert server.stdout.readline() == "ready\n"
+        assert output(first.enter(sys.executable, "-c", _ASK)) == f"{second.name} saw {first.address}"
+
+
+_SERVE = (
+    "import socket; s = socket.create_server(('10.77.0.2', 7000)); print('ready', flush=True); c, peer = s.accept();"
+    "c.sendall(f'{socket.gethostname()} saw {peer[0]}'.encode()); c.close()"
+)
+_ASK = "import socket; print(socket.create_connection(('10.77.0.2', 7000), 5).recv(99).decode())"
+
+
+def test_a_lab_removes_its_hosts_and_their_processes_on_failure(tmp_path):
+    import netlab
+
+    try:
+        with pytest.raises(ZeroDivisionError), netlab.lab(tmp_path, hosts=3) as lab:
+            sleeper = subprocess.Popen(lab.hosts[1].enter("sleep", "600"))
+            1 / 0  # noqa: B018
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")
+    assert sleeper.wait(5) == -signal.SIGKILL
+    assert not any(Path("/var/run/netns", host.namespace).exists() for host in lab.hosts)

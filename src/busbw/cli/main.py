@@ -69,7 +69,9 @@ def guarded(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        return int(Exit.OK)  # the reader (head, less) has seen enough
+        from busbw.cli.output import stop_writing
+
+        return stop_writing()
     except Exception as error:  # noqa: BLE001 - the last resort, by design
         import traceback
 

@@ -1,8 +1,10 @@
 """What a run prints as it goes: the chosen view on stdout, notes on stderr."""
 
+import os
 import sys
 from pathlib import Path
 
+from busbw.core.exits import Exit
 from busbw.core.result import Result
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
 from busbw.measure.record import Record
@@ -44,6 +46,12 @@ class Output:
 
             save(result, file)
         return f"{len(result.rows)} rows were measured and are saved in {file}; print them with: busbw show {file}"
+
+
+def stop_writing() -> int:
+    """The reader of stdout (head, less) has seen enough: nothing more is written, and that is no failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return int(Exit.OK)
 
 
 def talk(text: str) -> None:

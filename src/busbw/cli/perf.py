@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from busbw.cli.getopt import BadArguments, parse, usage
-from busbw.cli.output import Output, talk
-from busbw.cli.session import RankFailed, Where, run_job
+from busbw.cli.output import Output, stop_writing, talk
+from busbw.cli.session import RankFailed, TooFewGpus, Where, run_job
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import BusbwError, UsageError
@@ -40,6 +40,8 @@ def perf(program: str, words: Sequence[str]) -> int:
         return int(NcclTestsExit.BAD_ARGUMENTS)
     except BusbwError as error:
         return _failed(error)
+    except BrokenPipeError:
+        return stop_writing()
 
 
 def _perf(program: str, words: Sequence[str]) -> int:
@@ -141,7 +143,7 @@ def _below_minimum(result: Result) -> bool:
 def _failed(error: BusbwError) -> int:
     """nccl-tests' exit codes for what went wrong."""
     talk(error.render())
-    if "GPU" in error.message and ("only" in error.message or "no GPU" in error.message):
+    if isinstance(error, TooFewGpus):
         return int(NcclTestsExit.NOT_IMPLEMENTED)
     codes = {Exit.USAGE: NcclTestsExit.NOT_IMPLEMENTED, Exit.BUG: NcclTestsExit.INTERNAL, Exit.BAD: NcclTestsExit.WRONG_DATA}
     code = NcclTestsExit.NCCL if isinstance(error, RankFailed) else NcclTestsExit.INTERNAL

@@ -11,6 +11,7 @@ import msgspec
 from busbw.cli.output import Output, talk
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.exits import Exit
+from busbw.core.sweep import roots
 from busbw.engines.registry import EngineRow, choose, cpu_ranks, gpu_count, torch_gpus
 from busbw.engines.sim import parse_parameters
 from busbw.launch import environment, hosts, job, mpirun, torchrun
@@ -41,9 +42,17 @@ class RankFailed(BusbwError):
     """A rank gave up and said why; its exit code is kept."""
 
     def __init__(self, failed: Failed) -> None:
-        where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 else ""
+        # What cannot be meant is the same on all ranks.
+        where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 and failed.exit != Exit.USAGE else ""
         super().__init__(where + failed.message, failed.hint)
         self.exit = Exit(failed.exit)
+
+
+class TooFewGpus(CannotTell):
+    """More GPUs asked for than there are, in the words of nccl-tests."""
+
+    def __init__(self, asked: int, present: int) -> None:
+        super().__init__(f"Invalid number of GPUs: {asked} requested but only {present} were found.", f"ask for at most {present}, or name more --hosts")
 
 
 def run_job(work: Job, where: Where, output: Output) -> int:
@@ -53,9 +62,10 @@ def run_job(work: Job, where: Where, output: Output) -> int:
             inside(work, where, output)
         else:
             row, missing = choose(where.engine)
-            if missing and not where.dry_run:
-                talk(f"note: measuring on CPUs ({missing})")
-            (_in_process if row.in_process else outside)(row, work, where, output)
+            if row.in_process:
+                _in_process(row, work, where, output)
+            else:
+                outside(row, missing, work, where, output)
     except KeyboardInterrupt:
         kept = output.kept()
         talk(f"interrupted{': ' + kept if kept else ', before the first row'}")
@@ -99,11 +109,14 @@ def _in_process(row: EngineRow, work: Job, where: Where, output: Output) -> None
     measure(prepared, SoloControl(), output.take)
 
 
-def outside(row: EngineRow, work: Job, where: Where, output: Output) -> None:
-    """Start the ranks and follow what rank 0 tells."""
+def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Output) -> None:
+    """Start the ranks and follow what rank 0 tells; `missing` is why GPUs are not used."""
     places = hosts.read_hostfile(str(where.hostfile)) if where.hostfile else hosts.parse_hosts(where.hosts) if where.hosts else ()
     places = hosts.share(places, where.ranks) if places else ()
     ranks = sum(place.slots for place in places) or where.ranks or local_ranks(row, work)
+    if row.name == "nccl" and not places and ranks > gpu_count():
+        raise TooFewGpus(ranks, gpu_count())
+    roots(work.sweep, ranks)
     prepared = msgspec.structs.replace(work, engine=row.name, ranks=ranks)
     # Local ranks inherit the environment; those of other hosts get what steers communication.
     forwarded = {name: value for name, value in os.environ.items() if places and name.startswith(FORWARDED)}
@@ -112,6 +125,8 @@ def outside(row: EngineRow, work: Job, where: Where, output: Output) -> None:
     if where.dry_run:
         sys.stdout.write(shlex.join(argv) + "\n")
         return
+    if missing:
+        talk(f"note: measuring on CPUs: {missing}")
     follow(argv, where, output, [place.name for place in places])
 
 
@@ -141,6 +156,7 @@ def follow(argv: list[str], where: Where, output: Output, places: list[str]) -> 
     """Run the launcher; RankFailed or CannotTell when it does not end well."""
     tail: list[str] = []
     failures: list[Failed] = []
+    framing = Framing()
 
     def on_line(line: bytes) -> None:
         try:
@@ -151,14 +167,14 @@ def follow(argv: list[str], where: Where, output: Output, places: list[str]) -> 
         output.take(event)
 
     def on_talk(line: bytes) -> None:
-        text = line.decode(errors="replace").rstrip("\n")
+        text = line.decode(errors="replace").replace("\0", "").rstrip()  # mpirun 5 writes stray NULs
         failed = failure(text)
         if failed:
             failures.append(failed)
             return
         tail.append(text)
         del tail[:-TAIL_LINES]
-        if _worth_hearing(text):
+        if not framing(text):
             talk(text)
 
     status = job.run(argv, os.environ, on_line, on_talk, where.launch_limit_s, places)
@@ -168,9 +184,15 @@ def follow(argv: list[str], where: Where, output: Output, places: list[str]) -> 
         raise job.explain(status, "\n".join(tail), places)
 
 
-_MPI_NOISE = ("prterun", "MPI_ABORT", "--------", "NOTE: invoking", "Invoking MPI_ABORT", "You may or may not")
+class Framing:
+    """Tells the launcher's own framed messages (between lines of dashes) from what the ranks say."""
 
+    def __init__(self) -> None:
+        self._inside = False
 
-def _worth_hearing(text: str) -> bool:
-    """Whether a line is the ranks' own (NCCL_DEBUG, warnings) rather than the launcher's framing of an abort."""
-    return bool(text.strip()) and not text.startswith(_MPI_NOISE)
+    def __call__(self, text: str) -> bool:
+        """Whether a line of stderr belongs to a frame, or is empty."""
+        if text.startswith("-----"):
+            self._inside = not self._inside
+            return True
+        return self._inside or not text.strip()

@@ -38,11 +38,21 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(ALLTOALLV.matrix_scale, "alltoallv: factor on that matrix, 1.0 by default", "nccl-tests"),
     Variable(ALLTOALLV.spread, "alltoallv: 0 = even, 1 = the farthest rank gets the most and oneself nothing", "nccl-tests"),
     Variable(ALLTOALLV.print_summary, "alltoallv: set to 1 for one line of bytes per rank", "nccl-tests"),
+    Variable("BUSBW_ENGINE", "engine of the compat face, which has no option for it: nccl, torch, mpi, sim", "busbw"),
+    Variable("BUSBW_IFNAME", "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; --ifname sets it", "busbw"),
 )
 
-_CARRIED = re.compile(r"^(NCCL|BUSBW|OMPI_MCA|PMIX_MCA|PRTE_MCA|UCX|FI_|GLOO|TORCH_NCCL|CUDA|NVIDIA_VISIBLE|LD_LIBRARY_PATH$|SLURM_(JOB_ID|JOB_NODELIST|NTASKS)$)")
+_CARRIED = re.compile(
+    r"^(R?NCCL_|BUSBW_|OMPI_MCA_|PMIX_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
+)
+_OWN = "BUSBW_JOB"  # marks the processes of one run
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE)", re.IGNORECASE)
 MASK = "***"
+
+
+def shown(name: str, value: str) -> str:
+    """The value as a result may hold it: masked unless the variable concerns communication and its name speaks of no secret."""
+    return value if _CARRIED.match(name) and not _SECRET.search(name) else MASK
 
 
 def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[str, str]:
@@ -50,5 +60,5 @@ def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[
 
     nccl-tests writes its whole environment, values and all, into shared results; the names are kept for its readers.
     """
-    names = sorted(name for name in environment if all_names or _CARRIED.match(name))
-    return {name: environment[name] if _CARRIED.match(name) and not _SECRET.search(name) else MASK for name in names}
+    names = sorted(name for name in environment if (all_names or _CARRIED.match(name)) and name != _OWN)
+    return {name: shown(name, environment[name]) for name in names}

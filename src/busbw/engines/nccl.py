@@ -107,9 +107,7 @@ class NcclEngine:
         return min(gpu.memory_bytes for gpu in self._gpus)
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
-        """Ranks that are no power of two, and element types that the GPU or this NCCL lacks."""
-        if collective.ranks_power_of_two and self.size & (self.size - 1):
-            return f"{collective.name} needs a power of two of ranks, and there are {self.size}"
+        """Element types that the GPU or this NCCL lacks."""
         if self._version < dtype.min_nccl:
             return (
                 f"{dtype.name} needs NCCL {nccl_comms.version_text(dtype.min_nccl)}, and this is {nccl_comms.version_text(self._version)}"

@@ -62,7 +62,7 @@ class TorchEngine:
 
     def library(self) -> Library:
         """Versions of PyTorch and of the NCCL it carries."""
-        versions = {"torch": torch.__version__, "backend": self.backend}
+        versions = {"torch": str(torch.__version__), "backend": self.backend}
         number = 0
         if self.backend == "nccl":
             major, minor, patch = torch.cuda.nccl.version()[:3]
@@ -78,8 +78,6 @@ class TorchEngine:
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         """What this PyTorch refuses, found by asking it with a small call: its own words. Collective over the ranks."""
-        if collective.ranks_power_of_two and self.size & (self.size - 1):
-            return f"{collective.name} needs a power of two of ranks, and there are {self.size}"
         key = (collective.name, dtype.name, op.name if op else "")
         if key not in self._refused:
             reasons = [reason for reason in self._control.allgather(self._try(collective, dtype, op)) if reason]

@@ -34,7 +34,7 @@ FAILURES: tuple[Failure, ...] = (
         "ip route get {host}",
     ),
     Failure(
-        r"connect to host (?P<host>\S+) port (?P<port>\d+): (?P<why>[A-Z][a-z ]+)",
+        r"connect to host (?P<host>\S+) port (?P<port>\d+): (?P<why>[A-Z][a-z]+(?: [a-z]+){0,3})",
         "host {host} does not answer on port {port} ({why})",
         _PROBE + "   (another port: export OMPI_MCA_plm_rsh_args='-p 22222')",
     ),
@@ -49,14 +49,14 @@ FAILURES: tuple[Failure, ...] = (
         "ssh-keyscan {host} >> ~/.ssh/known_hosts   (after comparing the key)",
     ),
     Failure(
-        r"(?P<daemon>orted|prted): (command not found|No such file)|(?P<daemon2>orted|prted): not found|Daemon exit status: 127",
-        "host {host}: Open MPI's daemon (orted or prted) was not found there",
-        "install the same Open MPI at the same path on every host, or give --prefix: ssh {host} 'command -v prted orted'",
-    ),
-    Failure(
         r"error while loading shared libraries: (?P<library>\S+?):",
         "host {host}: {library} was not found there",
         "ssh {host} 'echo $LD_LIBRARY_PATH'   (a login without terminal must find Open MPI)",
+    ),
+    Failure(
+        r"(?:orted|prted): (?:command not found|No such file|not found)|Daemon exit status: 127",
+        "host {host}: Open MPI's daemon (orted or prted) was not found there",
+        "install the same Open MPI at the same path on every host, or give --prefix: ssh {host} 'command -v prted orted'",
     ),
     Failure(
         r"No network interfaces were found for out-of-band|Daemon exit status: 213",
@@ -97,7 +97,7 @@ FAILURES: tuple[Failure, ...] = (
 )
 
 _REMOTE_HOST = re.compile(r"Remote host: (\S+)")
-_SIGNAL_HINTS = {
+_SIGNAL_HINTS: dict[int, str] = {
     signal.SIGKILL: "ssh {host} dmesg | tail   (out of memory, or killed by somebody)",
     signal.SIGBUS: "df -h /dev/shm   (shared memory is full: containers need --shm-size or --ipc=host)",
     signal.SIGTERM: "somebody or the scheduler ended it: ask for more time",
@@ -111,7 +111,7 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
         match = re.search(failure.pattern, text)
         if match:
             words = _words(match, text, hosts)
-            return CannotTell(failure.message.format_map(words), failure.hint.format_map(words).format_map(words))
+            return CannotTell(failure.message.format_map(words), failure.hint.format_map(words))
     lines = [line.strip() for line in stderr_tail.replace("\0", "").splitlines() if line.strip().strip("-")]
     said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else " without a word"
     how = f"died of signal {status - 128} ({signal_name(status - 128)})" if status > 128 else f"ended with {status}"
@@ -135,6 +135,6 @@ def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, s
     if "signal" in words:
         number = int(words["signal"])
         words["signal_name"] = signal_name(number)
-        default = f"ulimit -c unlimited, run again, and read the core file on {words['host']}"
-        words["signal_hint"] = _SIGNAL_HINTS.get(signal.Signals(number), default) if signal_name(number) != "unknown" else default
+        template = _SIGNAL_HINTS.get(number, "ulimit -c unlimited, run again, and read the core file on {host}")
+        words["signal_hint"] = template.format_map(words)
     return words

@@ -103,6 +103,8 @@ def _host(text: str, where: str) -> Host:
     name, colon, slots = text.partition(":")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: '{text}' is not a host name", "write hosts like h1:8,h2:8")
+    if _NAME.fullmatch(slots) and not slots[0].isdigit():
+        raise UsageError(f"{where}: '{text}': a colon comes before a number of slots, not before a host", f"use a comma: {name},{slots}")
     return Host(name, _slots(slots, where, name) if colon else 0)
 
 
@@ -111,8 +113,4 @@ def _slots(text: str, where: str, host: str) -> int:
         if int(text) > 0:
             return int(text)
         raise UsageError(f"{where}: {host} has {text} slots", f"give it one or more, like {host}:8, or leave it out")
-    if _NAME.fullmatch(text) and not text[0].isdigit():
-        raise UsageError(
-            f"{where}: '{host}:{text}': a colon comes before a number of slots, not before a host", f"use a comma: {host},{text}"
-        )
     raise UsageError(f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8")

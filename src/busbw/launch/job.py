@@ -28,10 +28,10 @@ Take = Callable[[bytes], None]
 
 
 class _Lines:
-    """Cuts one stream into lines without their newline."""
+    """Cuts one stream into lines without their newline; those that are no event go to `other` where there is one."""
 
-    def __init__(self, take: Take) -> None:
-        self._take, self._rest = take, b""
+    def __init__(self, take: Take, other: Take | None = None) -> None:
+        self._take, self._other, self._rest = take, other, b""
         self.seen = False
         self.ending = False  # the job is being ended: what a callback raises now must not cut that short
 
@@ -46,17 +46,19 @@ class _Lines:
             self._hand(rest)
 
     def _hand(self, line: bytes) -> None:
-        self.seen = True
+        event = self._other is None or line.startswith(b"{")
+        self.seen = self.seen or event
         with contextlib.suppress(Exception) if self.ending else contextlib.nullcontext():
-            self._take(line)
+            (self._take if event or self._other is None else self._other)(line)
 
 
 def run(argv: Sequence[str], env: Mapping[str, str], on_line: Take, on_talk: Take, limit_s: float, hosts: Sequence[str] = ()) -> int:
     """Run the launcher `argv` to its end; its exit code, or 128 + N where signal N ended it.
 
-    `on_line` gets each line of stdout, `on_talk` each line of stderr, without the newline and in this thread. CannotTell when it cannot
-    be started, or no line of stdout came within `limit_s` seconds (0: no limit). Then, and when this process is interrupted, told to
-    terminate, or a callback raises, the launcher is ended first and every process of the job on this host with it.
+    `on_line` gets each line of stdout that is a JSON object, `on_talk` all others (mpirun 5 reports lost daemons on stdout) and those of
+    stderr, without the newline and in this thread. CannotTell when it cannot be started, or `on_line` had nothing within `limit_s`
+    seconds (0: no limit). Then, and when this process is interrupted, told to terminate, or a callback raises, the launcher is ended
+    first and every process of the job on this host with it.
     """
     marker = uuid.uuid4().hex
     try:
@@ -71,7 +73,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], on_line: Take, on_talk: Tak
         )
     except OSError as error:
         raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
-    lines, talk = _Lines(on_line), _Lines(on_talk)
+    lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
     try:
         with _pump(process, lines, talk) as pump, _terminable():
             if not pump(limit_s or None, first_line=True):
@@ -143,8 +145,8 @@ def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> None
     with contextlib.suppress(BaseException):
         _signal_group(process, signal.SIGTERM)
         with _pump(process, lines, talk) as pump:
-            pump(TERM_LIMIT_S)
-        process.wait(TERM_LIMIT_S)
+            if pump(TERM_LIMIT_S):
+                process.wait(TERM_LIMIT_S)
     _signal_group(process, signal.SIGKILL)
     with contextlib.suppress(BaseException):
         process.wait(KILL_LIMIT_S)

@@ -15,6 +15,7 @@ from busbw.core.errors import BusbwError, CannotTell
 from busbw.core.exits import Exit
 from busbw.core.groups import color
 from busbw.core.result import SCHEMA, Device, Result, World
+from busbw.core.sweep import roots, series
 from busbw.core.topology import Host, Topology
 from busbw.engines.base import Control, Engine
 from busbw.engines.registry import Opening, engine
@@ -42,6 +43,9 @@ def measure(job: Job, control: Control, emit: Emit) -> None:
     """Run the whole job on this process; `emit` is called on process 0 alone."""
     party = join_groups(control)
     row = engine(job.engine)
+    if job.engine == "mpi" and job.gpus_per_process > 1:
+        ranks = control.size * job.gpus_per_process
+        raise CannotTell(f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own", f"mpirun -np {ranks}, without -t and -g")
     opening = Opening(party.group, job.sweep, control.rank, party.local, party.color, job.gpus_per_process, job.simulation)
     opened = row.open(opening)
     try:
@@ -72,6 +76,7 @@ def join_groups(control: Control) -> Party:
 
 def prepare(job: Job, party: Party, opened: Engine) -> tuple[Result, int]:
     """Agree on the largest size, make the buffers, and gather what the result says of the world. The same on all processes."""
+    roots(job.sweep, opened.size)
     devices: list[Device] = [device for some in party.job.allgather(opened.devices()) for device in some]
     memory = [size for size in party.job.allgather(opened.memory_bytes()) if size is not None]
     max_bytes = plan.capped_max(job.sweep, min(memory, default=None))
@@ -115,8 +120,6 @@ def _memory(opened: Engine, job: Job) -> dict[str, int]:
 def _summarise_alltoallv(job: Job, opened: Engine, max_bytes: int, emit: Emit | None) -> None:
     if emit is None or not job.sweep.row.uneven or os.environ.get(ALLTOALLV.print_summary, "0") in ("", "0"):
         return
-    from busbw.core.sweep import series
-
     calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size, 0)
     for rank, row in enumerate(calls.matrix_bytes(max_bytes)):
         emit(Note(f"# rank {rank} sends {sum(row)} bytes: {' '.join(map(str, row))}"))

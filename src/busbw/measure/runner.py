@@ -25,7 +25,11 @@ class Runner:
         self.out_of_bounds = 0
 
     def sweep(self) -> None:
-        """All cycles of all series."""
+        """All cycles of all series. A collective that needs a power of two of ranks leaves the table empty otherwise."""
+        ranks = self.engine.size
+        if self.spec.row.ranks_power_of_two and ranks & (ranks - 1):
+            self.emit(Note(f"nRanks {ranks} is not a power of 2, skipping"))
+            return
         cycle = 0
         while self.spec.run_cycles == 0 or cycle < self.spec.run_cycles:
             for one in series(self.spec, self.engine.size):

@@ -8,6 +8,7 @@ from busbw.core.result import Cell, Result, Row
 OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
 HALF = 0.5
 DIP = 0.75
+DIP_FLOOR = 0.1  # of the peak: below, a size takes as long as its latency, and twenty iterations cannot tell noise from a dip
 STILL_RISING = 1.10
 
 
@@ -50,11 +51,14 @@ def half_peak(figures: Series) -> Figure:
 
 
 def dips(figures: Series) -> list[tuple[Figure, float]]:
-    """Sizes whose busbw is more than a quarter below both neighbours', each with its ratio to the lower neighbour."""
-    found = []
+    """Sizes whose busbw is more than a quarter below both neighbours', each with its ratio to the lower neighbour.
+
+    Only where both neighbours reach a tenth of the peak.
+    """
+    found, floor = [], DIP_FLOOR * peak(figures).busbw
     for before, here, after in zip(figures, figures[1:], figures[2:], strict=False):
         neighbour = min(before.busbw, after.busbw)
-        if neighbour > 0 and here.busbw < DIP * neighbour:
+        if neighbour > floor and here.busbw < DIP * neighbour:
             found.append((here, here.busbw / neighbour))
     return found
 

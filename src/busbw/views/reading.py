@@ -7,13 +7,11 @@ from pathlib import PurePosixPath
 from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.collectives import collective as collective_row
 from busbw.core.dtypes import BY_NAME as DTYPES
+from busbw.core.env import shown
 from busbw.core.errors import UsageError
 from busbw.core.result import Row
 
 PROGRAM = re.compile(r"([a-z_]+?)_perf(?:_mpi)?$")
-# Someone else's file may hold tokens and passwords; values are kept only where the name says that they steer the communication.
-KEPT = ("NCCL_", "RCCL_", "CUDA_", "UCX_", "UCC_", "FI_", "OMPI_MCA_", "MPICH_", "I_MPI_", "PMIX_", "SLURM_", "NVIDIA_VISIBLE_DEVICES")
-MASKED = "***"
 
 
 def program_collective(program: str) -> str:
@@ -63,5 +61,5 @@ def masked(pairs: Iterable[str]) -> dict[str, str]:
     environment = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
-        environment[name] = value if name.startswith(KEPT) else MASKED
+        environment[name] = shown(name, value)
     return environment

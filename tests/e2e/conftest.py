@@ -1,0 +1,44 @@
+"""Runs the real command lines in processes of their own, each under a time limit."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+Busbw = Callable[..., Done]
+
+
+def _environment(extra: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": SOURCE, "BUSBW_ENGINE": "mpi", **extra}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Busbw:
+    """run("busbw", "run", ...) or run("all_reduce_perf", ...), in an empty directory; keyword arguments set variables."""
+
+    def start(program: str, *words: str, before: tuple[str, ...] = (), **variables: str) -> Done:
+        link = tmp_path / "bin" / program
+        link.parent.mkdir(exist_ok=True)
+        link.write_text(f"#!{sys.executable}\nfrom busbw.cli.main import entry\nentry()\n")
+        link.chmod(0o755)
+        done = subprocess.run(
+            [*before, str(link), *words], cwd=tmp_path, env=_environment(variables), capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return start

@@ -1,0 +1,155 @@
+"""Real launchers on this machine: ranks meet, failures end the job with the right code, a split brain is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from busbw.core.errors import CannotTell
+from busbw.launch import job, mpirun, torchrun
+
+ROOT = Path(__file__).parents[3]
+RANK = str(ROOT / "tests/netlab/rank.py")
+ENV = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+@pytest.fixture
+def open_mpi() -> mpirun.Mpirun:
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    try:
+        return mpirun.find()
+    except CannotTell as error:
+        pytest.skip(error.message)
+
+
+def run(argv: list[str], limit_s: float = 60) -> tuple[int, list[dict[str, object]], str]:
+    said: list[bytes] = []
+    talk: list[bytes] = []
+    status = job.run(argv, ENV, said.append, talk.append, limit_s)
+    return status, [json.loads(line) for line in said], b"\n".join(talk).decode(errors="replace")
+
+
+def test_three_local_ranks_meet(open_mpi):
+    status, (facts,), _ = run(mpirun.command(open_mpi, [sys.executable, RANK, "meet", "3"], 3))
+    assert status == 0
+    assert (facts["size"], facts["total"], facts["parts"]) == (3, [6.0, 3.0], [0, 2])
+
+
+@pytest.mark.torch
+def test_torchruns_ranks_meet_over_gloo():
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    status, (facts,), talk = run(torchrun.command([sys.executable, RANK, "meet", "2"], 2))
+    assert status == 0, talk
+    assert (facts["size"], facts["total"], facts["parts"], facts["name"]) == (2, [3.0, 2.0], [0], "from 0")
+
+
+def test_abort_ends_the_job_with_its_code(open_mpi):
+    status, _, _ = run(mpirun.command(open_mpi, [sys.executable, RANK, "abort"], 2))
+    assert status == 3
+
+
+def test_a_rank_that_fails_ends_the_job_instead_of_hanging_it(open_mpi):
+    start = time.monotonic()
+    status, _, talk = run(mpirun.command(open_mpi, [sys.executable, RANK, "raise"], 2))
+    assert status == 1
+    assert "RuntimeError: told to" in talk
+    assert time.monotonic() - start < 30
+
+
+def test_a_rank_that_dies_is_named(open_mpi):
+    die = "import os; from mpi4py import MPI; MPI.COMM_WORLD.rank and os.kill(os.getpid(), 9); MPI.COMM_WORLD.Barrier()"
+    status, _, talk = run(mpirun.command(open_mpi, [sys.executable, "-c", die], 2))
+    assert status == 137
+    error = job.explain(status, talk)
+    assert "rank 1 on host" in error.message
+    assert "died of signal 9 (SIGKILL)" in error.message
+
+
+def test_a_program_that_is_not_there_is_named(open_mpi):
+    status, _, talk = run(mpirun.command(open_mpi, ["/no/such/program"], 1))
+    assert status != 0
+    assert "/no/such/program does not exist" in job.explain(status, talk).message
+
+
+def test_the_wrong_number_of_ranks_is_refused(open_mpi):
+    status, said, _ = run(mpirun.command(open_mpi, [sys.executable, RANK, "meet", "4"], 2))
+    assert status == 3
+    assert "4 ranks were asked for, but Open MPI started 2" in str(said[0]["error"])
+
+
+@pytest.mark.parametrize(
+    ("env", "launcher", "hint"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "{rank}", "OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI", "mpirun -n 2"),
+        ({"SLURM_STEP_ID": "0", "SLURM_PROCID": "{rank}", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "1"}, "Slurm", "srun --mpi=pmix -n 2"),
+        ({"PMI_RANK": "{rank}", "PMI_SIZE": "2"}, "MPICH", "mpirun -n 2"),
+    ],
+)
+def test_a_split_brain_is_refused_by_every_process(open_mpi, env, launcher, hint):
+    clean = {name: value for name, value in ENV.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_", "SLURM_"))}
+    for rank in range(2):
+        settings = {name: value.format(rank=rank) for name, value in env.items()}
+        done = subprocess.run(
+            [sys.executable, RANK, "meet"], env={**clean, **settings}, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 3, done.stderr
+        error = json.loads(done.stdout)["error"]
+        assert f"{launcher} started 2 ranks, but Open MPI" in error
+        assert "sees 1: each would measure itself alone" in error
+        assert hint in error.partition("hint: ")[2]
+
+
+def test_a_silent_launcher_is_ended_within_its_limit_and_its_children_with_it(tmp_path):
+    pids = tmp_path / "pids"
+    script = f"trap '' TERM; (setsid sleep 600 & echo $! >{pids}); echo talk >&2; echo not an event; while :; do sleep 600; done"
+    talk: list[bytes] = []
+    start = time.monotonic()
+    with pytest.raises(CannotTell, match=r"no rank was heard within 0\.5 s of starting sh"):
+        job.run(["sh", "-c", script], ENV, lambda _: None, talk.append, 0.5)
+    assert time.monotonic() - start < 10
+    assert sorted(talk) == [b"not an event", b"talk"]
+    assert b"sleep" not in _read(Path("/proc", pids.read_text().strip(), "cmdline"))
+
+
+def test_much_on_both_streams_at_once_does_not_block():
+    noise = (
+        "import sys; e, o = sys.stderr.write, sys.stdout.write;"
+        "[(e('e' * 9999 + '\\n'), o('{' + 'o' * 9999 + '}\\n')) for _ in range(300)]; o('{end')"
+    )
+    said: list[bytes] = []
+    talk: list[bytes] = []
+    assert job.run([sys.executable, "-c", noise], ENV, said.append, talk.append, 30) == 0
+    assert (len(said), said[-1], len(talk)) == (301, b"{end", 300)
+    assert {len(line) for line in said[:-1]} == {10001}
+
+
+def test_a_launcher_that_cannot_be_started_is_named():
+    with pytest.raises(CannotTell, match="/no/mpirun cannot be run: No such file"):
+        job.run(["/no/mpirun"], ENV, lambda _: None, lambda _: None, 1)
+
+
+def test_telling_busbw_to_terminate_ends_its_ranks_too(open_mpi, tmp_path):
+    argv = mpirun.command(open_mpi, [sys.executable, RANK, "wait"], 2)
+    main = (
+        "import os, sys; from busbw.launch import job;"
+        "job.run(sys.argv[1:], os.environ, lambda _: print('up', flush=True), lambda _: None, 60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", main, *argv], env={**ENV, "BUSBW_TEST": str(tmp_path)}, stdout=subprocess.PIPE) as busbw:
+        assert busbw.stdout is not None
+        assert busbw.stdout.readline() == b"up\n"
+        busbw.send_signal(signal.SIGTERM)
+        assert busbw.wait(20) == 128 + signal.SIGTERM
+    left = [entry for entry in Path("/proc").glob("[0-9]*/environ") if f"BUSBW_TEST={tmp_path}".encode() in _read(entry)]
+    assert left == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

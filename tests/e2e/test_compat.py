@@ -1,0 +1,124 @@
+"""The compat face: called by a name of nccl-tests, busbw is nccl-tests, down to its exit codes."""
+
+import json
+import re
+
+import pytest
+
+ONE = ("-b", "1K", "-e", "1K", "-g", "2")
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if re.match(r"\s+\d", line)]
+
+
+def test_text_is_what_wrappers_parse(run):
+    done = run("all_reduce_perf", "-b", "8", "-e", "128", "-f", "2", "-g", "2")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[1:3] == [
+        "# Collective test starting: all_reduce_perf",
+        "# nThread 1 nGpus 2 minBytes 8 maxBytes 128 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 validation: 1 graph: 0 unalign: 0",
+    ]
+    assert [len(fields) for fields in rows(done.out)] == [13] * 5
+    assert "# Out of bounds values : 0 OK" in done.out
+    float(next(line for line in done.out.splitlines() if "Avg bus bandwidth" in line).split()[5])
+
+
+@pytest.mark.parametrize("words", [("-b8", "-e", "8"), ("--minb", "8", "--maxbytes=8"), ("junk", "-b", "4", "-e", "8", "-b", "8")])
+def test_getopt_rules(run, words):
+    done = run("all_reduce_perf", *words, "-g", "2")
+    assert [fields[0] for fields in rows(done.out)] == ["8"], done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-b", "2T"), "invalid size specified for 'minbytes'"),
+        (("-e", "x"), "invalid size specified for 'maxbytes'"),
+        (("-i", "-5"), "invalid size specified for 'stepBytes'"),
+        (("-b", "64M"), "invalid sizes for 'minbytes' and 'maxbytes': 67108864 > 33554432"),
+        (("-D", "1"), "device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)"),
+        (("-b", "0", "-e", "8"), "would never grow"),
+    ],
+)
+def test_bad_arguments_end_with_255_on_stderr(run, words, said):
+    done = run("all_reduce_perf", *words)
+    assert (done.code, done.out) == (255, "")
+    assert said in done.err
+
+
+def test_unknown_options_and_help_print_usage_and_end_with_0(run):
+    done = run("all_reduce_perf", "--nope")
+    assert done.code == 0
+    assert done.out.startswith("invalid option '?'\nUSAGE:")
+    assert run("all_reduce_perf", "-h").out.startswith("USAGE:")
+
+
+def test_soft_fall_backs(run):
+    done = run("all_reduce_perf", "-d", "nope", "-o", "nope", *ONE)
+    assert done.code == 0, done.err
+    assert done.out.startswith("invalid type nope, defaulting to float .. \ninvalid op nope, defaulting to sum .. \n")
+
+
+@pytest.mark.parametrize(("least", "code", "word"), [("0.0000001", 0, "OK"), ("100000", 7, "FAILED"), ("garbage", 0, "OK")])
+def test_minimum_bandwidth(run, least, code, word):
+    done = run("all_reduce_perf", *ONE, NCCL_TESTS_MIN_BW=least)
+    assert done.code == code, done.err
+    assert re.search(rf"# Avg bus bandwidth    : \S+ {word}$", done.out, re.MULTILINE)
+
+
+def test_wrong_data_ends_with_7(run):
+    done = run("all_reduce_perf", *ONE, BUSBW_ENGINE="sim")
+    assert done.code == 0, done.err
+    assert "# Out of bounds values : 0 OK" in done.out
+
+
+def test_device_api_says_what_is_missing(run):
+    done = run("all_reduce_perf", "-D", "1", "-R", "2", *ONE)
+    assert done.code == 5
+    assert "device API" in done.err
+
+
+def test_json_numbers_existing_files_and_lists_every_device(run, tmp_path):
+    for _ in range(2):
+        assert run("all_gather_perf_mpi", *ONE, "-J", "out.json").code == 0
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert (tmp_path / "out.json.0").exists()
+    assert document["version"] == 3
+    assert [device["rank"] for device in document["config"]["devices"]] == [0, 1]
+    assert document["config"]["ngpus"] == 2
+    assert all(value.endswith("=***") for value in document["env"] if value.startswith("HOME="))
+    assert run("all_gather_perf", *ONE, "-J", "out.txt").code == 0
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_hypercube_needs_a_power_of_two(run):
+    done = run("hypercube_perf", "-b", "1K", "-e", "1K", "-g", "3")
+    assert done.code == 0, done.err
+    assert "nRanks 3 is not a power of 2, skipping" in done.out + done.err
+    assert "# Avg bus bandwidth    : nan" in done.out
+    twelve = run("hypercube_perf", *ONE)
+    assert [len(fields) for fields in rows(twelve.out)] == [12]
+
+
+def test_split_groups_print_once_with_the_groups_size(run):
+    done = run("all_reduce_perf", "-b", "1K", "-e", "1K", "-g", "4", NCCL_TESTS_SPLIT="MOD 2")
+    assert done.code == 0, done.err
+    assert re.findall(r"Rank +(\d) Group +(\d)", done.out) == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
+    (fields,) = rows(done.out)
+    assert abs(float(fields[7]) - float(fields[6])) < 0.02  # factor 2(n-1)/n of 2 ranks is 1, of 4 would be 1.5
+
+
+@pytest.mark.parametrize("flag", [("-z", "1"), ("-z", "2"), ("-z", "3"), ("-m", "3"), ("-C", "1"), ("-a", "3"), ("-N", "2"), ("-c", "3"), ("-u", "1"), ("-S", "1"), ("-I", "1", "-K", "2"), ("-n", "1"), ("-w", "0"), ("-M", "1"), ("-p", "1"), ("-t", "2", "-g", "1")])  # fmt: skip
+def test_every_option_runs(run, flag):
+    done = run("reduce_scatter_perf", "-b", "256", "-e", "1K", "-f", "4", "-g", "2", *flag)
+    assert done.code == 0, done.err
+    assert "# Out of bounds values : 0 OK" in done.out
+
+
+def test_links(run, tmp_path):
+    done = run("busbw", "compat", "links")
+    assert done.code in (0, 2)
+    if done.code == 2:
+        pytest.skip("the busbw script is not installed beside this Python")
+    assert len(list((tmp_path / "links").iterdir())) == 22

@@ -1,0 +1,152 @@
+"""`busbw run` as a user meets it: real ranks, real files, the documented exit codes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+SWEEP = ("-b", "8", "-e", "4K", "-f", "8")
+
+
+def test_a_first_run_prints_a_table_findings_and_ends_well(run):
+    done = run("busbw", "run", "all-reduce", "--engine", "mpi", *SWEEP)
+    assert done.code == 0, done.err
+    assert "AllReduce, 2 x" in done.out
+    assert len(re.findall(r"^ +\S+ \S?i?B +\d+ +float ", done.out, re.MULTILINE)) == 4
+    assert "PASS    no wrong element in 8 checks" in done.out
+    assert "UNKNOWN" in done.out  # CPUs have no ideal, and none is made up
+
+
+@pytest.mark.parametrize("collective", ["allgather", "ReduceScatter", "alltoallv", "hypercube"])
+def test_other_collectives_by_the_names_users_type(run, collective):
+    done = run("busbw", "run", collective, "--engine", "mpi", "-n", "2", "-b", "1K", "-e", "4K", "--format", "csv")
+    assert done.code == 0, done.err
+    rows = [dict(zip(done.out.splitlines()[0].split(","), line.split(","), strict=True)) for line in done.out.splitlines()[1:]]
+    assert len(rows) == 6
+    assert {row["wrong_elements"] for row in rows if row["placement"] == "out_of_place"} == {"0"}
+
+
+def test_the_result_file_shows_again_in_every_format(run, tmp_path):
+    done = run("busbw", "run", "all_reduce", "--engine", "mpi", *SWEEP, "--json", "r.json", "--format", "nccl-tests")
+    again = run("busbw", "show", "r.json", "--format", "nccl-tests")
+    assert done.code == again.code == 0, done.err
+    assert again.out == done.out
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["schema"] == "busbw.result/1"
+    assert result["complete"] is True
+    assert len(result["rows"]) == 4
+    for name in ("table", "csv", "torch-csv", "markdown", "json", "nccl-tests-json"):
+        assert run("busbw", "show", "r.json", "--format", name).code == 0
+
+
+def test_json_to_stdout_is_json_alone(run):
+    done = run("busbw", "run", "broadcast", "--engine", "mpi", "-b", "64", "-e", "64", "-r", "all", "--json", "-")
+    assert [row["root"] for row in json.loads(done.out)["rows"]] == [0, 1]
+
+
+def test_wrong_data_ends_with_1_and_names_rank_and_offset(run):
+    done = run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "4", *SWEEP, "--sim", "corrupt_rank=2,corrupt_offset=1")
+    assert done.code == 1
+    assert "first on rank 2 at element 1" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "all_redcue"), "unknown collective 'all_redcue'"),
+        (("run", "all_reduce", "--no-such"), "No such option"),
+        (("run", "all_reduce", "-b", "2T"), "'2T' is not a size"),
+        (("run", "all_reduce", "-b", "64M", "-e", "1M"), "-b 67108864 is larger than -e 1048576"),
+        (("run", "all_reduce", "-f", "1", "-i", "0"), "would never reach"),
+        (("run", "all_reduce", "-b", "0"), "would never grow"),
+        (("run", "all_reduce", "-d", "fp12"), "unknown data type 'fp12'"),
+        (("run", "all_reduce", "-o", "xor"), "unknown reduction operator 'xor'"),
+        (("run", "broadcast", "-n", "2", "-r", "5"), "no such rank among 2"),
+        (("run", "all_reduce", "--json", "/no/such/dir/r.json"), "/no/such/dir/r.json: No such file or directory"),
+        (("run", "all_reduce", "--ideal", "fast"), "fast"),
+        (("run", "all_reduce", "--hosts", "h1:h2"), "h1:h2"),
+        (("run", "all_reduce", "--format", "xml"), "no view 'xml'"),
+        (("show", "no-such-file"), "no-such-file: No such file"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_a_hint_and_exit_2(run, words, said):
+    done = run("busbw", *words)
+    lines = done.err.strip().splitlines()
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert [line[:6] for line in lines if line] == ["error:", "hint: "], done.err
+
+
+def test_an_engine_that_cannot_run_says_why_and_what_to_install(run):
+    done = run("busbw", "run", "all_reduce", "--engine", "nccl", PATH="/usr/bin:/bin")
+    if done.code == 0:
+        pytest.skip("there are GPUs here")
+    assert done.code == 3
+    assert "cannot run here" in done.err
+    assert "busbw[cuda13]" in done.err
+
+
+def test_a_foreign_and_a_truncated_file_are_named(run, tmp_path):
+    (tmp_path / "x.bin").write_bytes(b"\x00\x01garbage")
+    done = run("busbw", "show", "x.bin")
+    assert done.code == 2
+    assert "x.bin" in done.err
+
+
+def test_dry_run_prints_the_line_and_runs_nothing(run):
+    done = run("busbw", "run", "all_reduce", "--engine", "mpi", "--hosts", "h1:2,h2:2", "--dry-run")
+    assert done.code == 0
+    assert "--host h1:2,h2:2" in done.out
+    assert "-n 4" in done.out
+
+
+def test_inside_mpirun_each_process_is_a_rank(run):
+    from busbw.launch import mpirun
+
+    outer = mpirun.command(mpirun.find(), [], 2)
+    done = run("busbw", "run", "all_gather", "-b", "1K", "-e", "1K", "--engine", "mpi", "--format", "nccl-tests", before=tuple(outer))
+    assert done.code == 0, done.err
+    assert "#  Rank  1 Group  0" in done.out
+    assert done.out.count("# Avg bus bandwidth") == 1
+
+
+def test_an_interrupted_run_keeps_its_rows(run, tmp_path):
+    link = tmp_path / "go.py"
+    link.write_text("from busbw.cli.main import entry\nentry()\n")
+    words = ["run", "all_reduce", "--engine", "mpi", "-b", "1M", "-e", "1M", "-N", "0", "--json", "r.json", "-c", "0"]
+    process = subprocess.Popen(
+        [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )  # fmt: skip
+    file, end = tmp_path / "r.json", time.monotonic() + 40
+    while not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2) and time.monotonic() < end:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert "saved in r.json" in err
+    kept = json.loads(file.read_text())
+    assert len(kept["rows"]) > 2
+    assert kept["complete"] is False
+
+
+def test_version_is_instant(run):
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert run("busbw", "--version").out.startswith("busbw, version")
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.15, times
+
+
+def test_a_rank_imports_no_command_line_library():
+    code = "import sys, busbw.measure.rank, busbw.engines.mpi; print([m for m in ('click', 'rich', 'jinja2', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "PYTHONPATH": SOURCE})
+    assert done.stdout.strip() == "[]"

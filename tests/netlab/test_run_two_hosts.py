@@ -1,0 +1,53 @@
+"""`busbw run --hosts` over two emulated hosts with the real mpirun: the data crosses the network, and the result says who took part."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.netlab
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+NETWORK = "10.77.0.0/24"
+
+
+def busbw(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
+    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=90, check=False)
+
+
+def transmitted(host: Any) -> int:
+    counter = f"/sys/class/net/{host.interface}/statistics/tx_bytes"
+    text = subprocess.run(host.enter("cat", counter), capture_output=True, text=True, timeout=20, check=True).stdout
+    return int(text)
+
+
+def test_a_sweep_over_two_hosts_is_verified_and_crosses_the_network(two_hosts, tmp_path):
+    first, second = two_hosts.hosts
+    before = transmitted(second)
+    file = tmp_path / "r.json"
+    hosts = ("--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", NETWORK)
+    done = busbw(two_hosts, "run", "all_reduce", "--engine", "mpi", *hosts, "-b", "1K", "-e", "1M", "-f", "4", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(file.read_text())
+    assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [second.name] * 2
+    assert [host["hostname"] for host in result["topology"]["hosts"]] == [first.name, second.name]
+    assert len(result["rows"]) == 6
+    assert all(row[placement]["wrong"] == 0 for row in result["rows"] for placement in ("out_of_place", "in_place"))
+    # A ring or tree over two hosts moves at least one copy of every iteration's data out of each of them.
+    moved = sum(row["size_bytes"] * row["iters"] * 2 for row in result["rows"])
+    assert transmitted(second) - before > moved / 2
+
+
+def test_a_host_that_does_not_answer_is_named_with_exit_3(two_hosts):
+    done = busbw(two_hosts, "run", "all_reduce", "--engine", "mpi", "--hosts", "10.77.0.1:1,10.77.0.9:1", "--ifname", NETWORK, "--launch-limit", "30")
+    assert done.returncode == 3
+    assert "10.77.0.9" in done.stderr
+    assert "hint:" in done.stderr
+    assert all(host.empty_within(20) for host in two_hosts.hosts)

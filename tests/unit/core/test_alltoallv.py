@@ -1,0 +1,60 @@
+"""The bytes of alltoallv: generated with a spread, or read from a file, always in whole 16 bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.alltoallv import elements, generated_bytes, parse_matrix
+from busbw.core.errors import UsageError
+
+
+@given(st.integers(0, 1 << 34), st.integers(1, 33), st.floats(0, 1))
+def test_generated_bytes_are_whole_grains_and_sum_to_no_more_than_asked(total: int, ranks: int, spread: float) -> None:
+    matrix = generated_bytes(total, ranks, spread)
+    assert all(size % 16 == 0 and size >= 0 for row in matrix for size in row)
+    columns = list(zip(*matrix, strict=True))
+    assert len({sum(line) for line in (*matrix, *columns)}) == 1, "every rank sends and receives as much"
+    # Each value loses at most one grain; with one rank and all of the spread there is nobody to send to.
+    assert sum(matrix[0]) <= total
+    assert ranks == 1 or sum(matrix[0]) > total - 16 * ranks - 1
+
+
+@given(st.integers(0, 1 << 34), st.integers(1, 33), st.floats(0, 1))
+def test_every_rank_has_the_same_row_turned_to_its_place(total: int, ranks: int, spread: float) -> None:
+    matrix = generated_bytes(total, ranks, spread)
+    assert all(matrix[i][j] == matrix[0][(j - i) % ranks] for i in range(ranks) for j in range(ranks))
+
+
+def test_spread_0_is_even_and_spread_1_grows_with_distance_and_leaves_nothing_to_oneself() -> None:
+    assert generated_bytes(4096, 4, 0.0) == [[1024] * 4] * 4
+    assert generated_bytes(6144, 4, 1.0) == [[0, 1024, 2048, 3072], [3072, 0, 1024, 2048], [2048, 3072, 0, 1024], [1024, 2048, 3072, 0]]
+    assert generated_bytes(4096, 1, 1.0) == [[0]]
+
+
+def test_a_matrix_is_read_by_lines_with_blanks_or_commas_and_scaled() -> None:
+    text = "# bytes from each rank\n0 160\n\n 32.5,\t48 \n"
+    assert parse_matrix(text, 2, 1.0, "m.txt") == [[0, 160], [32, 48]]
+    assert parse_matrix(text, 2, 0.5, "m.txt") == [[0, 80], [16, 16]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 2\n", "m.txt: 1 rows for 2 ranks"),
+        ("1 2\n3\n", "m.txt: row 1 has 1 values for 2 ranks"),
+        ("1 2\n3 four\n", "m.txt: row 1: 'four' is not a number of bytes"),
+        ("1 -2\n3 4\n", "m.txt: row 0: '-2' is not a number of bytes"),
+        ("1 inf\n3 4\n", "m.txt: row 0: 'inf' is not a number of bytes"),
+        ("1 nan\n3 4\n", "m.txt: row 0: 'nan' is not a number of bytes"),
+        ("", "m.txt: 0 rows for 2 ranks"),
+    ],
+)
+def test_a_wrong_matrix_is_refused_with_the_row_and_value(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as told:
+        parse_matrix(text, 2, 1.0, "m.txt")
+    assert told.value.message == message
+    assert told.value.hint
+
+
+def test_elements_divides_by_the_item_size() -> None:
+    assert elements([[0, 160], [32, 48]], 8) == ((0, 20), (4, 6))

@@ -1,0 +1,62 @@
+"""A result carries what concerns communication, and never a secret."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.env import ALLTOALLV, MASK, VARIABLES, carried, shown
+
+PREFIXES = st.sampled_from(["NCCL_", "BUSBW_", "OMPI_MCA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "CUDA_", "PMIX_MCA_", "", "MY_", "AWS_"])
+MIDDLES = st.text("ABCXYZ_09", max_size=6)
+SECRETS = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "PRIVATE", "API_KEY", "APIKEY", "ACCESS_KEY", "AUTH", "COOKIE"]
+SECRET_NAMES = st.builds(
+    lambda prefix, before, word, after, lower: (text := f"{prefix}{before}{word}{after}") and (text.lower() if lower and not prefix else text),
+    PREFIXES, MIDDLES, st.sampled_from(SECRETS), MIDDLES, st.booleans(),
+)  # fmt: skip
+VALUE = "s3cr3t-v4lue"
+
+
+@given(SECRET_NAMES, st.booleans())
+def test_a_secret_is_never_in_a_result(name: str, all_names: bool) -> None:
+    kept = carried({name: VALUE, "NCCL_DEBUG": "INFO"}, all_names=all_names)
+    assert VALUE not in repr(kept)
+    assert kept["NCCL_DEBUG"] == "INFO"
+    assert kept.get(name, MASK) == MASK
+    assert shown(name, VALUE) == MASK
+
+
+@given(st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", min_size=1).filter(lambda name: not name.startswith(("NCCL", "BUSBW", "UCX", "FI_", "GLOO", "CUDA"))))
+def test_what_does_not_concern_communication_stays_out_or_is_masked(name: str) -> None:
+    assert carried({name: VALUE}) == {}
+    assert carried({name: VALUE}, all_names=True) == {name: MASK}
+
+
+def test_what_concerns_communication_is_kept_as_it_is_and_sorted() -> None:
+    environment = {"UCX_TLS": "rc", "NCCL_ALGO": "Ring", "HOME": "/root", "SLURM_JOB_ID": "7", "LD_LIBRARY_PATH": "/opt", "OMPI_MCA_btl": "tcp"}
+    assert list(carried(environment).items()) == [
+        ("LD_LIBRARY_PATH", "/opt"),
+        ("NCCL_ALGO", "Ring"),
+        ("OMPI_MCA_btl", "tcp"),
+        ("SLURM_JOB_ID", "7"),
+        ("UCX_TLS", "rc"),
+    ]
+
+
+def test_with_all_names_nothing_is_left_out() -> None:
+    assert carried({"HOME": "/root", "NCCL_ALGO": "Ring"}, all_names=True) == {"HOME": MASK, "NCCL_ALGO": "Ring"}
+
+
+def test_the_table_has_each_variable_of_nccl_tests_once() -> None:
+    names = [row.name for row in VARIABLES]
+    assert len(names) == len(set(names))
+    assert {row.name for row in VARIABLES if row.owner == "nccl-tests"} == {
+        "NCCL_TESTS_DEVICE",
+        "NCCL_TESTS_MIN_BW",
+        "NCCL_TESTS_SPLIT_MASK",
+        "NCCL_TESTS_SPLIT",
+        ALLTOALLV.matrix_file,
+        ALLTOALLV.matrix_scale,
+        ALLTOALLV.spread,
+        ALLTOALLV.print_summary,
+    }
+    assert all(row.meaning for row in VARIABLES)
+    assert all(row.name.startswith("BUSBW_") for row in VARIABLES if row.owner == "busbw")

@@ -1,0 +1,37 @@
+"""Exit codes are unique and explained, and every error leads to one and says what to do."""
+
+from enum import IntEnum
+
+import pytest
+
+from busbw.core.errors import BadAnswer, BusbwError, CannotTell, UsageError
+from busbw.core.exits import EXIT_MEANING, NCCL_TESTS_EXIT_MEANING, Exit, NcclTestsExit
+
+
+@pytest.mark.parametrize(("codes", "meanings"), [(Exit, EXIT_MEANING), (NcclTestsExit, NCCL_TESTS_EXIT_MEANING)])
+def test_codes_are_unique_fit_a_process_and_are_explained(codes: type[IntEnum], meanings: dict[IntEnum, str]) -> None:
+    values = [int(member) for member in codes.__members__.values()]
+    assert len(values) == len(set(values))
+    assert all(0 <= value <= 255 for value in values)
+    assert set(meanings) == set(codes)
+    assert len(set(meanings.values())) == len(codes)
+    assert all(meanings.values())
+
+
+def test_the_codes_are_those_promised() -> None:
+    assert [int(code) for code in Exit] == [0, 1, 2, 3, 4, 130]
+    assert [int(code) for code in NcclTestsExit] == [0, 1, 2, 3, 4, 5, 6, 7, 255]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(UsageError, Exit.USAGE), (CannotTell, Exit.UNKNOWN), (BadAnswer, Exit.BAD), (BusbwError, Exit.BUG)]
+)
+def test_each_error_ends_with_its_code(kind: type[BusbwError], code: Exit) -> None:
+    assert kind("x").exit is code
+    assert issubclass(kind, BusbwError)
+
+
+def test_an_error_is_written_with_its_hint_after_a_blank_line() -> None:
+    assert UsageError("-b 0: no", "start at 1 byte").render() == "error: -b 0: no\n\nhint: start at 1 byte"
+    assert UsageError("-b 0: no").render() == "error: -b 0: no"
+    assert str(UsageError("-b 0: no", "start at 1 byte")) == "-b 0: no"

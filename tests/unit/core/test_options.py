@@ -1,0 +1,52 @@
+"""The table of sweep options: nccl-tests' letters, long names and defaults, one row for each field of a sweep."""
+
+import msgspec
+import pytest
+
+from busbw.core.options import BY_FIELD, OPTIONS, Option
+from busbw.core.sweep import SweepSpec
+
+# nccl-tests 2.19.6: letter, long name, default
+NCCL_TESTS = {
+    "t": ("nthreads", 1), "g": ("ngpus", 1), "b": ("minbytes", 32 << 20), "e": ("maxbytes", 32 << 20), "i": ("stepbytes", 1 << 20),
+    "f": ("stepfactor", 1), "n": ("iters", 20), "m": ("agg_iters", 1), "w": ("warmup_iters", 1), "N": ("run_cycles", 1),
+    "c": ("check", 1), "p": ("parallel_init", 0), "o": ("op", "sum"), "d": ("datatype", "float"), "r": ("root", "0"),
+    "z": ("blocking", 0), "y": ("stream_null", 0), "T": ("timeout", 0), "G": ("cudagraph", 0), "C": ("report_cputime", 0),
+    "a": ("average", 1), "R": ("local_register", 0), "x": ("cta_policy", -1), "D": ("device_implementation", 0),
+    "V": ("device_cta_count", 16), "S": ("report_timestamps", 0), "J": ("output_file", ""), "M": ("memory", 0), "u": ("unalign", 0),
+    "I": ("per_iter_timing", 0), "K": ("per_iter_skip", 0),
+}  # fmt: skip
+OWN_FIELDS = {"collective", "check_timed"}  # the argument, and an option that nccl-tests does not have
+KIND = {"int": int, "size": int, "word": str}
+
+
+def test_letters_names_and_defaults_are_those_of_nccl_tests() -> None:
+    assert {row.short: (row.long, row.default) for row in OPTIONS} == NCCL_TESTS
+
+
+def test_every_row_is_a_field_of_the_sweep_and_every_field_a_row() -> None:
+    assert {row.field for row in OPTIONS} | OWN_FIELDS == set(SweepSpec.__struct_fields__)
+    assert BY_FIELD == {row.field: row for row in OPTIONS}
+
+
+@pytest.mark.parametrize("what", ["short", "long", "field"])
+def test_nothing_is_named_twice(what: str) -> None:
+    names = [getattr(row, what) for row in OPTIONS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.long)
+def test_a_row_explains_itself_and_its_defaults_are_of_its_kind(row: Option) -> None:
+    assert row.help
+    assert not row.help.endswith(".")
+    assert type(row.default) is type(row.default_for_run) is KIND[row.kind]
+    assert len(row.short) == 1
+
+
+def test_the_modern_face_differs_only_in_the_range_of_the_sweep() -> None:
+    assert {row.short: row.default_for_run for row in OPTIONS if row.default_for_run != row.default} == {"b": 8, "e": 8 << 30, "f": 2}
+
+
+def test_a_sweep_made_without_options_has_one_of_the_two_defaults() -> None:
+    spec = msgspec.structs.asdict(SweepSpec(collective="all_reduce"))
+    assert all(spec[row.field] in (row.default, row.default_for_run) for row in OPTIONS)

@@ -1,0 +1,103 @@
+"""Sizes and integers are read as nccl-tests reads them: the C library's own sscanf and strtol are the reference."""
+
+import ctypes
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from busbw.core.errors import UsageError
+from busbw.core.sizes import format_size, parse_int, parse_size
+
+LIBC = ctypes.CDLL(None)
+LIBC.strtol.restype = ctypes.c_long
+FACTOR = {b"": 1, b"k": 1 << 10, b"m": 1 << 20, b"g": 1 << 30}
+UNIT = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
+
+# Words close to a size: what people type, and what looks like a number but is none.
+NUMBERS = st.one_of(
+    st.integers(-9, 1 << 40).map(str),
+    st.floats(0, 1e12, allow_nan=False).map(repr),
+    st.floats(0, 1e6, allow_nan=False).map(float.hex),
+    st.text("0123456789.eExXpP+- ", max_size=6),
+)
+WORDS = st.builds(lambda number, space, suffix: number + space + suffix, NUMBERS, st.sampled_from(["", " ", "\t"]), st.text("kKmMgGTBib\u212a\u0663 ", max_size=3))
+
+
+def c_size(text: str) -> int | None:
+    """Bytes by nccl-tests' rule over the real sscanf("%lf %1s"); None where it is an error."""
+    number, suffix = ctypes.c_double(), ctypes.create_string_buffer(2)
+    found = LIBC.sscanf(text.encode(), b"%lf %1s", ctypes.byref(number), suffix)
+    factor = FACTOR.get(suffix.value.lower() if found == 2 else b"")
+    if found < 1 or factor is None or number.value < 0 or not math.isfinite(number.value):
+        return None
+    return int(number.value * factor)
+
+
+@given(st.one_of(WORDS, st.text(max_size=8).filter(lambda text: "\0" not in text and text.isprintable())))
+@example("1.5G")
+@example("1e6")
+@example("0x10")
+@example("0x1.8p3 M")
+@example("100e")
+@example("\u0663")  # an Arabic three is no digit to C
+@example("8\u212a")  # nor is the sign of the kelvin a K
+def test_a_size_is_what_sscanf_makes_of_it(text: str) -> None:
+    want = c_size(text)
+    if want is None:
+        with pytest.raises(UsageError, match="is not a size"):
+            parse_size(text)
+    else:
+        assert parse_size(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8", 8), ("64k", 65536), ("32M", 32 << 20), ("1G", 1 << 30), ("1GB", 1 << 30), ("1GiB", 1 << 30), ("1.5G", 3 << 29), ("1e6", 1000000)]
+    + [("0x10", 16), ("0.5", 0), ("2.9", 2), (".5K", 512), (" 8 M", 8 << 20), ("+4", 4), ("0", 0), ("1e-3K", 1)],
+)
+def test_sizes_people_type(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", " ", "T", "1T", "8B", "-1", "-1M", "M", "inf", "nan", "1e999", "0x", "ten"])
+def test_anything_else_is_refused_with_the_option_and_the_word(text: str) -> None:
+    with pytest.raises(UsageError) as told:
+        parse_size(text, "-b")
+    assert told.value.message == f"-b: '{text}' is not a size"
+    assert "64K" in told.value.hint
+
+
+@given(st.one_of(st.integers(-(2**31), 2**31 - 1).map(str), st.text("0123456789abcdefxX+- \u0663", max_size=8)))
+@example("0x10")
+@example("010")
+@example("08")
+@example("2.5")
+@example("all")
+@example("-1")
+def test_an_integer_is_what_strtol_makes_of_it(text: str) -> None:
+    assert parse_int(text) == LIBC.strtol(text.encode(), None, 0)
+
+
+@given(st.integers(1, 1023), st.sampled_from("KMG"))
+def test_whole_units_are_written_as_they_are_typed(number: int, unit: str) -> None:
+    size = parse_size(f"{number}{unit}")
+    assert format_size(size) == f"{number} {unit}iB"
+    assert parse_size(format_size(size)) == size
+
+
+@given(st.integers(0, 1 << 50))
+def test_a_written_size_is_within_half_of_its_last_digit(size: int) -> None:
+    value, unit = format_size(size).split(" ")
+    scale = 1024 ** UNIT[unit]
+    assert abs(float(value) * scale - size) <= 0.005 * scale * (1 + 1e-9)
+    assert len(value.partition(".")[2]) <= 2
+    assert not value.endswith((".0", ".00", "."))
+    assert unit == "TiB" or size / scale < 1024
+
+
+def test_written_sizes() -> None:
+    assert [format_size(size) for size in (0, 8, 1000, 1024, 1536, 3 << 29, 8 << 30, 2 << 40)] == [
+        "0 B", "8 B", "1000 B", "1 KiB", "1.5 KiB", "1.5 GiB", "8 GiB", "2 TiB",
+    ]  # fmt: skip

@@ -1,0 +1,141 @@
+"""A SweepSpec expands to sizes and series in nccl-tests' order, and one that would never end is refused."""
+
+from itertools import islice
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.collectives import collective
+from busbw.core.dtypes import DTYPES
+from busbw.core.errors import UsageError
+from busbw.core.redops import REDOPS
+from busbw.core.sweep import SweepSpec, check_spec, series, sizes, warmup_sizes
+
+
+def spec(name: str = "all_reduce", **fields: object) -> SweepSpec:
+    return msgspec.convert({"collective": name, **fields}, SweepSpec)
+
+
+def sizes_of(**fields: object) -> list[int]:
+    asked = spec(**fields)
+    return list(sizes(asked, asked.max_bytes))
+
+
+def test_a_factor_multiplies_and_wins_over_the_step() -> None:
+    assert sizes_of(min_bytes=8, max_bytes=64, step_factor=2, step_bytes=1) == [8, 16, 32, 64]
+    assert sizes_of(min_bytes=8, max_bytes=1000, step_factor=5) == [8, 40, 200, 1000]
+
+
+def test_without_a_factor_sizes_grow_by_the_step() -> None:
+    assert sizes_of(min_bytes=8, max_bytes=20, step_factor=1, step_bytes=5) == [8, 13, 18]
+    grown = sizes_of(min_bytes=8, max_bytes=128 << 20, step_factor=1)
+    assert (len(grown), grown[:2]) == (128, [8, 8 + (1 << 20)])
+
+
+def test_one_size() -> None:
+    assert sizes_of(min_bytes=64, max_bytes=64, step_factor=2) == [64]
+    assert sizes_of(min_bytes=64, max_bytes=64, step_factor=1, step_bytes=0) == [64], "a step of 0 has nowhere to go"
+
+
+@given(st.integers(1, 1 << 20), st.integers(1, 1 << 24), st.integers(-2, 9), st.integers(1, 1 << 18))
+def test_sizes_rise_from_the_smallest_to_at_most_the_largest(low: int, high: int, factor: int, step: int) -> None:
+    asked = spec(min_bytes=low, max_bytes=high, step_factor=factor, step_bytes=step)
+    if low > high:
+        with pytest.raises(UsageError, match=f"-b {low} is larger than -e {high}"):
+            check_spec(asked)
+        return
+    check_spec(asked)
+    seen = list(islice(sizes(asked, high), 1000))
+    assert seen[0] == low
+    assert all(b == (a * factor if factor > 1 else a + step) for a, b in zip(seen, seen[1:], strict=False))
+    assert seen[-1] <= high
+    assert len(seen) == 1000 or (seen[-1] * factor if factor > 1 else seen[-1] + step) > high
+
+
+def test_short_memory_lowers_both_ends() -> None:
+    asked = spec(min_bytes=1024, max_bytes=1 << 20, step_factor=2)
+    assert list(sizes(asked, 4096)) == [1024, 2048, 4096]
+    assert list(sizes(asked, 100)) == [100]
+    assert list(warmup_sizes(asked, 100)) == [100]
+
+
+def test_warm_up_doubles_whatever_the_step_is() -> None:
+    asked = spec(min_bytes=24, max_bytes=200, step_factor=1, step_bytes=8)
+    assert list(warmup_sizes(asked, asked.max_bytes)) == [24, 48, 96, 192]
+
+
+def test_series_are_types_times_operators_times_roots_in_this_order() -> None:
+    seen = [(one.dtype, one.op, one.root) for one in series(spec("reduce", datatype="all", op="all", root="all"), 3)]
+    assert seen == [(dtype.name, op.name, root) for dtype in DTYPES for op in REDOPS for root in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "ops", "roots"),
+    [("all_reduce", ["sum"], [-1]), ("broadcast", [""], [0]), ("reduce", ["sum"], [0]), ("all_gather", [""], [-1]), ("alltoall", [""], [-1])]
+    + [("hypercube", [""], [-1]), ("gather", [""], [0]), ("sendrecv", ["sum"], [-1])],
+)
+def test_what_one_series_is_by_default(name: str, ops: list[str], roots: list[int]) -> None:
+    assert [(one.dtype, one.op, one.root) for one in series(spec(name), 2)] == [("float", op, root) for op in ops for root in roots]
+
+
+def test_only_sendrecv_repeats_itself_for_operators_it_does_not_use() -> None:
+    assert [one.op for one in series(spec("sendrecv", op="all"), 2)] == [op.name for op in REDOPS]
+    assert [one.op for one in series(spec("all_gather", op="all"), 2)] == [""]
+
+
+@pytest.mark.parametrize(
+    ("root", "roots"), [("all", [0, 1, 2, 3]), ("ALL", [0, 1, 2, 3]), ("-1", [0, 1, 2, 3]), ("2", [2]), ("0x3", [3]), ("1x", [1])]
+)
+def test_roots(root: str, roots: list[int]) -> None:
+    assert [one.root for one in series(spec("broadcast", root=root), 4)] == roots
+
+
+@pytest.mark.parametrize("root", ["4", "-2", "99"])
+def test_a_root_that_is_no_rank_is_refused(root: str) -> None:
+    with pytest.raises(UsageError, match=f"-r {root}: there is no such rank among 4") as told:
+        list(series(spec("broadcast", root=root), 4))
+    assert "0 to 3" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"min_bytes": 0}, "-b 0: a sweep from 0 bytes would never grow"),
+        ({"step_factor": 1, "step_bytes": 0}, "-i 0: a step of 0 would never reach -e 1048576"),
+        ({"step_factor": -2, "step_bytes": 0}, "-i 0: a step of 0 would never reach"),
+        ({"min_bytes": 2 << 20}, "-b 2097152 is larger than -e 1048576"),
+        ({"iters": -1}, "-n -1: timed iterations must be at least 0"),
+        ({"agg_iters": 0}, "-m 0: operations an iteration, aggregated in one group must be at least 1"),
+        ({"warmup_iters": -3}, "-w -3: "),
+        ({"run_cycles": -1}, "-N -1: "),
+        ({"check": -1}, "-c -1: "),
+        ({"unalign": -1}, "-u -1: "),
+        ({"ngpus": 0}, "-g 0: "),
+        ({"nthreads": 0}, "-t 0: "),
+    ],
+)
+def test_a_sweep_that_cannot_be_meant_is_refused(fields: dict[str, int], words: str) -> None:
+    with pytest.raises(UsageError) as told:
+        check_spec(spec(**({"min_bytes": 8, "max_bytes": 1 << 20, "step_factor": 2} | fields)))
+    assert told.value.message.startswith(words)
+    assert told.value.hint
+
+
+@pytest.mark.parametrize("fields", [{"iters": 0}, {"run_cycles": 0}, {"check": 0}, {"min_bytes": 1}, {"step_bytes": 0, "step_factor": 2}])
+def test_what_nccl_tests_allows_is_allowed(fields: dict[str, int]) -> None:
+    check_spec(spec(**fields))
+
+
+def test_8_bytes_of_float_over_two_ranks_are_a_gather_of_nothing() -> None:
+    for name in ("all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "hypercube"):
+        buffers = collective(name).buffers(8 // 4, 2, 4)
+        assert (buffers.send, buffers.recv, buffers.count) == (0, 0, 0)
+
+
+def test_unknown_types_and_operators_are_refused() -> None:
+    with pytest.raises(UsageError, match="unknown data type"):
+        list(series(spec(datatype="float16x"), 2))
+    with pytest.raises(UsageError, match="unknown reduction operator"):
+        list(series(spec(op="xor"), 2))

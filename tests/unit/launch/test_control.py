@@ -1,0 +1,39 @@
+"""Which channel a process joins, and when it refuses to be one of many alone."""
+
+import pytest
+
+from busbw.core.errors import CannotTell
+from busbw.launch import control
+
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+
+
+def test_a_plain_process_is_a_job_of_one():
+    solo = control.join({}, expect=None)
+    assert (solo.rank, solo.size) == (0, 1)
+    assert (solo.bcast("x"), solo.gather("x"), solo.allgather("x")) == ("x", ["x"], ["x"])
+    assert solo.reduce_all([1.5, 2.0], "max") == [1.5, 2.0]
+    assert (solo.split(3).rank, solo.split(3).size) == (0, 1)
+    solo.barrier()
+    solo.close()
+    assert control.join({}, expect=1).size == 1
+
+
+def test_a_plain_process_told_to_be_one_of_four_is_refused():
+    with pytest.raises(CannotTell, match="to be one of 4 ranks, but no launcher gave it a rank") as caught:
+        control.join({}, expect=4)
+    assert "busbw run ... -n 4" in caught.value.hint
+
+
+def test_a_missing_library_is_named_with_its_installation(monkeypatch):
+    monkeypatch.setattr(control, "find_spec", lambda _name: None)
+    with pytest.raises(CannotTell, match=r"mpi4py is not installed .* the 2 ranks that Open MPI started") as caught:
+        control.join(OPEN_MPI, expect=None)
+    assert "busbw[mpi]" in caught.value.hint
+    with pytest.raises(CannotTell, match="torch is not installed"):
+        control.join({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h1"}, expect=None)
+
+
+def test_one_rank_under_mpirun_needs_no_mpi4py(monkeypatch):
+    monkeypatch.setattr(control, "find_spec", lambda _name: None)
+    assert control.join({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}, expect=1).size == 1

@@ -1,0 +1,107 @@
+"""What mpirun 4, mpirun 5 and ssh print when they fail, told in plain words with the command to type."""
+
+import pytest
+
+from busbw.launch.failures import FAILURES, explain, signal_name
+
+DAEMON = """------------------------------------------------------------
+A daemon failed to report back after being spawned. This could
+be due to several factors, including inability to find the
+daemon executable, or the executable was unable to find its
+required supporting libraries. In some cases, the daemon was
+able to execute, but was unable to complete a TCP connection
+back to prterun:
+
+  Local host:    h1
+  Remote host:   h2
+  Daemon exit status: {code}
+"""
+
+CASES = [
+    (
+        "ssh: Could not resolve hostname h2: Name or service not known\n" + DAEMON.format(code=255),
+        "host h2: its name does not resolve",
+        "getent hosts h2",
+    ),
+    ("ssh: connect to host h2 port 22: No route to host\n", "host h2: there is no way to it (No route to host)", "ip route get h2"),
+    (
+        "ssh: connect to host h2 port 22: Connection timed out\n",
+        "host h2 does not answer on port 22 (Connection timed out)",
+        "ConnectTimeout=5 h2 true",
+    ),
+    ("ssh: connect to host h2 port 2222: Connection refused", "host h2 does not answer on port 2222 (Connection refused)", "plm_rsh_args"),
+    ("root@h2: Permission denied (publickey,password).\n", "host h2: ssh may not log in", "ssh-copy-id h2"),
+    ("Host key verification failed.\r\n" + DAEMON.format(code=255), "host h2: ssh does not know its host key", "ssh-keyscan h2"),
+    ("bash: line 1: orted: command not found\n", "host h1, h2: Open MPI's daemon (orted or prted) was not found", "command -v prted orted"),
+    (DAEMON.format(code=127), "host h2: Open MPI's daemon", "ssh h2"),
+    (DAEMON.format(code=213), "host h2: it has no interface of that name", "--ifname 10.1.0.0/16"),
+    (DAEMON.format(code=1), "host h2 could not be started: its launch agent ended with 1", "BatchMode=yes"),
+    (
+        "prted: error while loading shared libraries: libevent.so.7: cannot open\n" + DAEMON.format(code=127),
+        "host h2: libevent.so.7 was not found",
+        "LD_LIBRARY_PATH",
+    ),
+    (
+        "ORTE was unable to reliably start one or more daemons.\nThis usually is caused by:",
+        "a host's daemon could not be started",
+        "--ifname",
+    ),
+    (
+        "There are not enough slots available in the system to satisfy the 16\nslots that were requested by the application:",
+        "16 ranks were asked for, but the hosts have fewer slots",
+        "--hosts h1:8,h2:8",
+    ),
+    ("mpirun has detected an attempt to run as root.", "mpirun refuses to run as root", "--allow-run-as-root"),
+    (
+        "prterun noticed that process rank 1 with PID 5995 on node h2 exited on\nsignal 9 (Killed).\n\0",
+        "rank 1 on host h2 died of signal 9 (SIGKILL)",
+        "ssh h2 dmesg | tail",
+    ),
+    (
+        "mpirun noticed that process rank 0 with PID 1 on node h1 exited on signal 7 (Bus error).",
+        "rank 0 on host h1 died of signal 7 (SIGBUS)",
+        "/dev/shm",
+    ),
+    (
+        "mpirun noticed that process rank 0 with PID 1 on node h1 exited on signal 11 (Seg)",
+        "died of signal 11 (SIGSEGV)",
+        "core file on h1",
+    ),
+    (
+        "ORTE has lost communication with a remote daemon.\n\n"
+        "  HNP daemon   : [[1,0],0] on node h1\n  Remote daemon: [[1,0],1] on node h2\n",
+        "host h2 was lost in the middle of the run",
+        "ssh h2 dmesg",
+    ),
+    (
+        "could not\naccess an executable:\n\n   Executable: /opt/busbw\n   Node: h2\n\nwhile attempting",
+        "host h2: /opt/busbw does not exist",
+        "ls -l /opt/busbw",
+    ),
+    ("No network interfaces were found for out-of-band communications.", "no interface of that name", "ip -brief address"),
+]
+
+
+@pytest.mark.parametrize(("tail", "words", "hint"), CASES)
+def test_a_known_failure_is_told_in_plain_words(tail, words, hint):
+    error = explain(1, tail, ["h1", "h2"])
+    assert words in error.message
+    assert hint in error.hint
+    assert "{" not in error.message + error.hint
+    assert error.exit == 3
+
+
+def test_every_row_is_met_by_a_case():
+    from re import search
+
+    texts = [" ".join(tail.replace("\0", " ").split()) + " " for tail, _, _ in CASES]
+    firsts = {next(i for i, row in enumerate(FAILURES) if search(row.pattern, text)) for text in texts}
+    assert firsts == set(range(len(FAILURES)))
+
+
+def test_an_unknown_failure_keeps_the_launchers_last_words():
+    error = explain(9, "-----\nnever seen before\n-----\n", ["h1"])
+    assert error.message == "the launcher on h1 ended with 9; its last words: never seen before"
+    assert "--dry-run" in error.hint
+    assert explain(137, "").message == "the launcher died of signal 9 (SIGKILL) without a word"
+    assert signal_name(200) == "unknown"

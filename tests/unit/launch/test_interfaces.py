@@ -1,0 +1,72 @@
+"""--ifname in NCCL's words or as a network, turned into what MPI, NCCL and Gloo take."""
+
+import os
+from ipaddress import IPv4Interface
+
+import pytest
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.launch import interfaces
+
+HAVE = {
+    "lo": IPv4Interface("127.0.0.1/8"),
+    "eth0": IPv4Interface("10.1.2.3/16"),
+    "eth1": IPv4Interface("10.2.2.3/16"),
+    "docker0": IPv4Interface("172.17.0.1/16"),
+    "ib0": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "mpi", "nccl"),
+    [
+        ("eth0", ("eth0",), "eth0", "eth0"),
+        ("eth", ("eth0", "eth1"), "eth0,eth1", "eth"),
+        ("=eth0", ("eth0",), "eth0", "=eth0"),
+        ("=eth0,eth1", ("eth0", "eth1"), "eth0,eth1", "=eth0,eth1"),
+        ("^docker", ("eth0", "eth1"), "eth0,eth1", "^docker"),
+        ("^=eth1,docker0", ("eth0",), "eth0", "^=eth1,docker0"),
+        ("ib", ("ib0",), "ib0", "ib"),
+        ("10.1.0.0/16", ("eth0",), "10.1.0.0/16", "=eth0"),
+        ("10.1.2.3/16", ("eth0",), "10.1.0.0/16", "=eth0"),
+        ("10.0.0.0/8", ("eth0", "eth1"), "10.0.0.0/8", "=eth0,eth1"),
+    ],
+)
+def test_each_library_gets_its_own_words(text, names, mpi, nccl):
+    assert interfaces.resolve(text, HAVE) == names
+    assert interfaces.for_mpi(text, HAVE) == mpi
+    assert interfaces.for_nccl(text, HAVE) == nccl
+
+
+@pytest.mark.parametrize("text", ["bond0", "=eth", "192.168.0.0/24"])
+def test_an_interface_that_does_not_exist_is_refused_with_those_that_do(text):
+    with pytest.raises(UsageError, match="no such interface") as caught:
+        interfaces.resolve(text, HAVE)
+    assert "eth0 (10.1.2.3/16)" in caught.value.hint
+    assert "ib0" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("10.1.0.0/40", "not an IPv4 network"), ("eth0,", "a name is missing"), ("^", "a name is missing")]
+)
+def test_what_cannot_be_meant_is_refused(text, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        interfaces.resolve(text, HAVE)
+    assert "10.1.0.0/16" in caught.value.hint
+
+
+def test_this_machine_has_a_loopback():
+    address = interfaces.local()["lo"]
+    assert address == IPv4Interface("127.0.0.1/8")
+
+
+def test_a_rank_sets_its_own_hosts_names(monkeypatch):
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "before")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "before")
+    interfaces.settle({})
+    assert os.environ["NCCL_SOCKET_IFNAME"] == "before"
+    interfaces.settle({interfaces.VARIABLE: "127.0.0.0/8"})
+    assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ["GLOO_SOCKET_IFNAME"]) == ("=lo", "lo")
+    with pytest.raises(CannotTell, match="no such interface") as caught:
+        interfaces.settle({interfaces.VARIABLE: "nosuch9"})
+    assert "CIDR" in caught.value.hint

@@ -1,0 +1,126 @@
+"""The command lines for Open MPI 4 and 5, and which mpirun is taken."""
+
+import os
+import shlex
+import sys
+from ipaddress import IPv4Interface
+from pathlib import Path
+
+import pytest
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.launch import interfaces, mpirun, torchrun
+from busbw.launch.hosts import Host
+
+FOUR = mpirun.Mpirun("/usr/bin/mpirun", 4, "4.1.6")
+FIVE = mpirun.Mpirun("/opt/bin/mpirun", 5, "5.0.11")
+HOSTS = (Host("h1", 8), Host("h2", 8))
+
+
+@pytest.fixture(autouse=True)
+def one_machine(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0})
+    monkeypatch.setattr(interfaces, "local", lambda: {"eth0": IPv4Interface("10.1.0.5/16"), "eth1": IPv4Interface("10.2.0.5/16")})
+    for name in [name for name in os.environ if name.startswith(("OMPI_", "PRTE_"))]:
+        monkeypatch.delenv(name)
+
+
+def built(*args, **kwargs) -> str:
+    return shlex.join(mpirun.command(*args, **kwargs))
+
+
+def test_local_ranks_keep_mpis_own_transports():
+    assert built(FIVE, ["rank", "a b"], 1) == "/opt/bin/mpirun -n 1 --bind-to none rank 'a b'"
+
+
+def test_more_ranks_than_cores_are_allowed_in_each_versions_words():
+    assert built(FIVE, ["rank"], 2) == "/opt/bin/mpirun -n 2 --bind-to none --map-by :OVERSUBSCRIBE rank"
+    assert built(FOUR, ["rank"], 2) == "/usr/bin/mpirun -n 2 --bind-to none --oversubscribe rank"
+
+
+def test_root_is_allowed_only_when_root(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "--allow-run-as-root" in mpirun.command(FIVE, ["rank"], 1)
+
+
+def test_hosts_and_interface_on_open_mpi_5():
+    assert built(FIVE, ["rank"], 16, HOSTS, "10.1.0.0/16", {"A": "x=1 y"}, ["--quiet"]) == (
+        "/opt/bin/mpirun -n 16 --bind-to none --host h1:8,h2:8 --mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' "
+        "--mca btl_tcp_if_include 10.1.0.0/16 --prtemca prte_if_include 10.1.0.0/16 --pmixmca ptl_tcp_if_include 10.1.0.0/16 "
+        "--prtemca plm_ssh_no_tree_spawn 1 --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10' "
+        "-x 'A=x=1 y' -x BUSBW_IFNAME=10.1.0.0/16 --quiet rank"
+    )
+
+
+def test_hosts_and_interface_on_open_mpi_4():
+    assert built(FOUR, ["rank"], 16, HOSTS, "eth") == (
+        "/usr/bin/mpirun -n 16 --bind-to none --host h1:8,h2:8 --mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' "
+        "--mca btl_tcp_if_include eth0,eth1 --mca oob_tcp_if_include eth0,eth1 "
+        "--mca plm_rsh_no_tree_spawn 1 --mca plm_rsh_args '-o BatchMode=yes -o ConnectTimeout=10' "
+        "-x BUSBW_IFNAME=eth -x NCCL_SOCKET_IFNAME=eth rank"
+    )
+
+
+def test_the_users_own_ssh_options_are_kept_and_another_agent_gets_none():
+    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_args": "-p 22222"}) == "-p 22222 -o BatchMode=yes -o ConnectTimeout=10"
+    assert mpirun.ssh_args({"PRTE_MCA_plm_ssh_agent": "/etc/mpi/kubexec.sh"}) == ""
+    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -q"}) == "-o BatchMode=yes -o ConnectTimeout=10"
+
+
+def test_a_variable_with_an_impossible_name_is_refused():
+    with pytest.raises(UsageError, match="'A B' is not the name"):
+        mpirun.command(FIVE, ["rank"], 1, env={"A B": "1"})
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "mpirun"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("says", "major", "version"),
+    [("mpirun (Open MPI) 4.1.6", 4, "4.1.6"), ("mpirun (Open MPI) 5.0.11rc1", 5, "5.0.11"), ("mpirun (Open MPI) 4.1.7a1", 4, "4.1.7")],
+)
+def test_the_version_is_read(tmp_path, says, major, version):
+    path = script(tmp_path, f"echo '{says}'")
+    assert mpirun.find([str(tmp_path / "absent"), path]) == mpirun.Mpirun(path, major, version)
+
+
+@pytest.mark.parametrize(
+    "says", ["HYDRA build details:", "Intel(R) MPI Library for Linux* OS, Version 2021.9", "mpirun (Open MPI) 3.1.3", ""]
+)
+def test_another_mpi_is_refused_by_its_own_words(tmp_path, says):
+    with pytest.raises(CannotTell, match="is not Open MPI 4 or newer") as caught:
+        mpirun.find([script(tmp_path, f"echo '{says}'")])
+    assert says in caught.value.message
+    assert "busbw[mpi]" in caught.value.hint
+
+
+def test_an_mpirun_that_hangs_or_is_missing_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(CannotTell, match="no mpirun"):
+        mpirun.find([str(tmp_path / "absent")])
+    monkeypatch.setattr(mpirun, "VERSION_LIMIT_S", 0.2)
+    with pytest.raises(CannotTell, match=r"no answer within 0\.2 s"):
+        mpirun.find([script(tmp_path, "exec sleep 30")])
+    Path(script(tmp_path, "")).write_text("#!/no/such/interpreter\n")
+    with pytest.raises(CannotTell, match="cannot be run: No such file"):
+        mpirun.find([str(tmp_path / "mpirun")])
+
+
+@pytest.mark.torch
+def test_torchruns_lines():
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert torchrun.command(["rank"], 4) == [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "--no-python", "rank",
+    ]  # fmt: skip
+    lines = torchrun.commands(["rank"], HOSTS, "10.1.0.0/16", {"A": "1"})
+    assert list(lines) == ["h1", "h2"]
+    assert shlex.join(lines["h2"]) == (
+        f"env A=1 BUSBW_IFNAME=10.1.0.0/16 {sys.executable} -m torch.distributed.run --nnodes=2 --nproc-per-node=8 --master-addr=h1 "
+        "--master-port=29500 --node-rank=1 --no-python rank"
+    )
+    with pytest.raises(UsageError, match="as many ranks on each host"):
+        torchrun.commands(["rank"], (Host("h1", 8), Host("h2", 4)))
