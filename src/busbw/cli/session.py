@@ -52,7 +52,9 @@ class TooFewGpus(CannotTell):
     """More GPUs asked for than there are, in the words of nccl-tests."""
 
     def __init__(self, asked: int, present: int) -> None:
-        super().__init__(f"Invalid number of GPUs: {asked} requested but only {present} were found.", f"ask for at most {present}, or name more --hosts")
+        super().__init__(
+            f"Invalid number of GPUs: {asked} requested but only {present} were found.", f"ask for at most {present}, or name more --hosts"
+        )
 
 
 def run_job(work: Job, where: Where, output: Output) -> int:
@@ -83,7 +85,10 @@ def inside(work: Job, where: Where, output: Output) -> None:
     from busbw.launch.control import join
 
     if where.hosts or where.hostfile or where.ranks:
-        raise UsageError("-n, --hosts and --hostfile start ranks, but this process is a rank of a running job already", "leave them to the outer launcher")
+        raise UsageError(
+            "-n, --hosts and --hostfile start ranks, but this process is a rank of a running job already",
+            "leave them to the outer launcher",
+        )
     member = environment.detect(os.environ)
     control = join(dict(os.environ), expect=None)
     try:

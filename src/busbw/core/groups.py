@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from busbw.core.errors import UsageError
 from busbw.core.sizes import parse_int
 
-_FORM = re.compile(r"\s*(and|&|or|\||mod|%|div|/)[a-z]*\s*(0b[01]+|[+-]?\w+)", re.IGNORECASE)
+_FORM = re.compile(r"\s*(and|&|or|\||mod|%|div|/)[a-z]*\s*(?:0b([01]+)|([+-]?\w+))", re.IGNORECASE)
 
 
 def color(process: int, environment: Mapping[str, str]) -> int:
-    """The group of `process`; 0 for all where nothing is asked for. UsageError for MOD 0 and DIV 0."""
+    """The group of `process`; 0 for all where nothing is asked for. UsageError for MOD and DIV by less than 1."""
     mask = environment.get("NCCL_TESTS_SPLIT_MASK")
     if mask is not None:
         return process & _hexadecimal(mask)
@@ -18,14 +18,14 @@ def color(process: int, environment: Mapping[str, str]) -> int:
     match = _FORM.match(text) if text else None
     if not match:
         return 0
-    word, number = match.group(1).lower(), match.group(2)
-    value = int(number, 2) if number[:2].lower() == "0b" else parse_int(number)
+    word, binary, number = match.groups()
+    word, value = word.lower(), int(binary, 2) if binary else parse_int(number)
     if word in ("and", "&"):
         return process & value
     if word in ("or", "|"):
         return process | value
-    if value == 0:
-        raise UsageError(f"NCCL_TESTS_SPLIT={text}: dividing processes into groups of 0", "give a number above 0")
+    if value <= 0:
+        raise UsageError(f"NCCL_TESTS_SPLIT={text}: dividing processes by {value}", "give a number above 0")
     return process % value if word in ("mod", "%") else process // value
 
 

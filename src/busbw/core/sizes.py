@@ -7,22 +7,23 @@ import re
 
 from busbw.core.errors import UsageError
 
-_FACTOR = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_FACTOR = {"": 1, "k": 1 << 10, "K": 1 << 10, "m": 1 << 20, "M": 1 << 20, "g": 1 << 30, "G": 1 << 30}
 # What C's sscanf("%lf %1s") takes: a decimal or hexadecimal float, white space, then whatever follows.
 _SIZE = re.compile(
-    r"\s*([+-]?(?:0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))\s*(\S?)"
+    r"\s*([+-]?(?:0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))\s*(\S?)",
+    re.ASCII,
 )
-_INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
+_INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
 
 
 def parse_size(text: str, option: str = "size") -> int:
     """Bytes from `8`, `1.5G`, `64M`, `8GB`, `1e6` (first suffix letter counts, 1024-based); UsageError for anything else."""
     match = _SIZE.match(text)
     number = _float(match.group(1)) if match else -1.0
-    suffix = match.group(2).lower() if match else ""
-    if number < 0 or (suffix and suffix not in _FACTOR) or number == float("inf"):
+    factor = _FACTOR.get(match.group(2)) if match else None
+    if factor is None or not 0 <= number < float("inf"):
         raise UsageError(f"{option}: '{text}' is not a size", "write bytes, or a number with K, M or G, like 8, 64K, 1.5G")
-    return int(number * _FACTOR.get(suffix, 1))
+    return int(number * factor)
 
 
 def _float(text: str) -> float:

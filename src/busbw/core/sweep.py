@@ -14,6 +14,9 @@ from busbw.core.redops import redop as redop_row
 from busbw.core.sizes import parse_int
 
 
+LEAST = {"iters": 0, "agg_iters": 1, "warmup_iters": 0, "run_cycles": 0, "check": 0, "nthreads": 1, "ngpus": 1, "unalign": 0}
+
+
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One sweep as asked for; field names and meanings are those of the option table. Sizes are bytes."""
 
@@ -74,7 +77,7 @@ def check_spec(spec: SweepSpec) -> None:
         raise UsageError("-b 0: a sweep from 0 bytes would never grow", "start at 1 byte or more")
     if spec.step_factor <= 1 and spec.step_bytes <= 0 and low < high:
         raise UsageError(f"-i {spec.step_bytes}: a step of 0 would never reach -e {high}", "give -f 2, or a step above 0")
-    for field, least in (("iters", 0), ("agg_iters", 1), ("warmup_iters", 0), ("run_cycles", 0), ("check", 0), ("nthreads", 1), ("ngpus", 1), ("unalign", 0)):  # fmt: skip
+    for field, least in LEAST.items():
         value = getattr(spec, field)
         if value < least:
             option = BY_FIELD[field]
@@ -83,10 +86,10 @@ def check_spec(spec: SweepSpec) -> None:
 
 def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
     """The sizes of the sweep in bytes, up to `max_bytes` (the asked maximum, or less where memory is short)."""
-    size = min(spec.min_bytes, max_bytes)
-    while size <= max_bytes:
+    size, before = min(spec.min_bytes, max_bytes), -1
+    while before < size <= max_bytes:  # a step of 0 is one size
         yield size
-        size = size * spec.step_factor if spec.step_factor > 1 else size + spec.step_bytes
+        before, size = size, size * spec.step_factor if spec.step_factor > 1 else size + spec.step_bytes
 
 
 def warmup_sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:

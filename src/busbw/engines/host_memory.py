@@ -90,6 +90,5 @@ def sentinel(dtype: DType) -> int:
 
 
 def _differs(got: Bits, values: Bits, tolerance: int) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    if not tolerance:
-        return got != values
-    return np.where(got > values, got - values, values - got) > tolerance
+    apart = got != values if not tolerance else np.where(got > values, got - values, values - got) > tolerance
+    return np.asarray(apart)

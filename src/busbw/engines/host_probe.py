@@ -230,7 +230,7 @@ class Chunk:
         if op == "sum":
             return self._step(n) - self._step(0)
         if op == "mulsum":
-            odd = self._step(n + 2 + n // 2) - self._step(n + 2)
+            odd: Words = self._step(n + 2 + n // 2) - self._step(n + 2)
             return self._step((n + 1) // 2) - self._step(0) + odd + odd
         if op == "avg":
             return self._int_average()

@@ -57,7 +57,7 @@ class Types:
             if any(name != dtype.name for name, _ in self._ops):
                 self._free_ops()  # mpi4py holds 16 operators at most; a sweep is done with one type before it takes the next
 
-            def combine(inbuf: MPI.buffer, inout: MPI.buffer, _datatype: MPI.Datatype) -> None:
+            def combine(inbuf: Any, inout: Any, _datatype: MPI.Datatype) -> None:
                 target = np.frombuffer(inout, scalar)
                 ufunc(np.frombuffer(inbuf, scalar), target, out=target)
 
@@ -83,7 +83,7 @@ class Messages:
         self.comm, self.call = comm, call
         self.rank, self.ranks, self.count, self.root = comm.rank, comm.size, call.layout.count, call.root
         self.datatype = types.datatype(call.dtype)
-        self.op = types.op(call.dtype, call.op) if call.op and call.collective.reduces else None
+        self.op: Any = types.op(call.dtype, call.op) if call.op and call.collective.reduces else None
         self.send_bytes, self.recv_bytes = send, recv
 
     @property

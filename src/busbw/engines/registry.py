@@ -112,7 +112,7 @@ def choose(name: str) -> tuple[EngineRow, str]:
         if reason:
             raise CannotTell(f"--engine {name} cannot run here: {reason}", row.install)
         return row, ""
-    reasons = []
+    reasons: list[str] = []
     for row in map(engine, AUTOMATIC):
         reason = row.availability()
         if reason is None:

@@ -37,7 +37,8 @@ class TorchEngine:
 
     def __init__(self, control: Control, spec: SweepSpec, local: int, group: int, process: int) -> None:
         self._control, self._spec, self._group, self._process = control, spec, group, process
-        self.size, self.ranks = control.size, (control.rank,)
+        self.size = control.size
+        self.ranks: Sequence[int] = (control.rank,)
         self._gpu = _pick_gpu(local) if torch.cuda.is_available() else None
         self._device = torch.device("cpu") if self._gpu is None else torch.device("cuda", self._gpu)
         self.backend = "gloo" if self._gpu is None else "nccl"
@@ -163,7 +164,8 @@ class TorchEngine:
         with torch.cuda.graph(graph):
             for launch in launches:
                 launch()
-        return graph.replay
+        replay: Launch = graph.replay
+        return replay
 
     def mark(self, index: int) -> None:
         """Record an event, or note the clock."""
@@ -204,7 +206,9 @@ def _join(control: Control, backend: str, device: torch.device) -> Any:
         return dist.group.WORLD if dist.get_backend() == backend else dist.new_group(backend=backend)
     store = None
     if control.rank == 0:
-        store = dist.TCPStore(platform.node() if control.size > 1 else "localhost", 0, control.size, True, SETUP_LIMIT, wait_for_workers=False)
+        store = dist.TCPStore(
+            platform.node() if control.size > 1 else "localhost", 0, control.size, True, SETUP_LIMIT, wait_for_workers=False
+        )
     host, port = control.bcast((store.host, store.port) if store else None)
     if store is None:
         store = dist.TCPStore(host, port, control.size, False, SETUP_LIMIT)

@@ -37,7 +37,13 @@ class Tensors:
         name = self.call.op.name if self.call.op else "sum"
         if name == "mulsum":
             return dist._make_nccl_premul_sum(float(1 + self.rank % 2))
-        return {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "avg": dist.ReduceOp.AVG}[name]
+        return {
+            "sum": dist.ReduceOp.SUM,
+            "prod": dist.ReduceOp.PRODUCT,
+            "min": dist.ReduceOp.MIN,
+            "max": dist.ReduceOp.MAX,
+            "avg": dist.ReduceOp.AVG,
+        }[name]
 
     def parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """One view a rank."""

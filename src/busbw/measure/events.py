@@ -53,7 +53,7 @@ class Failed(msgspec.Struct):
     host: str
 
 
-_decoder = msgspec.json.Decoder(Event)
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def decode(line: bytes) -> Event:

@@ -34,7 +34,12 @@ def encode(job: Job) -> str:
 
 def _changed(struct: msgspec.Struct) -> dict[str, Any]:
     values = msgspec.structs.asdict(struct)
-    defaults = {field.name: field.default_factory() if field.default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT else field.default for field in msgspec.structs.fields(struct)}
+    defaults = {
+        field.name: field.default_factory()
+        if field.default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT
+        else field.default
+        for field in msgspec.structs.fields(struct)
+    }
     return {name: value for name, value in values.items() if value != defaults[name]}
 
 

@@ -50,7 +50,8 @@ class Calls:
         """The call that moves `size` bytes (of the largest buffer), shifted."""
         asked = size // self.dtype.itemsize
         buffers = self.collective.buffers(asked, self.ranks, self.dtype.itemsize)
-        send, recv, matrix = buffers.send, buffers.recv, ()
+        matrix: tuple[tuple[int, ...], ...] = ()
+        send, recv = buffers.send, buffers.recv
         if self.collective.uneven:
             matrix = alltoallv.elements(self.matrix_bytes(asked * self.dtype.itemsize), self.dtype.itemsize)
             send, recv = sum(matrix[self.rank]), sum(row[self.rank] for row in matrix)
@@ -101,4 +102,7 @@ def _number(variable: str, default: float, low: float, high: float) -> float:
 def refuse_unsupported(reason: str | None, calls: Calls) -> None:
     """CannotTell when the engine cannot run the one type and operator that was asked for."""
     if reason:
-        raise CannotTell(f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace("  ", " "), "choose another --datatype, --op or --engine")
+        raise CannotTell(
+            f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace("  ", " "),
+            "choose another --datatype, --op or --engine",
+        )

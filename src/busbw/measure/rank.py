@@ -45,7 +45,10 @@ def measure(job: Job, control: Control, emit: Emit) -> None:
     row = engine(job.engine)
     if job.engine == "mpi" and job.gpus_per_process > 1:
         ranks = control.size * job.gpus_per_process
-        raise CannotTell(f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own", f"mpirun -np {ranks}, without -t and -g")
+        raise CannotTell(
+            f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own",
+            f"mpirun -np {ranks}, without -t and -g",
+        )
     opening = Opening(party.group, job.sweep, control.rank, party.local, party.color, job.gpus_per_process, job.simulation)
     opened = row.open(opening)
     try:
@@ -131,7 +134,13 @@ def fail(error: BaseException, control: Control | None) -> int:
         failed = Failed(error.message, error.hint, int(error.exit), control.rank if control else -1, platform.node())
     else:
         what = f"{type(error).__name__}: {error}"
-        failed = Failed(f"a rank failed: {what}", "please report this, with the command and NCCL_DEBUG=INFO output", int(Exit.BUG), control.rank if control else -1, platform.node())
+        failed = Failed(
+            f"a rank failed: {what}",
+            "please report this, with the command and NCCL_DEBUG=INFO output",
+            int(Exit.BUG),
+            control.rank if control else -1,
+            platform.node(),
+        )
         import traceback
 
         traceback.print_exception(error)

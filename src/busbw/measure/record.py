@@ -1,6 +1,5 @@
 """The result as it grows: events in, one Result out, written to its file after every row."""
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def save(result: Result, file: Path) -> None:
             draft.write(msgspec.json.format(msgspec.json.encode(result), indent=1))
             draft.write(b"\n")
         Path(draft.name).chmod(0o644)
-        os.replace(draft.name, file)
+        Path(draft.name).replace(file)
     except OSError as error:
         Path(draft.name).unlink(missing_ok=True)
         raise CannotTell(f"{file}: {error.strerror or error}", "give --json a path with room; rows measured so far stand above") from error
@@ -60,4 +59,6 @@ def check_writable(file: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}."):
             pass
     except OSError as error:
-        raise UsageError(f"--json {file}: {error.strerror or error}", "name a file in a directory that exists and can be written") from error
+        raise UsageError(
+            f"--json {file}: {error.strerror or error}", "name a file in a directory that exists and can be written"
+        ) from error

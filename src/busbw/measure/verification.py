@@ -1,7 +1,7 @@
 """Verification of one call: what to write, what must arrive and what must stay, from the collective's moves."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from busbw.core.layouts import InPlace, Move
 from busbw.core.probe import Probe
@@ -58,9 +58,7 @@ def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
 
 def check(engine: Engine, call: Call, probe: Probe) -> list[Wrong]:
     """What each local rank's receive buffer got wrong."""
-    return [
-        memory.check(call, "recv", expected(call, rank), probe) for memory, rank in zip(engine.memories(), engine.ranks, strict=True)
-    ]
+    return [memory.check(call, "recv", expected(call, rank), probe) for memory, rank in zip(engine.memories(), engine.ranks, strict=True)]
 
 
 @dataclass(slots=True)
@@ -69,17 +67,14 @@ class Tally:
 
     wrong: int = 0
     bad_rounds: int = 0
-    mismatches: list[Mismatch] = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        self.mismatches = []
+    mismatches: list[Mismatch] = field(default_factory=list)
 
     def add(self, ranks: Sequence[int], seen: Sequence[Wrong], probe: Probe) -> None:
         """Count one round."""
         for rank, wrong in zip(ranks, seen, strict=True):
             if wrong.count:
-                values = (probe.text(int.from_bytes(bits, "little")) for bits in (wrong.expected, wrong.got))
-                self.mismatches.append(Mismatch(rank, wrong.offset, *values, wrong.count))
+                expected, got = (probe.text(int.from_bytes(bits, "little")) for bits in (wrong.expected, wrong.got))
+                self.mismatches.append(Mismatch(rank, wrong.offset, expected, got, wrong.count))
         self.wrong += sum(wrong.count for wrong in seen)
         self.bad_rounds += any(wrong.count for wrong in seen)
 

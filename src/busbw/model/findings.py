@@ -139,4 +139,8 @@ def _dip(every: list[Series]) -> list[Finding]:
     more = f"; {others} more dip{'s' if others > 1 else ''} like it" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
     message = f"busbw dips to {_at(figure)} {figure.row.dtype} {figure.placement}, {below}{more}"
-    return [Finding("dip", Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm")]
+    return [
+        Finding(
+            "dip", Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm"
+        )
+    ]

@@ -61,7 +61,13 @@ def test_buffers_and_bytes_are_those_of_nccl_tests(row: Collective, c: int, n: i
 
 @pytest.mark.parametrize(
     ("name", "size", "ranks", "itemsize", "count"),
-    [("all_gather", 8, 2, 4, 0), ("all_gather", 32, 2, 4, 4), ("alltoall", 63, 4, 1, 0), ("scatter", 64, 4, 1, 16), ("gather", 100, 3, 8, 4)],
+    [
+        ("all_gather", 8, 2, 4, 0),
+        ("all_gather", 32, 2, 4, 4),
+        ("alltoall", 63, 4, 1, 0),
+        ("scatter", 64, 4, 1, 16),
+        ("gather", 100, 3, 8, 4),
+    ],
 )
 def test_parts_are_cut_to_16_bytes(name: str, size: int, ranks: int, itemsize: int, count: int) -> None:
     assert collective(name).buffers(size // itemsize, ranks, itemsize).count == count

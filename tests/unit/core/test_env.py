@@ -7,7 +7,20 @@ from busbw.core.env import ALLTOALLV, MASK, VARIABLES, carried, shown
 
 PREFIXES = st.sampled_from(["NCCL_", "BUSBW_", "OMPI_MCA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "CUDA_", "PMIX_MCA_", "", "MY_", "AWS_"])
 MIDDLES = st.text("ABCXYZ_09", max_size=6)
-SECRETS = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "PRIVATE", "API_KEY", "APIKEY", "ACCESS_KEY", "AUTH", "COOKIE"]
+SECRETS = [
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIALS",
+    "PRIVATE",
+    "API_KEY",
+    "APIKEY",
+    "ACCESS_KEY",
+    "AUTH",
+    "COOKIE",
+]
 SECRET_NAMES = st.builds(
     lambda prefix, before, word, after, lower: (text := f"{prefix}{before}{word}{after}") and (text.lower() if lower and not prefix else text),
     PREFIXES, MIDDLES, st.sampled_from(SECRETS), MIDDLES, st.booleans(),
@@ -24,14 +37,25 @@ def test_a_secret_is_never_in_a_result(name: str, all_names: bool) -> None:
     assert shown(name, VALUE) == MASK
 
 
-@given(st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", min_size=1).filter(lambda name: not name.startswith(("NCCL", "BUSBW", "UCX", "FI_", "GLOO", "CUDA"))))
+@given(
+    st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", min_size=1).filter(
+        lambda name: not name.startswith(("NCCL", "BUSBW", "UCX", "FI_", "GLOO", "CUDA"))
+    )
+)
 def test_what_does_not_concern_communication_stays_out_or_is_masked(name: str) -> None:
     assert carried({name: VALUE}) == {}
     assert carried({name: VALUE}, all_names=True) == {name: MASK}
 
 
 def test_what_concerns_communication_is_kept_as_it_is_and_sorted() -> None:
-    environment = {"UCX_TLS": "rc", "NCCL_ALGO": "Ring", "HOME": "/root", "SLURM_JOB_ID": "7", "LD_LIBRARY_PATH": "/opt", "OMPI_MCA_btl": "tcp"}
+    environment = {
+        "UCX_TLS": "rc",
+        "NCCL_ALGO": "Ring",
+        "HOME": "/root",
+        "SLURM_JOB_ID": "7",
+        "LD_LIBRARY_PATH": "/opt",
+        "OMPI_MCA_btl": "tcp",
+    }
     assert list(carried(environment).items()) == [
         ("LD_LIBRARY_PATH", "/opt"),
         ("NCCL_ALGO", "Ring"),

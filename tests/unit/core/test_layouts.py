@@ -59,7 +59,7 @@ def test_moves_lie_within_both_buffers_and_name_each_destination_once(row: Colle
             for source, offset in move.sources:
                 assert 0 <= source < layout.ranks
                 assert 0 <= offset <= offset + move.length <= buffer_lengths(row, layout, source)[0]
-        receives = not row.name.endswith("gather") and row.name != "reduce" or not row.rooted or rank == layout.root
+        receives = (not row.name.endswith("gather") and row.name != "reduce") or not row.rooted or rank == layout.root
         assert arrived == (set(range(buffer_lengths(row, layout, rank)[1])) if receives else set())
 
 
@@ -92,7 +92,9 @@ def test_rooted_collectives_compose_too(ranks: int, part: int, data: st.DataObje
     assert run(collective("broadcast"), whole, reduced) == run(collective("all_reduce"), whole, reduce_inputs)
     assert run(collective("scatter"), split, reduced) == run(collective("reduce_scatter"), split, reduce_inputs)
     gathered = [[e or frozenset() for e in one] for one in run(collective("gather"), split, own_inputs(collective("gather"), split))]
-    assert run(collective("broadcast"), whole, gathered) == run(collective("all_gather"), split, own_inputs(collective("all_gather"), split))
+    assert run(collective("broadcast"), whole, gathered) == run(
+        collective("all_gather"), split, own_inputs(collective("all_gather"), split)
+    )
 
 
 @given(st.data())

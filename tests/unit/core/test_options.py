@@ -26,7 +26,7 @@ def test_letters_names_and_defaults_are_those_of_nccl_tests() -> None:
 
 def test_every_row_is_a_field_of_the_sweep_and_every_field_a_row() -> None:
     assert {row.field for row in OPTIONS} | OWN_FIELDS == set(SweepSpec.__struct_fields__)
-    assert BY_FIELD == {row.field: row for row in OPTIONS}
+    assert {row.field: row for row in OPTIONS} == BY_FIELD
 
 
 @pytest.mark.parametrize("what", ["short", "long", "field"])

@@ -73,7 +73,13 @@ def test_series_are_types_times_operators_times_roots_in_this_order() -> None:
 
 @pytest.mark.parametrize(
     ("name", "ops", "roots"),
-    [("all_reduce", ["sum"], [-1]), ("broadcast", [""], [0]), ("reduce", ["sum"], [0]), ("all_gather", [""], [-1]), ("alltoall", [""], [-1])]
+    [
+        ("all_reduce", ["sum"], [-1]),
+        ("broadcast", [""], [0]),
+        ("reduce", ["sum"], [0]),
+        ("all_gather", [""], [-1]),
+        ("alltoall", [""], [-1]),
+    ]
     + [("hypercube", [""], [-1]), ("gather", [""], [0]), ("sendrecv", ["sum"], [-1])],
 )
 def test_what_one_series_is_by_default(name: str, ops: list[str], roots: list[int]) -> None:
