@@ -8,6 +8,7 @@ import argparse
 import os
 import platform
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 
@@ -111,6 +112,7 @@ def main() -> int:
         engine.allocate(room, room)
         matrix.run()
     except BaseException:
+        traceback.print_exc()  # first: an abort may wait for ranks that are stuck
         engine.close(abort=True)
         raise
     engine.close()

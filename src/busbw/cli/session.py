@@ -21,6 +21,7 @@ from busbw.measure.rank import measure
 
 RANK_PROGRAM = "busbw.measure.rank"
 TAIL_LINES = 60
+HOSTS_OWN = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # each host's own business
 FORWARDED = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
@@ -124,7 +125,7 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
     roots(work.sweep, ranks)
     prepared = msgspec.structs.replace(work, engine=row.name, ranks=ranks)
     # Local ranks inherit the environment; those of other hosts get what steers communication.
-    forwarded = {name: value for name, value in os.environ.items() if places and name.startswith(FORWARDED)}
+    forwarded = {name: value for name, value in os.environ.items() if places and name.startswith(FORWARDED) and name not in HOSTS_OWN}
     program = [sys.executable, "-m", RANK_PROGRAM, encode(prepared)]
     argv = launcher_command(row, program, ranks, places, where, forwarded)
     if where.dry_run:

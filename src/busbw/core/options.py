@@ -42,7 +42,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("o", "op", "op", "word", "sum", "reduction: sum, prod, min, max, avg, mulsum or all"),
     Option("d", "datatype", "datatype", "word", "float", "element type, or all"),
     Option("r", "root", "root", "word", "0", "root of rooted collectives; -1 or all = every rank in turn"),
-    Option("z", "blocking", "blocking", "int", 0, "after each operation: 1 wait and barrier, 2 wait; 3 wait and untimed barrier per iteration"),
+    Option("z", "blocking", "blocking", "int", 0, "1 wait and barrier after each operation, 2 wait, 3 wait, then an untimed barrier"),
     Option("y", "stream_null", "stream_null", "int", 0, "use the NULL stream"),
     Option("T", "timeout", "timeout", "int", 0, "seconds that waiting for the GPU may take; 0 = no limit"),
     Option("G", "cudagraph", "cudagraph", "int", 0, "capture the iterations as a CUDA graph and launch it this many times"),

@@ -78,6 +78,8 @@ class Probe:
     def text(self, bits: int) -> str:
         """A value as people read it."""
         if self.dtype.is_float:
+            if bits == 1 << (self.dtype.bits - 1):
+                return "-0.0"  # a wrong sign must not read as the right number
             value = decode(bits, self.dtype)
             return repr(float(value)) if isinstance(value, Fraction) else value
         return str(bits - (1 << self.dtype.bits) if self.dtype.kind == "int" and bits >> (self.dtype.bits - 1) else bits)

@@ -13,7 +13,6 @@ from busbw.core.redops import REDOPS, RedOp
 from busbw.core.redops import redop as redop_row
 from busbw.core.sizes import parse_int
 
-
 LEAST = {"iters": 0, "agg_iters": 1, "warmup_iters": 0, "run_cycles": 0, "check": 0, "nthreads": 1, "ngpus": 1, "unalign": 0}
 
 

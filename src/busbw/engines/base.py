@@ -141,6 +141,9 @@ class Engine(Protocol):
     def memory_bytes(self) -> int | None:
         """Total memory of the smallest local device, None when the sweep need not be capped."""
 
+    def memory_use(self) -> dict[str, int]:
+        """Bytes of GPU memory that went to `init`, `user` buffers, `collective` and in `total`; empty without a GPU."""
+
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         """Why this engine cannot run the combination, or None when it can."""
 

@@ -76,6 +76,11 @@ class Gpu:
         """Make this thread's driver, runtime and NCCL calls act on this GPU."""
         call("cuCtxSetCurrent", self._context)
 
+    def free_bytes(self) -> int:
+        """Memory of the GPU that nobody uses now."""
+        self.activate()
+        return int(call("cuMemGetInfo")[0])
+
     def allocate(self, size: int) -> int:
         """Address of `size` bytes of its memory."""
         self.activate()
@@ -147,14 +152,18 @@ class Stream:
         self.gpu.activate()
         call("cuStreamBeginCapture", self.raw, driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
 
-    def end_capture(self) -> "Graph":
-        """What was recorded, ready to run."""
+    def end_capture(self) -> Any:
+        """What was recorded, for `instantiate`, which CUDA refuses while another stream of this thread still records."""
         self.gpu.activate()
-        graph = call("cuStreamEndCapture", self.raw)
+        return call("cuStreamEndCapture", self.raw)
+
+    def instantiate(self, recorded: Any) -> "Graph":
+        """A recording made ready to run."""
+        self.gpu.activate()
         try:
-            return Graph(self, call("cuGraphInstantiate", graph, 0))
+            return Graph(self, call("cuGraphInstantiate", recorded, 0))
         finally:
-            driver().cuGraphDestroy(graph)
+            driver().cuGraphDestroy(recorded)
 
     def abandon_capture(self) -> None:
         """End a recording that went wrong, so that the stream can be used again."""

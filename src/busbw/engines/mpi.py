@@ -70,6 +70,10 @@ class MpiEngine:
         local.Free()
         return share
 
+    def memory_use(self) -> dict[str, int]:
+        """Nothing is accounted here."""
+        return {}
+
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         """None: whatever MPI lacks (half, bfloat16, fp8, avg, mulsum) is computed here."""
         return None

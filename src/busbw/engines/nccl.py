@@ -53,12 +53,14 @@ class NcclEngine:
         self._spec, self._group = spec, group
         self._process = control.rank if process is None else process
         self._gpus = [Gpu(index) for index in _existing(_chosen(local_devices))]
+        self._free = [self._gpus[0].free_bytes()]  # before NCCL, after it, and after the buffers
         self._compile_first()
         self._version = int(self._nccl.get_version())
         party = nccl_comms.meet(control, self._gpus, self._version)
         self._comms = nccl_comms.open_all(control, spec, self._gpus, party, self._version)
         self.ranks: Sequence[int] = range(party.first, party.first + len(self._gpus))
         self.size = party.size
+        self._free.append(self._gpus[0].free_bytes())
         self._streams = [Stream(gpu, 0 if spec.stream_null else None) for gpu in self._gpus]
         self._events = [Events(stream) for stream in self._streams]
         self._buffers = Buffers(self._nccl, self._version, self._gpus, self._comms, spec.local_register)
@@ -117,11 +119,19 @@ class NcclEngine:
             return f"{dtype.name} needs a GPU of sm_{dtype.min_sm}, and {oldest.name} is sm_{oldest.sm}"
         return None
 
+    def memory_use(self) -> dict[str, int]:
+        """What the first local GPU's memory went to so far: NCCL's start, the buffers, and what the collectives took since."""
+        before, started, allocated = self._free
+        now = self._gpus[0].free_bytes()
+        parts = {"init": before - started, "user": started - allocated, "collective": allocated - now}
+        return {**parts, "total": before - now}
+
     # -- buffers ----------------------------------------------------------------------------------------------------------------
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Make both buffers of every GPU, each as large as the larger: in place, both lie in the receive buffer."""
         self._buffers.allocate(max(send_bytes, recv_bytes, 1))
+        self._free.append(self._gpus[0].free_bytes())
         self._memories = [
             CudaMemory(gpu, stream, placed(rank, *pair))
             for gpu, stream, rank, pair in zip(self._gpus, self._streams, self.ranks, self._buffers.pairs, strict=True)
@@ -173,7 +183,8 @@ class NcclEngine:
             for stream in begun:
                 stream.abandon_capture()
             raise
-        replay = Replay([stream.end_capture() for stream in self._streams])
+        recorded = [stream.end_capture() for stream in self._streams]
+        replay = Replay([stream.instantiate(graph) for stream, graph in zip(self._streams, recorded, strict=True)])
         self._replays.add(replay)
         return replay
 

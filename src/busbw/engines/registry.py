@@ -45,7 +45,8 @@ def _nccl_available() -> str | None:
 def _open_nccl(opening: Opening) -> Engine:
     from busbw.engines.nccl import NcclEngine
 
-    first = opening.local * opening.gpus
+    # Slurm and others can show each process its own GPUs alone; then they count from 0 in every process.
+    first = 0 if gpu_count() == opening.gpus else opening.local * opening.gpus
     return NcclEngine(opening.control, opening.spec, range(first, first + opening.gpus), opening.group, opening.process)
 
 

@@ -93,6 +93,10 @@ class SimEngine:
         """This machine's memory over the ranks that live in it."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self.size
 
+    def memory_use(self) -> dict[str, int]:
+        """Nothing is accounted here."""
+        return {}
+
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         """None: it computes every type and operator."""
         return None

@@ -77,6 +77,10 @@ class TorchEngine:
         hosts = self._control.allgather(platform.node())
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // hosts.count(platform.node())
 
+    def memory_use(self) -> dict[str, int]:
+        """Nothing is accounted here."""
+        return {}
+
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         """What this PyTorch refuses, found by asking it with a small call: its own words. Collective over the ranks."""
         key = (collective.name, dtype.name, op.name if op else "")

@@ -58,7 +58,7 @@ def measure(job: Job, control: Control, emit: Emit) -> None:
         _summarise_alltoallv(job, opened, max_bytes, emit if control.rank == 0 else None)
         runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit)
         runner.sweep()
-        memory = _memory(opened, job)
+        memory = opened.memory_use() if job.sweep.memory else {}
         if control.rank == 0:
             emit(Ended(now(), runner.out_of_bounds, memory, []))
     except BaseException:
@@ -113,11 +113,6 @@ def read_topology(party: Party) -> Topology:
     """Every host's hardware, read once a host."""
     mine: Host | None = read_host() if party.local == 0 else None
     return Topology([host for host in party.job.allgather(mine) if host is not None])
-
-
-def _memory(opened: Engine, job: Job) -> dict[str, int]:
-    used: Callable[[], dict[str, int]] | None = getattr(opened, "memory_use", None)
-    return used() if job.sweep.memory and used else {}
 
 
 def _summarise_alltoallv(job: Job, opened: Engine, max_bytes: int, emit: Emit | None) -> None:

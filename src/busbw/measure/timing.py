@@ -4,7 +4,7 @@ One untimed operation, a barrier, then n iterations of m operations enqueued bac
 pipelined mean by the host's clock, not a latency: small sizes show whichever is longer, enqueueing or running.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.sweep import SweepSpec
@@ -24,70 +24,70 @@ class Timing:
 
 def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> Timing:
     """Time `spec.iters` iterations that take `launches` in turn (one per buffer position)."""
-    rounds = spec.cudagraph or 1
-    iteration = _iteration(engine, control, launches, spec)
     if spec.cudagraph:
         steps = [launches[i % len(launches)] for i in range(spec.iters) for _ in range(spec.agg_iters)]
-        replay = engine.capture(steps)
+        iterations = [engine.capture(steps)] * spec.cudagraph
+        operations = max(len(steps) * spec.cudagraph, 1)
+    else:
+        iterations = _iterations(engine, control, launches, spec)
+        operations = max(spec.iters * spec.agg_iters, 1)
+    enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     control.barrier()
     start = engine.clock()
-    outside = 0.0
-    if spec.cudagraph:
-        for _ in range(rounds):
-            replay()
-    else:
-        outside = _enqueue(engine, control, iteration, spec)
+    outside = enqueue(engine, control, iterations, spec)
     enqueued = engine.clock()
     engine.synchronize(spec.timeout)
     total = engine.clock() - start - outside
-    operations = max(spec.iters * spec.agg_iters * rounds, 1)
     timing = Timing(total / operations, (enqueued - start - outside) / operations)
     if spec.per_iter_timing and not spec.cudagraph:
         timing.samples_s = _samples(engine, spec)
     return timing
 
 
-def _iteration(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> Callable[[int], object]:
-    """One iteration: m operations in one group, and what -z asks for after them."""
-    count = len(launches)
-    steps = [engine.grouped([launch] * spec.agg_iters) if spec.agg_iters > 1 else launch for launch in launches]
-    if not spec.blocking or spec.blocking == BARRIER_OUTSIDE:
-        return lambda i: steps[i % count]()
+def _iterations(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> list[Launch]:
+    """Every iteration as one thunk: m operations in one group, and what -z asks for after them.
 
-    def blocking(i: int) -> None:
-        steps[i % count]()
+    Made before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would be a tenth of that.
+    """
+    steps = [engine.grouped([launch] * spec.agg_iters) if spec.agg_iters > 1 else launch for launch in launches]
+    if spec.blocking and spec.blocking != BARRIER_OUTSIDE:
+        steps = [_blocking(engine, control, step, spec) for step in steps]
+    return [steps[i % len(steps)] for i in range(spec.iters)]
+
+
+def _blocking(engine: Engine, control: Control, step: Launch, spec: SweepSpec) -> Launch:
+    def run() -> None:
+        step()
         engine.synchronize(spec.timeout)
         if spec.blocking == SYNC_AND_BARRIER:
             control.barrier()
 
-    return blocking
+    return run
 
 
-def _enqueue(engine: Engine, control: Control, iteration: Callable[[int], object], spec: SweepSpec) -> float:
-    """Run all iterations; returns seconds that do not count (the barriers of -z 3)."""
-    iters = spec.iters
-    if spec.blocking == BARRIER_OUTSIDE:
-        return _enqueue_with_barriers(engine, control, iteration, spec)
-    if not spec.per_iter_timing:
-        for i in range(iters):
-            iteration(i)
+def _enqueue(engine: Engine, control: Control, iterations: Sequence[Launch], spec: SweepSpec) -> float:
+    """Run all iterations; returns seconds that do not count: none."""
+    if not spec.per_iter_timing or spec.cudagraph:
+        for iteration in iterations:
+            iteration()
         return 0.0
     mark = engine.mark
     mark(0)
-    for i in range(iters):
-        iteration(i)
-        mark(i + 1)
+    for number, iteration in enumerate(iterations, 1):
+        iteration()
+        mark(number)
     return 0.0
 
 
-def _enqueue_with_barriers(engine: Engine, control: Control, iteration: Callable[[int], object], spec: SweepSpec) -> float:
+def _enqueue_with_barriers(engine: Engine, control: Control, iterations: Sequence[Launch], spec: SweepSpec) -> float:
+    """Run each iteration to its end, then a barrier; returns the barriers' seconds, which do not count."""
     outside = 0.0
-    for i in range(spec.iters):
+    for number, iteration in enumerate(iterations):
         if spec.per_iter_timing:
-            engine.mark(2 * i)
-        iteration(i)
+            engine.mark(2 * number)
+        iteration()
         if spec.per_iter_timing:
-            engine.mark(2 * i + 1)
+            engine.mark(2 * number + 1)
         engine.synchronize(spec.timeout)
         before = engine.clock()
         control.barrier()

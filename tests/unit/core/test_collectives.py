@@ -1,5 +1,6 @@
 """The table of collectives against nccl-tests' own: buffers, counts, bytes and bus factors of all eleven, and their names."""
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -26,8 +27,12 @@ NCCL_TESTS = {
     "sendrecv": ("c", "c", InPlace.SAME, "1", "1"),
     "hypercube": ("b", "n", InPlace.SEND_IN_RECV, "n-1", "1"),
 }
-FACTORS = {"2(n-1)/n": lambda n: Fraction(2 * n - 2, n), "(n-1)/n": lambda n: Fraction(n - 1, n), "1": lambda n: Fraction(1)}
-UNITS = {"1": lambda n: 1, "n": lambda n: n, "n-1": lambda n: n - 1}
+FACTORS: dict[str, Callable[[int], Fraction]] = {
+    "2(n-1)/n": lambda n: Fraction(2 * n - 2, n),
+    "(n-1)/n": lambda n: Fraction(n - 1, n),
+    "1": lambda n: Fraction(1),
+}
+UNITS: dict[str, Callable[[int], int]] = {"1": lambda n: 1, "n": lambda n: n, "n-1": lambda n: n - 1}
 
 
 def test_there_are_the_eleven_of_nccl_tests() -> None:

@@ -1,6 +1,6 @@
 """A SweepSpec expands to sizes and series in nccl-tests' order, and one that would never end is refused."""
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from busbw.core.redops import REDOPS
 from busbw.core.sweep import SweepSpec, check_spec, series, sizes, warmup_sizes
 
 
-def spec(name: str = "all_reduce", **fields: object) -> SweepSpec:
+def spec(name: str = "all_reduce", /, **fields: object) -> SweepSpec:
     return msgspec.convert({"collective": name, **fields}, SweepSpec)
 
 
@@ -49,7 +49,7 @@ def test_sizes_rise_from_the_smallest_to_at_most_the_largest(low: int, high: int
     check_spec(asked)
     seen = list(islice(sizes(asked, high), 1000))
     assert seen[0] == low
-    assert all(b == (a * factor if factor > 1 else a + step) for a, b in zip(seen, seen[1:], strict=False))
+    assert all(b == (a * factor if factor > 1 else a + step) for a, b in pairwise(seen))
     assert seen[-1] <= high
     assert len(seen) == 1000 or (seen[-1] * factor if factor > 1 else seen[-1] + step) > high
 
@@ -79,8 +79,10 @@ def test_series_are_types_times_operators_times_roots_in_this_order() -> None:
         ("reduce", ["sum"], [0]),
         ("all_gather", [""], [-1]),
         ("alltoall", [""], [-1]),
-    ]
-    + [("hypercube", [""], [-1]), ("gather", [""], [0]), ("sendrecv", ["sum"], [-1])],
+        ("hypercube", [""], [-1]),
+        ("gather", [""], [0]),
+        ("sendrecv", ["sum"], [-1]),
+    ],
 )
 def test_what_one_series_is_by_default(name: str, ops: list[str], roots: list[int]) -> None:
     assert [(one.dtype, one.op, one.root) for one in series(spec(name), 2)] == [("float", op, root) for op in ops for root in roots]

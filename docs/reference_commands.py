@@ -1,0 +1,71 @@
+"""Reference pages of the command line: the options of both faces, and the help of every command."""
+
+import click
+from markdown_table import code, table
+
+from busbw.cli.getopt import usage
+from busbw.cli.main import cli
+from busbw.core.options import BY_FIELD, OPTIONS, Option
+from busbw.core.sizes import format_size
+
+WIDTH = 100
+
+
+def options() -> str:
+    """Every sweep option with its spelling and default in both faces, then those that only `busbw run` has."""
+    run = {param.name: param for param in _command("run").params}
+    rows = [
+        (_run_names(run.get(row.field)), _compat_names(row), _default(row, row.default_for_run), _default(row, row.default), row.help)
+        for row in OPTIONS
+    ]
+    own = [
+        (_run_names(param), param.help or "") for param in run.values() if isinstance(param, click.Option) and param.name not in BY_FIELD
+    ]
+    return (
+        "The sweep options stand in one table, `core/options.py`. The compat face has nccl-tests' letters, names and defaults. "
+        "In `busbw run` the letter `-n` means ranks, as it does to mpirun; iterations are `--iters`.\n\n"
+        "Sizes are bytes, or a number with K, M or G, which are powers of 1024: `8`, `64K`, `1.5G`.\n\n"
+        + table(("busbw run", "compat", "default of run", "default of compat", "meaning"), rows)
+        + "An empty first cell is an option of the compat face alone. `-J` there is `--json` in `busbw run`, in another format.\n\n"
+        "## Only in `busbw run`\n\n" + table(("option", "meaning"), own)
+    )
+
+
+def _compat_names(row: Option) -> str:
+    return f"{code('-' + row.short)}, {code('--' + row.long)}"
+
+
+def _run_names(param: click.Parameter | None) -> str:
+    if param is None:
+        return ""
+    return ", ".join(code(name) for name in sorted(param.opts, key=lambda name: (name.startswith("--"), "_" in name)))
+
+
+def _default(row: Option, value: object) -> str:
+    if row.compat_only and value != row.default:
+        return ""
+    return format_size(int(str(value))) if row.kind == "size" else str(value) or "none"
+
+
+def commands() -> str:
+    """What --help prints, for every command and for the compat face."""
+    text = f"## busbw\n\n{_block(_help(cli, 'busbw'))}"
+    for name in cli.list_commands(click.Context(cli)):
+        text += f"## busbw {name}\n\n{_block(_help(_command(name), f'busbw {name}'))}"
+    return text + f"## all_reduce_perf and the other links\n\n{_block(usage('all_reduce_perf').expandtabs(4).rstrip())}"
+
+
+def _command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    if found is None:
+        raise LookupError(f"busbw has no command {name}")
+    return found
+
+
+def _help(command: click.Command, name: str) -> str:
+    context = click.Context(command, info_name=name, terminal_width=WIDTH, **command.context_settings)
+    return command.get_help(context)
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text}\n```\n\n"

@@ -1,0 +1,80 @@
+"""The reference page of busbw.result/1: a field table for every structure, from the structures themselves."""
+
+import inspect
+import re
+from enum import Enum
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+import msgspec
+from markdown_table import code, table
+
+from busbw.core.options import BY_FIELD
+from busbw.core.result import SCHEMA, Result
+from busbw.core.sweep import SweepSpec
+
+_COMMENT = re.compile(r"^ {4}(\w+):.*?  # (.+)$", re.MULTILINE)
+
+
+def fields() -> str:
+    """Every structure reachable from Result, the nearest first, with types, defaults and the comments beside the fields."""
+    intro = (
+        f"`busbw run ... --json FILE` keeps this file up to date: it is written in one step after every size. `schema` is `{SCHEMA}`.\n\n"
+        "Times are seconds, sizes bytes, rates bytes per second. New optional fields may appear under the same number; "
+        "a change of meaning gets a new one. `complete` is false until the sweep has ended.\n\n"
+        "`busbw show FILE` prints it in any format.\n\n"
+    )
+    return intro + "".join(_section(one) for one in _reachable(Result))
+
+
+def schema() -> str:
+    """The JSON schema, as msgspec derives it."""
+    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Result)), indent=1).decode() + "\n"
+
+
+def _reachable(first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]]:
+    found: list[type[msgspec.Struct | Enum]] = [first]
+    for one in found:
+        members = msgspec.structs.fields(one) if issubclass(one, msgspec.Struct) else ()
+        for other in dict.fromkeys(named for field in members for named in _classes(field.type)):
+            if other not in found:
+                found.append(other)
+    return found
+
+
+def _classes(annotation: Any) -> list[type[msgspec.Struct | Enum]]:
+    if get_origin(annotation) is not None:
+        return [one for argument in get_args(annotation) for one in _classes(argument)]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, (msgspec.Struct, Enum)) else []
+
+
+def _section(one: type[msgspec.Struct | Enum]) -> str:
+    text = f"## {one.__name__}\n\n{inspect.cleandoc(one.__doc__ or '')}\n\n"
+    if issubclass(one, Enum):
+        return text + f"One of {', '.join(code(member.value) for member in one)}.\n\n"
+    comments = dict(_COMMENT.findall(inspect.getsource(one)))
+    if one is SweepSpec:
+        comments |= {name: option.help for name, option in BY_FIELD.items()}
+    rows = [(code(field.name), _type(field.type), _default(field), comments.get(field.name, "")) for field in msgspec.structs.fields(one)]
+    return text + table(("field", "type", "default", "meaning"), rows)
+
+
+def _type(annotation: Any) -> str:
+    if annotation is type(None):
+        return "null"
+    origin, arguments = get_origin(annotation), [_type(argument) for argument in get_args(annotation)]
+    if origin is list:
+        return f"list of {arguments[0]}"
+    if origin is dict:
+        return f"map of {arguments[0]} to {arguments[1]}"
+    if origin is UnionType or arguments:
+        return " or ".join(arguments)
+    return f"[{annotation.__name__}](#{annotation.__name__.lower()})" if _classes(annotation) else str(annotation.__name__)
+
+
+def _default(field: Any) -> str:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return "empty"
+    if field.default is msgspec.NODEFAULT:
+        return "required"
+    return code(msgspec.json.encode(field.default).decode())

@@ -1,0 +1,186 @@
+"""Reference pages made from the tables of collectives, types, engines, views, exit codes, variables, launchers and hardware."""
+
+import inspect
+from fractions import Fraction
+from string import Formatter
+
+from markdown_table import code, table
+
+from busbw.core.collectives import COLLECTIVES, Collective
+from busbw.core.dtypes import DTYPES
+from busbw.core.env import VARIABLES
+from busbw.core.exits import EXIT_MEANING, NCCL_TESTS_EXIT_MEANING
+from busbw.core.redops import REDOPS
+from busbw.core.topology import Gpu, Host, Nic, Topology
+from busbw.engines.registry import AUTOMATIC, ENGINES
+from busbw.engines.sim import PARAMETERS
+from busbw.launch.environment import LAUNCHERS
+from busbw.launch.failures import FAILURES
+from busbw.model.bounds import ALGORITHMS, bounds
+from busbw.model.hardware import GENERATIONS
+from busbw.views.registry import VIEWS
+
+_WORDS = {"signal_name": "its name", "signal_hint": "what that signal usually means, and where to look"}
+_UNITS = {(1, 1, 1): "count x size", (2, 3, 8): "count x n x size", (1, 2, 7): "count x (n-1) x size"}
+
+
+def collectives() -> str:
+    """Formulas, buffers, results and in-place rules."""
+    figures = [(code(row.name), _algbw(row), row.formula, _factor(row, 2), _factor(row, 8), _names(row)) for row in COLLECTIVES]
+    data = [
+        (code(row.name), _doc(row.buffers), _doc(row.moves), row.in_place.value if row.in_place_checked else "timed, not checked",
+         _properties(row))
+        for row in COLLECTIVES
+    ]  # fmt: skip
+    return (
+        "`n` is the number of ranks, `count` the count of the call in elements, `size` the bytes of one element. "
+        "busbw = algbw x bus factor.\n\n"
+        "Parts of a buffer (all_gather, reduce_scatter, alltoall, alltoallv, gather, scatter, hypercube) are cut to a multiple of 16 "
+        "bytes, as in nccl-tests: sizes below 16 n bytes move nothing.\n\n"
+        + table(("collective", "bytes of algbw", "bus factor", "2 ranks", "8 ranks", "other names"), figures)
+        + "alltoallv takes the largest total that any rank sends or receives as bytes of algbw.\n\n## Data\n\n"
+        "`c` is the size asked for in elements. In place, both buffers share memory as the fourth column says.\n\n"
+        + table(("collective", "buffers", "result", "in place", "properties"), data)
+    )
+
+
+def _algbw(row: Collective) -> str:
+    return "largest total of a rank" if row.uneven else _UNITS[row.algbw_units(2), row.algbw_units(3), row.algbw_units(8)]
+
+
+def _properties(row: Collective) -> str:
+    known = (("reduces", row.reduces), ("root", row.rooted), ("ranks: a power of two", row.ranks_power_of_two))
+    return ", ".join(word for word, holds in known if holds)
+
+
+def _factor(row: Collective, ranks: int) -> Fraction:
+    return row.bus_factor(ranks)
+
+
+def _names(row: Collective) -> str:
+    return ", ".join(dict.fromkeys(code(name) for name in (row.title, row.torch_name, *row.aliases) if name != row.name))
+
+
+def _doc(function: object) -> str:
+    """The first line of a docstring, without what it says to readers of the code."""
+    line = inspect.cleandoc(inspect.getdoc(function) or "").split("\n")[0]
+    return line.partition(" (For ")[0].replace("`transpose`", "alltoall")
+
+
+def types_and_operators() -> str:
+    """Element types, then operators."""
+    types = [
+        (code(row.name), row.itemsize, row.kind, code(row.torch), ", ".join(map(code, row.aliases)), row.significand or "", _needs(row))
+        for row in DTYPES
+    ]
+    operators = [(code(row.name), row.meaning, ", ".join(map(code, row.aliases))) for row in REDOPS]
+    return (
+        "`--datatype all` runs every type in this order, `--op all` every operator.\n\n"
+        + table(("type", "bytes", "kind", "PyTorch", "other names", "bits of significand", "needs on GPUs"), types)
+        + "## Operators\n\n"
+        + table(("operator", "meaning", "other names"), operators)
+    )
+
+
+def _needs(row: object) -> str:
+    nccl, sm = getattr(row, "min_nccl", 0), getattr(row, "min_sm", 0)
+    return f"NCCL {nccl // 10000}.{nccl // 100 % 100}, compute capability {sm // 10}.{sm % 10}" if nccl else ""
+
+
+def engines() -> str:
+    """Engines, and the parameters of sim."""
+    rows = [(code(row.name), row.help, code(row.install)) for row in ENGINES]
+    parameters = [(code(name), f"{default:g}", meaning) for name, (default, meaning) in PARAMETERS.items()]
+    return (
+        f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the others run when they are named. "
+        "`busbw engines` says which can run on this machine.\n\n"
+        + table(("engine", "what it measures", "install"), rows)
+        + "## Parameters of sim\n\n`--sim NAME=VALUE,...`: the same seed gives the same run.\n\n"
+        + table(("parameter", "default", "meaning"), parameters)
+    )
+
+
+def views() -> str:
+    """Views."""
+    rows = [(code(row.name), row.help, "row by row" if row.streams else "at the end") for row in VIEWS]
+    return (
+        "`--format NAME`, in `busbw run` and `busbw show`. With `--engine torch`, `busbw run --format csv` means `torch-csv`.\n\n"
+        + table(("view", "what it is", "printed"), rows)
+    )
+
+
+def exit_codes() -> str:
+    """Both tables of exit codes."""
+    own = [(int(code_), meaning) for code_, meaning in EXIT_MEANING.items()]
+    compat = [(int(code_), meaning) for code_, meaning in NCCL_TESTS_EXIT_MEANING.items()]
+    return table(("code", "meaning"), own) + "## The compat face\n\nThese are nccl-tests' own.\n\n" + table(("code", "meaning"), compat)
+
+
+def environment() -> str:
+    """Variables that busbw reads."""
+    rows = [(code(row.name), row.meaning, row.owner) for row in VARIABLES]
+    return (
+        "NCCL, PyTorch and MPI read their own variables besides; a result carries those that concern communication, with values that look "
+        "like secrets masked.\n\n" + table(("variable", "meaning", "whose"), rows)
+    )
+
+
+def launchers() -> str:
+    """How a rank knows its launcher."""
+    rows = [
+        (row.name, code(row.rank), ", ".join(map(code, row.size)), ", ".join(map(code, row.local_rank)), ", ".join(map(code, row.requires)),
+         "MPI" if row.mpi else "PyTorch's store")
+        for row in LAUNCHERS
+    ]  # fmt: skip
+    return (
+        "A process that finds one of these rows in its environment is a rank of a job that runs already; the first row that fits counts. "
+        "A Slurm step of one task, and a shell of salloc or sbatch, is no rank.\n\n"
+        + table(("launcher", "rank", "number of ranks", "local rank", "must be set too", "ranks meet through"), rows)
+    )
+
+
+def launch_failures() -> str:
+    """What a launcher's words are taken to mean."""
+    rows = [(code(row.pattern), _plain(row.message), _plain(row.hint)) for row in FAILURES]
+    return (
+        "When mpirun ends badly, its last words are searched for these patterns (Python's regular expressions), the first match wins. "
+        "HOST and the like stand for what the words name.\n\n" + table(("mpirun or ssh says", "busbw says", "hint"), rows)
+    )
+
+
+def _plain(template: str) -> str:
+    return "".join(text + _WORDS.get(field or "", (field or "").upper()) for text, field, _, _ in Formatter().parse(template))
+
+
+def ideal() -> str:
+    """Algorithms, an example, and the constants of GPUs."""
+    algorithms = [(row.name, ", ".join(map(code, row.collectives)), row.why) for row in ALGORITHMS]
+    names = list(dict.fromkeys(row.name for row in ALGORITHMS if "all_reduce" in row.collectives))
+    hosts = (1, 2, 4, 16)
+    example = [(name, *(_bound(name, count) for count in hosts)) for name in names]
+    gpus = [
+        (", ".join(row.names), row.links, _gb(row.link_rate), _gb(row.nominal), _gb(row.links * row.planned), row.source)
+        for row in GENERATIONS
+    ]
+    return (
+        "`ideal` is the largest bound of the algorithms that can run. `--ideal GB/s` replaces it. "
+        "[How to read it](../explanation/how-to-read-busbw.md).\n\n"
+        + table(("algorithm", "collectives", "why its bound is what it is"), algorithms)
+        + "## Example\n\nBounds of all_reduce in GB/s for hosts of 8 GPUs with 450 GB/s of NVLink each and 8 ports of 400 Gbit/s, with "
+        "NVLS and without reduction in the network:\n\n"
+        + table(("algorithm", *(f"{count} host{'s' if count > 1 else ''}" for count in hosts)), [row for row in example if any(row[1:])])
+        + "## GPUs\n\nGB/s in one direction; the link rate is read from the machine, the plan is NCCL's own constant.\n\n"
+        + table(("GPU", "links", "a link", "all links", "NCCL plans with", "source"), gpus)
+    )
+
+
+def _gb(rate: float) -> str:
+    return f"{rate / 1e9:g}"
+
+
+def _bound(name: str, hosts: int) -> str:
+    gpus = [Gpu(i, "NVIDIA H100", f"0000:{i:02x}:00.0", nvlink=18, nvlink_rate=25e9, pcie=63e9, sm=90, nvls=True) for i in range(8)]
+    nics = [Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)]
+    world = Topology([Host(f"h{number}", gpus=gpus, nics=nics) for number in range(hosts)])
+    found = {bound.algorithm: bound.busbw for bound in bounds("all_reduce", world, [8] * hosts, nvls=True)}
+    return f"{found[name] / 1e9:.4g}" if name in found else ""

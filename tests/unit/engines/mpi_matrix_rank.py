@@ -1,0 +1,154 @@
+"""One rank of the matrix: verifies every collective, type, operator, placement and root over MPI, then corrupts what arrived.
+
+Started by test_mpi_matrix.py as `mpirun -n N python mpi_matrix_rank.py`. Rank 0 prints one JSON object.
+"""
+
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+from busbw.core.collectives import COLLECTIVES, Collective
+from busbw.core.dtypes import DTYPES, DType, dtype
+from busbw.core.errors import CannotTell
+from busbw.core.layouts import Layout
+from busbw.core.probe import Probe
+from busbw.core.redops import REDOPS
+from busbw.core.result import Mismatch
+from busbw.core.sweep import Series, SweepSpec
+from busbw.engines.base import Call, Control
+from busbw.engines.host_probe import bits_type
+from busbw.engines.mpi import LARGEST_COUNT, MpiEngine
+from busbw.launch.control import join
+from busbw.measure import verification
+from busbw.measure.plan import Calls
+
+ODD_ELEMENTS = 517
+LONG_ELEMENTS = 40_000  # more than verification computes at once
+ROOM_BYTES = LONG_ELEMENTS * 8 + 64
+
+
+class Matrix:
+    """Runs every combination; all ranks take the same path, so that each call meets its peers."""
+
+    def __init__(self, engine: MpiEngine, control: Control) -> None:
+        self.engine, self.control = engine, control
+        self.size, self.rank = engine.size, engine.ranks[0]
+        self.random = random.Random(self.size)
+        self.verified = 0
+        self.covered: set[str] = set()
+        self.wrong: list[str] = []
+        self.caught: set[str] = set()
+        self.missed: list[str] = []
+
+    def run(self) -> None:
+        """The whole table."""
+        for row, one in self._series():
+            calls = Calls(SweepSpec(collective=row.name), one, self.size, self.rank)
+            for in_place in (False, True) if row.in_place_checked else (False,):
+                for size, shift in self._sizes(calls.dtype, one.op):
+                    self._verify(calls.at(size, in_place=in_place, shift_bytes=shift), one)
+                self._corrupt(calls.at(ODD_ELEMENTS * self.size * calls.dtype.itemsize, in_place=in_place), one)
+            self.covered.add(f"{row.name} {one.dtype} {one.op} {one.root}")
+
+    def _series(self) -> Iterator[tuple[Collective, Series]]:
+        for row in COLLECTIVES:
+            if row.ranks_power_of_two and self.size & (self.size - 1):
+                continue
+            ops = [op.name for op in REDOPS] if row.reduces else [""]
+            roots = range(self.size) if row.rooted else [-1]
+            for kind, op, root in product(DTYPES, ops, roots):
+                yield row, Series(kind.name, op, root)
+
+    def _sizes(self, kind: DType, op: str) -> Sequence[tuple[int, int]]:
+        """(bytes, shift in bytes): one element, the smallest parts, an odd number of elements, the same shifted, and a long one."""
+        odd = ODD_ELEMENTS * kind.itemsize
+        long = [(LONG_ELEMENTS * kind.itemsize, 0)] if kind.name in ("half", "int32") and op in ("", "sum") else []
+        return [(kind.itemsize, 0), (16 * self.size, 0), (odd, 0), (odd, kind.itemsize), *long]
+
+    def _verify(self, call: Call, one: Series) -> None:
+        probe = Probe(self.verified + 1, call.dtype, call.op, self.size)
+        seen = verification.run_round(self.engine, call, self.engine.bind(call), probe, 0)
+        self.verified += 1
+        if seen[0].count:
+            where = f"{'in' if call.in_place else 'out of'} place, root {one.root}, count {call.layout.count}, shift {call.shift_bytes}"
+            self.wrong.append(f"rank {self.rank}: {call.collective.name} {one.dtype} {one.op} ({where}): {seen[0]}")
+
+    def _corrupt(self, call: Call, one: Series) -> None:
+        """One bit of one element of one rank is flipped after the call; that, and nothing else, must be reported."""
+        probe = Probe(7, call.dtype, call.op, self.size)
+        victim, place = self.random.randrange(self.size), self.random.random()
+        bit = self.random.randrange(2 if probe.tolerance else 0, call.dtype.bits)
+        launch = self.engine.bind(call)
+        told: list[Mismatch] = []
+
+        def corrupting() -> None:
+            launch()
+            if self.rank == victim:
+                told.append(self._flip(call, probe, int(place * call.recv), bit))
+
+        tally = verification.Tally()
+        tally.add(self.engine.ranks, verification.run_round(self.engine, call, corrupting, probe, 0), probe)
+        every = self.control.allgather((told, tally.mismatches, tally.wrong, tally.bad_rounds))
+        done = [mismatch for some, *_ in every for mismatch in some]
+        seen = [mismatch for _, some, *_ in every for mismatch in some]
+        counts = [(wrong, rounds) for *_, wrong, rounds in every]
+        if done == seen and counts == [(int(rank == victim),) * 2 for rank in range(self.size)]:
+            self.caught.add(f"{call.collective.name} {one.dtype} {one.op} {one.root}")
+        else:
+            self.missed.append(f"{call.collective.name} {one.dtype} {one.op} root {one.root}: flipped {done}, reported {seen}")
+
+    def _flip(self, call: Call, probe: Probe, offset: int, bit: int) -> Mismatch:
+        data = self.engine.view(call, "recv").view(bits_type(call.dtype))
+        before = int(data[offset])
+        data[offset] = before ^ 1 << bit
+        return Mismatch(self.rank, offset, probe.text(before), probe.text(before ^ 1 << bit), 1)
+
+
+def refusals(engine: MpiEngine) -> list[str]:
+    """What the engine says to what MPI cannot do."""
+    row, count = COLLECTIVES[0], LARGEST_COUNT + 1
+    too_long = Call(row, dtype("int8"), REDOPS[0], Layout(count, engine.size), count, count, in_place=False)
+    said = []
+    attempts: tuple[Callable[[], object], ...] = (lambda: engine.bind(too_long), lambda: engine.capture([]))
+    for attempt in attempts:
+        try:
+            attempt()
+            said.append("")
+        except CannotTell as error:
+            said.append(error.message)
+    return said
+
+
+def main() -> int:
+    """Run the matrix; exits 0 also when data was wrong, which the JSON tells."""
+    control = join(dict(os.environ), expect=None)
+    engine = MpiEngine(control.comm, control.rank, 0)  # type: ignore[attr-defined]
+    engine.allocate(ROOM_BYTES, ROOM_BYTES)
+    matrix = Matrix(engine, control)
+    matrix.run()
+    wrong = [line for some in control.allgather(matrix.wrong) for line in some]
+    answer = {
+        "ranks": engine.size,
+        "verified": matrix.verified,
+        "covered": sorted(matrix.covered),
+        "wrong": wrong,
+        "caught": sorted(matrix.caught),
+        "missed": matrix.missed,
+        "refusals": refusals(engine),
+        "devices": [device.rank for some in control.allgather(engine.devices()) for device in some],
+        "library": engine.library().engine,
+        "memory": [engine.memory_bytes(), engine.devices()[0].memory_bytes],
+    }
+    engine.close()
+    if control.rank == 0:
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    control.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The matrix: every collective x type x operator x placement x root on real CPU ranks gives the right data, and wrong data is found.
+
+One mpirun for each number of ranks runs mpi_matrix_rank.py, which verifies several sizes of every combination, also tiny, odd and
+shifted ones, and flips one bit of one rank's receive buffer after every combination.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbw.core.collectives import COLLECTIVES
+from busbw.core.dtypes import DTYPES
+from busbw.core.errors import CannotTell
+from busbw.core.redops import REDOPS
+from busbw.launch import job, mpirun
+
+LIMIT_S = 60
+PROGRAM = Path(__file__).with_name("mpi_matrix_rank.py")
+SOURCE = Path(__file__).parents[3] / "src"
+RANKS = pytest.mark.parametrize("ranks", [2, 3, 4])
+Matrix = Callable[[int], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    """What the matrix saw on that many ranks; run once each."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    try:
+        found = mpirun.find()
+    except CannotTell as error:
+        pytest.skip(error.message)
+
+    @cache
+    def run(ranks: int) -> dict[str, Any]:
+        said: list[bytes] = []
+        talk: list[bytes] = []
+        line = mpirun.command(found, [sys.executable, str(PROGRAM)], ranks)
+        status = job.run(line, {**os.environ, "PYTHONPATH": str(SOURCE)}, said.append, talk.append, LIMIT_S)
+        assert status == 0, b"\n".join(talk).decode(errors="replace")
+        answer: dict[str, Any] = json.loads(said[0])
+        return answer
+
+    return run
+
+
+def combinations(ranks: int) -> set[str]:
+    """Every collective, type, operator and root that there is for this number of ranks."""
+    return {
+        f"{row.name} {kind.name} {op} {root}"
+        for row in COLLECTIVES
+        if row.name != "hypercube" or ranks in (2, 4)
+        for kind in DTYPES
+        for op in ([op.name for op in REDOPS] if row.name in ("all_reduce", "reduce", "reduce_scatter") else [""])
+        for root in (range(ranks) if row.name in ("reduce", "broadcast", "gather", "scatter") else [-1])
+    }
+
+
+@RANKS
+def test_every_combination_gives_the_right_data(matrix: Matrix, ranks: int) -> None:
+    seen = matrix(ranks)
+    assert seen["ranks"] == ranks
+    assert seen["wrong"] == []
+    assert set(seen["covered"]) == combinations(ranks)
+    in_place = sum(not name.startswith(("alltoall", "sendrecv")) for name in combinations(ranks))
+    assert seen["verified"] >= 4 * (len(combinations(ranks)) + in_place)
+
+
+@RANKS
+def test_one_flipped_bit_is_reported_at_its_rank_and_offset_with_both_values(matrix: Matrix, ranks: int) -> None:
+    seen = matrix(ranks)
+    assert seen["missed"] == []
+    assert set(seen["caught"]) == combinations(ranks)
+
+
+def test_what_mpi_cannot_do_is_told_before_it_is_tried(matrix: Matrix) -> None:
+    too_long, graph = matrix(2)["refusals"]
+    assert too_long == "all_reduce: 2147483648 elements are more than MPI's count of 2147483647"
+    assert graph.startswith("-G: the mpi engine runs on CPUs")
+
+
+def test_every_rank_is_a_device_and_shares_the_hosts_memory(matrix: Matrix) -> None:
+    seen = matrix(2)
+    assert seen["devices"] == [0, 1]
+    assert seen["library"] == "mpi"
+    share, whole = seen["memory"]
+    assert share == whole // 2

@@ -1,0 +1,180 @@
+"""The simulated engine moves real data, tells the faults it was asked for, and takes exactly the time its model says."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from busbw.core.collectives import COLLECTIVES, Collective, collective
+from busbw.core.dtypes import DTYPES, dtype
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.probe import Probe
+from busbw.core.redops import REDOPS, redop
+from busbw.core.result import Cell, Row
+from busbw.core.sweep import Series, SweepSpec
+from busbw.engines.base import Call, Wrong
+from busbw.engines.sim import PARAMETERS, SimEngine, parse_parameters
+from busbw.launch.control import SoloControl
+from busbw.measure import verification
+from busbw.measure.events import Event, RowDone
+from busbw.measure.plan import Calls, buffer_bytes
+from busbw.measure.runner import Runner
+
+ALL = pytest.mark.parametrize("row", COLLECTIVES, ids=lambda row: row.name)
+ROOM = 1 << 14
+QUIET = {"noise": 0.0, "alpha_us": 5.0, "gbps": 100.0}
+
+
+def engine(ranks: int, **parameters: float) -> SimEngine:
+    made = SimEngine(ranks, parameters)
+    made.allocate(ROOM, ROOM)
+    return made
+
+
+def combinations(row: Collective, ranks: int) -> Iterator[tuple[Calls, bool]]:
+    for kind in DTYPES:
+        for op in [op.name for op in REDOPS] if row.reduces else [""]:
+            for root in {0, ranks - 1} if row.rooted else {-1}:
+                for in_place in (False, True) if row.in_place_checked else (False,):
+                    yield Calls(SweepSpec(collective=row.name), Series(kind.name, op, root), ranks, 0), in_place
+
+
+def checked(made: SimEngine, call: Call, seed: int = 3) -> list[Wrong]:
+    return verification.run_round(made, call, made.bind(call), Probe(seed, call.dtype, call.op, made.size), 0)
+
+
+def uneven(made: SimEngine, call: Call) -> bool:
+    """alltoallv's calls are made for one rank; the simulation would need one per rank unless all totals are equal."""
+    return len({sum(line) for line in (*call.layout.matrix, *zip(*call.layout.matrix, strict=True))}) > 1
+
+
+@ALL
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+def test_data_of_every_type_operator_placement_and_root_is_right(row: Collective, ranks: int) -> None:
+    if row.ranks_power_of_two and ranks == 3:
+        pytest.skip("hypercube needs a power of two of ranks")
+    made = engine(ranks)
+    for calls, in_place in combinations(row, ranks):
+        for size, shift in ((calls.dtype.itemsize, 0), (37 * ranks * calls.dtype.itemsize, calls.dtype.itemsize)):
+            call = calls.at(size, in_place=in_place, shift_bytes=shift)
+            assert not uneven(made, call)
+            assert [wrong.count for wrong in checked(made, call)] == [0] * ranks, (calls.dtype.name, calls.series, in_place, size)
+
+
+@ALL
+def test_an_injected_wrong_element_is_reported_at_its_rank_and_offset(row: Collective) -> None:
+    made = engine(2, corrupt_rank=1, corrupt_offset=5)
+    for calls, in_place in combinations(row, 2):
+        right, wrong = checked(made, calls.at(64 * calls.dtype.itemsize, in_place=in_place))
+        assert right.count == 0
+        assert (wrong.count, wrong.offset) == (1, 5), (calls.dtype.name, calls.series, in_place)
+        assert wrong.got == bytes([wrong.expected[0] ^ 1]) + wrong.expected[1:]
+
+
+def test_a_fault_outside_of_the_buffer_harms_nothing() -> None:
+    for parameters in ({"corrupt_rank": 1.0, "corrupt_offset": 500.0}, {"corrupt_rank": 7.0}):
+        made = engine(2, **parameters)
+        calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2, 0)
+        assert [wrong.count for wrong in checked(made, calls.at(64, in_place=False))] == [0, 0]
+
+
+def test_without_new_input_an_operation_moves_nothing_so_that_sweeps_are_fast() -> None:
+    made = engine(2)
+    call = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2, 0).at(64, in_place=False)
+    launch = made.bind(call)
+    assert not any(wrong.count for wrong in checked(made, call))
+    made.view(call, "recv", 0)[:] = 0
+    launch()
+    assert not made.view(call, "recv", 0).any()
+
+
+def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> list[Row]:
+    spec = SweepSpec(collective=name, **({"min_bytes": 1 << 10, "max_bytes": 1 << 16, "step_factor": 4} | fields))  # type: ignore[arg-type]
+    made = SimEngine(ranks, parameters)
+    made.allocate(*[buffer_bytes(spec, spec.max_bytes)] * 2)
+    seen: list[Event] = []
+    Runner(made, SoloControl(), SoloControl(), spec, spec.max_bytes, seen.append).sweep()
+    return [event.row for event in seen if isinstance(event, RowDone)]
+
+
+def cells(some: list[Row]) -> list[Cell]:
+    return [cell for row in some for cell in (row.out_of_place, row.in_place) if cell]
+
+
+@ALL
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_without_noise_time_is_alpha_and_bytes_over_bandwidth(row: Collective, ranks: int) -> None:
+    for measured in rows(row.name, ranks, QUIET):
+        wire = measured.size_bytes * float(row.bus_factor(ranks)) / 100e9
+        for cell in cells([measured]):
+            assert cell.time_s == pytest.approx(5e-6 + wire, rel=1e-9)
+            assert cell.wrong in (0, None)
+
+
+def test_a_very_large_operation_reaches_the_bandwidth_given() -> None:
+    calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 8, 0)
+    made = SimEngine(8, QUIET)
+    made.bind(calls.at(1 << 40, in_place=False))()
+    assert (1 << 40) * 2 * 7 / 8 / made.clock() == pytest.approx(100e9, rel=1e-5)
+
+
+def test_a_seed_repeats_a_run_and_another_one_does_not() -> None:
+    noisy = {"noise": 0.1, "outlier": 0.1}
+    one, same, other = (rows("all_gather", 2, noisy | {"seed": seed}, per_iter_timing=1) for seed in (1.0, 1.0, 2.0))
+    assert [cell.samples_s for cell in cells(one)] == [cell.samples_s for cell in cells(same)]
+    assert [cell.samples_s for cell in cells(one)] != [cell.samples_s for cell in cells(other)]
+
+
+def test_a_dip_halves_the_speed_of_its_size_alone() -> None:
+    plain, dipped = rows("broadcast", 2, QUIET), rows("broadcast", 2, QUIET | {"dip_bytes": 4096.0})
+    ratios = {
+        a.size_bytes: y.time_s / x.time_s for a, b in zip(plain, dipped, strict=True) for x, y in zip(cells([a]), cells([b]), strict=True)
+    }
+    assert ratios == pytest.approx({1024: 1.0, 4096: 2.0, 16384: 1.0, 65536: 1.0})
+
+
+def test_outliers_take_ten_times_as_long_as_often_as_asked() -> None:
+    samples = [
+        sample
+        for cell in cells(rows("broadcast", 2, QUIET | {"outlier": 0.1}, per_iter_timing=1, iters=200, max_bytes=1 << 10))
+        for sample in cell.samples_s or []
+    ]
+    slow = [sample for sample in samples if sample > 2 * min(samples)]
+    assert len(samples) == 400
+    assert 15 <= len(slow) <= 80
+    assert all(sample == pytest.approx(10 * min(samples)) for sample in slow)
+
+
+def test_noise_is_as_wide_as_asked() -> None:
+    samples = [
+        sample
+        for cell in cells(rows("broadcast", 2, QUIET | {"noise": 0.05}, per_iter_timing=1, iters=400, max_bytes=1 << 10))
+        for sample in cell.samples_s or []
+    ]
+    mean = sum(samples) / len(samples)
+    spread = (sum((sample - mean) ** 2 for sample in samples) / len(samples)) ** 0.5
+    assert spread / mean == pytest.approx(0.05, rel=0.15)
+
+
+def test_parameters_are_read_by_name() -> None:
+    assert parse_parameters("alpha_us=5,noise=0.1") == {"alpha_us": 5.0, "noise": 0.1}
+    assert parse_parameters("") == {}
+    assert engine(2, alpha_us=5).library().versions == {
+        name: f"{5.0 if name == 'alpha_us' else value:g}" for name, (value, _) in PARAMETERS.items()
+    }
+
+
+@pytest.mark.parametrize("item", ["alpha=5", "noise", "noise=", "noise=much", "=1", "noise=nan"])
+def test_a_parameter_that_is_none_is_refused(item: str) -> None:
+    with pytest.raises(UsageError) as told:
+        parse_parameters(f"gbps=100,{item}")
+    assert told.value.message == f"--sim: '{item}' is not a parameter and its number"
+    assert all(name in told.value.hint for name in PARAMETERS)
+
+
+def test_it_runs_every_type_and_operator_has_a_device_a_rank_and_no_graphs() -> None:
+    made = engine(3)
+    assert [device.rank for device in made.devices()] == [0, 1, 2]
+    assert all(made.unsupported(row, kind, op) is None for row in COLLECTIVES for kind in DTYPES for op in REDOPS)
+    assert made.unsupported(collective("reduce"), dtype("f8e4m3"), redop("mulsum")) is None
+    with pytest.raises(CannotTell, match="-G: the sim engine has no CUDA graphs"):
+        made.capture([])
