@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -24,6 +25,7 @@ from busbw.engines.nccl_buffers import Buffers
 from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
 from busbw.engines.nccl_launches import Replay, Steps, guarded, together
 
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 POLLS_BETWEEN_LOOKS = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
 SPIN_S, NAP_S = 1.0, 1e-4  # waiting spins this long so that short waits end exactly, then polls at leisure
@@ -31,6 +33,8 @@ SPIN_S, NAP_S = 1.0, 1e-4  # waiting spins this long so that short waits end exa
 
 def availability() -> str | None:
     """Why NCCL cannot run here, with what would help; None when it can."""
+    if not any(Path(device).exists() for device in GPU_DEVICES):
+        return "no NVIDIA GPU on this machine"
     try:
         nccl_comms.library()
         if not device_count():

@@ -113,13 +113,14 @@ def choose(name: str) -> tuple[EngineRow, str]:
         if reason:
             raise CannotTell(f"--engine {name} cannot run here: {reason}", row.install)
         return row, ""
-    reasons: list[str] = []
+    reasons: dict[str, str] = {}
     for row in map(engine, AUTOMATIC):
         reason = row.availability()
         if reason is None:
-            return row, "; ".join(reasons)
-        reasons.append(f"{row.name}: {reason}")
-    raise CannotTell(f"no engine can run here: {'; '.join(reasons)}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")
+            return row, "; ".join(reasons.values())
+        reasons[row.name] = reason
+    every = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    raise CannotTell(f"no engine can run here: {every}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")
 
 
 def gpu_count() -> int:

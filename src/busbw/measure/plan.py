@@ -54,7 +54,7 @@ class Calls:
         send, recv = buffers.send, buffers.recv
         if self.collective.uneven:
             matrix = alltoallv.elements(self.matrix_bytes(asked * self.dtype.itemsize), self.dtype.itemsize)
-            send, recv = sum(matrix[self.rank]), sum(row[self.rank] for row in matrix)
+            send, recv = layouts.matrix_totals(matrix)  # one call serves all of a process' ranks, whose own totals may be smaller
         layout = Layout(buffers.count, self.ranks, self.series.root, matrix)
         shift = shift_bytes + self.spec.unalign * self.dtype.itemsize
         return Call(self.collective, self.dtype, self.reduction, layout, send, recv, in_place, shift)
@@ -68,8 +68,9 @@ class Calls:
             raise UsageError(f"{ALLTOALLV.matrix_file} needs one size, but -b and -e differ", "give -b and -e the same value")
         try:
             text = Path(source).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{ALLTOALLV.matrix_file}={source}: {error.strerror}", "name a readable file of bytes per pair") from error
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not a text file"
+            raise UsageError(f"{ALLTOALLV.matrix_file}={source}: {reason}", "name a readable file of bytes per pair") from error
         matrix = alltoallv.parse_matrix(text, self.ranks, _number(ALLTOALLV.matrix_scale, 1.0, 0.0, float("inf")), source)
         largest = max(layouts.matrix_totals(matrix))
         if largest > size:

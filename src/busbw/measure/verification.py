@@ -51,7 +51,8 @@ def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
         own = rank * call.layout.count
         parts = ((start, min(end, own)), (max(start, own + call.layout.count), end))
         mine = Region(max(start, own), min(end, own + call.layout.count) - max(start, own), "sent", rank, max(start - own, 0))
-        return [*(Region(a, b - a, "untouched") for a, b in parts), mine]
+        before, after = (Region(a, b - a, "untouched") for a, b in parts)
+        return [before, mine, after]
     first = rank * call.layout.count if call.collective.in_place is InPlace.RECV_IN_SEND else 0
     return [Region(start, end - start, "sent", rank, first + start)]
 

@@ -204,7 +204,8 @@ def _ideal(name: str, factor: float, factor_text: str, terms: list[Term], why: s
         letters, numbers = f"min({letters})", f"min({numbers})"
     if factor_text and factor != 1:
         letters, numbers = f"{factor_text} x {letters}", f"{factor:.4g} x {numbers}"
-    return Ideal(value, name, binding.link, f"{letters} = {numbers} = {gb(value)} GB/s: {why}")
+    sums = f"{letters} = {numbers}" if numbers == gb(value) else f"{letters} = {numbers} = {gb(value)}"
+    return Ideal(value, name, binding.link, f"{sums} GB/s: {why}")
 
 
 def unknown(topology: Topology, ranks_per_host: Sequence[int], ifnames: Sequence[str] | None = None) -> str:

@@ -8,7 +8,7 @@ from busbw.core.topology import Topology
 from busbw.model.bounds import GIVEN, bounds, unknown
 from busbw.model.data_findings import data_findings
 from busbw.model.fabric import NoFabric, fabric, gb
-from busbw.model.figures import Figure, Series, dips, half_peak, peak, series, still_rising
+from busbw.model.figures import IN_PLACE, Figure, Series, dips, half_peak, peak, series, still_rising
 from busbw.model.payload import plan
 from busbw.model.world import Used, used
 
@@ -46,7 +46,12 @@ def _one_rank_finding(result: Result, row: Collective) -> Finding:
 
 
 def _at(figure: Figure) -> str:
-    return f"{gb(figure.busbw)} GB/s at {format_size(figure.row.size_bytes)}"
+    return f"{gb(figure.busbw)} GB/s at {format_size(figure.row.size_bytes)}{_placed(figure)}"
+
+
+def _placed(figure: Figure) -> str:
+    """Out of place is the table's main column and goes without saying."""
+    return f" {IN_PLACE}" if figure.placement == IN_PLACE else ""
 
 
 def _bandwidth(result: Result, row: Collective, best: Series, use: Used | NoFabric) -> Finding:
@@ -121,7 +126,7 @@ def _latency(figures: Series) -> list[Finding]:
     first, half = figures[0], half_peak(figures)
     if half is first:
         return []
-    floor = f"{format_size(first.row.size_bytes)} takes {_time(first.cell.time_s)}"
+    floor = f"{format_size(first.row.size_bytes)} takes {_time(first.cell.time_s)}{_placed(first)}"
     ruled = f"bandwidth rules from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
     return [Finding("latency", Verdict.PASS, f"{floor}; {ruled}")]
 
@@ -138,7 +143,7 @@ def _dip(every: list[Series]) -> list[Finding]:
     (figure, ratio), others = found[0], len(found) - 1
     more = f"; {others} more dip{'s' if others > 1 else ''} like it" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
-    message = f"busbw dips to {_at(figure)} {figure.row.dtype} {figure.placement}, {below}{more}"
+    message = f"busbw dips to {_at(figure)} of {figure.row.dtype}, {below}{more}"
     return [
         Finding(
             "dip", Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm"

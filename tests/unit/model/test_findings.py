@@ -174,7 +174,7 @@ def test_a_dip_is_the_worst_size_below_both_neighbours(system: System) -> None:
     dip = judged(run(curve), system())["dip"]
     assert (
         dip.verdict is Verdict.WARN
-        and dip.message == "busbw dips to 25 GB/s at 2 MiB float out of place, 38 % below both neighbours; 1 more dip like it"
+        and dip.message == "busbw dips to 25 GB/s at 2 MiB of float, 38 % below both neighbours; 1 more dip like it"
     )
     assert "noise" in dip.fix
 

@@ -1,0 +1,81 @@
+"""What ranks tell the launcher survives the line it travels in, and other lines are not taken for it."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.finding import Finding, Verdict
+from busbw.core.result import SCHEMA, Cell, Mismatch, Result, Row
+from busbw.core.sweep import SweepSpec
+from busbw.measure import job
+from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Note, RowDone, Started, decode, encode, failure, say_failed
+from busbw.measure.job import Job
+
+SPEC = SweepSpec(collective="all_reduce")
+CELL = Cell(1e-5, 1e9, 2e9, 3, None, 1, [1e-5, 2e-5], [[1e-5], [2e-5]], [Mismatch(1, 7, "1.5", "nan", 3)])
+EVENTS: list[Event] = [
+    Started(Result(SCHEMA, "busbw", SPEC, argv=["a b"], environment={"NCCL_X": "\u00e9\n"})),
+    RowDone(Row(8, 2, "half", "sum", -1, CELL, None, 20, "2026-01-01 00:00:00")),
+    Note("# rank 0 sends 5 bytes"),
+    Ended("2026-01-01 00:00:00", 3, {"total": 1 << 40}, [Finding("data", Verdict.FAIL, "wrong")]),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_is_one_line_and_reads_back(event: Event) -> None:
+    line = encode(event)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert line.startswith(b"{")
+    assert decode(line) == event
+
+
+@given(st.text())
+def test_a_note_may_hold_any_text(text: str) -> None:
+    line = encode(Note(text))
+    assert (decode(line), line.count(b"\n")) == (Note(text), 1)
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"node1:1386 NCCL INFO {}", b'{"event": "other"}', b'{"event": "row"}', b"[]", b"\xff"])
+def test_what_is_no_event_is_refused(line: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(line)
+
+
+@given(st.text(), st.text(), st.integers(0, 255), st.integers(-1, 99))
+def test_a_failure_is_found_in_a_line_of_stderr_even_behind_the_launchers_own_words(message: str, hint: str, code: int, rank: int) -> None:
+    told = Failed(message, hint, code, rank, "node1")
+    line = f"[1,{rank}]<stderr>: {FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
+    assert failure(line) == told
+    assert "\n" not in line
+
+
+def test_a_failure_is_said_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    told = Failed("no\nGPU", "look", 3, 1, "node1")
+    say_failed(told)
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert failure(err) == told
+
+
+@pytest.mark.parametrize("line", ["", "NCCL WARN failed", FAILED_PREFIX, f"{FAILED_PREFIX}{{", f'{FAILED_PREFIX}{{"message": 5}}'])
+def test_other_lines_tell_of_no_failure(line: str) -> None:
+    assert failure(line) is None
+
+
+FIELDS = {field.name: field for field in msgspec.structs.fields(SweepSpec) if field.name != "collective"}
+VALUES = {str: st.text(max_size=9), int: st.integers(-1, 1 << 50), bool: st.booleans()}
+
+
+@given(
+    st.fixed_dictionaries({}, optional={name: VALUES[field.type] for name, field in FIELDS.items()}), st.integers(0, 8), st.text(max_size=9)
+)
+def test_a_job_reaches_its_ranks_as_it_was_given(fields: dict[str, object], ranks: int, ideal: str) -> None:
+    sweep = msgspec.convert({"collective": "reduce", **fields}, SweepSpec)
+    whole = Job(sweep=sweep, engine="sim", ranks=ranks, ideal=ideal, argv=["busbw", "run"], simulation={"noise": 0.5})
+    assert job.decode(job.encode(whole)) == whole
+
+
+def test_a_job_of_defaults_is_a_short_argument() -> None:
+    assert job.encode(Job(sweep=SPEC, engine="mpi")) == '{"sweep":{"collective":"all_reduce"},"engine":"mpi"}'

@@ -1,0 +1,174 @@
+"""The result file: written after every row, whole at any moment, and refused before anything runs when it could not be written."""
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.exits import Exit
+from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.sweep import SweepSpec
+from busbw.measure.events import Ended, Note, RowDone, Started
+from busbw.measure.record import Record, save
+
+SPEC = SweepSpec(collective="all_reduce")
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+def row(number: int, samples: int = 0) -> RowDone:
+    return RowDone(Row(8 << number, 2, "float", "sum", -1, Cell(1e-5, 1e9, 1e9, 0, samples_s=[1e-5] * samples), None, 20))
+
+
+def started() -> Started:
+    return Started(Result(SCHEMA, "busbw 1", SPEC, argv=["busbw"]))
+
+
+def read(file: Path) -> Result:
+    return msgspec.json.decode(file.read_bytes(), type=Result)
+
+
+def test_the_file_holds_every_row_as_soon_as_it_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    record = Record(SPEC, file)
+    assert not file.exists(), "nothing is written before there is something to tell"
+    record.take(started())
+    assert (read(file).rows, read(file).complete) == ([], False)
+    for number in range(3):
+        record.take(row(number))
+        assert [one.size_bytes for one in read(file).rows] == [8 << i for i in range(number + 1)]
+        assert not read(file).complete
+    record.take(Ended("2026-01-01 00:00:00", 0, {}, []))
+    assert read(file) == record.result
+    assert (read(file).complete, read(file).end) == (True, "2026-01-01 00:00:00")
+
+
+def test_notes_are_no_part_of_the_result(tmp_path: Path) -> None:
+    record = Record(SPEC, tmp_path / "result.json")
+    record.take(Note("hello"))
+    assert list(tmp_path.iterdir()) == []
+    assert not record.started
+
+
+def test_the_file_is_readable_by_all_and_the_only_one_left(tmp_path: Path) -> None:
+    record = Record(SPEC, tmp_path / "result.json")
+    record.take(started())
+    record.take(row(0))
+    assert [one.name for one in tmp_path.iterdir()] == ["result.json"]
+    assert stat.S_IMODE((tmp_path / "result.json").stat().st_mode) == 0o644
+
+
+def test_without_a_file_the_result_is_kept_in_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = Record(SPEC, None)
+    record.take(started())
+    record.take(row(0))
+    assert len(record.result.rows) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    record = Record(SPEC, file)
+    record.take(started())
+    seen: list[int] = []
+    done = threading.Event()
+
+    def reader() -> None:
+        while not done.is_set():
+            seen.append(len(read(file).rows))
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    try:
+        for number in range(30):
+            record.take(row(number, samples=2000))
+    finally:
+        done.set()
+        thread.join()
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 3, "the reader met several states"
+
+
+def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "result.json"
+    record = Record(SPEC, file)
+    record.take(started())
+    record.take(row(0))
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(CannotTell, match="Input/output error") as told:
+        record.take(row(1))
+    assert "rows measured so far stand above" in told.value.hint
+    assert len(read(file).rows) == 1
+    assert len(record.result.rows) == 2
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("missing/result.json", "No such file or directory"), (".", "is a directory"), ("file/x", "Not a directory")]
+)
+def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as told:
+        Record(SPEC, tmp_path / name)
+    assert told.value.message == f"--json {tmp_path / name}: {why}"
+    assert told.value.hint
+
+
+def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    record = Record(SPEC, tmp_path / "gone" / "result.json")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(CannotTell, match="No such file or directory"):
+        record.take(started())
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 32 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "busbw-test", str(place)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root and the mount capability")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_told_and_keeps_the_last_file_that_fitted(full_disk: Path) -> None:
+    record = Record(SPEC, full_disk / "result.json")
+    record.take(started())
+    with pytest.raises(CannotTell, match="No space left on device") as told:
+        for number in range(100):
+            record.take(row(number, samples=100))
+    assert str(full_disk / "result.json") in told.value.message
+    kept = read(full_disk / "result.json")
+    assert len(kept.rows) == len(record.result.rows) - 1
+    assert [one.name for one in full_disk.iterdir()] == ["result.json"]
+    (full_disk / "result.json").unlink()
+    (full_disk / "filler").write_bytes(b"x" * (32 << 10))
+    with pytest.raises(CannotTell, match="No space left on device"):
+        save(kept, full_disk / "result.json")
+
+
+def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path) -> None:
+    argv = ["run", "all_reduce", "--engine", "sim", "-n", "2", "-b", "8", "-e", "64M", "-I", "1", "--iters", "50", "--sim", "noise=0.1"]
+    line = [sys.executable, "-m", "busbw", *argv, "--format", "nccl-tests", "--json", str(full_disk / "result.json")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(SOURCE)}, check=False)
+    rows = [text.split() for text in done.stdout.splitlines() if text and not text.startswith("#")]
+    assert done.returncode == Exit.UNKNOWN, done.stderr
+    assert "No space left on device" in done.stderr
+    kept = read(full_disk / "result.json")
+    assert not kept.complete
+    assert [int(one[0]) for one in rows][: len(kept.rows)] == [one.size_bytes for one in kept.rows]
+    assert len(rows) > len(kept.rows) > 0

@@ -1,0 +1,210 @@
+"""The order of a sweep: warm-up, rotation of buffers, cycles, check rounds, and what each row then says."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbw.core.collectives import Collective
+from busbw.core.dtypes import DTYPES, DType
+from busbw.core.errors import CannotTell
+from busbw.core.redops import REDOPS, RedOp
+from busbw.core.result import Mismatch
+from busbw.engines.base import Call
+from busbw.engines.sim import SimEngine
+
+Measure = Callable[..., Any]
+
+
+def shifts(entries: list[tuple[Any, ...]]) -> list[int]:
+    return [entry[1].shift_bytes for entry in entries if entry[0] == "launch"]
+
+
+def test_iterations_take_the_buffer_positions_in_turn(measured: Measure) -> None:
+    assert shifts(measured("broadcast", max_bytes=4096, step_factor=8, iters=6).timed()) == [0, 1024, 2048, 3072, 0, 1024]
+    assert shifts(measured("broadcast", max_bytes=3000, step_factor=8, iters=5).timed()) == [0, 1024, 0, 1024, 0]
+    assert shifts(measured("broadcast", iters=3).timed()) == [0, 0, 0], "one size alone stays where it is"
+
+
+def test_rotation_goes_by_the_bytes_moved_and_unalign_comes_on_top(measured: Measure) -> None:
+    # 1000 bytes over two ranks are parts of 496 bytes: 992.
+    assert shifts(measured("all_gather", min_bytes=1000, max_bytes=4000, step_factor=8, iters=5).timed()) == [0, 992, 1984, 2976, 0]
+    assert shifts(measured("broadcast", max_bytes=2048, step_factor=8, unalign=3).timed()) == [12, 1036, 12]
+
+
+def test_warm_up_runs_powers_of_two_out_of_place_once_a_series(measured: Measure) -> None:
+    seen = measured("reduce", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=2, iters=0, root="all")
+    launches = [(entry[1].send * 4, entry[1].in_place) for entry in seen.engine.log if entry[0] == "launch"]
+    series = [(size, False) for size in (64, 64, 128, 128, 256, 256)] + [(64, False), (64, True), (256, False), (256, True)]
+    assert launches == series * 2
+
+
+def test_rows_come_in_order_of_type_operator_root_and_size(measured: Measure) -> None:
+    seen = measured("reduce", min_bytes=64, max_bytes=128, root="all", op="all", datatype="half", iters=1)
+    assert [(row.dtype, row.op, row.root, row.size_bytes) for row in seen.rows] == [
+        ("half", op.name, root, size) for op in REDOPS for root in (0, 1) for size in (64, 128)
+    ]
+
+
+def test_cycles_repeat_every_row(measured: Measure) -> None:
+    assert [row.size_bytes for row in measured("broadcast", max_bytes=2048, run_cycles=3).rows] == [1024, 2048] * 3
+
+
+def test_a_row_says_what_it_was_run_with(measured: Measure) -> None:
+    (row,) = measured("all_reduce", datatype="bf16", op="mean", iters=7).rows
+    assert (row.size_bytes, row.count, row.dtype, row.op, row.root, row.iters, row.timestamp) == (1024, 512, "bfloat16", "avg", -1, 7, "")
+    (row,) = measured("broadcast", report_timestamps=1).rows
+    assert abs((datetime.now() - datetime.strptime(row.timestamp, "%Y-%m-%d %H:%M:%S")).total_seconds()) < 60
+
+
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "alltoallv", "hypercube"])
+def test_8_bytes_of_float_on_two_ranks_are_a_row_of_nothing(measured: Measure, name: str) -> None:
+    (row,) = measured(name, min_bytes=8, max_bytes=8, check=1).rows
+    assert (row.size_bytes, row.count, row.out_of_place.busbw, row.out_of_place.wrong) == (0, 0, 0, 0)
+    assert row.out_of_place.time_s > 0
+
+
+def test_hypercube_on_three_ranks_leaves_the_table_empty(measured: Measure) -> None:
+    seen = measured("hypercube", ranks=3)
+    assert (seen.rows, seen.notes) == ([], ["nRanks 3 is not a power of 2, skipping"])
+
+
+# -- checks ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_unchecked_cell_says_so(measured: Measure) -> None:
+    assert [cell.wrong for cell in measured("all_reduce", check=0).cells] == [None, None]
+    assert [cell.wrong for cell in measured("alltoall", check=1).cells] == [0, None], "in place it is timed but has no right answer"
+
+
+def test_each_round_is_checked_on_new_data(measured: Measure) -> None:
+    seen = measured("all_reduce", check=4)
+    before_timing = seen.words[: seen.words.index("barrier")]
+    assert before_timing == ["launch", "wait"] * 4
+    assert [cell.wrong for cell in seen.cells] == [0, 0]
+    assert seen.runner.out_of_bounds == 0
+
+
+def test_wrong_data_is_counted_located_and_spelled_out(measured: Measure) -> None:
+    seen = measured("all_reduce", ranks=4, check=1, datatype="int8", sim={"corrupt_rank": 2, "corrupt_offset": 100})
+    assert seen.runner.out_of_bounds == 2, "one for each placement"
+    for cell in seen.cells:
+        assert cell.wrong == 1
+        (mismatch,) = cell.mismatches
+        assert (mismatch.rank, mismatch.offset, mismatch.wrong) == (2, 100, 1)
+        assert int(mismatch.expected) ^ 1 == int(mismatch.got)
+
+
+def test_rounds_stop_at_the_first_bad_one(measured: Measure) -> None:
+    seen = measured("all_reduce", check=5, sim={"corrupt_rank": 0})
+    assert seen.words[: seen.words.index("barrier")] == ["launch", "wait"]
+    assert seen.runner.out_of_bounds == 2
+    assert [cell.wrong for cell in seen.cells] == [1, 1]
+
+
+class BadFromThirdRound(SimEngine):
+    """Right twice, then wrong."""
+
+    def _corrupt(self, call: Call) -> None:
+        self.rounds = getattr(self, "rounds", 0) + 1
+        if self.rounds >= 3:
+            self.view(call, "recv", 1)[0] ^= 0x80
+
+
+def test_a_later_round_finds_what_the_first_did_not(measured: Measure) -> None:
+    assert measured("all_reduce", check=2, kind=BadFromThirdRound).rows[0].out_of_place.wrong == 0
+    out_of_place, in_place = measured("all_reduce", check=5, kind=BadFromThirdRound).cells
+    assert (out_of_place.wrong, in_place.wrong) == (1, 1)
+
+
+class BadWhereShifted(SimEngine):
+    """Wrong in every operation but those at the start of the buffers, which are the ones that ordinary checks see."""
+
+    def _corrupt(self, call: Call) -> None:
+        if call.shift_bytes:
+            self.view(call, "recv", 1)[4] ^= 0x40
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "all_gather", "broadcast", "scatter"])
+def test_check_timed_finds_what_ordinary_checks_do_not(measured: Measure, name: str) -> None:
+    fields = {"kind": BadWhereShifted, "max_bytes": 4096, "step_factor": 8, "check": 1, "datatype": "int32"}
+    blind, seeing = measured(name, **fields), measured(name, **fields, check_timed=True)
+    assert [cell.wrong for cell in blind.cells] == [0, 0]
+    out_of_place, in_place = seeing.cells
+    assert out_of_place.wrong == 2, "iterations 1 and 2 of 3 are shifted"
+    assert [(m.rank, m.offset) for m in out_of_place.mismatches] == [(1, 1), (1, 1)]
+    # A reduction in place changes its own input, so what later iterations should give is not known.
+    assert in_place.wrong == (0 if name == "all_reduce" else 2)
+    assert seeing.runner.out_of_bounds == (2 if name == "all_reduce" else 4)
+
+
+def test_check_timed_is_content_with_right_data_and_needs_checks(measured: Measure) -> None:
+    assert [cell.wrong for cell in measured("alltoall", check=1, check_timed=True, max_bytes=4096, step_factor=8).cells] == [0, None]
+    assert [cell.wrong for cell in measured("all_reduce", check=0, check_timed=True).cells] == [None, None]
+
+
+class AllWrong(SimEngine):
+    """Every rank's every element."""
+
+    def _corrupt(self, call: Call) -> None:
+        for rank in self.ranks:
+            self.view(call, "recv", rank)[:] ^= 1
+
+
+def test_all_wrong_elements_are_counted_and_the_first_of_eight_ranks_kept(measured: Measure) -> None:
+    cell = measured("broadcast", ranks=10, check=1, datatype="int32", kind=AllWrong).cells[0]
+    assert cell.wrong == 10 * 256
+    assert [(m.rank, m.offset, m.wrong) for m in cell.mismatches] == [(rank, 0, 256) for rank in range(8)]
+    assert all(isinstance(m, Mismatch) for m in cell.mismatches)
+
+
+# -- what an engine cannot run --------------------------------------------------------------------------------------------------
+
+
+class NoHalf(SimEngine):
+    """Refuses one type."""
+
+    def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
+        return "no half here" if dtype.name == "half" else None
+
+
+def test_all_types_skips_what_the_engine_refuses_and_says_why(measured: Measure) -> None:
+    seen = measured("all_reduce", datatype="all", iters=1, kind=NoHalf)
+    assert [row.dtype for row in seen.rows] == [row.name for row in DTYPES if row.name != "half"]
+    assert seen.notes == ["skipped half sum: no half here"]
+
+
+def test_the_one_type_that_was_asked_for_is_refused(measured: Measure) -> None:
+    with pytest.raises(CannotTell, match=re.escape("all_reduce of half sum: no half here")):
+        measured("all_reduce", datatype="half", kind=NoHalf)
+
+
+class OneMebibyte(SimEngine):
+    """A machine with little memory."""
+
+    def memory_bytes(self) -> int | None:
+        return 1 << 20
+
+
+def test_short_memory_lowers_the_largest_size_and_the_smallest_with_it(measured: Measure) -> None:
+    assert [row.size_bytes for row in measured("broadcast", max_bytes=1 << 30, kind=OneMebibyte, step_factor=10, iters=1).rows] == [
+        1024,
+        10240,
+        102400,
+    ]
+    cap = (1 << 20) // 2 // 2
+    assert [row.size_bytes for row in measured("broadcast", min_bytes=1 << 29, max_bytes=1 << 30, kind=OneMebibyte, iters=1).rows] == [cap]
+
+
+def test_alltoallv_with_uneven_totals_is_right_on_ranks_of_one_process(
+    measured: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "matrix").write_text("0 640 16\n160 48 0\n0 32 320\n")
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_MATRIX_FILE", str(tmp_path / "matrix"))
+    (row,) = measured("alltoallv", ranks=3, check=1).rows
+    assert (row.size_bytes, row.count, row.out_of_place.wrong) == (720, 0, 0)
+    (row,) = measured("alltoallv", ranks=3, check=1, sim={"corrupt_rank": 2, "corrupt_offset": 3}).rows
+    assert [(m.rank, m.offset) for m in row.out_of_place.mismatches] == [(2, 3)]

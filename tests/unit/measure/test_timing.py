@@ -1,0 +1,110 @@
+"""The classic loop: what is timed, in which order, and what -m, -z, -I, -C and -T change. Time is virtual, so figures are exact."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from busbw.core.errors import CannotTell
+
+Measure = Callable[..., Any]
+OPERATION_S = 10e-6 + 1024 / 100e9  # of 1024 bytes of broadcast, whose busbw is its algbw
+
+
+def test_a_cell_is_one_untimed_operation_a_barrier_the_iterations_and_one_wait(measured: Measure) -> None:
+    seen = measured("broadcast")
+    cell = ["launch", "wait", "barrier", "launch", "launch", "launch", "wait", "barrier"]
+    assert seen.words == cell + cell
+    assert [cell.time_s for cell in seen.cells] == pytest.approx([OPERATION_S] * 2)
+
+
+def test_out_of_place_comes_first(measured: Measure) -> None:
+    assert [entry[1].in_place for entry in measured("broadcast", iters=1).engine.log if entry[0] == "launch"] == [False, False, True, True]
+
+
+def test_bandwidths_follow_from_the_time(measured: Measure) -> None:
+    for cell in measured("all_reduce", ranks=4).cells:
+        assert cell.algbw == pytest.approx(1024 / cell.time_s)
+        assert cell.busbw == pytest.approx(cell.algbw * 2 * 3 / 4)
+
+
+def test_m_aggregates_operations_in_one_group_and_the_time_is_still_that_of_one(measured: Measure) -> None:
+    seen = measured("broadcast", agg_iters=4, per_iter_timing=1)
+    assert [entry for entry in seen.timed() if entry[0] == "group"] == [("group", 4)] * 3
+    assert [entry[0] for entry in seen.timed()].count("launch") == 12
+    assert seen.cells[0].time_s == pytest.approx(OPERATION_S)
+    assert seen.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "each"),
+    [
+        (0, ["launch"]),
+        (1, ["launch", "wait", "barrier"]),
+        (2, ["launch", "wait"]),
+        (3, ["launch", "wait", "barrier"]),
+        (7, ["launch", "wait"]),
+    ],
+)
+def test_z_waits_and_meets_after_each_operation(measured: Measure, mode: int, each: list[str]) -> None:
+    words = measured("broadcast", blocking=mode).words
+    start = words.index("barrier") + 1
+    assert words[start : start + 3 * len(each) + 2] == [*each * 3, "wait", "barrier"]
+
+
+@pytest.mark.parametrize(("mode", "barriers"), [(0, 0), (1, 1), (2, 0), (3, 0)])
+def test_only_z_1_times_its_barriers(measured: Measure, mode: int, barriers: int) -> None:
+    seen = measured("broadcast", blocking=mode, barrier_s=1.0)
+    assert seen.cells[0].time_s == pytest.approx(OPERATION_S + barriers)
+
+
+def test_i_marks_the_boundaries_of_back_to_back_iterations(measured: Measure) -> None:
+    seen = measured("broadcast", per_iter_timing=1)
+    marks = ["mark", "launch", "mark", "launch", "mark", "launch", "mark", "wait"]
+    assert [entry[0] for entry in seen.timed()] == marks
+    assert [entry[1] for entry in seen.timed() if entry[0] == "mark"] == [0, 1, 2, 3]
+    assert seen.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
+
+
+def test_i_with_z_3_marks_each_iteration_on_both_sides_so_that_barriers_stay_out_of_the_samples(measured: Measure) -> None:
+    seen = measured("broadcast", per_iter_timing=1, blocking=3, barrier_s=1.0)
+    assert seen.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
+    assert seen.cells[0].time_s == pytest.approx(OPERATION_S)
+    assert [entry[1] for entry in seen.engine.log if entry[0] == "mark"] == [0, 1, 2, 3, 4, 5] * 2
+
+
+def test_samples_sum_to_the_time(measured: Measure) -> None:
+    for cell in measured("broadcast", per_iter_timing=1, iters=50, sim={"noise": 0.2}).cells:
+        assert len(cell.samples_s) == 50
+        assert len(set(cell.samples_s)) > 40
+        assert sum(cell.samples_s) / 50 == pytest.approx(cell.time_s)
+
+
+def test_k_is_told_and_leaves_every_sample_where_it_is(measured: Measure) -> None:
+    cell = measured("broadcast", per_iter_timing=1, per_iter_skip=2, iters=5).cells[0]
+    assert (cell.skipped, len(cell.samples_s)) == (2, 5)
+
+
+def test_without_i_there_are_no_samples(measured: Measure) -> None:
+    cell = measured("broadcast").cells[0]
+    assert (cell.samples_s, cell.process_samples_s, cell.skipped) == (None, None, 0)
+
+
+def test_c_tells_the_time_of_enqueueing_beside_the_other(measured: Measure) -> None:
+    assert measured("broadcast").cells[0].cpu_time_s is None
+    cell = measured("broadcast", report_cputime=1).cells[0]
+    assert cell.cpu_time_s == pytest.approx(cell.time_s)  # a simulated operation is done when it returns
+
+
+def test_t_limits_every_wait(measured: Measure) -> None:
+    assert {entry[1] for entry in measured("broadcast", timeout=7).engine.log if entry[0] == "wait"} == {7}
+
+
+def test_no_iterations_give_a_row_whose_time_is_not_zero(measured: Measure) -> None:
+    cell = measured("broadcast", iters=0).cells[0]
+    assert 0 < cell.time_s < 1e-6
+
+
+def test_a_cuda_graph_where_there_are_none_is_refused(measured: Measure) -> None:
+    with pytest.raises(CannotTell, match="-G: the sim engine has no CUDA graphs"):
+        measured("broadcast", cudagraph=1)
