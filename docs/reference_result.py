@@ -4,7 +4,7 @@ import inspect
 import re
 from enum import Enum
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import msgspec
 from markdown_table import code, table
@@ -42,7 +42,7 @@ def _reachable(first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]]
     return found
 
 
-def _classes(annotation: Any) -> list[type[msgspec.Struct | Enum]]:
+def _classes(annotation: object) -> list[type[msgspec.Struct | Enum]]:
     if get_origin(annotation) is not None:
         return [one for argument in get_args(annotation) for one in _classes(argument)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, (msgspec.Struct, Enum)) else []
@@ -59,7 +59,7 @@ def _section(one: type[msgspec.Struct | Enum]) -> str:
     return text + table(("field", "type", "default", "meaning"), rows)
 
 
-def _type(annotation: Any) -> str:
+def _type(annotation: object) -> str:
     if annotation is type(None):
         return "null"
     origin, arguments = get_origin(annotation), [_type(argument) for argument in get_args(annotation)]
@@ -69,10 +69,14 @@ def _type(annotation: Any) -> str:
         return f"map of {arguments[0]} to {arguments[1]}"
     if origin is UnionType or arguments:
         return " or ".join(arguments)
-    return f"[{annotation.__name__}](#{annotation.__name__.lower()})" if _classes(annotation) else str(annotation.__name__)
+    return (
+        f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+        if _classes(annotation)
+        else getattr(annotation, "__name__", str(annotation))
+    )
 
 
-def _default(field: Any) -> str:
+def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.default_factory is not msgspec.NODEFAULT:
         return "empty"
     if field.default is msgspec.NODEFAULT:

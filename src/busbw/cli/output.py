@@ -18,8 +18,13 @@ class Output:
         self.record, self.view, self.quiet = record, view, quiet
 
     def take(self, event: Event) -> None:
-        """Record the event and print what follows from it."""
-        self.record.take(event)
+        """Record the event and print what follows from it, also when the record's file cannot be written."""
+        try:
+            self.record.take(event)
+        finally:
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
         result = self.record.result
         if isinstance(event, Started) and self.view.streams:
             self._print(self.view.header(result))
@@ -40,12 +45,14 @@ class Output:
         result: Result = self.record.result
         if not result.rows:
             return ""
-        file = self.record.file or Path(f"busbw-result-{result.start.replace('-', '').replace(':', '').replace(' ', '-')}.json")
+        count, file = len(result.rows), self.record.file or Path(f"busbw-result-{result.start.replace('-', '').replace(':', '').replace(' ', '-')}.json")
         if self.record.file is None:
             from busbw.measure.record import save
 
             save(result, file)
-        return f"{len(result.rows)} rows were measured and are saved in {file}; print them with: busbw show {file}"
+        elif self.record.saved < count:
+            return f"{self.record.saved} of the {count} rows measured are in {file}"
+        return f"{count} rows were measured and are saved in {file}; print them with: busbw show {file}"
 
 
 def stop_writing() -> int:

@@ -19,6 +19,7 @@ class Record:
         self.result = Result(schema=SCHEMA, tool="busbw", spec=spec)
         self.file = file
         self.started = False
+        self.saved = 0  # rows that the file holds
         if file is not None:
             check_writable(file)
 
@@ -36,10 +37,12 @@ class Record:
             return
         if self.file is not None:
             save(self.result, self.file)
+            self.saved = len(self.result.rows)
 
 
 def save(result: Result, file: Path) -> None:
     """Write the whole result in one step: a reader sees the old file or the new one. CannotTell when it cannot be written."""
+    draft = None
     try:
         with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as draft:
             draft.write(msgspec.json.format(msgspec.json.encode(result), indent=1))
@@ -47,7 +50,8 @@ def save(result: Result, file: Path) -> None:
         Path(draft.name).chmod(0o644)
         Path(draft.name).replace(file)
     except OSError as error:
-        Path(draft.name).unlink(missing_ok=True)
+        if draft is not None:
+            Path(draft.name).unlink(missing_ok=True)
         raise CannotTell(f"{file}: {error.strerror or error}", "give --json a path with room; rows measured so far stand above") from error
 
 

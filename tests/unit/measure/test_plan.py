@@ -95,9 +95,9 @@ def test_a_matrix_file_gives_each_pair_its_bytes_and_no_count(monkeypatch: pytes
     monkeypatch.setenv(SCALE, "2")
     made = calls("alltoallv")
     call = made.at(4096, in_place=False)
-    assert call.layout.matrix == ((0, 320), (80, 16))
-    assert made.moved_bytes(call) == (1344, 0, 1344)
-    assert (call.send, call.recv) == (320, 336), "the largest totals, so that the call fits every rank"
+    assert call.layout.matrix == ((0, 320), (80, 20))
+    assert made.moved_bytes(call) == (1360, 0, 1360)
+    assert (call.send, call.recv) == (320, 340), "the largest totals, so that the call fits every rank"
 
 
 @pytest.mark.parametrize(

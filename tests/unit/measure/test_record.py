@@ -171,4 +171,5 @@ def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path) -> None:
     kept = read(full_disk / "result.json")
     assert not kept.complete
     assert [int(one[0]) for one in rows][: len(kept.rows)] == [one.size_bytes for one in kept.rows]
-    assert len(rows) > len(kept.rows) > 0
+    assert len(rows) == len(kept.rows) + 1 > 1, "the row that did not fit into the file is still printed"
+    assert f"{len(kept.rows)} of the {len(rows)} rows measured are in " in done.stderr

@@ -104,7 +104,7 @@ def test_which_algorithms_can_run(system: System) -> None:
 def test_each_bound_says_which_link_binds_and_shows_its_formula(system: System) -> None:
     ring = one("all_reduce", system(1), [8], "Ring")
     assert (ring.busbw, ring.link) == (450e9, "NVLink, 18 links x 25 GB/s")
-    assert ring.why == "B = 450 = 450 GB/s: every GPU forwards busbw on one link, and one edge of each ring leaves each host"
+    assert ring.why == "B = 450 GB/s: every GPU forwards busbw on one link, and one edge of each ring leaves each host"
     tree = one("all_reduce", system(2), [8, 8], "Tree")
     assert tree.link == "NVLink, 18 links x 25 GB/s"
     assert tree.why.startswith("2(n-1)/n x min(B/2, I t) = 1.875 x min(450 x 0.5, 400) = 421.9 GB/s: ")

@@ -1,0 +1,60 @@
+"""docs/reference is what the tables give, and covers every row of them."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from busbw.core.result import Result
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_committed_reference_is_not_stale(generate: ModuleType) -> None:
+    assert generate.stale(ROOT / "docs" / "reference") == [], "run: python docs/generate.py"
+
+
+def test_check_says_what_is_stale_and_exits_1() -> None:
+    script = ROOT / "docs" / "generate.py"
+    fine = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    assert (fine.returncode, fine.stderr) == (0, "")
+    wrong = subprocess.run([sys.executable, script, "--chekc"], capture_output=True, text=True, timeout=60, check=False)
+    assert wrong.returncode == 2
+    assert "hint: python docs/generate.py" in wrong.stderr
+
+
+def test_changed_missing_and_foreign_files_are_stale(generate: ModuleType, tmp_path: Path) -> None:
+    generate.write(tmp_path)
+    assert generate.stale(tmp_path) == []
+    (tmp_path / "views.md").write_text("# Views\n")
+    (tmp_path / "engines.md").unlink()
+    (tmp_path / "old-page.md").write_text("")
+    assert generate.stale(tmp_path) == ["engines.md", "old-page.md", "views.md"]
+    generate.write(tmp_path)
+    assert generate.stale(tmp_path) == []
+    assert not (tmp_path / "old-page.md").exists()
+
+
+def test_the_result_page_has_every_structure_once(generate: ModuleType) -> None:
+    page = generate.pages()["result.md"]
+    titles = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
+    definitions = msgspec.json.schema(Result)["$defs"]
+    assert sorted(titles) == sorted(definitions)
+    for field in definitions["Cell"]["properties"]:
+        assert f"| `{field}` |" in page
+
+
+def test_every_finding_is_explained() -> None:
+    names = {
+        node.args[0].value
+        for path in (ROOT / "src" / "busbw").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and node.args and isinstance(node.args[0], ast.Constant)
+    }
+    page = (ROOT / "docs" / "explanation" / "how-to-read-busbw.md").read_text(encoding="utf-8")
+    rows = {line.split("`")[1] for line in page.partition("## Findings")[2].splitlines() if line.startswith("| `")}
+    assert {"data", "bandwidth"} <= names
+    assert rows == names

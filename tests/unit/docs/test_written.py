@@ -1,0 +1,134 @@
+"""The pages written by hand: commands parse, links lead somewhere, tables and outputs agree with their sources."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from busbw.cli import getopt
+from busbw.cli.main import cli
+from busbw.core.collectives import BY_NAME
+from busbw.core.exits import EXIT_MEANING
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAM = re.compile(r"^(?:busbw|\w+_perf(?:_mpi)?)$")
+ENDS = {"|", ">", "2>", "&&", ";", "#", "||"}
+
+
+def written() -> list[Path]:
+    """Every page written by hand."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return sorted(page for page in pages if page.parent.name != "reference")
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of every busbw or nccl-tests command in `text`: lines of code blocks, and code in running text."""
+    blocks = re.findall(r"^ *```(sh|console)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.removeprefix("$ ") for kind, block in blocks for line in block.splitlines() if kind == "sh" or line.startswith("$ ")]
+    return [words for line in [*lines, *re.findall(r"`([^`\n]+)`", prose)] for words in _commands(line)]
+
+
+def _commands(line: str) -> list[list[str]]:
+    try:
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        words = list(lexer)
+    except ValueError:  # output, or an apostrophe in a sentence
+        return []
+    found: list[list[str]] = []
+    current: list[str] | None = None
+    for word in words:
+        if word in ENDS:
+            current = None
+        elif current is None and PROGRAM.match(word):
+            current = [word]
+            found.append(current)
+        elif current is not None and word != "...":
+            current.append(word)
+    return found
+
+
+PAGES = written()
+
+
+def problem(words: list[str]) -> str:
+    """Why a command line would be refused, or nothing; options are parsed by the real commands, nothing is run."""
+    program, *rest = words
+    if program != "busbw":
+        known = program.removesuffix("_mpi").removesuffix("_perf") in BY_NAME
+        return getopt.parse(rest).message if known else f"no program {program}"
+    if not rest or rest[0].startswith("-"):
+        return "" if rest in ([], ["--help"], ["--version"]) else f"unknown {rest}"
+    command = cli.get_command(click.Context(cli), rest[0])
+    if command is None:
+        return f"no command {rest[0]}"
+    try:
+        command.make_context(rest[0], rest[1:])
+    except click.MissingParameter:  # a command named in running text, without its argument
+        return ""
+    except click.ClickException as error:
+        return error.format_message()
+    except click.exceptions.Exit:  # --help
+        return ""
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_parses(page: Path) -> None:
+    found = [(words, problem(words)) for words in commands(page.read_text(encoding="utf-8"))]
+    assert [pair for pair in found if pair[1]] == []
+
+
+def test_commands_are_found_where_there_are_some() -> None:
+    counts = {page.name: len(commands(page.read_text(encoding="utf-8"))) for page in PAGES}
+    assert counts["README.md"] >= 10
+    assert counts["tutorial.md"] >= 10
+    assert counts["replace-nccl-tests.md"] >= 8
+    assert counts["several-hosts.md"] >= 8
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("busbw run all_reduce --no-such-option", "--no-such-option"),
+        ("mpirun -n 2 busbw run all_reduce --json", "--json"),
+        ("busbw rnu all_reduce", "no command"),
+        ("busbw run all_reduce --iters many", "many"),
+        ("NCCL_DEBUG=INFO all_reduce_perf -b 8 -Z 1 | tee log", "-Z"),
+        ("all_redcue_perf -b 8", "no program"),
+    ],
+)
+def test_a_command_that_does_not_parse_is_seen(line: str, said: str) -> None:
+    (words,) = commands(f"```sh\n{line}\n```\n")
+    assert said in problem(words)
+    assert commands(f"see `{line}` here") == [words]
+
+
+def test_the_readme_has_the_exit_codes_of_the_table() -> None:
+    section = README.partition("## Exit codes")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", section, re.MULTILINE)
+    assert rows == [(str(int(code)), meaning) for code, meaning in EXIT_MEANING.items()]
+
+
+def test_the_readme_shortens_the_run_of_the_tutorial() -> None:
+    block = README.partition("```console\n")[2].partition("```")[0].splitlines()[1:]
+    whole = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
+    rest = iter(whole[whole.index("AllReduce, 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9") :])
+    assert [line for line in block if line != "..." and line not in rest] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if "://" not in target and not (page.parent / target).exists()] == []
+
+
+def test_the_six_files_of_the_tour_exist() -> None:
+    tour = README.partition("## A tour of the rooms")[2]
+    files = re.findall(r"^\d\. `([^`]+)`", tour, re.MULTILINE)
+    assert len(files) == 6
+    assert [file for file in files if not (ROOT / "src" / "busbw" / file).is_file()] == []

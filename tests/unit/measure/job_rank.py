@@ -1,0 +1,40 @@
+"""One rank of test_jobs.py: what only several processes can show. Rank 0 prints one JSON object.
+
+`job_rank.py averages` takes each way of averaging a time over ranks; `job_rank.py measure FIELDS` runs a whole job on the mpi engine.
+"""
+
+import json
+import os
+import sys
+
+import msgspec
+
+from busbw.core.sweep import SweepSpec
+from busbw.launch.control import join
+from busbw.measure.events import Event, encode
+from busbw.measure.job import Job
+from busbw.measure.rank import measure
+from busbw.measure.timing import over_ranks
+
+
+def main() -> int:
+    """What the first word asks for."""
+    control = join(dict(os.environ), expect=None)
+    if sys.argv[1] == "averages":
+        seconds = [over_ranks(control, float(control.rank + 1), average) for average in (0, 1, 2, 3, 9)]
+        every = control.gather(seconds)
+        if every is not None:
+            sys.stdout.write(json.dumps(every) + "\n")
+    else:
+        spec = msgspec.convert({"collective": "all_reduce", **json.loads(sys.argv[2])}, SweepSpec)
+        events: list[Event] = []
+        measure(Job(sweep=spec, engine="mpi"), control, events.append)
+        assert control.rank == 0 or not events, "only process 0 tells"
+        sys.stdout.writelines(encode(event).decode() for event in events)
+    sys.stdout.flush()
+    control.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

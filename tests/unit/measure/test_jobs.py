@@ -1,0 +1,179 @@
+"""A whole job on one process and on several real ones: what is told, averages over ranks, groups, and what a failing rank says."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.exits import Exit
+from busbw.core.result import Result, Row
+from busbw.core.sweep import SweepSpec
+from busbw.engines.sim import SimEngine
+from busbw.launch import job as launched
+from busbw.launch import mpirun
+from busbw.launch.control import SoloControl
+from busbw.measure.events import Ended, Event, Note, RowDone, Started, decode, failure
+from busbw.measure.job import Job, encode
+from busbw.measure.rank import Party, fail, measure, prepare
+
+LIMIT_S = 40
+PROGRAM = str(Path(__file__).with_name("job_rank.py"))
+SOURCE = str(Path(__file__).parents[3] / "src")
+Run = Callable[..., list[bytes]]
+
+
+def spec(name: str = "all_reduce", **fields: Any) -> SweepSpec:
+    return SweepSpec(collective=name, **({"min_bytes": 1024, "max_bytes": 4096, "step_factor": 2, "iters": 2} | fields))
+
+
+def events(job: Job) -> list[Event]:
+    seen: list[Event] = []
+    measure(job, SoloControl(), seen.append)
+    return seen
+
+
+def test_a_job_tells_its_start_its_rows_and_its_end() -> None:
+    first, *rows, last = events(Job(sweep=spec(), engine="sim", gpus_per_process=4, argv=["busbw", "run"], program="busbw run"))
+    assert isinstance(first, Started)
+    result = first.result
+    assert (result.rows, result.complete, result.spec, result.argv, result.library.engine) == ([], False, spec(), ["busbw", "run"], "sim")
+    assert (result.world.ranks, result.world.processes, result.world.groups) == (4, 1, 1)
+    assert len(result.topology.hosts) == 1
+    assert [row.row.size_bytes for row in rows if isinstance(row, RowDone)] == [1024, 2048, 4096]
+    assert isinstance(last, Ended)
+    assert (last.out_of_bounds, last.end[:2]) == (0, "20")
+
+
+def test_wrong_data_is_counted_at_the_end() -> None:
+    last = events(Job(sweep=spec(), engine="sim", gpus_per_process=2, simulation={"corrupt_rank": 1}))[-1]
+    assert isinstance(last, Ended)
+    assert last.out_of_bounds == 6, "three sizes in two placements"
+
+
+def test_alltoallv_tells_each_ranks_bytes_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "1")
+    seen = events(Job(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
+    assert [event.text for event in seen if isinstance(event, Note)] == [
+        "# rank 0 sends 1024 bytes: 0 1024",
+        "# rank 1 sends 1024 bytes: 1024 0",
+    ]
+    monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "0")
+    assert not any(
+        isinstance(event, Note) for event in events(Job(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
+    )
+
+
+class Small(SimEngine):
+    """A machine of 3 MiB."""
+
+    def memory_bytes(self) -> int | None:
+        return 3 << 20
+
+
+def test_a_largest_size_that_does_not_fit_is_lowered_and_said() -> None:
+    party = Party(SoloControl(), SoloControl(), 0, 1, 0)
+    lowered, _ = prepare(Job(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {}))
+    assert lowered.reduced_max_bytes == (3 << 20) // 2 // 3
+    assert lowered.spec.max_bytes == 1 << 30, "what was asked for stays on record"
+    kept, max_bytes = prepare(Job(sweep=spec(), engine="sim"), party, Small(2, {}))
+    assert (kept.reduced_max_bytes, max_bytes) == (None, 4096)
+
+
+def test_secrets_of_the_environment_are_not_in_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NCCL_AUTH_TOKEN", "MY_PASSWORD", "UCX_SECRET"):
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    for compat in (False, True):
+        first = events(Job(sweep=spec(), engine="sim", gpus_per_process=2, compat=compat))[0]
+        assert isinstance(first, Started)
+        assert "hunter2" not in repr(first)
+        assert first.result.environment["NCCL_ALGO"] == "Ring"
+        assert ("MY_PASSWORD" in first.result.environment) == compat
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message", "hint"),
+    [
+        (UsageError("-b 0: no", "start at 1"), Exit.USAGE, "-b 0: no", "start at 1"),
+        (CannotTell("no GPU"), Exit.UNKNOWN, "no GPU", ""),
+        (KeyError("x"), Exit.BUG, "a rank failed: KeyError: 'x'", "please report this"),
+    ],
+)
+def test_a_rank_that_fails_says_why_and_with_which_code(
+    capfd: pytest.CaptureFixture[str], error: BaseException, code: Exit, message: str, hint: str
+) -> None:
+    assert fail(error, None) == code
+    told = [found for line in capfd.readouterr().err.splitlines() if (found := failure(line))]
+    assert [(one.message, one.exit, one.rank) for one in told] == [(message, code, -1)]
+    assert told[0].hint.startswith(hint)
+
+
+def test_a_ranks_stdout_holds_events_alone() -> None:
+    job = encode(Job(sweep=spec(), engine="sim", gpus_per_process=2))
+    line = [sys.executable, "-m", "busbw.measure.rank", job]
+    done = subprocess.run(line, capture_output=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": SOURCE}, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [type(decode(one)) for one in done.stdout.splitlines()] == [Started, RowDone, RowDone, RowDone, Ended]
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Run:
+    """Runs job_rank.py on so many ranks; the lines of JSON it printed."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    try:
+        found = mpirun.find()
+    except CannotTell as error:
+        pytest.skip(error.message)
+
+    def run(count: int, *words: str, **env: str) -> list[bytes]:
+        said: list[bytes] = []
+        talk: list[bytes] = []
+        line = mpirun.command(found, [sys.executable, PROGRAM, *words], count, env=env)
+        status = launched.run(line, {**os.environ, "PYTHONPATH": SOURCE}, said.append, talk.append, LIMIT_S)
+        assert status == 0, b"\n".join(talk).decode(errors="replace")
+        return said or talk
+
+    return run
+
+
+def test_a_time_over_ranks_is_the_first_ones_the_mean_the_smallest_or_the_largest(ranks: Run) -> None:
+    (line,) = ranks(3, "averages")
+    assert json.loads(line) == [[1.0, 2.0, 1.0, 3.0, 2.0]] * 3, "-a 0 to 3, and any other is the mean; the same on all ranks"
+
+
+def whole(lines: list[bytes]) -> tuple[Result, list[Row]]:
+    seen = [decode(line) for line in lines]
+    assert isinstance(seen[0], Started)
+    assert isinstance(seen[-1], Ended)
+    assert seen[-1].out_of_bounds == 0
+    return seen[0].result, [event.row for event in seen if isinstance(event, RowDone)]
+
+
+def test_samples_of_several_processes_are_kept_and_the_cells_are_their_maxima(ranks: Run) -> None:
+    fields = {"min_bytes": 64, "max_bytes": 64, "per_iter_timing": 1, "per_iter_skip": 1, "iters": 4, "average": 3}
+    result, (row,) = whole(ranks(2, "measure", json.dumps(fields)))
+    assert (result.world.processes, result.world.ranks) == (2, 2)
+    assert [device.rank for device in result.world.devices] == [0, 1]
+    for cell in (row.out_of_place, row.in_place):
+        assert cell is not None
+        assert cell.samples_s is not None
+        assert cell.process_samples_s is not None
+        assert [len(one) for one in cell.process_samples_s] == [4, 4]
+        assert cell.samples_s == [max(pair) for pair in zip(*cell.process_samples_s, strict=True)]
+        assert (cell.wrong, cell.skipped) == (0, 1)
+
+
+def test_a_split_makes_groups_that_measure_side_by_side(ranks: Run) -> None:
+    fields = {"min_bytes": 4096, "max_bytes": 4096, "iters": 2}
+    result, (row,) = whole(ranks(4, "measure", json.dumps(fields), NCCL_TESTS_SPLIT="MOD 2"))
+    assert (result.world.processes, result.world.groups, result.world.ranks) == (4, 2, 2)
+    assert [(device.rank, device.group) for device in result.world.devices] == [(0, 0), (1, 1), (2, 0), (3, 1)]
+    assert row.out_of_place is not None
+    assert row.out_of_place.wrong == 0
+    assert row.out_of_place.busbw == pytest.approx(row.out_of_place.algbw), "2(n-1)/n of two ranks is 1"
