@@ -69,11 +69,8 @@ def _type(annotation: object) -> str:
         return f"map of {arguments[0]} to {arguments[1]}"
     if origin is UnionType or arguments:
         return " or ".join(arguments)
-    return (
-        f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-        if _classes(annotation)
-        else getattr(annotation, "__name__", str(annotation))
-    )
+    name = str(getattr(annotation, "__name__", annotation))
+    return f"[{name}](#{name.lower()})" if _classes(annotation) else name
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

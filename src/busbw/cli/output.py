@@ -45,7 +45,8 @@ class Output:
         result: Result = self.record.result
         if not result.rows:
             return ""
-        count, file = len(result.rows), self.record.file or Path(f"busbw-result-{result.start.replace('-', '').replace(':', '').replace(' ', '-')}.json")
+        count = len(result.rows)
+        file = self.record.file or Path(f"busbw-result-{result.start.replace('-', '').replace(':', '').replace(' ', '-')}.json")
         if self.record.file is None:
             from busbw.measure.record import save
 

@@ -40,8 +40,7 @@ class Matrix:
         self.verified = 0
         self.covered: set[str] = set()
         self.wrong: list[str] = []
-        self.caught: set[str] = set()
-        self.missed: list[str] = []
+        self.flipped: list[tuple[str, int, list[Mismatch], list[Mismatch], tuple[int, int]]] = []
 
     def run(self) -> None:
         """The whole table."""
@@ -63,10 +62,10 @@ class Matrix:
                 yield row, Series(kind.name, op, root)
 
     def _sizes(self, kind: DType, op: str) -> Sequence[tuple[int, int]]:
-        """(bytes, shift in bytes): one element, the smallest parts, an odd number of elements, the same shifted, and a long one."""
+        """(bytes, shift in bytes): one element, the smallest parts, an odd number of elements off their alignment, and many."""
         odd = ODD_ELEMENTS * kind.itemsize
         long = [(LONG_ELEMENTS * kind.itemsize, 0)] if kind.name in ("half", "int32") and op in ("", "sum") else []
-        return [(kind.itemsize, 0), (16 * self.size, 0), (odd, 0), (odd, kind.itemsize), *long]
+        return [(kind.itemsize, 0), (16 * self.size, 0), (odd, kind.itemsize), *long]
 
     def _verify(self, call: Call, one: Series) -> None:
         probe = Probe(self.verified + 1, call.dtype, call.op, self.size)
@@ -91,14 +90,21 @@ class Matrix:
 
         tally = verification.Tally()
         tally.add(self.engine.ranks, verification.run_round(self.engine, call, corrupting, probe, 0), probe)
-        every = self.control.allgather((told, tally.mismatches, tally.wrong, tally.bad_rounds))
-        done = [mismatch for some, *_ in every for mismatch in some]
-        seen = [mismatch for _, some, *_ in every for mismatch in some]
-        counts = [(wrong, rounds) for *_, wrong, rounds in every]
-        if done == seen and counts == [(int(rank == victim),) * 2 for rank in range(self.size)]:
-            self.caught.add(f"{call.collective.name} {one.dtype} {one.op} {one.root}")
-        else:
-            self.missed.append(f"{call.collective.name} {one.dtype} {one.op} root {one.root}: flipped {done}, reported {seen}")
+        name = f"{call.collective.name} {one.dtype} {one.op} {one.root}"
+        self.flipped.append((name, victim, told, tally.mismatches, (tally.wrong, tally.bad_rounds)))
+
+    def reported(self) -> tuple[list[str], list[str]]:
+        """The combinations whose flipped bit was seen as it was flipped, by its rank alone; and a line for each that was not."""
+        caught, missed = set(), []
+        for one in zip(*self.control.allgather(self.flipped), strict=True):
+            name, victim, *_ = one[0]
+            done = [mismatch for _, _, told, _, _ in one for mismatch in told]
+            seen = [mismatch for _, _, _, some, _ in one for mismatch in some]
+            if len(done) == 1 and done == seen and [counts for *_, counts in one] == [(int(r == victim),) * 2 for r in range(self.size)]:
+                caught.add(name)
+            else:
+                missed.append(f"{name}: flipped {done}, reported {seen}")
+        return sorted(caught), missed
 
     def _flip(self, call: Call, probe: Probe, offset: int, bit: int) -> Mismatch:
         data = self.engine.view(call, "recv").view(bits_type(call.dtype))
@@ -129,14 +135,15 @@ def main() -> int:
     engine.allocate(ROOM_BYTES, ROOM_BYTES)
     matrix = Matrix(engine, control)
     matrix.run()
+    caught, missed = matrix.reported()
     wrong = [line for some in control.allgather(matrix.wrong) for line in some]
     answer = {
         "ranks": engine.size,
         "verified": matrix.verified,
         "covered": sorted(matrix.covered),
         "wrong": wrong,
-        "caught": sorted(matrix.caught),
-        "missed": matrix.missed,
+        "caught": caught,
+        "missed": missed,
         "refusals": refusals(engine),
         "devices": [device.rank for some in control.allgather(engine.devices()) for device in some],
         "library": engine.library().engine,

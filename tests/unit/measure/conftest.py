@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, settings
 
 from busbw.core.result import Cell, Row
 from busbw.core.sweep import SweepSpec
@@ -15,6 +16,9 @@ from busbw.launch.control import SoloControl
 from busbw.measure.events import Event, Note, RowDone
 from busbw.measure.plan import buffer_bytes, capped_max
 from busbw.measure.runner import Runner
+
+settings.register_profile("busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busbw")  # a busy machine is no failure
 
 QUIET = {"noise": 0.0, "alpha_us": 10.0, "gbps": 100.0}
 ONE_SIZE = {"min_bytes": 1024, "max_bytes": 1024, "step_factor": 2, "iters": 3, "warmup_iters": 0, "check": 0}

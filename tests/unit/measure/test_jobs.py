@@ -22,7 +22,7 @@ from busbw.measure.events import Ended, Event, Note, RowDone, Started, decode, f
 from busbw.measure.job import Job, encode
 from busbw.measure.rank import Party, fail, measure, prepare
 
-LIMIT_S = 40
+LIMIT_S = 100
 PROGRAM = str(Path(__file__).with_name("job_rank.py"))
 SOURCE = str(Path(__file__).parents[3] / "src")
 Run = Callable[..., list[bytes]]
@@ -135,7 +135,9 @@ def ranks() -> Run:
         said: list[bytes] = []
         talk: list[bytes] = []
         line = mpirun.command(found, [sys.executable, PROGRAM, *words], count, env=env)
-        status = launched.run(line, {**os.environ, "PYTHONPATH": SOURCE}, said.append, talk.append, LIMIT_S)
+        status = launched.run(
+            line, {**os.environ, "PYTHONPATH": SOURCE, "OMPI_MCA_mpi_yield_when_idle": "1"}, said.append, talk.append, LIMIT_S
+        )
         assert status == 0, b"\n".join(talk).decode(errors="replace")
         return said or talk
 
