@@ -17,7 +17,8 @@ def test_text_is_what_wrappers_parse(run):
     assert done.code == 0, done.err
     assert done.out.splitlines()[1:3] == [
         "# Collective test starting: all_reduce_perf",
-        "# nThread 1 nGpus 2 minBytes 8 maxBytes 128 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 validation: 1 graph: 0 unalign: 0",
+        "# nThread 1 nGpus 2 minBytes 8 maxBytes 128 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 "
+        "validation: 1 graph: 0 unalign: 0",
     ]
     assert [len(fields) for fields in rows(done.out)] == [13] * 5
     assert "# Out of bounds values : 0 OK" in done.out

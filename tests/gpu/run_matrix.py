@@ -12,8 +12,6 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 
-from busbw.launch.control import join
-
 from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError
@@ -22,6 +20,7 @@ from busbw.core.redops import REDOPS
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Control, Launch
 from busbw.engines.nccl import NcclEngine
+from busbw.launch.control import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

@@ -12,7 +12,7 @@ from busbw.cli.output import Output, talk
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.exits import Exit
 from busbw.core.sweep import roots
-from busbw.engines.registry import EngineRow, choose, cpu_ranks, gpu_count, torch_gpus
+from busbw.engines.registry import EngineRow, choose, cpu_ranks, engine, gpu_count, torch_gpus
 from busbw.engines.sim import parse_parameters
 from busbw.launch import environment, hosts, job, mpirun, torchrun
 from busbw.measure.events import Event, Failed, decode, failure
@@ -64,7 +64,9 @@ def run_job(work: Job, where: Where, output: Output) -> int:
         if environment.detect(os.environ) is not None:
             inside(work, where, output)
         else:
-            row, missing = choose(where.engine)
+            away = bool(where.hosts or where.hostfile) and where.engine != "auto"
+            # An engine named for other hosts need not run on the one that launches.
+            row, missing = (engine(where.engine), "") if away else choose(where.engine)
             if row.in_process:
                 _in_process(row, work, where, output)
             else:
@@ -118,7 +120,9 @@ def _in_process(row: EngineRow, work: Job, where: Where, output: Output) -> None
 def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Output) -> None:
     """Start the ranks and follow what rank 0 tells; `missing` is why GPUs are not used."""
     places = hosts.read_hostfile(str(where.hostfile)) if where.hostfile else hosts.parse_hosts(where.hosts) if where.hosts else ()
-    places = hosts.share(places, where.ranks) if places else ()
+    if places:
+        # Hosts of one job are alike as a rule: what is not said is taken from this one.
+        places = hosts.share(places, where.ranks, gpu_count() if row.name == "nccl" and row.availability() is None else 1)
     ranks = sum(place.slots for place in places) or where.ranks or local_ranks(row, work)
     if row.name == "nccl" and not places and ranks > gpu_count():
         raise TooFewGpus(ranks, gpu_count())

@@ -2,8 +2,7 @@
 
 BusbwError            says what, where and the value seen; `hint` is the command or change that mends it
 ├── UsageError        the words on the command line cannot be meant                         exit 2
-├── CannotTell        nothing could be measured: no GPU, no MPI, a rank or host was lost    exit 3
-└── BadAnswer         it was measured, and the answer is bad (wrong data, too slow)         exit 1
+└── CannotTell        nothing could be measured: no GPU, no MPI, a rank or host was lost    exit 3
 
 Anything else that escapes is a bug in busbw and ends with exit 4.
 """
@@ -37,9 +36,3 @@ class CannotTell(BusbwError):
     """Nothing could be measured, so there is no answer, good or bad."""
 
     exit = Exit.UNKNOWN
-
-
-class BadAnswer(BusbwError):
-    """The measurement worked and its answer is bad."""
-
-    exit = Exit.BAD

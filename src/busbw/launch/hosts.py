@@ -62,13 +62,15 @@ def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
     return tuple(Host(name, count) for name, count in slots.items())
 
 
-def share(hosts: Sequence[Host], ranks: int | None) -> tuple[Host, ...]:
+def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[Host, ...]:
     """The hosts with the slots that `ranks` need: evenly, first hosts first, where no host says any; all slots for None.
+
+    `default` is what a host without slots has when there is no number of ranks either.
 
     UsageError where the slots that are said do not suffice.
     """
     if ranks is None:
-        return tuple(Host(host.name, host.slots or 1) for host in hosts)
+        return tuple(Host(host.name, host.slots or default) for host in hosts)
     if ranks < 1:
         raise UsageError(f"-n {ranks}: there must be at least one rank", "give -n 1 or more")
     if not any(host.slots for host in hosts):
@@ -103,7 +105,7 @@ def _host(text: str, where: str) -> Host:
     name, colon, slots = text.partition(":")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: '{text}' is not a host name", "write hosts like h1:8,h2:8")
-    if _NAME.fullmatch(slots) and not slots[0].isdigit():
+    if _NAME.fullmatch(slots) and not slots.isdigit() and (not slots[0].isdigit() or "." in slots):
         raise UsageError(f"{where}: '{text}': a colon comes before a number of slots, not before a host", f"use a comma: {name},{slots}")
     return Host(name, _slots(slots, where, name) if colon else 0)
 

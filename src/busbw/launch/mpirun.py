@@ -83,10 +83,12 @@ def command(
 
 
 def _local(mpirun: Mpirun, ranks: int) -> list[str]:
+    # Ranks of one machine have shared memory; without the TCP transport they open no port.
+    line = ["--mca", "btl", "^tcp"]
     # Not always: a job marked as oversubscribed yields the processor while it waits, which costs latency.
     if ranks <= _cores():
-        return []
-    return ["--map-by", ":OVERSUBSCRIBE"] if mpirun.major >= 5 else ["--oversubscribe"]
+        return line
+    return [*line, *(["--map-by", ":OVERSUBSCRIBE"] if mpirun.major >= 5 else ["--oversubscribe"])]
 
 
 def _remote(mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping[str, str]) -> list[str]:

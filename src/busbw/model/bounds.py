@@ -259,4 +259,4 @@ def given(text: str) -> Ideal:
         value = 0.0
     if not 0 < value < float("inf"):
         raise UsageError(f"--ideal: '{text}' is not a bus bandwidth", "give GB/s as a number above 0, like --ideal 450")
-    return Ideal(value * 1e9, GIVEN, "not looked at", f"--ideal {text} GB/s")
+    return Ideal(value * 1e9, GIVEN, "", f"--ideal {text} GB/s")

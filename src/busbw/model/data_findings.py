@@ -60,4 +60,5 @@ def _reduced(result: Result) -> list[Finding]:
     if result.reduced_max_bytes is None:
         return []
     asked, got = format_size(result.spec.max_bytes), format_size(result.reduced_max_bytes)
-    return [Finding("memory", Verdict.WARN, f"memory cut the sweep short: {asked} was asked, {got} fits", fix=f"ask for -e {got} or less")]
+    message = f"memory cut the sweep short: {asked} was asked, {got} fits"
+    return [Finding("memory", Verdict.SKIP, message, fix=f"-e {result.reduced_max_bytes} or less")]

@@ -42,7 +42,7 @@ def _one_rank_finding(result: Result, row: Collective) -> Finding:
     figure = "busbw is 0" if row.bus_factor(1) == 0 or row.algbw_units(1) == 0 else "busbw is that of a copy within the GPU"
     split = f" in each of {result.world.groups} groups" if result.world.groups > 1 else ""
     message = f"{figure} because there is one rank{split}: no data crosses a link"
-    return Finding("one_rank", Verdict.SKIP, message, fix="run two ranks or more: mpirun -np 2, or -g 2")
+    return Finding("one_rank", Verdict.SKIP, message, fix="run two ranks or more")
 
 
 def _at(figure: Figure) -> str:

@@ -103,7 +103,8 @@ def header(result: Result) -> str:
     text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_words(result.spec)
     text += f"; busbw = {collective.formula} x algbw\n" if collective.formula != "1" else "; busbw = algbw\n"
     if result.ideal:
-        text += f"ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s ({result.ideal.algorithm}, bound by {result.ideal.link})\n"
+        binding = f", bound by {result.ideal.link}" if result.ideal.link else ""
+        text += f"ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s ({result.ideal.algorithm}{binding})\n"
     if result.reduced_max_bytes is not None:
         text += f"largest size lowered to {format_size(result.reduced_max_bytes)}: memory is short\n"
     shown = columns(result)

@@ -31,12 +31,12 @@ def built(*args, **kwargs) -> str:
 
 
 def test_local_ranks_keep_mpis_own_transports():
-    assert built(FIVE, ["rank", "a b"], 1) == "/opt/bin/mpirun -n 1 --bind-to none rank 'a b'"
+    assert built(FIVE, ["rank", "a b"], 1) == "/opt/bin/mpirun -n 1 --bind-to none --mca btl '^tcp' rank 'a b'"
 
 
 def test_more_ranks_than_cores_are_allowed_in_each_versions_words():
-    assert built(FIVE, ["rank"], 2) == "/opt/bin/mpirun -n 2 --bind-to none --map-by :OVERSUBSCRIBE rank"
-    assert built(FOUR, ["rank"], 2) == "/usr/bin/mpirun -n 2 --bind-to none --oversubscribe rank"
+    assert built(FIVE, ["rank"], 2) == "/opt/bin/mpirun -n 2 --bind-to none --mca btl '^tcp' --map-by :OVERSUBSCRIBE rank"
+    assert built(FOUR, ["rank"], 2) == "/usr/bin/mpirun -n 2 --bind-to none --mca btl '^tcp' --oversubscribe rank"
 
 
 def test_root_is_allowed_only_when_root(monkeypatch):

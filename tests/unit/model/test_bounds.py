@@ -240,7 +240,7 @@ def test_an_ideal_that_is_no_bandwidth_is_refused(text: str) -> None:
 
 
 def test_a_given_ideal() -> None:
-    assert given_ideal("450") == Ideal(450e9, "given", "not looked at", "--ideal 450 GB/s")
+    assert given_ideal("450") == Ideal(450e9, "given", "", "--ideal 450 GB/s")
     assert given_ideal("1e3").busbw == 1e12
 
 

@@ -111,7 +111,7 @@ def test_a_sweep_that_ends_while_bandwidth_still_rises_is_not_judged(system: Sys
     ("hardware", "kind", "reason"),
     [
         ({"nic_gb": None}, {"hosts": 2}, "the rate of mlx5_0 on host h0 is unknown: its rate could not be read"),
-        ({}, {"hosts": 1, "cpu": True}, "ranks run on CPUs, and nothing is known of the links between their memories"),
+        ({}, {"hosts": 1, "cpu": True}, "ranks do not run on GPUs, and nothing is known of the links between their memories"),
         ({"gpus": 0}, {}, "no GPU of host h0 could be read: it has none"),
     ],
 )
