@@ -55,7 +55,7 @@ def rank() -> None:
         engine = MpiEngine(comm, comm.rank, 0)
         engine.allocate(size, size)
         spec = SweepSpec(collective="all_reduce", min_bytes=size, max_bytes=size, iters=iters, check=0)
-        call = Calls(spec, Series("float", "sum", -1), comm.size, comm.rank).at(size, in_place=False)
+        call = Calls(spec, Series("float", "sum", -1), comm.size).at(size, in_place=False)
         launch = engine.bind(call)
         # The same memory for both: where a buffer lies in its page moves MPI's time more than any loop around it.
         send, recv = ([engine.view(call, name), size // 4, MPI.FLOAT] for name in ("send", "recv"))

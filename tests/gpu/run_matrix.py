@@ -49,7 +49,7 @@ class Matrix:
                         self._one(collective, Series(dtype.name, op.name if op else "", root))
 
     def _one(self, collective: Collective, series: Series) -> None:
-        calls = Calls(SweepSpec(collective=collective.name), series, self.engine.size, self.engine.ranks[0])
+        calls = Calls(SweepSpec(collective=collective.name), series, self.engine.size)
         places = (False, True) if collective.in_place_checked else (False,)
         for in_place in places:
             for shift in (0, calls.dtype.itemsize):

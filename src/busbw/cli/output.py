@@ -4,18 +4,19 @@ import os
 import sys
 from pathlib import Path
 
+from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
-from busbw.measure.record import Record
+from busbw.measure.record import Record, save
 from busbw.views.registry import View
 
 
 class Output:
-    """Takes the events of one run: records them and prints the view. `extra` is a second file, in nccl-tests' JSON."""
+    """Takes the events of one run: records them and prints the view."""
 
-    def __init__(self, record: Record, view: View, *, quiet: bool = False) -> None:
-        self.record, self.view, self.quiet = record, view, quiet
+    def __init__(self, record: Record, view: View) -> None:
+        self.record, self.view = record, view
 
     def take(self, event: Event) -> None:
         """Record the event and print what follows from it, also when the record's file cannot be written."""
@@ -27,18 +28,13 @@ class Output:
     def _show(self, event: Event) -> None:
         result = self.record.result
         if isinstance(event, Started) and self.view.streams:
-            self._print(self.view.header(result))
+            show(self.view.header(result))
         elif isinstance(event, RowDone) and self.view.streams:
-            self._print(self.view.row(result, event.row))
+            show(self.view.row(result, event.row))
         elif isinstance(event, Ended):
-            self._print(self.view.footer(result))
+            show(self.view.footer(result))
         elif isinstance(event, Note):
             talk(event.text)
-
-    def _print(self, text: str) -> None:
-        if not self.quiet:
-            sys.stdout.write(text)
-            sys.stdout.flush()
 
     def kept(self) -> str:
         """After a run that broke off: saves the rows measured and says where; '' when there are none."""
@@ -48,12 +44,19 @@ class Output:
         count = len(result.rows)
         file = self.record.file or Path(f"busbw-result-{result.start.replace('-', '').replace(':', '').replace(' ', '-')}.json")
         if self.record.file is None:
-            from busbw.measure.record import save
-
-            save(result, file)
+            try:
+                save(result, file)
+            except BusbwError as error:
+                return f"the {count} rows measured stand above and could not be saved: {error.message}"
         elif self.record.saved < count:
             return f"{self.record.saved} of the {count} rows measured are in {file}"
         return f"{count} rows were measured and are saved in {file}; print them with: busbw show {file}"
+
+
+def show(text: str) -> None:
+    """Part of the answer, on stdout at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def stop_writing() -> int:

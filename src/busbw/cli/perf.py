@@ -63,7 +63,7 @@ def _perf(program: str, words: Sequence[str]) -> int:
     sys.stdout.flush()
     spec, file = _output_file(spec)
     record = Record(spec, None)
-    output = Output(record, view("nccl-tests"), quiet=False)
+    output = Output(record, view("nccl-tests"))
     job = Job(sweep=spec, engine="", program=name, argv=[program, *words], compat=True)
     try:
         code = run_job(job, Where(engine=os.environ.get("BUSBW_ENGINE", "auto")), output)

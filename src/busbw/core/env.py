@@ -47,12 +47,13 @@ _CARRIED = re.compile(
 )
 _OWN = "BUSBW_JOB"  # marks the processes of one run
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE)", re.IGNORECASE)
+_LOGIN = re.compile(r"://[^/\s]*:[^/@\s]*@")  # a user and password in a URL
 MASK = "***"
 
 
 def shown(name: str, value: str) -> str:
-    """The value as a result may hold it: masked unless the variable concerns communication and its name speaks of no secret."""
-    return value if _CARRIED.match(name) and not _SECRET.search(name) else MASK
+    """The value as a result may hold it: masked unless the variable concerns communication, and neither name nor value tells a secret."""
+    return value if _CARRIED.match(name) and not _SECRET.search(name) and not _LOGIN.search(value) else MASK
 
 
 def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[str, str]:

@@ -39,8 +39,8 @@ def buffer_bytes(spec: SweepSpec, max_bytes: int) -> int:
 class Calls:
     """Makes the calls of one series: type, operator and root are fixed, the size varies."""
 
-    def __init__(self, spec: SweepSpec, series: Series, ranks: int, rank: int) -> None:
-        self.spec, self.series, self.ranks, self.rank = spec, series, ranks, rank
+    def __init__(self, spec: SweepSpec, series: Series, ranks: int) -> None:
+        self.spec, self.series, self.ranks = spec, series, ranks
         self.collective = spec.row
         self.dtype: DType = dtype_row(series.dtype)
         self.op: RedOp | None = redop(series.op) if series.op else None

@@ -118,7 +118,7 @@ def read_topology(party: Party) -> Topology:
 def _summarise_alltoallv(job: Job, opened: Engine, max_bytes: int, emit: Emit | None) -> None:
     if emit is None or not job.sweep.row.uneven or os.environ.get(ALLTOALLV.print_summary, "0") in ("", "0"):
         return
-    calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size, 0)
+    calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size)
     for rank, row in enumerate(calls.matrix_bytes(max_bytes)):
         emit(Note(f"# rank {rank} sends {sum(row)} bytes: {' '.join(map(str, row))}"))
 

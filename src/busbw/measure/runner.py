@@ -37,7 +37,7 @@ class Runner:
             cycle += 1
 
     def _series(self, one: Series) -> None:
-        calls = Calls(self.spec, one, self.engine.size, self.engine.ranks[0])
+        calls = Calls(self.spec, one, self.engine.size)
         reason = self.engine.unsupported(calls.collective, calls.dtype, calls.reduction)
         if reason:
             if "all" not in (self.spec.datatype.lower(), self.spec.op.lower()):

@@ -80,3 +80,8 @@ def test_the_table_has_each_variable_of_nccl_tests_once() -> None:
     }
     assert all(row.meaning for row in VARIABLES)
     assert all(row.name.startswith("BUSBW_") for row in VARIABLES if row.owner == "busbw")
+
+
+def test_a_login_inside_a_url_is_masked() -> None:
+    assert shown("NCCL_HTTP_PROXY", "http://me:s3cr3t@proxy:3128") == MASK
+    assert shown("NCCL_CONF_FILE", "http://host:80/a@b") == "http://host:80/a@b"

@@ -45,7 +45,7 @@ class Matrix:
     def run(self) -> None:
         """The whole table."""
         for row, one in self._series():
-            calls = Calls(SweepSpec(collective=row.name), one, self.size, self.rank)
+            calls = Calls(SweepSpec(collective=row.name), one, self.size)
             for in_place in (False, True) if row.in_place_checked else (False,):
                 for size, shift in self._sizes(calls.dtype, one.op):
                     self._verify(calls.at(size, in_place=in_place, shift_bytes=shift), one)

@@ -35,7 +35,7 @@ def combinations(row: Collective, ranks: int) -> Iterator[tuple[Calls, bool]]:
         for op in [op.name for op in REDOPS] if row.reduces else [""]:
             for root in {0, ranks - 1} if row.rooted else {-1}:
                 for in_place in (False, True) if row.in_place_checked else (False,):
-                    yield Calls(SweepSpec(collective=row.name), Series(kind.name, op, root), ranks, 0), in_place
+                    yield Calls(SweepSpec(collective=row.name), Series(kind.name, op, root), ranks), in_place
 
 
 def checked(made: SimEngine, call: Call, seed: int = 3) -> list[Wrong]:
@@ -73,13 +73,13 @@ def test_an_injected_wrong_element_is_reported_at_its_rank_and_offset(row: Colle
 def test_a_fault_outside_of_the_buffer_harms_nothing() -> None:
     for parameters in ({"corrupt_rank": 1.0, "corrupt_offset": 500.0}, {"corrupt_rank": 7.0}):
         made = engine(2, **parameters)
-        calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2, 0)
+        calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2)
         assert [wrong.count for wrong in checked(made, calls.at(64, in_place=False))] == [0, 0]
 
 
 def test_without_new_input_an_operation_moves_nothing_so_that_sweeps_are_fast() -> None:
     made = engine(2)
-    call = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2, 0).at(64, in_place=False)
+    call = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2).at(64, in_place=False)
     launch = made.bind(call)
     assert not any(wrong.count for wrong in checked(made, call))
     made.view(call, "recv", 0)[:] = 0
@@ -111,7 +111,7 @@ def test_without_noise_time_is_alpha_and_bytes_over_bandwidth(row: Collective, r
 
 
 def test_a_very_large_operation_reaches_the_bandwidth_given() -> None:
-    calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 8, 0)
+    calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 8)
     made = SimEngine(8, QUIET)
     made.bind(calls.at(1 << 40, in_place=False))()
     assert (1 << 40) * 2 * 7 / 8 / made.clock() == pytest.approx(100e9, rel=1e-5)

@@ -43,7 +43,7 @@ class Matrix:
                         self.refused[name] = reason
                         continue
                     for root in range(self.engine.size) if row.rooted else [-1]:
-                        calls = Calls(SweepSpec(collective=row.name), Series(kind.name, op, root), self.engine.size, self.engine.ranks[0])
+                        calls = Calls(SweepSpec(collective=row.name), Series(kind.name, op, root), self.engine.size)
                         self._placements(calls, f"{name} {root}".strip())
                     self.verified.append(name)
 

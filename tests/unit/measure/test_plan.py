@@ -21,7 +21,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def calls(name: str, ranks: int = 2, kind: str = "float", size: int = 4096, unalign: int = 0, max_bytes: int | None = None) -> Calls:
     spec = SweepSpec(collective=name, min_bytes=size, max_bytes=size if max_bytes is None else max_bytes, unalign=unalign)
-    return Calls(spec, Series(kind, "", -1), ranks, 0)
+    return Calls(spec, Series(kind, "", -1), ranks)
 
 
 @pytest.mark.parametrize(
