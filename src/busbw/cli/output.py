@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
@@ -28,13 +29,25 @@ class Output:
     def _show(self, event: Event) -> None:
         result = self.record.result
         if isinstance(event, Started) and self.view.streams:
-            show(self.view.header(result))
+            self._print("header", result)
         elif isinstance(event, RowDone) and self.view.streams:
-            show(self.view.row(result, event.row))
+            self._print("row", result, event.row)
         elif isinstance(event, Ended):
-            show(self.view.footer(result))
+            self._print("footer", result)
         elif isinstance(event, Note):
             talk(event.text)
+
+    def _print(self, part: str, *arguments: Any) -> None:
+        """One part of the view, at once; the table in colour where a person looks at it."""
+        if self.view.name == "table" and sys.stdout.isatty():
+            from rich.console import Console
+
+            from busbw.views import table_rich
+
+            Console(soft_wrap=True).print(getattr(table_rich, part)(*arguments), end="")
+            return
+        sys.stdout.write(getattr(self.view, part)(*arguments))
+        sys.stdout.flush()
 
     def kept(self) -> str:
         """After a run that broke off: saves the rows measured and says where; '' when there are none."""
@@ -51,12 +64,6 @@ class Output:
         elif self.record.saved < count:
             return f"{self.record.saved} of the {count} rows measured are in {file}"
         return f"{count} rows were measured and are saved in {file}; print them with: busbw show {file}"
-
-
-def show(text: str) -> None:
-    """Part of the answer, on stdout at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def stop_writing() -> int:

@@ -10,6 +10,7 @@ import click
 from busbw.cli.output import Output
 from busbw.cli.session import Where, run_job
 from busbw.core.collectives import collective
+from busbw.core.errors import UsageError
 from busbw.core.options import OPTIONS, Option
 from busbw.core.sizes import parse_size
 from busbw.core.sweep import SweepSpec, check_spec, dtypes, redops
@@ -32,7 +33,23 @@ class Size(click.ParamType[int]):
         return value if isinstance(value, int) else parse_size(str(value), param.opts[0] if param else "size")
 
 
-_TYPES: dict[str, Any] = {"int": int, "float": float, "size": Size(), "word": str}
+class Rounds(click.ParamType[int]):
+    """Rounds of checks, or `timed`: one round, and what the timed iterations wrote."""
+
+    name = "rounds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Rounds; TIMED for `timed`."""
+        if value == "timed":
+            return TIMED
+        try:
+            return int(value)
+        except ValueError:
+            raise UsageError(f"--check: '{value}' is not a number of rounds", "give 0, 1 or more, or `timed`") from None
+
+
+TIMED = -1
+_TYPES: dict[str, Any] = {"check": Rounds(), "int": int, "float": float, "size": Size(), "word": str}
 
 
 def _option(row: Option) -> Callable[[Any], Any]:
@@ -42,7 +59,9 @@ def _option(row: Option) -> Callable[[Any], Any]:
         *([f"--{row.long}"] if "_" in row.long else []),
         *([] if row.short == "n" else [f"-{row.short}"]),
     ]
-    return click.option(*names, row.field, type=_TYPES[row.kind], default=row.default_for_run, show_default=True, help=row.help)
+    kind = _TYPES.get(row.field) or _TYPES[row.kind]
+    text = f"{row.help}; `timed` = also verify what the timed iterations wrote" if row.field == "check" else row.help
+    return click.option(*names, row.field, type=kind, default=row.default_for_run, show_default=True, help=text)
 
 
 def _sweep_options(function: Any) -> Any:
@@ -60,7 +79,6 @@ def _sweep_options(function: Any) -> Any:
 @click.option("--engine", "engine_name", default="auto", show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}")
 @click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
 @click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
-@click.option("--check-timed", is_flag=True, help="also verify what the timed iterations wrote")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(FORMATS))
 @click.option("--json", "json_file", default="", help="keep the result in this file, updated after every size; - = stdout at the end")
 @click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
@@ -68,13 +86,15 @@ def _sweep_options(function: Any) -> Any:
 @_sweep_options
 def command(
     name: str, ranks: int | None, hosts: str, hostfile: Path | None, ifname: str, engine_name: str, simulation: str, ideal: str,
-    check_timed: bool, format_name: str, json_file: str, dry_run: bool, launch_limit: float, **fields: Any,
+    format_name: str, json_file: str, dry_run: bool, launch_limit: float, **fields: Any,
 ) -> int:  # fmt: skip
     """Measure COLLECTIVE (all_reduce, all-gather, AllToAll ...) over all local GPUs, or the given ranks or hosts.
 
     Under mpirun, srun or torchrun each process is a rank of the job that is already there.
     """
-    spec = SweepSpec(collective=collective(name).name, check_timed=check_timed, **fields)
+    timed = fields["check"] == TIMED
+    fields["check"] = 1 if timed else fields["check"]
+    spec = SweepSpec(collective=collective(name).name, check_timed=timed, **fields)
     check_spec(spec)
     dtypes(spec)
     redops(spec)

@@ -50,7 +50,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("a", "average", "average", "int", 1, "time over ranks: 0 rank 0's, 1 mean, 2 smallest, 3 largest"),
     Option("R", "local_register", "local_register", "int", 0, "register buffers with NCCL: 1 local, 2 symmetric window"),
     Option("x", "cta_policy", "cta_policy", "int", -1, "NCCL's CTA policy 0, 1 or 2 (NCCL 2.27 and newer)"),
-    Option("D", "device_implementation", "device_implementation", "int", 0, "device-side kernels (not in busbw: refused)", compat_only=True),
+    Option("D", "device_implementation", "device_implementation", "int", 0, "device-side kernels: refused", compat_only=True),
     Option("V", "device_cta_count", "device_cta_count", "int", 16, "CTAs of the device implementation", compat_only=True),
     Option("S", "report_timestamps", "report_timestamps", "int", 0, "a column with the time of day of each row"),
     Option("J", "output_file", "output_file", "word", "", "also write nccl-tests' JSON to this .json file", compat_only=True),
