@@ -42,10 +42,9 @@ class Rounds(click.ParamType[int]):
         """Rounds; TIMED for `timed`."""
         if value == "timed":
             return TIMED
-        try:
-            return int(value)
-        except ValueError:
-            raise UsageError(f"--check: '{value}' is not a number of rounds", "give 0, 1 or more, or `timed`") from None
+        if not str(value).isdecimal():
+            raise UsageError(f"--check: '{value}' is not a number of rounds", "give 0, 1 or more, or `timed`")
+        return int(value)
 
 
 TIMED = -1
