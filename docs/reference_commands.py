@@ -5,7 +5,7 @@ from markdown_table import code, table
 
 from busbw.cli.getopt import usage
 from busbw.cli.main import cli
-from busbw.core.options import BY_FIELD, OPTIONS, Option
+from busbw.core.options import BY_FIELD, MOST_OPERATIONS, OPTIONS, Option
 from busbw.core.sizes import format_size
 
 WIDTH = 100
@@ -15,7 +15,14 @@ def options() -> str:
     """Every sweep option with its spelling and default in both faces, then those that only `busbw run` has."""
     run = {param.name: param for param in _command("run").params}
     rows = [
-        (_run_names(run.get(row.field)), _compat_names(row), _default(row, row.default_for_run), _default(row, row.default), row.help)
+        (
+            _run_names(run.get(row.field)),
+            _compat_names(row),
+            _default(row, row.default_for_run),
+            _default(row, row.default),
+            row.allowed,
+            row.help,
+        )
         for row in OPTIONS
     ]
     own = [
@@ -24,8 +31,10 @@ def options() -> str:
     return (
         "The sweep options stand in one table, `core/options.py`. The compat face has nccl-tests' letters, names and defaults. "
         "In `busbw run` the letter `-n` means ranks, as it does to mpirun; iterations are `--iters`.\n\n"
+        "`busbw run` refuses other values than those listed; the compat face takes them where nccl-tests does. "
+        f"Both refuse more than {MOST_OPERATIONS} iterations times aggregated operations.\n\n"
         "Sizes are bytes, or a number with K, M or G, which are powers of 1024: `8`, `64K`, `1.5G`.\n\n"
-        + table(("busbw run", "compat", "default of run", "default of compat", "meaning"), rows)
+        + table(("busbw run", "compat", "default of run", "default of compat", "values", "meaning"), rows)
         + "An empty first cell is an option of the compat face alone. `-J` there is `--json` in `busbw run`, in another format.\n\n"
         "## Only in `busbw run`\n\n" + table(("option", "meaning"), own)
     )

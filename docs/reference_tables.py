@@ -13,7 +13,7 @@ from busbw.core.exits import EXIT_MEANING, NCCL_TESTS_EXIT_MEANING
 from busbw.core.redops import REDOPS
 from busbw.core.topology import Gpu, Host, Nic, Topology
 from busbw.engines.registry import AUTOMATIC, ENGINES
-from busbw.engines.sim import PARAMETERS
+from busbw.engines.sim_parameters import PARAMETERS
 from busbw.launch.environment import LAUNCHERS
 from busbw.launch.failures import FAILURES
 from busbw.model.bounds import ALGORITHMS, bounds
@@ -90,13 +90,13 @@ def _needs(row: object) -> str:
 def engines() -> str:
     """Engines, and the parameters of sim."""
     rows = [(code(row.name), row.help, code(row.install)) for row in ENGINES]
-    parameters = [(code(name), f"{default:g}", meaning) for name, (default, meaning) in PARAMETERS.items()]
+    parameters = [(code(name), f"{known.default:g}", known.allowed, known.meaning) for name, known in PARAMETERS.items()]
     return (
         f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the others run when they are named. "
         "`busbw engines` says which can run on this machine.\n\n"
         + table(("engine", "what it measures", "install"), rows)
         + "## Parameters of sim\n\n`--sim NAME=VALUE,...`: the same seed gives the same run.\n\n"
-        + table(("parameter", "default", "meaning"), parameters)
+        + table(("parameter", "default", "range", "meaning"), parameters)
     )
 
 

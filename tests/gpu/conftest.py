@@ -4,13 +4,13 @@ import pytest
 
 from busbw.core.errors import BusbwError
 from busbw.engines.cuda_runtime import device_count
-from busbw.engines.nccl import availability
+from busbw.engines.registry import engine
 
 
 @pytest.fixture(scope="session")
 def gpus() -> int:
     """GPUs of this host; skips where there are none."""
-    reason = availability()
+    reason = engine("nccl").availability()
     if reason:
         pytest.skip(f"NCCL cannot run here: {reason}")
     try:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, UsageError
-from busbw.core.exits import NcclTestsExit
 from busbw.core.options import OPTIONS, Option
 from busbw.core.sizes import parse_int, parse_size
 
@@ -59,6 +58,3 @@ def usage(program: str) -> str:
     lines = [f"USAGE: {program} "]
     lines += [f"\t[-{row.short},--{row.long} <{row.kind}>] {row.help}" for row in OPTIONS]
     return "\n".join([*lines, "\t[-h,--help]"]) + "\n"
-
-
-EXIT_BAD_ARGUMENTS = int(NcclTestsExit.BAD_ARGUMENTS)

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 
 from busbw import __version__
+from busbw.cli.streams import ReaderGone, stop_writing, talk
 from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
 
@@ -64,20 +66,22 @@ def guarded(words: Sequence[str]) -> int:
     except click.ClickException as error:
         return _usage(error)
     except BusbwError as error:
-        click.echo(error.render(), err=True)
+        talk(error.render())
         return int(error.exit)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        from busbw.cli.output import stop_writing
-
-        return stop_writing()
+    except ReaderGone:
+        stop_writing()
+        return int(Exit.OK)
     except Exception as error:  # noqa: BLE001 - the last resort, by design
-        import traceback
+        return bug(error)
 
-        traceback.print_exception(error)
-        click.echo(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above", err=True)
-        return int(Exit.BUG)
+
+def bug(error: Exception) -> int:
+    """An error that nobody expected, with what a report needs."""
+    traceback.print_exception(error)
+    talk(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above")
+    return int(Exit.BUG)
 
 
 def _usage(error: click.ClickException) -> int:

@@ -1,32 +1,29 @@
 """What a run prints as it goes: the chosen view on stdout, notes on stderr."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from busbw.cli.streams import answer, talk
 from busbw.core.errors import BusbwError
-from busbw.core.exits import Exit
-from busbw.core.result import Result
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
-from busbw.measure.record import Record, save
+from busbw.measure.record import Record
 from busbw.views.registry import View
 
 
 class Output:
-    """Takes the events of one run: records them and prints the view."""
+    """Takes the events of one run: records them and prints the view. `save_unasked`: a run that broke off keeps its rows in a file."""
 
-    def __init__(self, record: Record, view: View) -> None:
-        self.record, self.view = record, view
+    def __init__(self, record: Record, view: View, *, save_unasked: bool = True) -> None:
+        self.record, self.view, self.save_unasked = record, view, save_unasked
+        self._told = False
 
     def take(self, event: Event) -> None:
-        """Record the event and print what follows from it, also when the record's file cannot be written."""
-        try:
-            self.record.take(event)
-        finally:
-            self._show(event)
-
-    def _show(self, event: Event) -> None:
+        """Record the event and print what follows from it."""
+        self.record.take(event)
+        if self.record.problem and not self._told:
+            self._told = True
+            talk(f"warning: {self.record.problem.message}; measuring goes on, and the file is tried again")
         result = self.record.result
         if isinstance(event, Started) and self.view.streams:
             self._print("header", result)
@@ -35,44 +32,32 @@ class Output:
         elif isinstance(event, Ended):
             self._print("footer", result)
         elif isinstance(event, Note):
-            talk(event.text)
+            (answer if event.answer else talk)(event.text if not event.answer else event.text + "\n")
 
     def _print(self, part: str, *arguments: Any) -> None:
         """One part of the view, at once; the table in colour where a person looks at it."""
-        if self.view.name == "table" and sys.stdout.isatty():
+        if self.view.name == "table" and sys.stdout is not None and sys.stdout.isatty():
             from rich.console import Console
 
             from busbw.views import table_rich
 
             Console(soft_wrap=True).print(getattr(table_rich, part)(*arguments), end="")
             return
-        sys.stdout.write(getattr(self.view, part)(*arguments))
-        sys.stdout.flush()
+        answer(getattr(self.view, part)(*arguments))
 
-    def kept(self) -> str:
-        """After a run that broke off: saves the rows measured and says where; '' when there are none."""
-        result: Result = self.record.result
-        if not result.rows:
+    def broke_off(self, reason: str) -> str:
+        """After a run that ended early: what became of the rows measured, '' when there are none."""
+        record = self.record
+        record.broke_off(reason)
+        count = len(record.result.rows)
+        if not count or (record.file is None and not self.save_unasked):
             return ""
-        count = len(result.rows)
-        file = self.record.file or Path(f"busbw-result-{result.start.replace('-', '').replace(':', '').replace(' ', '-')}.json")
-        if self.record.file is None:
+        if record.file is None:
+            stamp = record.result.start.replace("-", "").replace(":", "").replace(" ", "-")
             try:
-                save(result, file)
+                record.keep(Path(f"busbw-result-{stamp}.json"))
             except BusbwError as error:
                 return f"the {count} rows measured stand above and could not be saved: {error.message}"
-        elif self.record.saved < count:
-            return f"{self.record.saved} of the {count} rows measured are in {file}"
-        return f"{count} rows were measured and are saved in {file}; print them with: busbw show {file}"
-
-
-def stop_writing() -> int:
-    """The reader of stdout (head, less) has seen enough: nothing more is written, and that is no failure."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return int(Exit.OK)
-
-
-def talk(text: str) -> None:
-    """A line for the person, never for a program."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+        if record.saved < count:
+            return f"{record.saved} of the {count} rows measured are in {record.file}"
+        return f"{count} rows were measured and are saved in {record.file}; print them with: busbw show {record.file}"

@@ -5,20 +5,24 @@ JSON's environment keeps all names but masks values that do not concern communic
 """
 
 import os
-import sys
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from busbw.cli.getopt import BadArguments, parse, usage
-from busbw.cli.output import Output, stop_writing, talk
-from busbw.cli.session import RankFailed, TooFewGpus, Where, run_job
+from busbw.cli.main import bug
+from busbw.cli.output import Output
+from busbw.cli.session import RankFailed, Where, run_job
+from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
 from busbw.core.collectives import BY_NAME
-from busbw.core.dtypes import BY_NAME as DTYPES
+from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit, NcclTestsExit
-from busbw.core.redops import BY_NAME as REDOPS
+from busbw.core.redops import REDOPS
 from busbw.core.result import Result
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.launch import environment
@@ -26,9 +30,15 @@ from busbw.measure.job import Job
 from busbw.measure.record import Record
 from busbw.views import nccl_tests_json
 from busbw.views.registry import view
+from busbw.views.words import minimum_gb_s
 
-DEFAULT_CTAS = 16
+DEFAULT_CTAS, MOST_CTAS = 16, 128
+BARRIER_OUTSIDE = 3
 SYMMETRIC = 2
+
+
+class NotThere(UsageError):
+    """A feature of nccl-tests that busbw does not have."""
 
 
 def perf(program: str, words: Sequence[str]) -> int:
@@ -40,8 +50,12 @@ def perf(program: str, words: Sequence[str]) -> int:
         return int(NcclTestsExit.BAD_ARGUMENTS)
     except BusbwError as error:
         return _failed(error)
-    except BrokenPipeError:
-        return stop_writing()
+    except ReaderGone:
+        stop_writing()
+        return int(NcclTestsExit.OK)
+    except Exception as error:  # noqa: BLE001 - the last resort, by design
+        bug(error)
+        return int(NcclTestsExit.INTERNAL)
 
 
 def _perf(program: str, words: Sequence[str]) -> int:
@@ -53,52 +67,53 @@ def _perf(program: str, words: Sequence[str]) -> int:
     if parsed.help:
         if parsed.message:
             talk(f"{program}: {parsed.message}")
-            sys.stdout.write("invalid option '?'\n")
-        sys.stdout.write(usage(program))
+            answer("invalid option '?'\n")
+        answer(usage(program))
         return int(NcclTestsExit.OK)
     spec, notes = softened(msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec))
     _refuse(spec)
-    for note in notes:
-        sys.stdout.write(note + "\n")
-    sys.stdout.flush()
+    answer("".join(note + "\n" for note in notes))
     spec, file = _output_file(spec)
-    record = Record(spec, None)
-    output = Output(record, view("nccl-tests"))
+    record = Record(spec, file, lambda result: nccl_tests_json.render(result).encode())
     job = Job(sweep=spec, engine="", program=name, argv=[program, *words], compat=True)
+    where = Where(engine=os.environ.get("BUSBW_ENGINE", "auto"))
     try:
-        code = run_job(job, Where(engine=os.environ.get("BUSBW_ENGINE", "auto")), output)
+        code = run_job(job, where, Output(record, view("nccl-tests"), save_unasked=False), exit_of)
     finally:
-        if file is not None and record.started:
-            file.write_text(nccl_tests_json.render(record.result), encoding="utf-8")
+        if file is not None and not record.started:
+            file.unlink(missing_ok=True)  # nothing was measured
     if code == Exit.INTERRUPTED:
         return code
     return int(NcclTestsExit.WRONG_DATA if code or _below_minimum(record.result) else NcclTestsExit.OK)
 
 
 def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
-    """nccl-tests' soft fall-backs: a value that cannot be meant is replaced and the message printed."""
-    notes, change = [], {}
-    if spec.datatype.lower() not in (*DTYPES, "all"):
-        notes.append(f"invalid type {spec.datatype}, defaulting to float .. ")
-        change["datatype"] = "float"
-    if spec.op.lower() not in (*REDOPS, "all"):
-        notes.append(f"invalid op {spec.op}, defaulting to sum .. ")
-        change["op"] = "sum"
-    return msgspec.structs.replace(spec, **change, **_in_range(spec)), notes
+    """nccl-tests' soft fall-backs: a value that cannot be meant is replaced, with the message to print. Names match to the letter."""
+    notes: list[str] = []
+    change: dict[str, Any] = {}
 
+    def replace(field: str, value: Any, note: str) -> None:
+        change[field] = value
+        notes.append(note)
 
-def _in_range(spec: SweepSpec) -> dict[str, int]:
-    change: dict[str, int] = {}
-    if not 1 <= spec.device_cta_count <= 128:
-        change["device_cta_count"] = DEFAULT_CTAS
-    per_iteration = spec.per_iter_timing if spec.per_iter_timing in (0, 1) and not spec.cudagraph else 0
-    if per_iteration != spec.per_iter_timing:
-        change["per_iter_timing"] = per_iteration
-    if spec.blocking == 3 and spec.cudagraph:
-        change["blocking"] = 0
-    if not (per_iteration and 0 <= spec.per_iter_skip <= spec.iters - 1) and spec.per_iter_skip:
-        change["per_iter_skip"] = 0
-    return change
+    if spec.datatype not in {row.name for row in DTYPES} | {"all"}:
+        replace("datatype", "float", f"invalid type {spec.datatype}, defaulting to float .. ")
+    if spec.op not in {row.name for row in REDOPS} | {"all"}:
+        replace("op", "sum", f"invalid op {spec.op}, defaulting to sum .. ")
+    if not 1 <= spec.device_cta_count <= MOST_CTAS:
+        replace("device_cta_count", DEFAULT_CTAS, f"invalid device CTA count {spec.device_cta_count}, using {DEFAULT_CTAS}")
+    per_iteration = spec.per_iter_timing
+    if per_iteration not in (0, 1):
+        replace("per_iter_timing", per_iteration := 0, f"invalid value {spec.per_iter_timing} for -I, per-iteration timing is off")
+    elif per_iteration and spec.cudagraph > 0:
+        replace("per_iter_timing", per_iteration := 0, "-I does not go with -G, per-iteration timing is off")
+    if spec.blocking == BARRIER_OUTSIDE and spec.cudagraph > 0:
+        replace("blocking", 0, "-z 3 does not go with -G, using -z 0")
+    if spec.per_iter_skip and not (per_iteration and 0 <= spec.per_iter_skip <= spec.iters - 1):
+        replace("per_iter_skip", 0, f"-K {spec.per_iter_skip} needs -I and fewer than {spec.iters} iterations, using 0")
+    if spec.cudagraph < 0:
+        change["cudagraph"] = 0
+    return msgspec.structs.replace(spec, **change), notes
 
 
 def _refuse(spec: SweepSpec) -> None:
@@ -111,40 +126,53 @@ def _refuse(spec: SweepSpec) -> None:
     if spec.device_implementation > 0:
         if spec.local_register != SYMMETRIC:
             raise BadArguments("device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)")
-        raise UsageError(
+        raise NotThere(
             f"-D {spec.device_implementation}: kernels that use NCCL's device API (LSA, multimem, GIN) are compiled C++; busbw has none",
             "leave out -D, or use NVIDIA's nccl-tests for this one",
         )
 
 
 def _output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
-    """-J's file, on the process that writes it; numbered where it exists already."""
+    """-J's file, made on the process that writes it and numbered where it exists already, so that two runs never share one."""
     member = environment.detect(os.environ)
     if not spec.output_file or (member and member.rank):
         return spec, None
-    file = nccl_tests_json.output_path(spec.output_file)
-    if file is None:
-        return spec, None
-    if not os.access(file.parent or Path(), os.W_OK):
-        sys.stdout.write(f"# skipping json output; {spec.output_file} not accessible\n")
-        return msgspec.structs.replace(spec, output_file=""), None
-    return msgspec.structs.replace(spec, output_file=str(file)), file
+    while (file := nccl_tests_json.output_path(spec.output_file)) is not None:
+        try:
+            file.open("x").close()
+        except FileExistsError:
+            continue  # another run was faster
+        except OSError:
+            answer(f"# skipping json output; {spec.output_file} not accessible\n")
+            return msgspec.structs.replace(spec, output_file=""), None
+        return msgspec.structs.replace(spec, output_file=str(file)), file
+    return spec, None
 
 
 def _below_minimum(result: Result) -> bool:
-    """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW (garbage there counts as 0)."""
-    try:
-        least = float(os.environ.get("NCCL_TESTS_MIN_BW", "0"))
-    except ValueError:
-        return False
-    return bool(result.rows) and result.average_busbw() < 0.9 * least * 1e9
+    """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW, as the text says."""
+    least = minimum_gb_s(result)
+    return least is not None and bool(result.rows) and result.average_busbw() < 0.9 * least * 1e9
+
+
+KIND_EXIT = {"TimedOut": NcclTestsExit.TIMEOUT, "CudaFailed": NcclTestsExit.CUDA, "TooFewGpus": NcclTestsExit.NOT_IMPLEMENTED}
+
+
+def exit_of(error: BusbwError) -> int:
+    """nccl-tests' exit code for an error."""
+    kind = error.kind if isinstance(error, RankFailed) else type(error).__name__
+    if isinstance(error, NotThere):
+        return int(NcclTestsExit.NOT_IMPLEMENTED)
+    if error.exit == Exit.BUG:
+        return int(NcclTestsExit.INTERNAL)
+    return int(KIND_EXIT.get(kind, NcclTestsExit.NCCL))
 
 
 def _failed(error: BusbwError) -> int:
-    """nccl-tests' exit codes for what went wrong."""
+    """The line on stdout that wrappers of nccl-tests look for, the words for people on stderr, and the exit code."""
+    code = exit_of(error)
+    word = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
+    with suppress(BusbwError, ReaderGone):
+        answer(f"{platform.node().split('.')[0]}: Test {word} '{error.message}'\n")
     talk(error.render())
-    if isinstance(error, TooFewGpus):
-        return int(NcclTestsExit.NOT_IMPLEMENTED)
-    codes = {Exit.USAGE: NcclTestsExit.NOT_IMPLEMENTED, Exit.BUG: NcclTestsExit.INTERNAL, Exit.BAD: NcclTestsExit.WRONG_DATA}
-    code = NcclTestsExit.NCCL if isinstance(error, RankFailed) else NcclTestsExit.INTERNAL
-    return int(codes.get(error.exit, code))
+    return code

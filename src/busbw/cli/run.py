@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from busbw.cli.output import Output
 from busbw.cli.session import Where, run_job
@@ -15,6 +16,7 @@ from busbw.core.options import OPTIONS, Option
 from busbw.core.sizes import parse_size
 from busbw.core.sweep import SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import ENGINES
+from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.job import Job
 from busbw.measure.record import Record
 from busbw.model.bounds import given
@@ -48,7 +50,8 @@ class Rounds(click.ParamType[int]):
 
 
 TIMED = -1
-_TYPES: dict[str, Any] = {"check": Rounds(), "int": int, "float": float, "size": Size(), "word": str}
+LONGEST_LAUNCH_S = 86400
+_TYPES: dict[str, Any] = {"check": Rounds(), "int": int, "size": Size(), "word": str}
 
 
 def _option(row: Option) -> Callable[[Any], Any]:
@@ -60,7 +63,9 @@ def _option(row: Option) -> Callable[[Any], Any]:
     ]
     kind = _TYPES.get(row.field) or _TYPES[row.kind]
     text = f"{row.help}; `timed` = also verify what the timed iterations wrote" if row.field == "check" else row.help
-    return click.option(*names, row.field, type=kind, default=row.default_for_run, show_default=True, help=text)
+    values = f"[{'|'.join(map(str, row.choices))}]" if row.choices else None
+    bounds = f"; {row.allowed}" if row.allowed and not row.choices else ""
+    return click.option(*names, row.field, type=kind, default=row.default_for_run, show_default=True, help=text + bounds, metavar=values)
 
 
 def _sweep_options(function: Any) -> Any:
@@ -94,17 +99,41 @@ def command(
     timed = fields["check"] == TIMED
     fields["check"] = 1 if timed else fields["check"]
     spec = SweepSpec(collective=collective(name).name, check_timed=timed, **fields)
-    check_spec(spec)
+    check_spec(spec, strict=True)
     dtypes(spec)
     redops(spec)
     if ideal:
         given(ideal)
     to_stdout = json_file == "-"
+    _check_words(engine_name, simulation, launch_limit, format_name if to_stdout and _given("format_name") else "json")
     shown = view("json" if to_stdout else _csv_of(engine_name, format_name))
     where = Where(ranks, hosts, hostfile, ifname, engine_name, simulation, dry_run, launch_limit)
     job = Job(sweep=spec, engine="", program="busbw run", argv=_argv(), ideal=ideal)
     output = Output(Record(spec, None if to_stdout or not json_file else Path(json_file)), shown)
     return run_job(job, where, output)
+
+
+def _check_words(engine_name: str, simulation: str, launch_limit: float, format_beside_json: str) -> None:
+    """UsageError for options of this command that contradict each other, or have no meaning."""
+    if simulation and engine_name != "sim":
+        raise UsageError(
+            f"--sim {simulation}: --engine is {engine_name}, and only sim has parameters", "add --engine sim, or leave out --sim"
+        )
+    if engine_name == "sim":
+        parse_parameters(simulation)
+    if not 0 < launch_limit <= LONGEST_LAUNCH_S:
+        raise UsageError(
+            f"--launch-limit {launch_limit:g}: must be seconds above 0, at most {LONGEST_LAUNCH_S}", "give seconds, like --launch-limit 120"
+        )
+    if format_beside_json != "json":
+        raise UsageError(
+            f"--json - and --format {format_beside_json} both want stdout", "leave out one, or give --json a file, like --json result.json"
+        )
+
+
+def _given(parameter: str) -> bool:
+    """Whether the command line has it, and not its default alone."""
+    return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
 
 
 def _csv_of(engine_name: str, format_name: str) -> str:

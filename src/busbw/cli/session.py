@@ -3,24 +3,31 @@
 import os
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from busbw.cli.output import Output, talk
+from busbw.cli.output import Output
+from busbw.cli.streams import answer, talk
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.exits import Exit
 from busbw.core.sweep import roots
+from busbw.engines.base import Control
 from busbw.engines.registry import EngineRow, choose, cpu_ranks, engine, gpu_count, torch_gpus
 from busbw.engines.sim import parse_parameters
 from busbw.launch import environment, hosts, job, mpirun, torchrun
 from busbw.measure.events import Event, Failed, decode, failure
 from busbw.measure.job import Job, encode
-from busbw.measure.rank import measure
+from busbw.measure.rank import failed, measure
 
 RANK_PROGRAM = "busbw.measure.rank"
 TAIL_LINES = 60
+RANKS_A_CORE = 16
+SIMULATED_RANKS = 8
+SAME_WORDS_S = 2.0
 HOSTS_OWN = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # each host's own business
 FORWARDED = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_", "PYTHONPATH", "LD_LIBRARY_PATH")
 
@@ -40,13 +47,13 @@ class Where:
 
 
 class RankFailed(BusbwError):
-    """A rank gave up and said why; its exit code is kept."""
+    """A rank gave up and said why; its exit code and kind are kept."""
 
     def __init__(self, failed: Failed) -> None:
         # What cannot be meant is the same on all ranks.
         where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 and failed.exit != Exit.USAGE else ""
         super().__init__(where + failed.message, failed.hint)
-        self.exit = Exit(failed.exit)
+        self.exit, self.kind = Exit(failed.exit), failed.kind
 
 
 class TooFewGpus(CannotTell):
@@ -58,32 +65,54 @@ class TooFewGpus(CannotTell):
         )
 
 
-def run_job(work: Job, where: Where, output: Output) -> int:
+ExitOf = Callable[[BusbwError], int]
+
+
+def own_exit(error: BusbwError) -> int:
+    """busbw's own exit codes."""
+    return int(error.exit)
+
+
+def run_job(work: Job, where: Where, output: Output, exit_of: ExitOf = own_exit) -> int:
     """Run it, print it, and return the exit code: 0 fine, 1 wrong data. Errors are raised after saving what was measured."""
+    work = msgspec.structs.replace(work, argv=[word.encode("utf-8", "replace").decode() for word in work.argv])
     try:
-        if environment.detect(os.environ) is not None:
-            inside(work, where, output)
-        else:
-            away = bool(where.hosts or where.hostfile) and where.engine != "auto"
-            # An engine named for other hosts need not run on the one that launches.
-            row, missing = (engine(where.engine), "") if away else choose(where.engine)
-            if row.in_process:
-                _in_process(row, work, where, output)
-            else:
-                outside(row, missing, work, where, output)
+        _run(work, where, output, exit_of)
     except KeyboardInterrupt:
-        kept = output.kept()
-        talk(f"interrupted{': ' + kept if kept else ', before the first row'}")
+        kept = output.broke_off("interrupted")
+        talk(f"interrupted{': ' + kept if kept else ''}")
         return int(Exit.INTERRUPTED)
-    except BusbwError as error:
-        kept = output.kept()
-        if kept:
-            error.message += f" ({kept})"
+    except SystemExit as error:  # SIGTERM or SIGHUP, as schedulers end jobs
+        kept = output.broke_off(f"ended by signal, exit {error.code}")
+        talk(f"told to end{': ' + kept if kept else ''}")
         raise
+    except BusbwError as error:
+        kept = output.broke_off(error.message)
+        error.message += f" ({kept})" if kept else ""
+        raise
+    if output.record.problem:
+        raise output.record.problem
     return int(Exit.BAD if output.record.result.wrong() else Exit.OK)
 
 
-def inside(work: Job, where: Where, output: Output) -> None:
+def _run(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
+    if environment.detect(os.environ) is not None:
+        inside(work, where, output, exit_of)
+        return
+    away = bool(where.hosts or where.hostfile) and where.engine != "auto"
+    # An engine named for other hosts need not run on the one that launches.
+    row, missing = (engine(where.engine), "") if away else choose(where.engine)
+    if where.simulation and not row.in_process:
+        raise UsageError(f"--sim {where.simulation}: engine {row.name} is no simulation", "add --engine sim")
+    if not row.in_process:
+        outside(row, missing, work, where, output)
+    elif where.dry_run or where.hosts or where.hostfile:
+        raise UsageError(f"engine {row.name} runs in this process: it starts nothing and knows no hosts", "leave out --hosts and --dry-run")
+    else:
+        _in_process(row, work, where, output)
+
+
+def inside(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
     """This process is a rank that an outer mpirun, srun or torchrun started."""
     from busbw.launch.control import join
 
@@ -92,27 +121,40 @@ def inside(work: Job, where: Where, output: Output) -> None:
             "-n, --hosts and --hostfile start ranks, but this process is a rank of a running job already",
             "leave them to the outer launcher",
         )
-    member = environment.detect(os.environ)
     control = join(dict(os.environ), expect=None)
     try:
-        name = where.engine if where.engine != "auto" else control.bcast(choose("auto")[0].name if control.rank == 0 else None)
-        gpus = work.sweep.nthreads * work.sweep.ngpus if work.compat else 1
-        if name == "sim" or (member and member.size > 1 and control.size == 1):
-            raise UsageError("the sim engine runs in one process", "start it without mpirun: busbw run ... --engine sim -n 4")
-        measure(msgspec.structs.replace(work, engine=name, gpus_per_process=gpus), control, output.take)
-    except BusbwError as error:
+        with job.terminable():
+            name = where.engine if where.engine != "auto" else control.bcast(choose("auto")[0].name if control.rank == 0 else None)
+            if engine(name).in_process:
+                raise UsageError("the sim engine runs in one process", "start it without mpirun: busbw run ... --engine sim -n 4")
+            gpus = work.sweep.nthreads * work.sweep.ngpus if work.compat else 1
+            measure(msgspec.structs.replace(work, engine=name, gpus_per_process=gpus), control, output.take)
+    except BaseException as error:
         if control.size > 1:
-            talk(error.render())
-            control.abort(int(error.exit), error.message)
+            leave(error, control, output, exit_of)
         raise
     control.close()
+
+
+def leave(error: BaseException, control: Control, output: Output, exit_of: ExitOf) -> None:
+    """Save what was measured, say why, and end the job on all ranks; does not return."""
+    told = error if isinstance(error, BusbwError) else RankFailed(failed(error, control))
+    kept = output.broke_off(told.message)
+    if isinstance(error, UsageError) and control.rank:
+        time.sleep(SAME_WORDS_S)  # the same on all ranks: process 0 says it, and ends the others meanwhile
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        talk(f"told to end{': ' + kept if kept else ''}")
+        control.abort(int(Exit.INTERRUPTED), "told to end")
+    talk(told.render() + (f"\n{kept}" if kept else ""))
+    control.abort(exit_of(told), told.message)
 
 
 def _in_process(row: EngineRow, work: Job, where: Where, output: Output) -> None:
     from busbw.launch.control import SoloControl
 
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
-    ranks = 8 if ranks == 1 and where.ranks is None else ranks
+    if ranks == 1 and where.ranks is None and not work.compat:
+        ranks = SIMULATED_RANKS
     prepared = msgspec.structs.replace(work, engine=row.name, gpus_per_process=ranks, simulation=parse_parameters(where.simulation))
     measure(prepared, SoloControl(), output.take)
 
@@ -126,6 +168,9 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
     ranks = sum(place.slots for place in places) or where.ranks or local_ranks(row, work)
     if row.name == "nccl" and not places and ranks > gpu_count():
         raise TooFewGpus(ranks, gpu_count())
+    most = RANKS_A_CORE * (os.cpu_count() or 1)
+    if row.name != "nccl" and not places and ranks > most:
+        raise UsageError(f"-n {ranks}: more than {RANKS_A_CORE} ranks a core of this machine", "-n counts ranks; iterations are --iters")
     roots(work.sweep, ranks)
     prepared = msgspec.structs.replace(work, engine=row.name, ranks=ranks)
     # Local ranks inherit the environment; those of other hosts get what steers communication.
@@ -133,11 +178,13 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
     program = [sys.executable, "-m", RANK_PROGRAM, encode(prepared)]
     argv = launcher_command(row, program, ranks, places, where, forwarded)
     if where.dry_run:
-        sys.stdout.write(shlex.join(argv) + "\n")
+        answer(shlex.join(argv) + "\n")
         return
     if missing:
         talk(f"note: measuring on CPUs: {missing}")
-    follow(argv, where, output, [place.name for place in places])
+    # These engines block in their libraries, where -T cannot look in: the launcher watches for them.
+    silence_s = work.sweep.timeout if row.name in ("mpi", "torch") else 0
+    follow(argv, where, output, [place.name for place in places], silence_s)
 
 
 def launcher_command(
@@ -162,7 +209,7 @@ def local_ranks(row: EngineRow, work: Job) -> int:
     return (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
 
 
-def follow(argv: list[str], where: Where, output: Output, places: list[str]) -> None:
+def follow(argv: list[str], where: Where, output: Output, places: list[str], silence_s: float) -> None:
     """Run the launcher; RankFailed or CannotTell when it does not end well."""
     tail: list[str] = []
     failures: list[Failed] = []
@@ -187,7 +234,7 @@ def follow(argv: list[str], where: Where, output: Output, places: list[str]) -> 
         if not framing(text):
             talk(text)
 
-    status = job.run(argv, os.environ, on_line, on_talk, where.launch_limit_s, places)
+    status = job.run(argv, os.environ, on_line, on_talk, where.launch_limit_s, places, silence_s=silence_s)
     if failures:
         raise RankFailed(min(failures, key=lambda failed: failed.exit == Exit.BUG))
     if status != 0 or not output.record.result.complete:

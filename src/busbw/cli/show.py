@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.streams import answer
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.views.read import read
@@ -22,7 +23,7 @@ def command(file: str, format_name: str, collective: str | None) -> int:
     """
     shown = view(format_name)
     result = read(_bytes(file), file, collective)
-    sys.stdout.write(shown.render(result))
+    answer(shown.render(result))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
 

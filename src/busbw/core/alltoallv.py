@@ -5,9 +5,11 @@ Rules of nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes; a spre
 
 from collections.abc import Sequence
 
+from busbw.core.env import ALLTOALLV
 from busbw.core.errors import UsageError
 
 GRAIN_BYTES = 16
+LARGEST_BYTES = 1 << 40  # more than any GPU holds
 
 
 def generated_bytes(total: int, ranks: int, spread: float) -> list[list[int]]:
@@ -19,8 +21,13 @@ def generated_bytes(total: int, ranks: int, spread: float) -> list[list[int]]:
 
 
 def parse_matrix(text: str, ranks: int, scale: float, source: str) -> list[list[int]]:
-    """A square matrix of bytes, rows by lines, values by white space or commas; UsageError names the row that is wrong."""
-    rows = [line.replace(",", " ").split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    """A square matrix of bytes, rows by lines, values by white space or commas, the rest of a line after # ignored.
+
+    UsageError names the row and value that are wrong, or the variable of the scale.
+    """
+    if not 0 <= scale < float("inf"):
+        raise UsageError(f"{ALLTOALLV.matrix_scale}={scale:g}: not a finite number of 0 or more", f"unset {ALLTOALLV.matrix_scale}")
+    rows = [row for line in text.splitlines() if (row := line.partition("#")[0].replace(",", " ").split())]
     if len(rows) != ranks:
         raise UsageError(f"{source}: {len(rows)} rows for {ranks} ranks", "give one row of bytes per rank")
     matrix = []
@@ -38,6 +45,9 @@ def _bytes(value: str, scale: float, where: str) -> int:
         size = -1.0
     if not 0 <= size < float("inf"):
         raise UsageError(f"{where}: '{value}' is not a number of bytes", "write bytes as numbers of 0 or more")
+    if size > LARGEST_BYTES:
+        scaled = f" times {ALLTOALLV.matrix_scale} {scale:g}" if scale != 1 else ""
+        raise UsageError(f"{where}: '{value}'{scaled} is more bytes than memory holds", f"give each pair at most {LARGEST_BYTES} bytes")
     return int(size) // GRAIN_BYTES * GRAIN_BYTES
 
 

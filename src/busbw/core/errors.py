@@ -3,6 +3,8 @@
 BusbwError            says what, where and the value seen; `hint` is the command or change that mends it
 ├── UsageError        the words on the command line cannot be meant                         exit 2
 └── CannotTell        nothing could be measured: no GPU, no MPI, a rank or host was lost    exit 3
+    ├── TimedOut      it took longer than a limit
+    └── CudaFailed    a CUDA call failed
 
 Anything else that escapes is a bug in busbw and ends with exit 4.
 """
@@ -36,3 +38,11 @@ class CannotTell(BusbwError):
     """Nothing could be measured, so there is no answer, good or bad."""
 
     exit = Exit.UNKNOWN
+
+
+class TimedOut(CannotTell):
+    """Something took longer than its limit."""
+
+
+class CudaFailed(CannotTell):
+    """A call of the CUDA driver failed."""

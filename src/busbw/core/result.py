@@ -94,8 +94,8 @@ class World(msgspec.Struct):
 
     @property
     def ranks(self) -> int:
-        """Ranks of one communicator."""
-        return len(self.devices) // self.groups
+        """Ranks of the communicator that is printed: rank 0's."""
+        return sum(device.group == self.devices[0].group for device in self.devices) if self.devices else 0
 
 
 class Result(msgspec.Struct):
@@ -129,4 +129,5 @@ class Result(msgspec.Struct):
 
     def wrong(self) -> bool:
         """Whether any check saw a wrong element."""
-        return self.out_of_bounds > 0
+        cells = (cell for row in self.rows for cell in (row.out_of_place, row.in_place))
+        return self.out_of_bounds > 0 or any(cell is not None and cell.wrong for cell in cells)

@@ -1,5 +1,6 @@
 """What to measure: the SweepSpec as asked, and the Points (cells of the sweep) it expands to."""
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -8,12 +9,13 @@ from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD
+from busbw.core.options import BY_FIELD, MOST, MOST_OPERATIONS, Option
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.redops import redop as redop_row
 from busbw.core.sizes import parse_int
 
-LEAST = {"iters": 0, "agg_iters": 1, "warmup_iters": 0, "run_cycles": 0, "check": 0, "nthreads": 1, "ngpus": 1, "unalign": 0}
+ENDS = ("min_bytes", "max_bytes")
+_ROOT = re.compile(r"all|-1|0|[1-9]\d*|0x[0-9a-f]+", re.ASCII | re.IGNORECASE)
 
 
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,20 +69,54 @@ class Series(msgspec.Struct, frozen=True):
     root: int  # -1 where it has none
 
 
-def check_spec(spec: SweepSpec) -> None:
-    """UsageError for a sweep that cannot be meant: bounds, steps that would never end, negative counts."""
-    low, high = spec.min_bytes, spec.max_bytes
-    if low > high:
-        raise UsageError(f"-b {low} is larger than -e {high}", f"give -e at least {low}, or a smaller -b")
-    if low == 0:
-        raise UsageError("-b 0: a sweep from 0 bytes would never grow", "start at 1 byte or more")
-    if spec.step_factor <= 1 and spec.step_bytes <= 0 and low < high:
-        raise UsageError(f"-i {spec.step_bytes}: a step of 0 would never reach -e {high}", "give -f 2, or a step above 0")
-    for field, least in LEAST.items():
+def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
+    """UsageError for a sweep that cannot be meant: values outside the option table, sizes that would never end.
+
+    `strict` is the modern face, with its long names: it also refuses what nccl-tests takes without a word.
+    """
+    for field, option in BY_FIELD.items():
         value = getattr(spec, field)
-        if value < least:
-            option = BY_FIELD[field]
-            raise UsageError(f"-{option.short} {value}: {option.help.split(';')[0]} must be at least {least}", f"give {least} or more")
+        if option.kind != "word" and field not in ENDS and not option.holds(value, strict=strict):
+            _refuse(option, value, strict)
+    _check_sizes(spec, strict)
+    _check_iterations(spec, strict)
+    if strict and not _ROOT.fullmatch(spec.root):
+        raise UsageError(f"--root '{spec.root}': not a rank", "give a rank from 0 on, or all")
+
+
+def _refuse(option: Option, value: int, strict: bool) -> None:
+    text = f"{option.name(strict=strict)} {value}: "
+    if option.choices and strict:
+        raise UsageError(f"{text}must be {option.allowed}", f"{option.name(strict=strict)} is {option.help}")
+    allowed = option.allowed if option.least is not None and value < option.least else f"at most {option.most or MOST[option.kind]}"
+    raise UsageError(f"{text}{option.help.split(';')[0]} must be {allowed}", f"give a number {allowed}")
+
+
+def _check_sizes(spec: SweepSpec, strict: bool) -> None:
+    low, high = spec.min_bytes, spec.max_bytes
+    smallest, largest, step, factor = (BY_FIELD[field].name(strict=strict) for field in (*ENDS, "step_bytes", "step_factor"))
+    if low > high:
+        raise UsageError(f"{smallest} {low} is larger than {largest} {high}", f"give {largest} at least {low}, or a smaller {smallest}")
+    if low <= 0:
+        raise UsageError(f"{smallest} {low}: a sweep from {low} bytes would never grow", "start at 1 byte or more")
+    if high > MOST["size"]:
+        raise UsageError(f"{largest} {high}: more bytes than any memory holds", f"give {largest} as much as one rank has, like 8G")
+    if spec.step_factor <= 1 and spec.step_bytes <= 0 and low < high:
+        raise UsageError(f"{step} {spec.step_bytes}: a step of 0 would never reach {largest} {high}", f"give {factor} 2, or a step above 0")
+
+
+def _check_iterations(spec: SweepSpec, strict: bool) -> None:
+    iters, together, skip = (BY_FIELD[field].name(strict=strict) for field in ("iters", "agg_iters", "per_iter_skip"))
+    if spec.iters * spec.agg_iters > MOST_OPERATIONS:
+        raise UsageError(
+            f"{iters} {spec.iters} x {together} {spec.agg_iters}: more than {MOST_OPERATIONS} operations for each size",
+            f"give fewer; {BY_FIELD['run_cycles'].name(strict=strict)} repeats the sweep",
+        )
+    if strict and spec.per_iter_timing and spec.per_iter_skip >= spec.iters:
+        raise UsageError(
+            f"{skip} {spec.per_iter_skip}: leaves none of {iters} {spec.iters} to report",
+            f"give {skip} less than {iters}, and {iters} 1 or more",
+        )
 
 
 def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import CannotTell, CudaFailed
 
 INSTALL = "pip install 'busbw[cuda13]'"
 STREAM_NON_BLOCKING = 1
@@ -34,7 +34,7 @@ def call(name: str, *arguments: Any) -> Any:
     api = driver()
     status, *answer = getattr(api, name)(*arguments)
     if int(status):
-        raise CannotTell(f"{name}: {_words(status)}", _hint(status))
+        raise CudaFailed(f"{name}: {_words(status)}", _hint(status))
     return answer[0] if len(answer) == 1 else tuple(answer)
 
 

@@ -18,6 +18,7 @@ from busbw.core.result import Device, Library
 from busbw.engines import mpi_calls
 from busbw.engines.base import Call, Launch, placement
 from busbw.engines.host_memory import HostMemory
+from busbw.host.memory import usable_bytes
 
 LARGEST_COUNT = 2**31 - 1  # Open MPI 5.0 has no large-count collectives
 
@@ -52,7 +53,8 @@ class MpiEngine:
                 bus="",
                 name=_cpu_name(),
                 group=self._group,
-                memory_bytes=_memory_bytes(),
+                process=self._world_rank,
+                memory_bytes=usable_bytes(),
             )
         ]
 
@@ -66,7 +68,7 @@ class MpiEngine:
     def memory_bytes(self) -> int | None:
         """This host's memory divided by the ranks that share it."""
         local = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
-        share = _memory_bytes() // local.size
+        share = usable_bytes() // local.size
         local.Free()
         return share
 
@@ -141,7 +143,3 @@ def _cpu_name() -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -6,13 +6,12 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.core.sweep import SweepSpec, dtypes, redops
@@ -25,23 +24,9 @@ from busbw.engines.nccl_buffers import Buffers
 from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
 from busbw.engines.nccl_launches import Replay, Steps, guarded, together
 
-GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 POLLS_BETWEEN_LOOKS = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
 SPIN_S, NAP_S = 1.0, 1e-4  # waiting spins this long so that short waits end exactly, then polls at leisure
-
-
-def availability() -> str | None:
-    """Why NCCL cannot run here, with what would help; None when it can."""
-    if not any(Path(device).exists() for device in GPU_DEVICES):
-        return "no NVIDIA GPU on this machine"
-    try:
-        nccl_comms.library()
-        if not device_count():
-            return "the NVIDIA driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?)"
-    except BusbwError as error:
-        return f"{error.message} ({error.hint})" if error.hint else error.message
-    return None
 
 
 class NcclEngine:
@@ -217,13 +202,13 @@ class NcclEngine:
         if waited > SPIN_S:
             time.sleep(NAP_S)
 
-    def _too_long(self, limit_s: float) -> CannotTell:
+    def _too_long(self, limit_s: float) -> TimedOut:
         late = []
         for gpu, stream, rank in zip(self._gpus, self._streams, self.ranks, strict=True):
             gpu.activate()
             if not stream.idle():
                 late.append(str(rank))
-        return CannotTell(
+        return TimedOut(
             f"rank {', '.join(late)} on {platform.node()}: the GPU was not done after {limit_s:g} s",
             "a rank that never joined or a stalled link looks like this; `ncclras` on any host says who waits for whom; -T sets the limit",
         )

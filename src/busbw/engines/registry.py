@@ -4,10 +4,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine
+from busbw.host import nvml
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,17 @@ class EngineRow:
     in_process: bool = False  # all ranks live in one process: no launcher
 
 
-def _nccl_available() -> str | None:
-    from busbw.engines.nccl import availability
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
 
-    return availability()
+
+def _nccl_available() -> str | None:
+    """Cheap on purpose: CUDA starts in the ranks alone, and they say what they lack beyond this."""
+    if not any(Path(device).exists() for device in GPU_DEVICES):
+        return "no NVIDIA GPU on this machine"
+    missing = [package for name, package in (("nccl", "nccl4py"), ("cuda", "cuda-bindings")) if not find_spec(name)]
+    if missing:
+        return f"{' and '.join(missing)} not installed (pip install 'busbw[cuda13]')"
+    return None if gpu_count() else "no GPU is visible (is CUDA_VISIBLE_DEVICES empty?)"
 
 
 def _open_nccl(opening: Opening) -> Engine:
@@ -124,7 +133,13 @@ def choose(name: str) -> tuple[EngineRow, str]:
 
 
 def gpu_count() -> int:
-    """GPUs that the nccl engine could use here."""
+    """GPUs that the nccl engine could use here: those of CUDA_VISIBLE_DEVICES, else all that the driver shows."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return len([name for name in chosen.split(",") if name.strip() and name.strip() != "-1"])
+    known = nvml.count()
+    if known is not None:
+        return known
     from busbw.engines.cuda_runtime import device_count
 
     return device_count()

@@ -4,7 +4,6 @@ For documentation, tests of views and findings, and for learning what a fault lo
 virtual, so that a sweep takes no time.
 """
 
-import math
 import os
 import random
 from collections.abc import Sequence
@@ -14,39 +13,17 @@ import numpy as np
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import CannotTell
 from busbw.core.probe import Probe
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.engines.base import Call, Launch, Region, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
+from busbw.engines.sim_parameters import PARAMETERS
+from busbw.engines.sim_parameters import parse_parameters as parse_parameters
 
-PARAMETERS: dict[str, tuple[float, str]] = {
-    "alpha_us": (8.0, "microseconds that every operation takes, however small"),
-    "gbps": (370.0, "busbw of very large operations, in GB/s"),
-    "noise": (0.01, "relative standard deviation of each operation's time"),
-    "seed": (1.0, "seed of the noise"),
-    "outlier": (0.0, "probability that an operation takes ten times as long"),
-    "dip_bytes": (0.0, "a size that runs at half speed"),
-    "corrupt_rank": (-1.0, "a rank whose receive buffer gets one wrong element per operation"),
-    "corrupt_offset": (0.0, "the offset of that element"),
-}
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum, "avg": np.add, "mulsum": np.add}
-
-
-def parse_parameters(text: str) -> dict[str, float]:
-    """`alpha_us=5,noise=0.1` as numbers; UsageError for an unknown name or a value that is none."""
-    values = {}
-    for item in filter(None, text.split(",")):
-        name, _, value = item.partition("=")
-        try:
-            values[name] = float(value)
-        except ValueError:
-            values[name] = math.nan
-        if name not in PARAMETERS or math.isnan(values[name]):
-            raise UsageError(f"--sim: '{item}' is not a parameter and its number", f"use {', '.join(PARAMETERS)}, like --sim noise=0.05")
-    return values
 
 
 class _Memory(HostMemory):
@@ -70,7 +47,7 @@ class SimEngine:
     def __init__(self, ranks: int, parameters: dict[str, float]) -> None:
         self.size = ranks
         self.ranks: Sequence[int] = range(ranks)
-        self._p = {name: parameters.get(name, default) for name, (default, _) in PARAMETERS.items()}
+        self._p = {name: parameters.get(name, known.default) for name, known in PARAMETERS.items()}
         self._random = random.Random(int(self._p["seed"]))
         self._now = 0.0
         self._marks: dict[int, float] = {}

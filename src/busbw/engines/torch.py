@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell
+from busbw.core.errors import CannotTell, TimedOut
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
@@ -24,6 +24,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_calls
 from busbw.engines.base import Call, Control, Launch, Memory, placement
 from busbw.engines.host_memory import HostMemory
+from busbw.host.addresses import address
+from busbw.host.memory import usable_bytes
 
 SETUP_LIMIT = timedelta(seconds=120)
 PROBE_ELEMENTS = 32
@@ -75,7 +77,7 @@ class TorchEngine:
         if self._gpu is not None:
             return int(torch.cuda.get_device_properties(self._gpu).total_memory)
         hosts = self._control.allgather(platform.node())
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // hosts.count(platform.node())
+        return usable_bytes() // hosts.count(platform.node())
 
     def memory_use(self) -> dict[str, int]:
         """Nothing is accounted here."""
@@ -157,7 +159,7 @@ class TorchEngine:
         stream, end = torch.cuda.current_stream(self._gpu), time.monotonic() + limit_s
         while not stream.query():
             if time.monotonic() > end:
-                raise CannotTell(f"rank {self._process}: the GPU was not done within {limit_s:g} s", "raise -T, or look at the other ranks")
+                raise TimedOut(f"rank {self._process}: the GPU was not done within {limit_s:g} s", "raise -T, or look at the other ranks")
             time.sleep(POLL_S)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
@@ -208,14 +210,21 @@ def _join(control: Control, backend: str, device: torch.device) -> Any:
     """A process group over the control channel's processes, meeting at a store that process 0 opens on a free port."""
     if dist.is_initialized():
         return dist.group.WORLD if dist.get_backend() == backend else dist.new_group(backend=backend)
-    store = None
+    store, hosts = None, set(control.allgather(platform.node()))
     if control.rank == 0:
-        store = dist.TCPStore(
-            platform.node() if control.size > 1 else "localhost", 0, control.size, True, SETUP_LIMIT, wait_for_workers=False
-        )
+        store = dist.TCPStore(_meeting_place(len(hosts)), 0, control.size, True, SETUP_LIMIT, wait_for_workers=False)
     host, port = control.bcast((store.host, store.port) if store else None)
     if store is None:
         store = dist.TCPStore(host, port, control.size, False, SETUP_LIMIT)
     device_id = device if device.type == "cuda" else None
     dist.init_process_group(backend, store=store, rank=control.rank, world_size=control.size, timeout=SETUP_LIMIT, device_id=device_id)
     return dist.group.WORLD
+
+
+def _meeting_place(hosts: int) -> str:
+    """Where process 0's store is reached: this machine's own address, or that of the interface chosen for sockets, or its name."""
+    if hosts == 1:
+        return "127.0.0.1"
+    chosen = (os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME") or "").split(",")[0].lstrip("=")
+    found = address(chosen) if chosen else None
+    return str(found.ip) if found else platform.node()

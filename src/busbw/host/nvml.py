@@ -96,3 +96,21 @@ def _ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except nvml.NVMLError:
         return None
+
+
+def count() -> int | None:
+    """GPUs that NVML sees, without starting CUDA, which takes a second; None where NVML cannot tell."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except (ImportError, AttributeError, OSError):
+        return None
+    except nvml.NVMLError:
+        return None
+    try:
+        return int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()

@@ -4,37 +4,18 @@ Each library wants it in other words: MPI and its runtime take exact names or a 
 name. A CIDR is the only form that holds on hosts whose interfaces are named differently, so every rank resolves it on its own host.
 """
 
-import fcntl
 import ipaddress
 import os
 import socket
-import struct
 from collections.abc import Mapping
 
 from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.host.addresses import local as local
 
 VARIABLE = "BUSBW_IFNAME"  # carries --ifname to every rank
 
-_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
-_IFREQ_BYTES, _ADDRESS = 256, slice(20, 24)
 
 Local = Mapping[str, ipaddress.IPv4Interface | None]
-
-
-def local() -> dict[str, ipaddress.IPv4Interface | None]:
-    """The interfaces of this host's network namespace, each with its first IPv4 address, None where it has none."""
-    # Not /sys/class/net: it shows the namespace that mounted it, which need not be the one this process is in.
-    return {name: _address(name) for _index, name in socket.if_nameindex()}
-
-
-def _address(name: str) -> ipaddress.IPv4Interface | None:
-    request = struct.pack(f"{_IFREQ_BYTES}s", name.encode())
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            address, mask = (fcntl.ioctl(probe, code, request)[_ADDRESS] for code in (_SIOCGIFADDR, _SIOCGIFNETMASK))
-        except OSError:
-            return None
-    return ipaddress.IPv4Interface(f"{socket.inet_ntoa(address)}/{socket.inet_ntoa(mask)}")
 
 
 def resolve(text: str, have: Local) -> tuple[str, ...]:

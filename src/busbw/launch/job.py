@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import CannotTell, TimedOut
 from busbw.launch.failures import explain
 
 __all__ = ["MARKER", "explain", "run"]
@@ -32,7 +32,7 @@ class _Lines:
 
     def __init__(self, take: Take, other: Take | None = None) -> None:
         self._take, self._other, self._rest = take, other, b""
-        self.seen = False
+        self.count = 0  # lines taken so far
         self.ending = False  # the job is being ended: what a callback raises now must not cut that short
 
     def feed(self, data: bytes) -> None:
@@ -47,13 +47,24 @@ class _Lines:
 
     def _hand(self, line: bytes) -> None:
         event = self._other is None or line.startswith(b"{")
-        self.seen = self.seen or event
+        self.count += event
         with contextlib.suppress(Exception) if self.ending else contextlib.nullcontext():
             (self._take if event or self._other is None else self._other)(line)
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], on_line: Take, on_talk: Take, limit_s: float, hosts: Sequence[str] = ()) -> int:
+def run(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    on_line: Take,
+    on_talk: Take,
+    limit_s: float,
+    hosts: Sequence[str] = (),
+    *,
+    silence_s: float = 0,
+) -> int:
     """Run the launcher `argv` to its end; its exit code, or 128 + N where signal N ended it.
+
+    `silence_s` (0: no limit) ends the job by TimedOut when no further line comes for that long.
 
     `on_line` gets each line of stdout that is a JSON object, `on_talk` all others (mpirun 5 reports lost daemons on stdout) and those of
     stderr, without the newline and in this thread. CannotTell when it cannot be started, or `on_line` had nothing within `limit_s`
@@ -75,10 +86,11 @@ def run(argv: Sequence[str], env: Mapping[str, str], on_line: Take, on_talk: Tak
         raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
     lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
     try:
-        with _pump(process, lines, talk) as pump, _terminable():
+        with _pump(process, lines, talk) as pump, terminable():
             if not pump(limit_s or None, first_line=True):
                 raise _silent(argv[0], limit_s, hosts)
-            pump(None)
+            if not pump(silence_s or None, renewed=True):
+                raise TimedOut(f"no rank was heard for {silence_s:g} s: one hangs, or waits for one that does", "raise -T")
             lines.end()
             talk.end()
             status = process.wait()
@@ -106,17 +118,15 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
             if not stream.closed:
                 selector.register(stream, selectors.EVENT_READ, sink)
 
-        def pump(limit_s: float | None, *, first_line: bool = False) -> bool:
+        def pump(limit_s: float | None, *, first_line: bool = False, renewed: bool = False) -> bool:
             deadline = time.monotonic() + limit_s if limit_s is not None else None
             ended: float | None = None
-            while selector.get_map() and not (first_line and lines.seen):
-                for key, _ in selector.select(_POLL_S):
-                    data = os.read(key.fd, _CHUNK)
-                    if data:
-                        key.data.feed(data)
-                    else:
-                        selector.unregister(key.fileobj)
+            heard = lines.count
+            while selector.get_map() and not (first_line and lines.count):
+                _read(selector)
                 now = time.monotonic()
+                if renewed and limit_s is not None and lines.count != heard:
+                    heard, deadline = lines.count, now + limit_s
                 if process.poll() is not None:
                     ended = ended or now
                     if now - ended > DRAIN_LIMIT_S:
@@ -126,6 +136,16 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
             return True
 
         yield pump
+
+
+def _read(selector: selectors.BaseSelector) -> None:
+    """Hand on what both streams have to say now, or within a moment."""
+    for key, _ in selector.select(_POLL_S):
+        data = os.read(key.fd, _CHUNK)
+        if data:
+            key.data.feed(data)
+        else:
+            selector.unregister(key.fileobj)
 
 
 def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> CannotTell:
@@ -181,7 +201,7 @@ def _marked(marker: str) -> list[int]:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """SIGTERM and SIGHUP end this process by an exception while a job runs, so that the job is ended too."""
     if threading.current_thread() is not threading.main_thread():
         yield

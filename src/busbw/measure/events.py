@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from busbw.core.finding import Finding
 from busbw.core.result import Result, Row
 
 FAILED_PREFIX = "busbw-failed: "
@@ -19,24 +18,24 @@ class Started(msgspec.Struct, tag="started", tag_field="event"):
 
 
 class RowDone(msgspec.Struct, tag="row", tag_field="event"):
-    """One row is measured."""
+    """One row is measured; `out_of_bounds` counts the checks so far that saw wrong data."""
 
     row: Row
+    out_of_bounds: int = 0
 
 
 class Note(msgspec.Struct, tag="note", tag_field="event"):
-    """A line for the reader that is not part of the answer."""
+    """A line for the reader; `answer` where nccl-tests has it on stdout."""
 
     text: str
+    answer: bool = False
 
 
 class Ended(msgspec.Struct, tag="ended", tag_field="event"):
     """The sweep is complete."""
 
     end: str
-    out_of_bounds: int
     memory: dict[str, int]
-    findings: list[Finding]
 
 
 Event: TypeAlias = Started | RowDone | Note | Ended
@@ -51,6 +50,7 @@ class Failed(msgspec.Struct):
     exit: int
     rank: int
     host: str
+    kind: str = ""  # the error's class
 
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

@@ -45,6 +45,7 @@ class Calls:
         self.dtype: DType = dtype_row(series.dtype)
         self.op: RedOp | None = redop(series.op) if series.op else None
         self.reduction = self.op if self.collective.reduces else None
+        self._matrices: dict[int, list[list[int]]] = {}
 
     def at(self, size: int, *, in_place: bool, shift_bytes: int = 0) -> Call:
         """The call that moves `size` bytes (of the largest buffer), shifted."""
@@ -60,7 +61,12 @@ class Calls:
         return Call(self.collective, self.dtype, self.reduction, layout, send, recv, in_place, shift)
 
     def matrix_bytes(self, size: int) -> list[list[int]]:
-        """alltoallv's bytes for each pair of ranks."""
+        """alltoallv's bytes for each pair of ranks, the same for a size as long as the series runs."""
+        if size not in self._matrices:
+            self._matrices[size] = self._matrix(size)
+        return self._matrices[size]
+
+    def _matrix(self, size: int) -> list[list[int]]:
         source = os.environ.get(ALLTOALLV.matrix_file, "")
         if not source:
             return alltoallv.generated_bytes(size, self.ranks, _number(ALLTOALLV.spread, 1.0, 0.0, 1.0))

@@ -6,12 +6,13 @@ Started as `python -m busbw.measure.rank JOB` by a launcher, or called in the pr
 import os
 import platform
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbw import __version__
 from busbw.core.env import ALLTOALLV, carried
-from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.exits import Exit
 from busbw.core.groups import color
 from busbw.core.result import SCHEMA, Device, Result, World
@@ -60,7 +61,7 @@ def measure(job: Job, control: Control, emit: Emit) -> None:
         runner.sweep()
         memory = opened.memory_use() if job.sweep.memory else {}
         if control.rank == 0:
-            emit(Ended(now(), runner.out_of_bounds, memory, []))
+            emit(Ended(now(), memory))
     except BaseException:
         opened.close(abort=True)
         raise
@@ -74,12 +75,25 @@ def join_groups(control: Control) -> Party:
     local = sum(host == platform.node() for host, _ in everyone[: control.rank])
     colors = sorted({one for _, one in everyone})
     group = control.split(wanted) if len(colors) > 1 else control
-    return Party(control, group, colors.index(wanted), len(colors), local)
+    return Party(control, group, wanted, len(colors), local)
+
+
+def refuse_out_of_step(job: Job, sizes: set[int]) -> None:
+    """UsageError where groups of different sizes would run different sweeps, and wait for each other for ever."""
+    spec = job.sweep
+    every_root = spec.row.rooted and spec.root.strip().lower() in ("all", "-1")
+    if len(sizes) > 1 and (every_root or spec.row.ranks_power_of_two):
+        what = f"{spec.collective} with every root" if every_root else spec.collective
+        found = ", ".join(map(str, sorted(sizes)))
+        raise UsageError(
+            f"NCCL_TESTS_SPLIT makes groups of {found} ranks, and {what} takes a different sweep in each", "split into equal groups"
+        )
 
 
 def prepare(job: Job, party: Party, opened: Engine) -> tuple[Result, int]:
     """Agree on the largest size, make the buffers, and gather what the result says of the world. The same on all processes."""
     roots(job.sweep, opened.size)
+    refuse_out_of_step(job, set(party.job.allgather(opened.size)))
     devices: list[Device] = [device for some in party.job.allgather(opened.devices()) for device in some]
     memory = [size for size in party.job.allgather(opened.memory_bytes()) if size is not None]
     max_bytes = plan.capped_max(job.sweep, min(memory, default=None))
@@ -120,29 +134,27 @@ def _summarise_alltoallv(job: Job, opened: Engine, max_bytes: int, emit: Emit | 
         return
     calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size)
     for rank, row in enumerate(calls.matrix_bytes(max_bytes)):
-        emit(Note(f"# rank {rank} sends {sum(row)} bytes: {' '.join(map(str, row))}"))
+        emit(Note(f"# rank {rank} sends {sum(row)} bytes: {' '.join(map(str, row))}", answer=True))
+
+
+def failed(error: BaseException, control: Control | None) -> Failed:
+    """What to tell of an error that ended this rank."""
+    rank, host = control.rank if control else -1, platform.node()
+    if isinstance(error, BusbwError):
+        return Failed(error.message, error.hint, int(error.exit), rank, host, type(error).__name__)
+    what = f"a rank failed: {type(error).__name__}: {error}"
+    return Failed(what, "please report this, with the lines above", int(Exit.BUG), rank, host, type(error).__name__)
 
 
 def fail(error: BaseException, control: Control | None) -> int:
     """Say why this rank gives up, end the job, and return the exit code."""
-    if isinstance(error, BusbwError):
-        failed = Failed(error.message, error.hint, int(error.exit), control.rank if control else -1, platform.node())
-    else:
-        what = f"{type(error).__name__}: {error}"
-        failed = Failed(
-            f"a rank failed: {what}",
-            "please report this, with the command and NCCL_DEBUG=INFO output",
-            int(Exit.BUG),
-            control.rank if control else -1,
-            platform.node(),
-        )
-        import traceback
-
+    told = failed(error, control)
+    if told.exit == Exit.BUG:
         traceback.print_exception(error)
-    say_failed(failed)
+    say_failed(told)
     if control is not None and control.size > 1:
-        control.abort(failed.exit, failed.message)
-    return failed.exit
+        control.abort(told.exit, told.message)
+    return told.exit
 
 
 def claim_stdout() -> Callable[[Event], None]:

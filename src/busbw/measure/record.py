@@ -1,52 +1,89 @@
 """The result as it grows: events in, one Result out, written to its file after every row."""
 
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.result import SCHEMA, Result
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Event, RowDone, Started
 from busbw.model.findings import findings
 
+WRITING_SHARE = 0.1  # of the time at most goes to writing: a long file is not written anew for every row
+
+
+def encoded(result: Result) -> bytes:
+    """busbw.result/1 as files hold it."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
+
 
 class Record:
-    """Collects one run. `file` is where the result is kept up to date; None keeps it in memory alone."""
+    """Collects one run. `file` is where the result is kept up to date, as `render` gives it; None keeps it in memory alone.
 
-    def __init__(self, spec: SweepSpec, file: Path | None) -> None:
+    A file that cannot be written stops nothing: `problem` is what is wrong with it, until a later write works.
+    """
+
+    def __init__(self, spec: SweepSpec, file: Path | None, render: Callable[[Result], bytes] = encoded) -> None:
         self.result = Result(schema=SCHEMA, tool="busbw", spec=spec)
         self.file = file
         self.started = False
         self.saved = 0  # rows that the file holds
+        self.problem: BusbwError | None = None
+        self._render = render
+        self._next_write = 0.0
         if file is not None:
             check_writable(file)
 
     def take(self, event: Event) -> None:
-        """Add what an event tells; a full disk is told, and loses nothing that was measured."""
+        """Add what an event tells, and write the file."""
         if isinstance(event, Started):
             self.result, self.started = event.result, True
         elif isinstance(event, RowDone):
             self.result.rows.append(event.row)
+            self.result.out_of_bounds = event.out_of_bounds
         elif isinstance(event, Ended):
-            self.result.end, self.result.out_of_bounds, self.result.memory = event.end, event.out_of_bounds, event.memory
-            self.result.complete = True
+            self.result.end, self.result.memory, self.result.complete = event.end, event.memory, True
             self.result.findings = findings(self.result, self.result.topology)
         else:
             return
-        if self.file is not None:
-            save(self.result, self.file)
-            self.saved = len(self.result.rows)
+        self._write(last=isinstance(event, Ended))
+
+    def broke_off(self, reason: str) -> None:
+        """The run ended early: what there is gets its findings and the reason, and is written."""
+        self.result.errors.append(reason)
+        if self.started:
+            self.result.end = time.strftime("%Y-%m-%d %H:%M:%S")
+            self.result.findings = findings(self.result, self.result.topology)
+            self._write(last=True)
+
+    def keep(self, file: Path) -> None:
+        """Write to a file that nobody named; CannotTell when that fails."""
+        save(self._render(self.result), file)
+        self.file, self.saved = file, len(self.result.rows)
+
+    def _write(self, *, last: bool) -> None:
+        start = time.monotonic()
+        if self.file is None or (start < self._next_write and not last):
+            return
+        try:
+            save(self._render(self.result), self.file)
+            self.saved, self.problem = len(self.result.rows), None
+        except BusbwError as error:
+            self.problem = error
+        end = time.monotonic()
+        self._next_write = end + (end - start) / WRITING_SHARE
 
 
-def save(result: Result, file: Path) -> None:
-    """Write the whole result in one step: a reader sees the old file or the new one. CannotTell when it cannot be written."""
+def save(data: bytes, file: Path) -> None:
+    """Write the whole file in one step: a reader sees the old one or the new one. CannotTell when it cannot be written."""
     draft = None
     try:
         with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as draft:
-            draft.write(msgspec.json.format(msgspec.json.encode(result), indent=1))
-            draft.write(b"\n")
+            draft.write(data)
         Path(draft.name).chmod(0o644)
         Path(draft.name).replace(file)
     except OSError as error:

@@ -12,6 +12,7 @@ from busbw.measure.events import Emit, Note, RowDone
 from busbw.measure.plan import Calls, refuse_unsupported
 
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
+PLACES_BOUND = 4096  # buffer positions a cell takes in turn; more would only cost memory
 SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
 
 
@@ -28,7 +29,7 @@ class Runner:
         """All cycles of all series. A collective that needs a power of two of ranks leaves the table empty otherwise."""
         ranks = self.engine.size
         if self.spec.row.ranks_power_of_two and ranks & (ranks - 1):
-            self.emit(Note(f"nRanks {ranks} is not a power of 2, skipping"))
+            self.emit(Note("\n".join([f"nRanks {ranks} is not a power of 2, skipping"] * self.job.size), answer=True))
             return
         cycle = 0
         while self.spec.run_cycles == 0 or cycle < self.spec.run_cycles:
@@ -63,7 +64,9 @@ class Runner:
         size_bytes, count, _ = calls.moved_bytes(call)
         stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S") if self.spec.report_timestamps else ""
         one = calls.series
-        self.emit(RowDone(Row(size_bytes, count, one.dtype, one.op, one.root, cells[0], cells[1], self.spec.iters, stamp)))
+        self.emit(
+            RowDone(Row(size_bytes, count, one.dtype, one.op, one.root, cells[0], cells[1], self.spec.iters, stamp), self.out_of_bounds)
+        )
 
     def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell:
         call = calls.at(size, in_place=in_place)
@@ -95,16 +98,17 @@ class Runner:
     def _timed(self, calls: Calls, call: Call, size: int, checked: bool, tally: verification.Tally) -> Cell:
         size_bytes, _, bytes_ = calls.moved_bytes(call)
         places = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
-        shifts = [size_bytes * i for i in range(min(places, max(self.spec.iters, 1)))]
+        calls_timed = max(self.spec.iters * self.spec.agg_iters, 1)
+        shifts = [size_bytes * i for i in range(min(places, calls_timed, PLACES_BOUND))]
         targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
-        verify = self.spec.check_timed and checked and not (call.in_place and call.collective.reduces)
+        verify = self.spec.check_timed and self.spec.iters > 0 and checked and not (call.in_place and call.collective.reduces)
         if verify:
             probe = self._probe(call, self.spec.check)
             for target in targets:
                 verification.write(self.engine, target, probe)
         seen = timing.run(self.engine, self.job, [self.engine.bind(target) for target in targets], self.spec)
         if verify:
-            for target in targets[: self.spec.iters]:
+            for target in targets:
                 tally.add(self.engine.ranks, verification.check(self.engine, target, probe), probe)
         cell = self._figures(calls, seen, bytes_)
         self.job.barrier()

@@ -4,7 +4,9 @@ One untimed operation, a barrier, then n iterations of m operations enqueued bac
 pipelined mean by the host's clock, not a latency: small sizes show whichever is longer, enqueueing or running.
 """
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.sweep import SweepSpec
@@ -24,13 +26,14 @@ class Timing:
 
 def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> Timing:
     """Time `spec.iters` iterations that take `launches` in turn (one per buffer position)."""
-    if spec.cudagraph:
-        steps = [launches[i % len(launches)] for i in range(spec.iters) for _ in range(spec.agg_iters)]
-        iterations = [engine.capture(steps)] * spec.cudagraph
-        operations = max(len(steps) * spec.cudagraph, 1)
+    steps = _steps(engine, control, launches, spec)
+    operations = max(spec.iters * spec.agg_iters, 1)
+    if spec.cudagraph > 0:
+        replay = engine.capture(list(itertools.islice(itertools.cycle(steps), spec.iters)))
+        steps, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
     else:
-        iterations = _iterations(engine, control, launches, spec)
-        operations = max(spec.iters * spec.agg_iters, 1)
+        count = spec.iters
+    iterations = itertools.islice(itertools.cycle(steps), count)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     control.barrier()
     start = engine.clock()
@@ -44,28 +47,35 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
     return timing
 
 
-def _iterations(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> list[Launch]:
-    """Every iteration as one thunk: m operations in one group, and what -z asks for after them.
+def _steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> list[Launch]:
+    """The iterations as thunks, to be taken in turn: m operations in one group each, and what -z asks for after an operation.
 
     Made before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would be a tenth of that.
     """
-    steps = [engine.grouped([launch] * spec.agg_iters) if spec.agg_iters > 1 else launch for launch in launches]
-    if spec.blocking and spec.blocking != BARRIER_OUTSIDE:
-        steps = [_blocking(engine, control, step, spec) for step in steps]
-    return [steps[i % len(steps)] for i in range(spec.iters)]
+    size, count = spec.agg_iters, len(launches)
+    if size == 1:
+        return [_waited(engine, control, [launch], spec) for launch in launches]
+    # Operation k of the whole run takes position k in turn, so positions shift between iterations until they come round.
+    turns = count // math.gcd(count, size)
+    groups = [[launches[(turn * size + k) % count] for k in range(size)] for turn in range(min(turns, max(spec.iters, 1)))]
+    return [_waited(engine, control, group, spec) for group in groups]
 
 
-def _blocking(engine: Engine, control: Control, step: Launch, spec: SweepSpec) -> Launch:
+def _waited(engine: Engine, control: Control, group: Sequence[Launch], spec: SweepSpec) -> Launch:
+    if not spec.blocking or spec.blocking == BARRIER_OUTSIDE:
+        return engine.grouped(group) if len(group) > 1 else group[0]
+
     def run() -> None:
-        step()
-        engine.synchronize(spec.timeout)
-        if spec.blocking == SYNC_AND_BARRIER:
-            control.barrier()
+        for launch in group:
+            launch()
+            engine.synchronize(spec.timeout)
+            if spec.blocking == SYNC_AND_BARRIER:
+                control.barrier()
 
     return run
 
 
-def _enqueue(engine: Engine, control: Control, iterations: Sequence[Launch], spec: SweepSpec) -> float:
+def _enqueue(engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec) -> float:
     """Run all iterations; returns seconds that do not count: none."""
     if not spec.per_iter_timing or spec.cudagraph:
         for iteration in iterations:
@@ -79,7 +89,7 @@ def _enqueue(engine: Engine, control: Control, iterations: Sequence[Launch], spe
     return 0.0
 
 
-def _enqueue_with_barriers(engine: Engine, control: Control, iterations: Sequence[Launch], spec: SweepSpec) -> float:
+def _enqueue_with_barriers(engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec) -> float:
     """Run each iteration to its end, then a barrier; returns the barriers' seconds, which do not count."""
     outside = 0.0
     for number, iteration in enumerate(iterations):

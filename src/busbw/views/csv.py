@@ -46,11 +46,6 @@ def torch_footer(result: Result) -> str:
     return ""
 
 
-def render_torch(result: Result) -> str:
-    """The whole CSV of the PyTorch benchmark."""
-    return torch_header(result) + "".join(torch_row(result, row) for row in result.rows)
-
-
 def _record(values: Iterable[object]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow("" if value is None else value for value in values)

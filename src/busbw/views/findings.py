@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from busbw.core.finding import Finding
 from busbw.core.result import Cell, Row
-
-BARS = "▁▂▃▄▅▆▇█"
+from busbw.views.words import BARS
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -16,9 +16,11 @@ def loads(text: str) -> tuple[object, bool]:
         return json.loads(text), True
     except json.JSONDecodeError as error:
         broken = error
+    except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
+        raise UsageError(f"JSON: {error}", "give a file that a benchmark wrote") from error
     try:
         return json.loads(closed(text)), False
-    except json.JSONDecodeError:
+    except ValueError:
         seen = text[broken.pos : broken.pos + 20]
         raise UsageError(
             f"JSON: {broken.msg} at line {broken.lineno}, column {broken.colno}, before {seen!r}",

@@ -19,11 +19,25 @@ def read(data: bytes, source: str, collective: str | None = None) -> Result:
     if not data.strip():
         raise UsageError(f"{source}: the file is empty", HINT)
     try:
-        if data.lstrip()[:1] == b"{":
-            return _json(data, collective)
-        return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective)
+        return _with_figures(_any(data, collective))
     except UsageError as error:
         raise UsageError(f"{source}: {error.message}; it begins with {_beginning(data)}", error.hint or HINT) from error
+
+
+def _any(data: bytes, collective: str | None) -> Result:
+    if data.lstrip()[:1] == b"{":
+        return _json(data, collective)
+    return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective)
+
+
+def _with_figures(result: Result) -> Result:
+    for number, row in enumerate(result.rows):
+        if row.out_of_place is None and row.in_place is None:
+            raise UsageError(f"row {number}, of {row.size_bytes} bytes, has no figures", HINT)
+        for cell in (row.out_of_place, row.in_place):
+            if cell is not None and cell.samples_s and not 0 <= cell.skipped < len(cell.samples_s):
+                raise UsageError(f"row {number}, of {row.size_bytes} bytes: {cell.skipped} of {len(cell.samples_s)} samples skipped", HINT)
+    return result
 
 
 def _json(data: bytes, collective: str | None) -> Result:

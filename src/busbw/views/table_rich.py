@@ -4,13 +4,14 @@ from rich.text import Text
 
 from busbw.core.result import Result, Row
 from busbw.views import table
+from busbw.views.words import BARS
 
 STYLES = (
     (r"^FAIL +|^error:|^wrong data:", "bold red"),
     (r"^WARN +|^UNKNOWN +|^the sweep did not end", "bold yellow"),
     (r"^PASS +", "bold green"),
     (r"^SKIP +", "dim"),
-    (r"[▁▂▃▄▅▆▇█]+", "cyan"),
+    (f"[{BARS}]+", "cyan"),
 )
 
 

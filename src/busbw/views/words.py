@@ -1,15 +1,16 @@
 """What several views say alike: units, versions, the machine in a few words, and the columns whose words depend on the collective."""
 
 import math
-import re
 from collections import Counter
 from datetime import datetime
 
 from busbw.core.collectives import Collective
 from busbw.core.result import Cell, Result, Row
+from busbw.core.sizes import parse_float
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)")  # what C's atof takes of a text
+BARS = "▁▂▃▄▅▆▇█"
+PLAIN_BARS = ".:-=+*#@"
 
 
 def time_text(seconds: float) -> str:
@@ -92,10 +93,18 @@ def printed_time_s(result: Result, cell: Cell) -> float:
 
 
 def minimum_gb_s(result: Result) -> float | None:
-    """NCCL_TESTS_MIN_BW in GB/s; text after a number is ignored, no number counts as 0 and -1 as not set, as in nccl-tests."""
+    """NCCL_TESTS_MIN_BW in GB/s as C's atof reads it, `100GB` as 100 and no number as 0; -1 counts as not set, as in nccl-tests."""
     text = result.environment.get("NCCL_TESTS_MIN_BW")
-    if text is None:
-        return None
-    number = LEADING_NUMBER.match(text)
-    value = float(number.group(1)) if number else 0.0
+    value = -1.0 if text is None else parse_float(text)
     return None if value == -1 else value
+
+
+def plain(text: str, encoding: str) -> str:
+    """The text as `encoding` can hold it: bars become ASCII where it has none, anything else it lacks a question mark."""
+    try:
+        text.encode(encoding)
+    except LookupError:
+        return plain(text, "ascii")
+    except UnicodeEncodeError:
+        return text.translate(str.maketrans(BARS, PLAIN_BARS)).encode(encoding, "replace").decode(encoding)
+    return text

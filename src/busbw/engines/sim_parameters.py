@@ -1,0 +1,51 @@
+"""The parameters of the simulated engine: one row each. Apart from the engine, so that the command line needs no numpy."""
+
+import math
+from typing import NamedTuple
+
+from busbw.core.errors import UsageError
+
+EXACT = 2.0**53  # whole numbers up to here are exact
+
+
+class Parameter(NamedTuple):
+    """What a parameter is without being given, the range it must be in, and what it means."""
+
+    default: float
+    least: float
+    most: float
+    meaning: str
+
+    @property
+    def allowed(self) -> str:
+        """`from 0 to 10`."""
+        return f"from {self.least:g} to {self.most:g}"
+
+
+PARAMETERS: dict[str, Parameter] = {
+    "alpha_us": Parameter(8.0, 0, 1e9, "microseconds that every operation takes, however small"),
+    "gbps": Parameter(370.0, 1e-6, 1e9, "busbw of very large operations, in GB/s"),
+    "noise": Parameter(0.01, 0, 10, "relative standard deviation of each operation's time"),
+    "seed": Parameter(1.0, 0, EXACT, "seed of the noise"),
+    "outlier": Parameter(0.0, 0, 1, "probability that an operation takes ten times as long"),
+    "dip_bytes": Parameter(0.0, 0, EXACT, "a size that runs at half speed"),
+    "corrupt_rank": Parameter(-1.0, -1, EXACT, "a rank whose receive buffer gets one wrong element per operation"),
+    "corrupt_offset": Parameter(0.0, 0, EXACT, "the offset of that element"),
+}
+
+
+def parse_parameters(text: str) -> dict[str, float]:
+    """`alpha_us=5,noise=0.1` as numbers; UsageError for an unknown name, no number, or one out of range."""
+    values = {}
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition("=")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            values[name] = math.nan
+        if name not in PARAMETERS or math.isnan(values[name]):
+            raise UsageError(f"--sim: '{item}' is not a parameter and its number", f"use {', '.join(PARAMETERS)}, like --sim noise=0.05")
+        known = PARAMETERS[name]
+        if not known.least <= values[name] <= known.most:
+            raise UsageError(f"--sim: '{item}' is out of range", f"give {name} a number {known.allowed}: {known.meaning}")
+    return values

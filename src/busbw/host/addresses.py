@@ -1,0 +1,28 @@
+"""The network interfaces of this process' own namespace, with their IPv4 addresses.
+
+Not from /sys/class/net: it shows the namespace that mounted it, which need not be the one this process is in.
+"""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
+_IFREQ_BYTES, _ADDRESS = 40, slice(20, 24)
+
+
+def local() -> dict[str, ipaddress.IPv4Interface | None]:
+    """The interfaces, each with its first IPv4 address, None where it has none."""
+    return {name: address(name) for _index, name in socket.if_nameindex()}
+
+
+def address(name: str) -> ipaddress.IPv4Interface | None:
+    """An interface's first IPv4 address and network; None where it has none or does not exist."""
+    request = struct.pack(f"{_IFREQ_BYTES}s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            own, mask = (fcntl.ioctl(probe, code, request)[_ADDRESS] for code in (_SIOCGIFADDR, _SIOCGIFNETMASK))
+        except OSError:
+            return None
+    return ipaddress.IPv4Interface(f"{socket.inet_ntoa(own)}/{socket.inet_ntoa(mask)}")
