@@ -63,7 +63,7 @@ def test_wrong_data_ends_with_1_and_names_rank_and_offset(run):
         (("run", "all_redcue"), "unknown collective 'all_redcue'"),
         (("run", "all_reduce", "--no-such"), "No such option"),
         (("run", "all_reduce", "-b", "2T"), "'2T' is not a size"),
-        (("run", "all_reduce", "-b", "64M", "-e", "1M"), "-b 67108864 is larger than -e 1048576"),
+        (("run", "all_reduce", "-b", "64M", "-e", "1M"), "--minbytes 67108864 is larger than --maxbytes 1048576"),
         (("run", "all_reduce", "-f", "1", "-i", "0"), "would never reach"),
         (("run", "all_reduce", "-b", "0"), "would never grow"),
         (("run", "all_reduce", "-d", "fp12"), "unknown data type 'fp12'"),
@@ -152,3 +152,75 @@ def test_a_rank_imports_no_command_line_library():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "PYTHONPATH": SOURCE}
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_wrong_data_of_an_interrupted_run_is_not_forgotten(run, tmp_path):
+    link = tmp_path / "go.py"
+    link.write_text("from busbw.cli.main import entry\nentry()\n")
+    words = ["run", "all_reduce", "--engine", "sim", "-n", "4", "--sim", "corrupt_rank=2", "-e", "1M", "-N", "0", "--json", "r.json"]
+    process = subprocess.Popen(
+        [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )  # fmt: skip
+    file, end = tmp_path / "r.json", time.monotonic() + 40
+    while not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2) and time.monotonic() < end:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    shown = run("busbw", "show", "r.json")
+    assert shown.code == 1
+    assert "FAIL    wrong data" in shown.out
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(run):
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m busbw run all_reduce --engine sim -n 2 -e 1M -N 50 | head -3"],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": SOURCE}, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_a_full_device_behind_stdout_is_told(run):
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m busbw run all_reduce --engine sim -n 2 -e 1M > /dev/full"],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": SOURCE}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "error: stdout: No space left on device" in done.stderr
+
+
+def test_more_ranks_than_a_machine_can_bear_are_refused(run):
+    done = run("busbw", "run", "all_reduce", "--engine", "mpi", "-n", "100000")
+    assert done.code == 2
+    assert "--iters" in done.err
+
+
+def test_uneven_groups_do_not_wait_for_each_other(run):
+    for words in (("hypercube_perf", "-b", "64", "-e", "64"), ("broadcast_perf", "-b", "64", "-e", "64", "-r", "-1")):
+        done = run(*words, "-g", "4", NCCL_TESTS_SPLIT="DIV 3")
+        assert done.code == 3, done.out
+        assert "groups of 1, 3 ranks" in done.err
+
+
+def test_a_rank_that_stops_is_noticed_with_T(run, tmp_path):
+    start = time.monotonic()
+    link = tmp_path / "go.py"
+    link.write_text("from busbw.cli.main import entry\nentry()\n")
+    words = ["run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "1M", "-e", "1M", "-N", "0", "-T", "2", "--json", "r.json"]
+    process = subprocess.Popen(
+        [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )  # fmt: skip
+    file, end = tmp_path / "r.json", time.monotonic() + 40
+    while not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2) and time.monotonic() < end:
+        time.sleep(0.1)
+    pid = json.loads(file.read_text())["world"]["devices"][1]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 3, err
+    assert "no rank was heard for 2 s" in err
+    assert time.monotonic() - start < 45
+    stat = Path(f"/proc/{pid}/stat")
+    assert not stat.exists() or " Z " in stat.read_text()  # ended; whoever adopted it may not have looked yet

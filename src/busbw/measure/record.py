@@ -13,7 +13,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Event, RowDone, Started
 from busbw.model.findings import findings
 
-WRITING_SHARE = 0.1  # of the time at most goes to writing: a long file is not written anew for every row
+QUICK_S = 0.05  # a file that takes longer to write is not written anew for every row,
+WRITING_SHARE = 0.1  # but so that a tenth of the time goes to it
 
 
 def encoded(result: Result) -> bytes:
@@ -75,7 +76,7 @@ class Record:
         except BusbwError as error:
             self.problem = error
         end = time.monotonic()
-        self._next_write = end + (end - start) / WRITING_SHARE
+        self._next_write = end + (end - start) / WRITING_SHARE if end - start > QUICK_S else 0.0
 
 
 def save(data: bytes, file: Path) -> None:

@@ -37,6 +37,30 @@ def test_a_matrix_is_read_by_lines_with_blanks_or_commas_and_scaled() -> None:
     assert parse_matrix(text, 2, 0.5, "m.txt") == [[0, 80], [16, 16]]
 
 
+def test_the_rest_of_a_line_after_a_hash_is_a_comment() -> None:
+    assert parse_matrix("  # 1 2\n0 160 # rank 0\n32,48# rank 1, 2 values\n#\n", 2, 1.0, "m.txt") == [[0, 160], [32, 48]]
+
+
+@pytest.mark.parametrize("scale", [float("inf"), float("nan"), -1.0])
+def test_a_scale_that_is_none_is_named_by_its_variable(scale: float) -> None:
+    with pytest.raises(UsageError, match=f"NCCL_TESTS_ALLTOALLV_MATRIX_SCALE={scale:g}: not a finite number"):
+        parse_matrix("0 0\n0 0\n", 2, scale, "m.txt")
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "message"),
+    [
+        ("1e30", 1.0, "m.txt: row 0: '1e30' is more bytes than memory holds"),
+        ("1", 1e30, "m.txt: row 0: '1' times NCCL_TESTS_ALLTOALLV_MATRIX_SCALE 1e+30 is more bytes than memory holds"),
+    ],
+)
+def test_an_impossible_size_is_refused_where_it_stands(value: str, scale: float, message: str) -> None:
+    with pytest.raises(UsageError) as told:
+        parse_matrix(f"0 {value}\n0 0\n", 2, scale, "m.txt")
+    assert told.value.message == message
+    assert "e30" not in told.value.hint
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -36,6 +36,27 @@ def test_nothing_is_named_twice(what: str) -> None:
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.long)
+def test_the_defaults_are_among_the_values_allowed(row: Option) -> None:
+    if row.kind == "word":
+        assert (row.allowed, row.choices) == ("", ())
+        return
+    assert all(row.holds(value, strict=strict) for value in (row.default, row.default_for_run) for strict in (True, False))
+    assert not (row.choices and row.least is not None), "one way to say it"
+
+
+def test_values_in_words() -> None:
+    assert BY_FIELD["average"].allowed == "0, 1, 2 or 3"
+    assert BY_FIELD["cta_policy"].allowed == "-1, 0, 1 or 2"
+    assert BY_FIELD["check"].allowed == "at least 0"
+    assert BY_FIELD["iters"].allowed == "from 0 to 10000000"
+    assert BY_FIELD["op"].allowed == ""
+
+
+def test_each_face_calls_an_option_by_its_own_name() -> None:
+    assert [BY_FIELD["agg_iters"].name(strict=strict) for strict in (True, False)] == ["--agg-iters", "-m"]
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.long)
 def test_a_row_explains_itself_and_its_defaults_are_of_its_kind(row: Option) -> None:
     assert row.help
     assert not row.help.endswith(".")

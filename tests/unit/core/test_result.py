@@ -29,7 +29,10 @@ def test_the_average_is_the_plain_mean_of_all_cells() -> None:
 
 def test_ranks_are_those_of_one_communicator() -> None:
     devices = [Device(rank, 1, "h", rank, "", "GPU") for rank in range(8)]
-    assert (World(devices, 8).ranks, World(devices, 8, groups=4).ranks) == (8, 2)
+    assert (World([], 0).ranks, World(devices, 8).ranks) == (0, 8)
+    for device in devices:
+        device.group = device.rank % 3
+    assert World(devices, 8, groups=3).ranks == 3
 
 
 def test_wrong_data_is_known_by_its_out_of_bounds_count() -> None:

@@ -9,10 +9,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.sizes import format_size, parse_int, parse_size
+from busbw.core.sizes import format_size, parse_float, parse_int, parse_size
 
 LIBC = ctypes.CDLL(None)
 LIBC.strtol.restype = ctypes.c_long
+LIBC.atof.restype = ctypes.c_double
 FACTOR = {b"": 1, b"k": 1 << 10, b"m": 1 << 20, b"g": 1 << 30}
 # glibc also takes a number that breaks off ("100e", "0x", "1p-"), which other C libraries do not, and nobody means.
 BROKEN_OFF = re.compile(
@@ -87,7 +88,7 @@ def test_sizes_people_type(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", " ", "T", "1T", "8B", "-1", "-1M", "M", "inf", "nan", "1e999", "0x", "ten"])
+@pytest.mark.parametrize("text", ["", " ", "T", "1T", "8B", "-1", "-1M", "M", "inf", "nan", "1e999", "1e308G", "0x1p99999", "0x", "ten"])
 def test_anything_else_is_refused_with_the_option_and_the_word(text: str) -> None:
     with pytest.raises(UsageError) as told:
         parse_size(text, "-b")
@@ -102,8 +103,31 @@ def test_anything_else_is_refused_with_the_option_and_the_word(text: str) -> Non
 @example("2.5")
 @example("all")
 @example("-1")
+@example("9" * 5000)
+@example("-0x" + "f" * 40)
 def test_an_integer_is_what_strtol_makes_of_it(text: str) -> None:
     assert parse_int(text) == LIBC.strtol(text.encode(), None, 0)
+
+
+@given(st.one_of(NUMBERS, WORDS, st.floats().map(repr), st.text("0123456789.eExXpP+-infatyINFATY( ", max_size=9)))
+@example("100GB")
+@example("0x1.8p3")
+@example("0x1p99999")
+@example("-0x1p99999")
+@example("0x")
+@example("0x1p-")
+@example("1e")
+@example("infinity")
+@example("-nan")
+@example("nan(1)")
+@example("garbage")
+@example("")
+@example("-.5e1x")
+@example("1e999")
+@example("\v3")
+def test_a_number_is_what_atof_makes_of_it(text: str) -> None:
+    want, got = LIBC.atof(text.encode()), parse_float(text)
+    assert math.isnan(got) if math.isnan(want) else got == want
 
 
 @given(st.integers(1, 1023), st.sampled_from("KMG"))

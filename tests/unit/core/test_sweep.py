@@ -114,14 +114,19 @@ def test_a_root_that_is_no_rank_is_refused(root: str) -> None:
         ({"step_factor": 1, "step_bytes": 0}, "-i 0: a step of 0 would never reach -e 1048576"),
         ({"step_factor": -2, "step_bytes": 0}, "-i 0: a step of 0 would never reach"),
         ({"min_bytes": 2 << 20}, "-b 2097152 is larger than -e 1048576"),
-        ({"iters": -1}, "-n -1: timed iterations must be at least 0"),
-        ({"agg_iters": 0}, "-m 0: operations an iteration, aggregated in one group must be at least 1"),
+        ({"iters": -1}, "-n -1: timed iterations must be from 0 to 10000000"),
+        ({"agg_iters": 0}, "-m 0: operations an iteration, aggregated in one group must be from 1 to 10000000"),
         ({"warmup_iters": -3}, "-w -3: "),
         ({"run_cycles": -1}, "-N -1: "),
         ({"check": -1}, "-c -1: "),
         ({"unalign": -1}, "-u -1: "),
         ({"ngpus": 0}, "-g 0: "),
         ({"nthreads": 0}, "-t 0: "),
+        ({"cudagraph": -1}, "-G -1: "),
+        ({"iters": 10**7 + 1}, "-n 10000001: timed iterations must be at most 10000000"),
+        ({"iters": 10**6, "agg_iters": 11}, "-n 1000000 x -m 11: more than 10000000 operations for each size"),
+        ({"warmup_iters": 1 << 40}, "-w 1099511627776: warm-up operations per power-of-two size must be at most 2147483647"),
+        ({"max_bytes": 10**30}, "-e 1000000000000000000000000000000: more bytes than any memory holds"),
     ],
 )
 def test_a_sweep_that_cannot_be_meant_is_refused(fields: dict[str, int], words: str) -> None:
@@ -134,6 +139,76 @@ def test_a_sweep_that_cannot_be_meant_is_refused(fields: dict[str, int], words: 
 @pytest.mark.parametrize("fields", [{"iters": 0}, {"run_cycles": 0}, {"check": 0}, {"min_bytes": 1}, {"step_bytes": 0, "step_factor": 2}])
 def test_what_nccl_tests_allows_is_allowed(fields: dict[str, int]) -> None:
     check_spec(spec(**fields))
+
+
+SOFT: list[dict[str, object]] = [
+    {"blocking": -1},
+    {"timeout": -5},
+    {"average": 9},
+    {"local_register": 7},
+    {"cta_policy": 99},
+    {"per_iter_timing": 2},
+    {"per_iter_skip": -1},
+    {"per_iter_timing": 1, "per_iter_skip": 20},
+    {"per_iter_timing": 1, "iters": 0},
+    {"step_factor": -2},
+    {"report_cputime": 5},
+    {"root": "xyz"},
+    {"root": "1x"},
+    {"root": "-2"},
+    {"root": "010"},
+    {"root": ""},
+]
+
+
+@pytest.mark.parametrize("fields", SOFT, ids=str)
+def test_the_modern_face_refuses_what_the_other_takes_as_nccl_tests_does(fields: dict[str, object]) -> None:
+    check_spec(spec(**fields))
+    with pytest.raises(UsageError) as told:
+        check_spec(spec(**fields), strict=True)
+    assert told.value.message.startswith("--")
+    assert told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"iters": -1}, "--iters -1: timed iterations must be from 0 to 10000000"),
+        ({"average": 9}, "--average 9: must be 0, 1, 2 or 3"),
+        ({"timeout": -5}, "--timeout -5: seconds that waiting for the GPU may take must be at least 0"),
+        ({"iters": 10**6, "agg_iters": 11}, "--iters 1000000 x --agg-iters 11: more than 10000000 operations for each size"),
+        ({"per_iter_timing": 1, "per_iter_skip": 20}, "--per-iter-skip 20: leaves none of --iters 20 to report"),
+        ({"min_bytes": 64, "max_bytes": 8}, "--minbytes 64 is larger than --maxbytes 8"),
+        ({"min_bytes": 0}, "--minbytes 0: a sweep from 0 bytes would never grow"),
+        ({"step_factor": 1, "step_bytes": 0}, "--stepbytes 0: a step of 0 would never reach --maxbytes 8589934592"),
+        ({"root": "xyz"}, "--root 'xyz': not a rank"),
+    ],
+)
+def test_the_modern_face_has_long_names_in_its_messages(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as told:
+        check_spec(spec(**fields), strict=True)
+    assert told.value.message == message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"per_iter_timing": 1, "per_iter_skip": 19},
+        {"per_iter_skip": 30},
+        {"iters": 0},
+        {"iters": 10**7},
+        {"root": "all"},
+        {"root": "ALL"},
+        {"root": "-1"},
+        {"root": "7"},
+        {"root": "0x1f"},
+        {"cudagraph": 3},
+        {"step_factor": 1},
+    ],
+    ids=str,
+)
+def test_what_the_modern_face_allows(fields: dict[str, object]) -> None:
+    check_spec(spec(**fields), strict=True)
 
 
 def test_8_bytes_of_float_over_two_ranks_are_a_gather_of_nothing() -> None:

@@ -1,5 +1,6 @@
 """The simulated engine moves real data, tells the faults it was asked for, and takes exactly the time its model says."""
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,8 @@ from busbw.core.redops import REDOPS, redop
 from busbw.core.result import Cell, Row
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Wrong
-from busbw.engines.sim import PARAMETERS, SimEngine, parse_parameters
+from busbw.engines.sim import SimEngine
+from busbw.engines.sim_parameters import PARAMETERS, parse_parameters
 from busbw.launch.control import SoloControl
 from busbw.measure import verification
 from busbw.measure.events import Event, RowDone
@@ -159,7 +161,7 @@ def test_parameters_are_read_by_name() -> None:
     assert parse_parameters("alpha_us=5,noise=0.1") == {"alpha_us": 5.0, "noise": 0.1}
     assert parse_parameters("") == {}
     assert engine(2, alpha_us=5).library().versions == {
-        name: f"{5.0 if name == 'alpha_us' else value:g}" for name, (value, _) in PARAMETERS.items()
+        name: f"{5.0 if name == 'alpha_us' else known.default:g}" for name, known in PARAMETERS.items()
     }
 
 
@@ -169,6 +171,31 @@ def test_a_parameter_that_is_none_is_refused(item: str) -> None:
         parse_parameters(f"gbps=100,{item}")
     assert told.value.message == f"--sim: '{item}' is not a parameter and its number"
     assert all(name in told.value.hint for name in PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    "item",
+    ["gbps=0", "gbps=-1", "gbps=inf", "seed=inf", "alpha_us=-1", "noise=-0.1", "noise=inf", "outlier=2", "dip_bytes=-8", "corrupt_rank=-2"],
+)
+def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> None:
+    with pytest.raises(UsageError) as told:
+        parse_parameters(item)
+    known = PARAMETERS[item.split("=")[0]]
+    assert told.value.message == f"--sim: '{item}' is out of range"
+    assert f"from {known.least:g} to {known.most:g}" in told.value.hint
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_defaults_and_both_ends_of_a_range_are_in_it(name: str) -> None:
+    for value in (PARAMETERS[name].default, PARAMETERS[name].least, PARAMETERS[name].most):
+        assert parse_parameters(f"{name}={value!r}") == {name: value}
+
+
+@pytest.mark.parametrize("end", ["least", "most"])
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_both_ends_of_a_range_run(name: str, end: str) -> None:
+    seen = cells(rows("all_reduce", 2, QUIET | {name: getattr(PARAMETERS[name], end)}, max_bytes=1 << 10))
+    assert all(math.isfinite(cell.time_s) and cell.time_s > 0 for cell in seen)
 
 
 def test_it_runs_every_type_and_operator_has_a_device_a_rank_and_no_graphs() -> None:

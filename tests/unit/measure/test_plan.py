@@ -85,7 +85,7 @@ def test_generated_alltoallv_moves_the_largest_total(monkeypatch: pytest.MonkeyP
     assert call.layout.matrix[0] == (0, 256, 512, 768)
     assert made.moved_bytes(call) == (6144, 384, 6144)
     monkeypatch.setenv(SPREAD, "0")
-    assert made.at(6144, in_place=False).layout.matrix[0] == (384, 384, 384, 384)
+    assert calls("alltoallv", ranks=4, size=6144).at(6144, in_place=False).layout.matrix[0] == (384, 384, 384, 384)
 
 
 def test_a_matrix_file_gives_each_pair_its_bytes_and_no_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from busbw.core.result import Cell, Ideal, Result, Row
-from busbw.views.csv import render, render_torch, torch_row
+from busbw.views.csv import render, torch_row
+from busbw.views.registry import view
 
 Make = Callable[..., Result]
 
@@ -27,7 +28,7 @@ def test_the_benchmarks_csv(make: Make) -> None:
         algbw = int(size) / time_s
         rows.append(Row(int(size), int(count), "float", "", -1, None, Cell(time_s, algbw, algbw * 7 / 8), 20))
     result = make(rows, spec={"collective": "all_gather"}, endpoint_ideal=Ideal(450e9, "any", "NVLink", ""))
-    ours = [line.split(", ") for line in render_torch(result).splitlines()]
+    ours = [line.split(", ") for line in view("torch-csv").render(result).splitlines()]
     assert ours[0] == printed[0]
     for mine, theirs in zip(ours[1:], printed[1:], strict=True):
         assert mine[:4] == theirs[:4]

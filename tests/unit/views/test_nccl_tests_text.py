@@ -98,7 +98,23 @@ def test_many_wrong_elements(make: Make, make_cell: MakeCell) -> None:
 
 @pytest.mark.parametrize(
     ("minimum", "word"),
-    [("30", "OK"), ("33.4", "OK"), ("33.41", "FAILED"), ("fast", "OK"), ("100 GB/s", "FAILED"), ("-1", "")],
+    [
+        ("30", "OK"),
+        ("33.4", "OK"),
+        ("33.41", "FAILED"),
+        ("fast", "OK"),
+        ("100 GB/s", "FAILED"),
+        ("-1", ""),
+        ("100GB", "FAILED"),
+        ("0x1p4", "OK"),
+        ("0x1p10", "FAILED"),
+        ("inf", "FAILED"),
+        ("nan", "OK"),
+        ("3e1", "OK"),
+        ("1e3x", "FAILED"),
+        ("", "OK"),
+        ("-1x", ""),
+    ],
 )
 def test_minimum_bandwidth_fails_below_nine_tenths(make: Make, minimum: str, word: str) -> None:
     result = make(environment={"NCCL_TESTS_MIN_BW": minimum})

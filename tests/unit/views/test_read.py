@@ -12,6 +12,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.views import nccl_tests_json, nccl_tests_text, read_nccl_tests_json, result_json
 from busbw.views.read import read
+from busbw.views.registry import VIEWS
 
 Make = Callable[..., Result]
 REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
@@ -38,6 +39,10 @@ def test_each_format_is_recognised(make: Make) -> None:
         (b'{"tool": 1, "schema": "busbw.result/9"}', "the schema is 'busbw.result/9'"),
         (b'{"schema": "busbw.result/1", "tool": 3}', "Expected `str`, got `int` - at `$.tool`"),
         (b"\x80\x81\x00", "no row of a table"),
+        (b'{"schema": "busbw.result/1", "tool": "\xff"}', "invalid start byte"),
+        (b'{"schema": "busbw.result/1", "x": ' + b'{"a":' * 100_000, "recursion"),
+        (b'{"x":' * 100_000, "recursion"),
+        (b'{"x": ' + b"9" * 5000 + b"}", "JSON: "),
     ],
 )
 def test_anything_else_is_refused_with_source_and_hint(data: bytes, said: str) -> None:
@@ -46,6 +51,42 @@ def test_anything_else_is_refused_with_source_and_hint(data: bytes, said: str) -
     assert caught.value.message.startswith("run.log: ")
     assert said in caught.value.message
     assert caught.value.hint
+
+
+def test_a_collective_that_busbw_does_not_know_is_refused(make: Make) -> None:
+    document = result_json.render(make()).replace('"collective": "all_reduce"', '"collective": "all_redcue"')
+    with pytest.raises(UsageError, match=r"r\.json: .*spec\.collective is 'all_redcue'") as caught:
+        read(document.encode(), "r.json")
+    assert "all_reduce" in caught.value.hint
+
+
+@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render])
+def test_a_row_without_figures_is_refused(make: Make, render: Callable[[Result], str]) -> None:
+    result = make()
+    result.rows[1].out_of_place = result.rows[1].in_place = None
+    with pytest.raises(UsageError, match=r"r\.json: row 1, of 1048576 bytes, has no figures"):
+        read(render(result).encode(), "r.json")
+
+
+@pytest.mark.parametrize("skipped", [-1, 2])
+def test_more_samples_skipped_than_there_are_is_refused(make: Make, skipped: int) -> None:
+    result = make()
+    cell = result.rows[0].in_place
+    assert cell
+    cell.samples_s, cell.skipped = [1e-5, 2e-5], skipped
+    with pytest.raises(UsageError, match=f"r.json: row 0, of 8 bytes: {skipped} of 2 samples skipped"):
+        read(result_json.render(result).encode(), "r.json")
+
+
+def test_figures_that_are_no_numbers_are_shown_again(make: Make) -> None:
+    result = make()
+    cell = result.rows[0].out_of_place
+    assert cell
+    cell.algbw, cell.busbw, cell.time_s = float("inf"), float("nan"), 0.0
+    again = read(result_json.render(result).encode(), "r.json")
+    for row in VIEWS:
+        assert row.render(again) == row.render(result)
+    assert "nan" in nccl_tests_text.render(again)
 
 
 def test_the_collective_can_be_given(make: Make) -> None:

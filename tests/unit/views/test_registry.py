@@ -16,7 +16,7 @@ WHOLE: dict[str, Callable[[Result], str]] = {
     "table": table.render,
     "nccl-tests": nccl_tests_text.render,
     "csv": csv.render,
-    "torch-csv": csv.render_torch,
+    "torch-csv": lambda result: csv.TORCH_HEADER + "\n" + "".join(csv.torch_row(result, row) for row in result.rows),
     "markdown": markdown.render,
     "json": result_json.render,
     "nccl-tests-json": nccl_tests_json.render,

@@ -74,6 +74,21 @@ def test_bars_grow_with_the_values() -> None:
     assert findings.sparkline([float("nan"), 1]) == " █"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding"])
+def test_bars_become_ascii_where_the_encoding_has_none(encoding: str, real: Result) -> None:
+    assert words.plain("busbw ▁▂▃▄▅▆▇█\n", encoding) == "busbw .:-=+*#@\n"
+    shown = words.plain(table.render(real), encoding)
+    assert [len(line) for line in shown.splitlines()] == [len(line) for line in table.render(real).splitlines()]
+    assert shown.isascii()
+
+
+def test_an_encoding_that_has_the_characters_keeps_them() -> None:
+    assert words.plain("▁█ \u00e9", "utf-8") == "▁█ \u00e9"
+    assert words.plain("\u00e9", "latin-1") == "\u00e9"
+    assert words.plain("\u00e9 \udcff", "ascii") == "? ?"
+    assert words.plain("\udcff", "utf-8") == "?"
+
+
 def test_colour_changes_no_character(real: Result) -> None:
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
