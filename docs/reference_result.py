@@ -20,7 +20,8 @@ def fields() -> str:
     """Every structure reachable from Result, the nearest first, with types, defaults and the comments beside the fields."""
     intro = (
         f"`busbw run ... --json FILE` keeps this file up to date: it is written in one step after every size. `schema` is `{SCHEMA}`.\n\n"
-        "Times are seconds, sizes bytes, rates bytes per second; a figure that is no number is the string `nan`, `inf` or `-inf`. New optional fields may appear under the same number; "
+        "Times are seconds, sizes bytes, rates bytes per second; "
+        "a figure that is no number is the string `nan`, `inf` or `-inf`. New optional fields may appear under the same number; "
         "a change of meaning gets a new one. `complete` is false until the sweep has ended.\n\n"
         "`busbw show FILE` prints it in any format.\n\n"
     )

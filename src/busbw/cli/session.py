@@ -17,7 +17,7 @@ from busbw.core.exits import Exit
 from busbw.core.sweep import roots
 from busbw.engines.base import Control
 from busbw.engines.registry import EngineRow, choose, cpu_ranks, engine, gpu_count, torch_gpus
-from busbw.engines.sim import parse_parameters
+from busbw.engines.sim_parameters import parse_parameters
 from busbw.launch import environment, hosts, job, mpirun, torchrun
 from busbw.measure.events import Event, Failed, decode, failure
 from busbw.measure.job import Job, encode
@@ -102,8 +102,6 @@ def _run(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
     away = bool(where.hosts or where.hostfile) and where.engine != "auto"
     # An engine named for other hosts need not run on the one that launches.
     row, missing = (engine(where.engine), "") if away else choose(where.engine)
-    if where.simulation and not row.in_process:
-        raise UsageError(f"--sim {where.simulation}: engine {row.name} is no simulation", "add --engine sim")
     if not row.in_process:
         outside(row, missing, work, where, output)
     elif where.dry_run or where.hosts or where.hostfile:

@@ -87,7 +87,7 @@ def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
 def _refuse(option: Option, value: int, strict: bool) -> None:
     text = f"{option.name(strict=strict)} {value}: "
     if option.choices and strict:
-        raise UsageError(f"{text}must be {option.allowed}", f"{option.name(strict=strict)} is {option.help}")
+        raise UsageError(f"{text}must be {option.allowed}", f"give one of these; {option.help}")
     allowed = option.allowed if option.least is not None and value < option.least else f"at most {option.most or MOST[option.kind]}"
     raise UsageError(f"{text}{option.help.split(';')[0]} must be {allowed}", f"give a number {allowed}")
 

@@ -21,7 +21,6 @@ from busbw.engines.base import Call, Launch, Region, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
 from busbw.engines.sim_parameters import PARAMETERS
-from busbw.engines.sim_parameters import parse_parameters as parse_parameters
 
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum, "avg": np.add, "mulsum": np.add}
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from busbw.core import wire
 from busbw.core.result import Result, Row
 
 FAILED_PREFIX = "busbw-failed: "
@@ -53,7 +54,7 @@ class Failed(msgspec.Struct):
     kind: str = ""  # the error's class
 
 
-_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event, strict=False)
 
 
 def decode(line: bytes) -> Event:
@@ -63,7 +64,7 @@ def decode(line: bytes) -> Event:
 
 def encode(event: Event) -> bytes:
     """One line with its newline."""
-    return msgspec.json.encode(event) + b"\n"
+    return wire.encode(event) + b"\n"
 
 
 def say_failed(failed: Failed) -> None:

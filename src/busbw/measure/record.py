@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from busbw.core import wire
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.result import SCHEMA, Result
 from busbw.core.sweep import SweepSpec
@@ -19,7 +20,7 @@ WRITING_SHARE = 0.1  # but so that a tenth of the time goes to it
 
 def encoded(result: Result) -> bytes:
     """busbw.result/1 as files hold it."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
+    return msgspec.json.format(wire.encode(result), indent=1) + b"\n"
 
 
 class Record:

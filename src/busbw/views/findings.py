@@ -12,7 +12,7 @@ def sparkline(values: Sequence[float]) -> str:
     """One bar per value, from the lowest for 0 to the highest for the largest; a space where there is no finite value."""
     top = max((value for value in values if math.isfinite(value)), default=0.0)
     steps = len(BARS) - 1
-    return "".join(BARS[round(steps * value / top) if top > 0 else 0] if math.isfinite(value) else " " for value in values)
+    return "".join(BARS[round(steps * (value / top)) if top > 0 else 0] if math.isfinite(value) else " " for value in values)
 
 
 def main_cell(row: Row) -> Cell | None:

@@ -1,6 +1,7 @@
 """Reads a result from whatever file holds one: busbw's JSON, nccl-tests' JSON, or a log with nccl-tests' table in it."""
 
 import json
+import math
 import re
 
 from busbw.core.errors import UsageError
@@ -8,6 +9,7 @@ from busbw.core.result import Result
 from busbw.views import json_repair, read_nccl_tests_json, read_nccl_tests_text, result_json
 
 HINT = "busbw reads its own JSON (busbw.result/1), nccl-tests' JSON (-J run.json) and the text that nccl-tests prints"
+LONGEST_S = 1e12  # what no operation takes; squares of samples must stay finite
 RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.result/')
 
 
@@ -32,12 +34,20 @@ def _any(data: bytes, collective: str | None) -> Result:
 
 def _with_figures(result: Result) -> Result:
     for number, row in enumerate(result.rows):
-        if row.out_of_place is None and row.in_place is None:
-            raise UsageError(f"row {number}, of {row.size_bytes} bytes, has no figures", HINT)
-        for cell in (row.out_of_place, row.in_place):
-            if cell is not None and cell.samples_s and not 0 <= cell.skipped < len(cell.samples_s):
-                raise UsageError(f"row {number}, of {row.size_bytes} bytes: {cell.skipped} of {len(cell.samples_s)} samples skipped", HINT)
+        where, cells = f"row {number}, of {row.size_bytes} bytes", [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
+        if not cells:
+            raise UsageError(f"{where}: it has no figures", HINT)
+        for cell in cells:
+            _check_samples(cell.samples_s or [], cell.skipped, where)
     return result
+
+
+def _check_samples(samples_s: list[float], skipped: int, where: str) -> None:
+    if samples_s and not 0 <= skipped < len(samples_s):
+        raise UsageError(f"{where}: {skipped} of {len(samples_s)} samples are skipped", HINT)
+    for sample in samples_s:
+        if sample < 0 or LONGEST_S < sample < math.inf:
+            raise UsageError(f"{where}: a sample of {sample:g} seconds", HINT)
 
 
 def _json(data: bytes, collective: str | None) -> Result:

@@ -1,6 +1,8 @@
 """docs/reference is what the tables give, and covers every row of them."""
 
 import ast
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,8 @@ from types import ModuleType
 
 import msgspec
 
-from busbw.core.result import Result
+from busbw.core import wire
+from busbw.core.result import Cell, Result
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,6 +48,13 @@ def test_the_result_page_has_every_structure_once(generate: ModuleType) -> None:
     assert sorted(titles) == sorted(definitions)
     for field in definitions["Cell"]["properties"]:
         assert f"| `{field}` |" in page
+
+
+def test_the_schema_has_the_words_of_figures_that_are_no_numbers(generate: ModuleType) -> None:
+    figure = json.loads(generate.pages()["busbw.result-1.schema.json"])["$defs"]["Cell"]["properties"]["busbw"]
+    assert figure == {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
+    written = json.loads(wire.encode(Cell(math.nan, math.inf, -math.inf)))
+    assert [written[name] for name in ("time_s", "algbw", "busbw")] == figure["anyOf"][1]["enum"]
 
 
 def test_every_finding_is_explained() -> None:

@@ -1,7 +1,9 @@
 """Any file with a result in it is recognised by what it holds; one that holds none is refused with what was seen."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result
+from busbw.core.result import Ideal, Result
 from busbw.views import nccl_tests_json, nccl_tests_text, read_nccl_tests_json, result_json
 from busbw.views.read import read
 from busbw.views.registry import VIEWS
@@ -64,7 +66,7 @@ def test_a_collective_that_busbw_does_not_know_is_refused(make: Make) -> None:
 def test_a_row_without_figures_is_refused(make: Make, render: Callable[[Result], str]) -> None:
     result = make()
     result.rows[1].out_of_place = result.rows[1].in_place = None
-    with pytest.raises(UsageError, match=r"r\.json: row 1, of 1048576 bytes, has no figures"):
+    with pytest.raises(UsageError, match=r"r\.json: row 1, of 1048576 bytes: it has no figures"):
         read(render(result).encode(), "r.json")
 
 
@@ -74,8 +76,50 @@ def test_more_samples_skipped_than_there_are_is_refused(make: Make, skipped: int
     cell = result.rows[0].in_place
     assert cell
     cell.samples_s, cell.skipped = [1e-5, 2e-5], skipped
-    with pytest.raises(UsageError, match=f"r.json: row 0, of 8 bytes: {skipped} of 2 samples skipped"):
+    with pytest.raises(UsageError, match=f"r.json: row 0, of 8 bytes: {skipped} of 2 samples are skipped"):
         read(result_json.render(result).encode(), "r.json")
+
+
+@pytest.mark.parametrize("sample", [1e308, -1e-6, float("-inf")])
+def test_samples_that_no_clock_gives_are_refused(make: Make, sample: float) -> None:
+    result = make()
+    cell = result.rows[0].in_place
+    assert cell
+    cell.samples_s = [1e-5, sample]
+    with pytest.raises(UsageError, match=re.escape(f"r.json: row 0, of 8 bytes: a sample of {sample:g} seconds")):
+        read(result_json.render(result).encode(), "r.json")
+
+
+JUNK = [0, -1, None, "", "x", "nan", "inf", [], {}, 1e308, 2**62, True, "all", "\0"]
+
+
+def places(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def test_a_result_with_junk_in_one_place_is_refused_or_shown_in_every_view(make: Make) -> None:
+    result = make(ideal=Ideal(4e11, "Ring", "NVLink", ""), spec={"per_iter_timing": 1})
+    for row in result.rows:
+        for cell in (row.out_of_place, row.in_place):
+            assert cell
+            cell.samples_s, cell.skipped = [1e-5, 2e-5, 3e-5], 1
+    text = result_json.render(result)
+    shown = 0
+    for path, value in product(places(json.loads(text)), JUNK):
+        document = json.loads(text)
+        inner = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+        try:
+            again = read(json.dumps(document).encode(), "r.json")
+        except UsageError:
+            continue
+        shown += all(view.render(again) is not None for view in VIEWS)
+    assert shown > 500
 
 
 def test_figures_that_are_no_numbers_are_shown_again(make: Make) -> None:

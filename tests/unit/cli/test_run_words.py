@@ -1,0 +1,77 @@
+"""`busbw run` refuses words that cannot be meant before anything is started, and says what to type instead."""
+
+import json
+
+import click
+import pytest
+
+from busbw.cli.main import cli
+from busbw.cli.run import command
+from busbw.core.errors import UsageError
+from busbw.core.options import OPTIONS, Option
+
+CHOSEN = [row for row in OPTIONS if row.choices and not row.compat_only]
+BOUNDED = [row for row in OPTIONS if row.kind == "int" and row.least is not None and not row.compat_only and row.field != "check"]
+
+
+def refused(*words: str) -> UsageError:
+    with pytest.raises(UsageError) as told:
+        cli.main(["run", *words], prog_name="busbw", standalone_mode=False)
+    assert told.value.hint
+    return told.value
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("broadcast", "-r", "xyz"), "--root 'xyz': not a rank"),
+        (("all_reduce", "-a", "9"), "--average 9: must be 0, 1, 2 or 3"),
+        (("all_reduce", "-z", "-1"), "--blocking -1: must be 0, 1, 2 or 3"),
+        (("all_reduce", "-T", "-5"), "--timeout -5: seconds that waiting for the GPU may take must be at least 0"),
+        (("all_reduce", "-R", "7"), "--local-register 7: must be 0, 1 or 2"),
+        (("all_reduce", "-x", "99"), "--cta-policy 99: must be -1, 0, 1 or 2"),
+        (("all_reduce", "-I", "1", "-K", "20"), "--per-iter-skip 20: leaves none of --iters 20 to report"),
+        (
+            ("all_reduce", "-G", "-1"),
+            "--cudagraph -1: capture the iterations as a CUDA graph and launch it this many times must be at least 0",
+        ),
+        (("all_reduce", "--iters", "100000000"), "--iters 100000000: timed iterations must be at most 10000000"),
+        (("all_reduce", "--launch-limit", "nan"), "--launch-limit nan: must be seconds above 0, at most 86400"),
+        (("all_reduce", "--launch-limit", "0"), "--launch-limit 0: must be seconds above 0, at most 86400"),
+        (("all_reduce", "--launch-limit", "-1"), "--launch-limit -1: must be seconds above 0, at most 86400"),
+        (("all_reduce", "--sim", "foo=1"), "--sim foo=1: --engine is auto, and only sim has parameters"),
+        (("all_reduce", "--sim", "noise=1", "--engine", "mpi"), "--sim noise=1: --engine is mpi, and only sim has parameters"),
+        (("all_reduce", "--sim", "gbps=0", "--engine", "sim"), "--sim: 'gbps=0' is out of range"),
+        (("all_reduce", "--json", "-", "--format", "csv"), "--json - and --format csv both want stdout"),
+        (("all_reduce", "--json", "-", "--format", "table"), "--json - and --format table both want stdout"),
+        (("all_reduce", "--ideal", "nan"), "--ideal: 'nan' is not a bus bandwidth"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], message: str) -> None:
+    assert refused(*words).message == message
+
+
+@pytest.mark.parametrize("row", CHOSEN, ids=lambda row: row.long)
+def test_every_list_of_choices_is_held_and_shown(row: Option) -> None:
+    assert row.allowed in refused("all_reduce", f"{row.name(strict=True)}={max(row.choices) + 1}").message
+    assert f"[{'|'.join(map(str, row.choices))}]" in help_of(row)
+
+
+@pytest.mark.parametrize("row", BOUNDED, ids=lambda row: row.long)
+def test_every_bound_is_held_and_shown(row: Option) -> None:
+    assert row.least is not None
+    assert row.allowed in refused("all_reduce", f"{row.name(strict=True)}={row.least - 1}").message
+    assert row.allowed in help_of(row)
+
+
+def help_of(row: Option) -> str:
+    context = click.Context(command, terminal_width=200)
+    (param,) = [param for param in command.params if param.name == row.field]
+    return " ".join(param.get_help_record(context) or ())
+
+
+@pytest.mark.parametrize("words", [("--json", "-"), ("--json", "-", "--format", "json")], ids=len)
+def test_json_on_stdout_needs_no_format_and_takes_its_own(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = ("all_reduce", "--engine", "sim", "-n", "2", "-b", "8", "-e", "8", "--sim", "noise=0")
+    assert cli.main(["run", *sweep, *words], prog_name="busbw", standalone_mode=False) == 0
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 1
