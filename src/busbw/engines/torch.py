@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -172,6 +173,10 @@ class TorchEngine:
                 launch()
         replay: Launch = graph.replay
         return replay
+
+    def steady(self) -> AbstractContextManager[None]:
+        """Nothing to arrange."""
+        return nullcontext()
 
     def mark(self, index: int) -> None:
         """Record an event, or note the clock."""
