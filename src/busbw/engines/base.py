@@ -4,7 +4,6 @@ A process drives one or several ranks (several GPUs under one MPI process, or al
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -165,9 +164,6 @@ class Engine(Protocol):
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """A thunk that replays the launches as one CUDA graph; CannotTell where there are none."""
-
-    def steady(self) -> AbstractContextManager[None]:
-        """What a timed loop runs under, so that the operating system disturbs it less."""
 
     def mark(self, index: int) -> None:
         """Note a point in time on every local rank's stream (CPU: the clock)."""

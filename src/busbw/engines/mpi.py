@@ -4,7 +4,6 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +123,6 @@ class MpiEngine:
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """There are no CUDA graphs here."""
         raise CannotTell("-G: the mpi engine runs on CPUs and has no CUDA graphs", "leave out -G, or use --engine nccl")
-
-    def steady(self) -> AbstractContextManager[None]:
-        """Nothing to arrange."""
-        return nullcontext()
 
     def mark(self, index: int) -> None:
         """Note the clock."""

@@ -3,8 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -27,7 +26,6 @@ from busbw.engines.nccl_launches import Replay, Steps, guarded, together
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 POLLS_BETWEEN_LOOKS = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
-FEW_CORES = 2
 SPIN_S, NAP_S = 1.0, 1e-4  # waiting spins this long so that short waits end exactly, then polls at leisure
 
 
@@ -214,22 +212,6 @@ class NcclEngine:
             f"rank {', '.join(late)} on {platform.node()}: the GPU was not done after {limit_s:g} s",
             "a rank that never joined or a stalled link looks like this; `ncclras` on any host says who waits for whom; -T sets the limit",
         )
-
-    @contextmanager
-    def steady(self) -> Iterator[None]:
-        """Keep the thread that enqueues on one core, as mpirun's own binding would; NCCL's and CUDA's threads stay free.
-
-        Enqueueing takes 7 us and a thread that wanders between cores 10 (2 H200s, a virtual machine of 32 cores).
-        """
-        allowed = sorted(os.sched_getaffinity(0))
-        if len(allowed) <= FEW_CORES:  # someone has bound the process already
-            yield
-            return
-        os.sched_setaffinity(0, {allowed[self._gpus[0].index * FEW_CORES % len(allowed)]})
-        try:
-            yield
-        finally:
-            os.sched_setaffinity(0, allowed)
 
     def mark(self, index: int) -> None:
         """Record event `index` on every local stream."""

@@ -7,7 +7,6 @@ virtual, so that a sweep takes no time.
 import os
 import random
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -121,10 +120,6 @@ class SimEngine:
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """There are no CUDA graphs here."""
         raise CannotTell("-G: the sim engine has no CUDA graphs", "leave out -G")
-
-    def steady(self) -> AbstractContextManager[None]:
-        """Nothing to arrange."""
-        return nullcontext()
 
     def mark(self, index: int) -> None:
         """Note the clock."""

@@ -8,7 +8,6 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -173,10 +172,6 @@ class TorchEngine:
                 launch()
         replay: Launch = graph.replay
         return replay
-
-    def steady(self) -> AbstractContextManager[None]:
-        """Nothing to arrange."""
-        return nullcontext()
 
     def mark(self, index: int) -> None:
         """Record an event, or note the clock."""
