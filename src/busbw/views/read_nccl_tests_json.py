@@ -105,14 +105,17 @@ def _spec(run: Document, collective: Collective, rows: list[Row]) -> SweepSpec:
 
 
 def _devices(entries: list[Entry], per_process: int) -> list[Device]:
-    """A device per rank. Upstream names the first of each process; its others follow it in rank and index, bus and name untold."""
+    """A device per rank. Upstream names the first of each process; its others follow it in rank and index, bus and name untold.
+
+    busbw names all, also where -g asked for several GPUs and each became a process: then ranks stand between the multiples of -g.
+    """
     processes: dict[tuple[str, int], int] = {}
     devices = []
     for entry in entries:
         process = processes.setdefault((entry.hostname, entry.pid), len(processes))
         bus = "" if entry.device_hex == "0000:00:00" else entry.device_hex
         devices.append(Device(entry.rank, entry.pid, entry.hostname, entry.device, bus, entry.device_info, entry.group, process=process))
-    if len(processes) < len(devices):
+    if len(processes) < len(devices) or any(device.rank % per_process for device in devices):
         return devices
     return [_follower(device, i) if i else device for device in devices for i in range(per_process)]
 

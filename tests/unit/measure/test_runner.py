@@ -83,7 +83,7 @@ def test_an_unchecked_cell_says_so(measured: Measure) -> None:
 def test_each_round_is_checked_on_new_data(measured: Measure) -> None:
     seen = measured("all_reduce", check=4)
     before_timing = seen.words[: seen.words.index("barrier")]
-    assert before_timing == ["launch", "wait"] * 4
+    assert before_timing == ["launch", "wait"] * 5, "the last is the untimed one right before the clock"
     assert [cell.wrong for cell in seen.cells] == [0, 0]
     assert seen.runner.out_of_bounds == 0
 
@@ -100,7 +100,7 @@ def test_wrong_data_is_counted_located_and_spelled_out(measured: Measure) -> Non
 
 def test_rounds_stop_at_the_first_bad_one(measured: Measure) -> None:
     seen = measured("all_reduce", check=5, sim={"corrupt_rank": 0})
-    assert seen.words[: seen.words.index("barrier")] == ["launch", "wait"]
+    assert seen.words[: seen.words.index("barrier")] == ["launch", "wait"] * 2
     assert seen.runner.out_of_bounds == 2
     assert [cell.wrong for cell in seen.cells] == [1, 1]
 
