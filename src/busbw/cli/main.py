@@ -2,7 +2,6 @@
 
 import re
 import sys
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import click
 
 from busbw import __version__
-from busbw.cli.streams import ReaderGone, stop_writing, talk
+from busbw.cli.streams import ReaderGone, bug, stop_writing, talk
 from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
 
@@ -75,13 +74,6 @@ def guarded(words: Sequence[str]) -> int:
         return int(Exit.OK)
     except Exception as error:  # noqa: BLE001 - the last resort, by design
         return bug(error)
-
-
-def bug(error: Exception) -> int:
-    """An error that nobody expected, with what a report needs."""
-    traceback.print_exception(error)
-    talk(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above")
-    return int(Exit.BUG)
 
 
 def _usage(error: click.ClickException) -> int:

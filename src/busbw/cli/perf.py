@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 
 from busbw.cli.getopt import BadArguments, parse, usage
-from busbw.cli.main import bug
 from busbw.cli.output import Output
 from busbw.cli.session import RankFailed, Where, run_job
-from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
+from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, UsageError

@@ -2,8 +2,10 @@
 
 import os
 import sys
+import traceback
 
 from busbw.core.errors import CannotTell
+from busbw.core.exits import Exit
 
 
 class ReaderGone(Exception):
@@ -36,3 +38,10 @@ def talk(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+
+
+def bug(error: Exception) -> int:
+    """An error that nobody expected, with what a report needs."""
+    traceback.print_exception(error)
+    talk(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above")
+    return int(Exit.BUG)

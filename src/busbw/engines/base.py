@@ -17,6 +17,17 @@ from busbw.core.result import Device, Library
 Launch = Callable[[], object]
 
 
+def in_turn(launches: Sequence[Launch]) -> Launch:
+    """A thunk that calls all, one after the other."""
+    every = tuple(launches)
+
+    def run() -> None:
+        for launch in every:
+            launch()
+
+    return run
+
+
 class Control(Protocol):
     """The channel between the processes of a job, outside what is measured. Every method is collective but `abort`."""
 

@@ -16,7 +16,7 @@ from busbw.core.errors import CannotTell
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.engines import mpi_calls
-from busbw.engines.base import Call, Launch, placement
+from busbw.engines.base import Call, Launch, in_turn, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.host.memory import usable_bytes
 
@@ -110,12 +110,7 @@ class MpiEngine:
 
     def grouped(self, launches: Sequence[Launch]) -> Launch:
         """One after the other: MPI has no groups."""
-
-        def run() -> None:
-            for launch in launches:
-                launch()
-
-        return run
+        return in_turn(launches)
 
     def synchronize(self, limit_s: float) -> None:
         """Nothing to wait for: calls complete when they return."""

@@ -17,7 +17,7 @@ from busbw.core.errors import CannotTell
 from busbw.core.probe import Probe
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
-from busbw.engines.base import Call, Launch, Region, placement
+from busbw.engines.base import Call, Launch, Region, in_turn, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
 from busbw.engines.sim_parameters import PARAMETERS
@@ -107,12 +107,7 @@ class SimEngine:
 
     def grouped(self, launches: Sequence[Launch]) -> Launch:
         """One after the other."""
-
-        def run() -> None:
-            for launch in launches:
-                launch()
-
-        return run
+        return in_turn(launches)
 
     def synchronize(self, limit_s: float) -> None:
         """Nothing runs in the background."""

@@ -22,7 +22,7 @@ from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_calls
-from busbw.engines.base import Call, Control, Launch, Memory, placement
+from busbw.engines.base import Call, Control, Launch, Memory, in_turn, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.host.addresses import address
 from busbw.host.memory import usable_bytes
@@ -142,12 +142,7 @@ class TorchEngine:
 
     def grouped(self, launches: Sequence[Launch]) -> Launch:
         """One after the other: torch.distributed has no public group of collectives."""
-
-        def run() -> None:
-            for launch in launches:
-                launch()
-
-        return run
+        return in_turn(launches)
 
     def synchronize(self, limit_s: float) -> None:
         """Wait for the GPU."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.engines.base import Call, Launch
+from busbw.engines.base import Call, Launch, in_turn
 
 
 @dataclass(slots=True)
@@ -130,12 +130,7 @@ def _hypercube(t: Tensors) -> Launch:
         partner, parts = rank ^ 1 << step, count << step
         have, want = (rank >> step << step) * count, (partner >> step << step) * count
         steps.append(_exchange(t, partner, t.recv[have : have + parts], partner, t.recv[want : want + parts]))
-
-    def run() -> None:
-        for launch in steps:
-            launch()
-
-    return run
+    return in_turn(steps)
 
 
 CALLS: dict[str, Callable[[Tensors], Launch]] = {
