@@ -13,7 +13,7 @@ from busbw.cli.session import Where, run_job
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import OPTIONS, Option
-from busbw.core.sizes import parse_size
+from busbw.core.sizes import parse_size, short_size
 from busbw.core.sweep import SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import ENGINES
 from busbw.engines.sim_parameters import parse_parameters
@@ -65,7 +65,8 @@ def _option(row: Option) -> Callable[[Any], Any]:
     text = f"{row.help}; `timed` = also verify what the timed iterations wrote" if row.field == "check" else row.help
     values = f"[{'|'.join(map(str, row.choices))}]" if row.choices else None
     bounds = f"; {row.allowed}" if row.allowed and not row.choices else ""
-    return click.option(*names, row.field, type=kind, default=row.default_for_run, show_default=True, help=text + bounds, metavar=values)
+    default = short_size(row.default_for_run) if row.kind == "size" else row.default_for_run
+    return click.option(*names, row.field, type=kind, default=default, show_default=True, help=text + bounds, metavar=values)
 
 
 def _sweep_options(function: Any) -> Any:

@@ -50,6 +50,14 @@ def parse_int(text: str) -> int:
     return max(-value, -_LONG) if match.group(1) == "-" else min(value, _LONG - 1)
 
 
+def short_size(size_bytes: int) -> str:
+    """The shortest argument that `parse_size` reads back as these bytes: `8`, `1M`, `8G`."""
+    for suffix, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{suffix}"
+    return str(size_bytes)
+
+
 def format_size(size_bytes: int) -> str:
     """`8 B`, `64 KiB`, `1.5 GiB`: powers of 1024, at most two decimals, exact sizes without any."""
     value, unit = float(size_bytes), "B"

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.sizes import format_size, parse_float, parse_int, parse_size
+from busbw.core.sizes import format_size, parse_float, parse_int, parse_size, short_size
 
 LIBC = ctypes.CDLL(None)
 LIBC.strtol.restype = ctypes.c_long
@@ -151,3 +151,9 @@ def test_written_sizes() -> None:
     assert [format_size(size) for size in (0, 8, 1000, 1024, 1536, 3 << 29, 8 << 30, 2 << 40)] == [
         "0 B", "8 B", "1000 B", "1 KiB", "1.5 KiB", "1.5 GiB", "8 GiB", "2 TiB",
     ]  # fmt: skip
+
+
+@given(st.integers(0, 1 << 45))
+def test_a_short_size_reads_back(size: int) -> None:
+    assert parse_size(short_size(size)) == size
+    assert (short_size(8 << 30), short_size(1 << 20), short_size(8), short_size(0)) == ("8G", "1M", "8", "0")
