@@ -11,9 +11,10 @@ from weakref import WeakSet
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
+from busbw.core.errors import BusbwError, CannotTell, TimedOut
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
+from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec, dtypes, redops
 from busbw.engines import nccl_comms
 from busbw.engines.base import Call, Control, Launch
@@ -253,16 +254,8 @@ def _aligned(every: Sequence[Groups]) -> list[tuple[list[Launch], ...]]:
 
 def _chosen(devices: Sequence[int]) -> list[int]:
     """The devices, or those that NCCL_TESTS_DEVICE counts from, on every process alike."""
-    text = os.environ.get(DEVICE_VARIABLE, "")
-    if not text:
-        return list(devices)
-    try:
-        first = int(text)
-    except ValueError:
-        first = -1
-    if first < 0:
-        raise UsageError(f"{DEVICE_VARIABLE}={text}: not the number of a GPU", f"unset it, or use {DEVICE_VARIABLE}=0")
-    return [first + number for number in range(len(devices))]
+    first = parse_int(os.environ.get(DEVICE_VARIABLE, "-1"))
+    return list(devices) if first < 0 else [first + number for number in range(len(devices))]
 
 
 def _existing(devices: Sequence[int]) -> Sequence[int]:

@@ -111,7 +111,9 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
         match = re.search(failure.pattern, text)
         if match:
             words = _words(match, text, hosts)
-            return CannotTell(failure.message.format_map(words), failure.hint.format_map(words))
+            hint = failure.hint.format_map(words)
+            # Without hosts everything ran here.
+            return CannotTell(failure.message.format_map(words), hint if hosts else hint.replace(f"ssh {words['host']} ", ""))
     lines = [line.strip() for line in stderr_tail.replace("\0", "").splitlines() if line.strip().strip("-")]
     said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else " without a word"
     how = f"died of signal {status - 128} ({signal_name(status - 128)})" if status > 128 else f"ended with {status}"
