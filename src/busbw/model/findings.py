@@ -1,5 +1,7 @@
 """What a finished run says, in plain words: right data, how good the bandwidth is, which algorithms it excludes, what is odd. Pure."""
 
+from collections import Counter
+
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Ideal, Result
@@ -137,10 +139,14 @@ def _time(seconds: float) -> str:
 
 
 def _dip(every: list[Series]) -> list[Finding]:
-    found = sorted((dip for figures in every for dip in dips(figures)), key=lambda dip: dip[1])
+    """A size that dips in every placement it was measured in: noise hits one, a change of algorithm hits all."""
+    seen = [dip for figures in every for dip in dips(figures)]
+    measured = Counter(id(figure.row) for figures in every for figure in figures)
+    dipped = Counter(id(figure.row) for figure, _ in seen)
+    found = sorted((dip for dip in seen if dipped[id(dip[0].row)] == measured[id(dip[0].row)]), key=lambda dip: dip[1])
     if not found:
         return []
-    (figure, ratio), others = found[0], len(found) - 1
+    (figure, ratio), others = found[0], len({id(dip.row) for dip, _ in found}) - 1
     more = f"; {others} more dip{'s' if others > 1 else ''} like it" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
     message = f"busbw dips to {_at(figure)} of {figure.row.dtype}, {below}{more}"

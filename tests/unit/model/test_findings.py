@@ -179,6 +179,18 @@ def test_a_dip_is_the_worst_size_below_both_neighbours(system: System) -> None:
     assert "noise" in dip.fix
 
 
+def test_a_dip_of_one_placement_alone_is_noise(system: System) -> None:
+    result = run([(8 * M, 200.0), (16 * M, 100.0), (32 * M, 220.0)])
+    for row, busbw in zip(result.rows, (200e9, 205e9, 220e9), strict=True):
+        assert row.out_of_place is not None
+        row.in_place = msgspec.structs.replace(row.out_of_place, busbw=busbw)
+    assert "dip" not in judged(result, system())
+    in_place = result.rows[1].in_place
+    assert in_place is not None
+    in_place.busbw = 110e9
+    assert judged(result, system())["dip"].message.startswith("busbw dips to 100 GB/s at 16 MiB of float, 50 % below both neighbours")
+
+
 def test_one_rank_is_explained_and_not_judged(system: System) -> None:
     found = judged(run([(8, 0.0), (1 * G, 0.0)], per_host=1), system())
     assert found["one_rank"].message == "busbw is 0 because there is one rank: no data crosses a link"
