@@ -75,7 +75,7 @@ class Runner:
         tally = verification.Tally()
         if checked:
             self._check_rounds(call, launch, tally)
-        launch()  # untimed, as nccl-tests has it: what checks leave behind (idle clocks, cold caches) is not the first iteration's
+        launch()  # untimed, as nccl-tests has it, so that the first timed iteration does not follow a check
         self.engine.synchronize(self.spec.timeout)
         cell = self._timed(calls, call, size, checked, tally)
         if checked:
