@@ -106,7 +106,7 @@ def main() -> int:
     first = local_number(control) * args.gpus
     spec = SweepSpec(collective="all_reduce", local_register=args.register)
     engine = NcclEngine(control, spec, range(first, first + args.gpus))
-    # NCCL 2.28.9's symmetric kernels move wrong data from addresses that are no multiple of 4 (seen here with shifts of 1 and 2 bytes).
+    # In symmetric windows of NCCL 2.28.9, data shifted by 1 or 2 bytes arrived wrong; whose fault it is was not established.
     matrix = Matrix(engine, control, args.bytes, SYMMETRIC_ALIGNMENT if args.register == SYMMETRIC else 1)
     try:
         room = 2 * args.bytes + 64
