@@ -1,6 +1,5 @@
 """The verification data of core/probe.py for whole arrays, in numpy: the same bits, a chunk of elements at a time."""
 
-from collections.abc import Callable
 from functools import cache
 
 import ml_dtypes
@@ -254,9 +253,6 @@ class Chunk:
         if op == "min":
             value = ~value
         return value ^ np.uint64(1 << (dtype.bits - 1)) if dtype.kind == "int" else value
-
-
-Values = Callable[[Probe, int, int], Bits]
 
 
 def sent(probe: Probe, rank: int, first: int, length: int) -> Bits:

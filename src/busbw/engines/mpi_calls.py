@@ -48,7 +48,7 @@ class Types:
 
     def op(self, dtype: DType, op: RedOp) -> MPI.Op:
         """The MPI operator: a native one, or numpy's ufunc over the elements."""
-        # Open MPI's AVX sums of 8-bit integers saturate (seen in 5.0.11); NCCL's wrap, so those are computed here too.
+        # Open MPI's sums of 8-bit integers can saturate (seen in 5.0.11); NCCL's wrap, so those are computed here too.
         if dtype.name in _NATIVE and dtype.itemsize > 1:
             return _OPS[op.name]
         ufunc, scalar = _UFUNCS[op.name], scalar_type(dtype)

@@ -63,12 +63,10 @@ def command(
     hosts: Sequence[Host] = (),
     ifname: str = "",
     env: Mapping[str, str] | None = None,
-    extra: Sequence[str] = (),
 ) -> list[str]:
     """The command line that runs `program` on `ranks` ranks: on this machine, or on `hosts` (slots said: see hosts.share).
 
-    `env` is set on every rank; `ifname` is --ifname as the user wrote it; `extra` goes to mpirun last. UsageError for a variable's
-    name or an interface that cannot be meant.
+    `env` is set on every rank; `ifname` is --ifname as the user wrote it. UsageError for a variable's name or an interface that cannot be meant.
     """
     line = [mpirun.path, "-n", str(ranks), "--bind-to", "none"]
     if os.geteuid() == 0:
@@ -79,7 +77,7 @@ def command(
         if not _VARIABLE.fullmatch(name):
             raise UsageError(f"'{name}' is not the name of an environment variable", "write NAME=VALUE")
         line += ["-x", f"{name}={value}"]
-    return [*line, *extra, *program]
+    return [*line, *program]
 
 
 def _local(mpirun: Mpirun, ranks: int) -> list[str]:

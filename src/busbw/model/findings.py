@@ -149,7 +149,7 @@ def _dip(every: list[Series]) -> list[Finding]:
     (figure, ratio), others = found[0], len({id(dip.row) for dip, _ in found}) - 1
     more = f"; {others} more dip{'s' if others > 1 else ''} like it" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
-    message = f"busbw dips to {_at(figure)} of {figure.row.dtype}, {below}{more}"
+    message = f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}"
     return [
         Finding(
             "dip", Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm"

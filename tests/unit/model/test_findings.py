@@ -174,7 +174,7 @@ def test_a_dip_is_the_worst_size_below_both_neighbours(system: System) -> None:
     dip = judged(run(curve), system())["dip"]
     assert (
         dip.verdict is Verdict.WARN
-        and dip.message == "busbw dips to 25 GB/s at 2 MiB of float, 38 % below both neighbours; 1 more dip like it"
+        and dip.message == "busbw of float dips to 25 GB/s at 2 MiB, 38 % below both neighbours; 1 more dip like it"
     )
     assert "noise" in dip.fix
 
@@ -188,7 +188,7 @@ def test_a_dip_of_one_placement_alone_is_noise(system: System) -> None:
     in_place = result.rows[1].in_place
     assert in_place is not None
     in_place.busbw = 110e9
-    assert judged(result, system())["dip"].message.startswith("busbw dips to 100 GB/s at 16 MiB of float, 50 % below both neighbours")
+    assert judged(result, system())["dip"].message.startswith("busbw of float dips to 100 GB/s at 16 MiB, 50 % below both neighbours")
 
 
 def test_one_rank_is_explained_and_not_judged(system: System) -> None:
