@@ -195,7 +195,7 @@ def launcher_command(
         if row.name != "torch" or places:
             raise
         return torchrun.command(program, ranks)
-    return mpirun.command(found, program, ranks, places, where.ifname, forwarded, [])
+    return mpirun.command(found, program, ranks, places, where.ifname, forwarded)
 
 
 def local_ranks(row: EngineRow, work: Job) -> int:

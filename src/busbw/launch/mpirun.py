@@ -66,7 +66,8 @@ def command(
 ) -> list[str]:
     """The command line that runs `program` on `ranks` ranks: on this machine, or on `hosts` (slots said: see hosts.share).
 
-    `env` is set on every rank; `ifname` is --ifname as the user wrote it. UsageError for a variable's name or an interface that cannot be meant.
+    `env` is set on every rank; `ifname` is --ifname as the user wrote it. UsageError for a variable's name or an
+    interface that cannot be meant.
     """
     line = [mpirun.path, "-n", str(ranks), "--bind-to", "none"]
     if os.geteuid() == 0:
