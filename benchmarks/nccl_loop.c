@@ -1,7 +1,8 @@
 /* NCCL's own time, from C: the loop that nccl-tests and busbw's classic timing run, without either. Two ranks, one process a GPU.
  *
  * Prints `bytes out-of-place-us in-place-us` for 8 B to 64 KiB (or to the bytes given), all_reduce of float sum, 20 iterations after one
- * untimed operation, averaged over both ranks. Build it with the NCCL that is to be measured:
+ * untimed operation, averaged over both ranks. Iteration i works at offset size * (i mod largest / size), as nccl-tests moves through its
+ * buffers, so `largest` matters. Build it with the NCCL that is to be measured:
  *   gcc -O2 nccl_loop.c -o nccl_loop -I$CUDA/include -I$NCCL/include -L$CUDA/lib64 -L$NCCL/lib -lcudart -l:libnccl.so.2
  */
 #include <cuda_runtime.h>
@@ -57,8 +58,8 @@ static void measure(int rank, size_t largest, struct shared *s) {
   config.nvlinkCentricSched = 1; /* as nccl-tests and busbw set it */
   CHECK(ncclCommInitRankConfig(&comm, RANKS, s->id, rank, &config));
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  CHECK(ncclMemAlloc((void **)&send, largest * ITERS));
-  CHECK(ncclMemAlloc((void **)&recv, largest * ITERS));
+  CHECK(ncclMemAlloc((void **)&send, largest));
+  CHECK(ncclMemAlloc((void **)&recv, largest));
   for (size_t size = 8; size <= largest; size *= 2) {
     for (int i = 0; i < 5; i++) CHECK(ncclAllReduce(send, recv, size / 4, ncclFloat, ncclSum, comm, stream));
     CHECK(cudaStreamSynchronize(stream));
@@ -71,8 +72,10 @@ static void measure(int rank, size_t largest, struct shared *s) {
       CHECK(cudaStreamSynchronize(stream));
       barrier(s);
       double start = now();
-      for (int i = 0; i < ITERS; i++)
-        CHECK(ncclAllReduce(from + i * size, recv + i * size, size / 4, ncclFloat, ncclSum, comm, stream));
+      for (int i = 0; i < ITERS; i++) {
+        size_t shift = size * (i % (largest / size));
+        CHECK(ncclAllReduce(from + shift, recv + shift, size / 4, ncclFloat, ncclSum, comm, stream));
+      }
       while (cudaStreamQuery(stream) == cudaErrorNotReady) {
       }
       s->seconds[rank] = (now() - start) / ITERS;

@@ -182,5 +182,8 @@ class Engine(Protocol):
     def elapsed_s(self, first: int, last: int) -> list[float]:
         """Seconds between two marks, per local rank; after `synchronize`."""
 
+    def explained(self, error: Exception) -> Exception:
+        """An error of the library underneath as CannotTell; any other as it is."""
+
     def close(self, *, abort: bool = False) -> None:
         """Free everything; `abort` skips what would wait for peers."""

@@ -127,6 +127,13 @@ class MpiEngine:
         """Seconds between two marks."""
         return [self._marks[last] - self._marks[first]]
 
+    def explained(self, error: Exception) -> Exception:
+        """MPI's errors as CannotTell."""
+        if not isinstance(error, MPI.Exception):
+            return error
+        message = f"MPI failed on rank {self._world_rank} on {platform.node()}: {error.Get_error_string()}"
+        return CannotTell(message, "another rank may have ended first: the lines above say so")
+
     def close(self, *, abort: bool = False) -> None:
         """Free the communicator, types and operators."""
         if not abort:

@@ -23,7 +23,7 @@ from busbw.engines.cuda_memory import CudaMemory, placed
 from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, device_count
 from busbw.engines.nccl_buffers import Buffers
 from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
-from busbw.engines.nccl_launches import Replay, Steps, guarded, together
+from busbw.engines.nccl_launches import Replay, Steps, together
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 POLLS_BETWEEN_LOOKS = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
@@ -138,9 +138,9 @@ class NcclEngine:
         every = [CALLS[call.collective.name](self._message(call, number)) for number in range(len(self._gpus))]
         steps = [[launch for launches in step for launch in launches] for step in _aligned(every)]
         if len(steps) > 1:
-            return Steps([self._guarded(together(step)) for step in steps])
+            return Steps([together(step) for step in steps])
         # A call alone is a group of its own in NCCL; send and receive need theirs.
-        return self._guarded(steps[0][0] if len(steps[0]) == 1 else together(steps[0]))
+        return steps[0][0] if len(steps[0]) == 1 else together(steps[0])
 
     def _message(self, call: Call, number: int) -> Message:
         who = Rank(self._nccl, self._version, self._comms[number], self._streams[number], self.ranks[number], self.size)
@@ -153,10 +153,7 @@ class NcclEngine:
             return launches[0]
         if any(isinstance(launch, Steps) for launch in launches):
             return Steps(launches)
-        return self._guarded(together(launches))
-
-    def _guarded(self, launch: Launch) -> Launch:
-        return guarded(launch, self._comms[0], self.ranks)
+        return together(launches)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """Record the launches on every local stream; the thunk enqueues each GPU's graph, which lives as long as the thunk."""
@@ -224,6 +221,12 @@ class NcclEngine:
     def elapsed_s(self, first: int, last: int) -> list[float]:
         """Seconds between two events, per local GPU."""
         return [events.seconds(first, last) for events in self._events]
+
+    def explained(self, error: Exception) -> Exception:
+        """NCCL's errors as CannotTell. Thunks let them through as they are: catching them there would cost 0.25 us of a call's 6."""
+        if isinstance(error, self._nccl.NCCLError):
+            return nccl_comms.failure(error, self._comms[0] if self._comms else None, self.ranks)
+        return error
 
     # -- end --------------------------------------------------------------------------------------------------------------------
 

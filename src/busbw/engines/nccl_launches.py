@@ -1,12 +1,11 @@
-"""Thunks around NCCL calls: groups, ordered steps, graphs, and errors told in busbw's words."""
+"""Thunks around NCCL calls: groups, ordered steps and graphs."""
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from busbw.engines.base import Launch
 from busbw.engines.cuda_runtime import Graph
-from busbw.engines.nccl_comms import failure, library
+from busbw.engines.nccl_comms import library
 
 
 def together(launches: Sequence[Launch]) -> Launch:
@@ -24,19 +23,6 @@ def together(launches: Sequence[Launch]) -> Launch:
                 end()
             raise
         end()
-
-    return run
-
-
-def guarded(launch: Launch, comm: Any, ranks: Sequence[int]) -> Launch:
-    """The launch with NCCL's errors raised as CannotTell; costs about 50 ns of the 7 us that a call takes."""
-    kind = library().NCCLError
-
-    def run() -> None:
-        try:
-            launch()
-        except kind as error:
-            raise failure(error, comm, ranks) from error
 
     return run
 

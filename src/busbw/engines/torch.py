@@ -184,6 +184,14 @@ class TorchEngine:
             return [self._marks[last] - self._marks[first]]
         return [self._marks[first].elapsed_time(self._marks[last]) * 1e-3]
 
+    def explained(self, error: Exception) -> Exception:
+        """PyTorch's errors (all are RuntimeErrors) as CannotTell."""
+        if not isinstance(error, RuntimeError):
+            return error
+        words = (str(error).strip() or type(error).__name__).splitlines()[0]
+        message = f"PyTorch with {self.backend} failed on rank {self._process} on {platform.node()}: {words}"
+        return CannotTell(message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO says more")
+
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group; without waiting for anyone when the job is being aborted."""
         self._buffers.clear()

@@ -62,8 +62,11 @@ def measure(job: Job, control: Control, emit: Emit) -> None:
         memory = opened.memory_use() if job.sweep.memory else {}
         if control.rank == 0:
             emit(Ended(now(), memory))
-    except BaseException:
+    except BaseException as error:
+        told = opened.explained(error) if isinstance(error, Exception) else error
         opened.close(abort=True)
+        if told is not error:
+            raise told from error
         raise
     opened.close()
 
