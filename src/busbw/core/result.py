@@ -27,6 +27,12 @@ class Cell(msgspec.Struct):
 
     time_s is what nccl-tests calls time; algbw and busbw are bytes per second; wrong counts elements over all ranks, None where they
     were not checked. samples_s[i] is iteration i's largest duration over ranks, process_samples_s the same for each process.
+
+    Precise timing alone: time_s is the median of samples_s and low_s to high_s its confidence interval; op_s is the median of each
+    iteration's smallest duration over ranks, which is the operation without waiting for a rank that came late; launch_s is what the
+    host takes to enqueue one operation (the slowest process'); stopped says why sampling ended: ok (as precise as asked), fixed (the
+    number of iterations was given), budget (no more time) or unstable (no number of samples would help); dropped counts samples at the
+    head that were still warming up, which are kept in samples_s; late_s is each rank's median lateness at the start of an operation.
     """
 
     time_s: float
@@ -38,6 +44,19 @@ class Cell(msgspec.Struct):
     samples_s: list[float] | None = None
     process_samples_s: list[list[float]] | None = None
     mismatches: list[Mismatch] = []
+    low_s: float | None = None
+    high_s: float | None = None
+    op_s: float | None = None
+    launch_s: float | None = None
+    p99_s: float | None = None
+    stopped: str = ""
+    dropped: int = 0
+    late_s: list[float] | None = None
+
+    @property
+    def kept_s(self) -> list[float]:
+        """The samples that its figures are made of."""
+        return (self.samples_s or [])[self.dropped or self.skipped :]
 
 
 class Row(msgspec.Struct):

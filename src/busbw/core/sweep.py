@@ -18,8 +18,23 @@ ENDS = ("min_bytes", "max_bytes")
 _ROOT = re.compile(r"all|-1|0|[1-9]\d*|0x[0-9a-f]+", re.ASCII | re.IGNORECASE)
 
 
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How precise timing samples a cell: until the confidence interval of the median is within `precision` of it on either side.
+
+    `fixed` is a number of iterations to take instead (0: as many as needed); `max_time_s` bounds a cell; `tail` also asks for the 99th
+    percentile with an interval; `repeats` is how often communicators are made anew.
+    """
+
+    precision: float = 0.01
+    confidence: float = 0.99
+    max_time_s: float = 2.0
+    fixed: int = 0
+    tail: bool = False
+    repeats: int = 1
+
+
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One sweep as asked for; field names and meanings are those of the option table. Sizes are bytes."""
+    """One sweep as asked for; field names and meanings are those of the option table. Sizes are bytes. No `sampling`: classic timing."""
 
     collective: str
     min_bytes: int = 8
@@ -54,6 +69,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     unalign: int = 0
     per_iter_timing: int = 0
     per_iter_skip: int = 0
+    sampling: Sampling | None = None
 
     @property
     def row(self) -> Collective:
