@@ -69,13 +69,13 @@ def main() -> None:
     calls = Calls(spec, next(series(spec, 2)), 2)
     places = [engine.bind(calls.at(BYTES, in_place=False, shift_bytes=BYTES * i)) for i in range(ITERS)]
     lib, seen, nccl, cuda = built(), (ctypes.c_double * 2)(), loaded("libnccl.so"), loaded("libcuda.so")
-    send, recv = engine._buffers.pairs[0]  # noqa: SLF001 - the point is to call NCCL past the engine
-    pointers = (send, recv, BYTES // 4, int(engine._comms[0].handle), engine._streams[0].handle)  # noqa: SLF001
+    send, recv = engine._buffers.pairs[0]
+    pointers = (send, recv, BYTES // 4, int(engine._comms[0].handle), engine._streams[0].handle)
     arguments = [*map(ctypes.c_void_p, pointers), ctypes.c_int(ITERS), seen]
 
     def in_c() -> tuple[float, float]:
         if lib.loop(nccl.ncclAllReduce, cuda.cuStreamQuery, *arguments):
-            sys.exit(f"NCCL failed: {nccl_comms.library().get_last_error(engine._comms[0])}")  # noqa: SLF001
+            sys.exit(f"NCCL failed: {nccl_comms.library().get_last_error(engine._comms[0])}")
         return seen[0], seen[1]
 
     def in_python() -> tuple[float, float]:
