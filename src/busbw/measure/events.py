@@ -41,6 +41,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event"):
 
 Event: TypeAlias = Started | RowDone | Note | Ended
 Emit = Callable[[Event], None]
+At = Callable[[str, str], None]  # what a rank does from now on: phase, detail
 
 
 class Failed(msgspec.Struct):

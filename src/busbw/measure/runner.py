@@ -5,10 +5,11 @@ from datetime import datetime
 
 from busbw.core.probe import Probe
 from busbw.core.result import Cell, Mismatch, Row
+from busbw.core.sizes import short_size
 from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.engines.base import Call, Control, Engine, Launch
 from busbw.measure import timing, verification
-from busbw.measure.events import Emit, Note, RowDone
+from busbw.measure.events import At, Emit, Note, RowDone
 from busbw.measure.plan import Calls, refuse_unsupported
 
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
@@ -17,11 +18,16 @@ SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
 
 
 class Runner:
-    """Runs a sweep on an engine. `job` joins all processes, `group` those of this communicator (the same without a split)."""
+    """Runs a sweep on an engine. `job` joins all processes, `group` those of this communicator (the same without a split).
 
-    def __init__(self, engine: Engine, job: Control, group: Control, spec: SweepSpec, max_bytes: int, emit: Emit) -> None:
+    `at` is told what begins now: the phase (warm-up, verify, timing) and its detail (`1 MiB in place`).
+    """
+
+    def __init__(
+        self, engine: Engine, job: Control, group: Control, spec: SweepSpec, max_bytes: int, emit: Emit, at: At = lambda *_: None
+    ) -> None:
         self.engine, self.job, self.group, self.spec = engine, job, group, spec
-        self.max_bytes = max_bytes
+        self.max_bytes, self.at = max_bytes, at
         self.emit = emit if job.rank == 0 else _silent
         self.out_of_bounds = 0
 
@@ -53,6 +59,7 @@ class Runner:
         if not self.spec.warmup_iters:
             return
         for size in warmup_sizes(self.spec, self.max_bytes):
+            self.at("warm-up", short_size(size))
             launch = self.engine.bind(calls.at(size, in_place=False))
             for _ in range(self.spec.warmup_iters):
                 launch()
@@ -73,8 +80,11 @@ class Runner:
         launch = self.engine.bind(call)
         checked = self.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
         tally = verification.Tally()
+        where = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
         if checked:
+            self.at("verify", where)
             self._check_rounds(call, launch, tally)
+        self.at("timing", where)
         launch()  # untimed, as nccl-tests has it, so that the first timed iteration does not follow a check
         self.engine.synchronize(self.spec.timeout)
         cell = self._timed(calls, call, size, checked, tally)
