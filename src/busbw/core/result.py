@@ -8,6 +8,7 @@ import msgspec
 from busbw.core.finding import Finding
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
+from busbw.core.vitals import HostChange
 
 SCHEMA = "busbw.result/1"
 
@@ -32,7 +33,9 @@ class Cell(msgspec.Struct):
     iteration's smallest duration over ranks, which is the operation without waiting for a rank that came late; launch_s is what the
     host takes to enqueue one operation (the slowest process'); stopped says why sampling ended: ok (as precise as asked), fixed (the
     number of iterations was given), budget (no more time) or unstable (no number of samples would help); dropped counts samples at the
-    head that were still warming up, which are kept in samples_s; late_s is each rank's median lateness at the start of an operation.
+    head that were still warming up and are left out, though kept in samples_s; late_s is the lower quartile of each rank's
+    lateness at the start of an operation; modes_s are the medians of two groups of samples that a wide gap parts; p99_s is given where
+    --tail asked for it.
     """
 
     time_s: float
@@ -49,6 +52,9 @@ class Cell(msgspec.Struct):
     op_s: float | None = None
     launch_s: float | None = None
     p99_s: float | None = None
+    p99_low_s: float | None = None
+    p99_high_s: float | None = None
+    modes_s: tuple[float, float] | None = None
     stopped: str = ""
     dropped: int = 0
     late_s: list[float] | None = None
@@ -60,7 +66,11 @@ class Cell(msgspec.Struct):
 
 
 class Row(msgspec.Struct):
-    """One line of the table. `op` and `root` are what the row was run with: '' and -1 where there is none."""
+    """One line of the table. `op` and `root` are what the row was run with: '' and -1 where there is none.
+
+    `repeat` counts the times that communicators were made anew.
+    `machine` is what changed on each host while the row was measured, both placements together; None where nobody looked.
+    """
 
     size_bytes: int
     count: int
@@ -71,6 +81,8 @@ class Row(msgspec.Struct):
     in_place: Cell | None
     iters: int
     timestamp: str = ""
+    machine: list[HostChange] | None = None
+    repeat: int = 0
 
 
 class Device(msgspec.Struct):
@@ -94,6 +106,15 @@ class Ideal(msgspec.Struct, frozen=True):
     algorithm: str
     link: str
     why: str
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Two ranks that exchanged data alone: seconds, and bytes per second each way."""
+
+    a: int
+    b: int
+    time_s: float
+    bandwidth: float
 
 
 class Library(msgspec.Struct):
@@ -135,6 +156,7 @@ class Result(msgspec.Struct):
     rows: list[Row] = []
     ideal: Ideal | None = None
     endpoint_ideal: Ideal | None = None
+    links: list[Link] = []
     findings: list[Finding] = []
     out_of_bounds: int = 0
     memory: dict[str, int] = {}

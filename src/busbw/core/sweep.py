@@ -27,7 +27,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
     precision: float = 0.01
     confidence: float = 0.99
-    max_time_s: float = 2.0
+    max_time_s: float = 0.5
     fixed: int = 0
     tail: bool = False
     repeats: int = 1

@@ -4,6 +4,7 @@ A process drives one or several ranks (several GPUs under one MPI process, or al
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -139,6 +140,7 @@ class Engine(Protocol):
     name: str
     ranks: Sequence[int]
     size: int  # ranks of the communicator
+    queued: bool  # a launch returns before its work is done: marks, not the host's clock, time it
 
     def clock(self) -> float:
         """Seconds of the clock that times this engine (the host's; virtual in `sim`)."""
@@ -175,6 +177,12 @@ class Engine(Protocol):
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """A thunk that replays the launches as one CUDA graph; CannotTell where there are none."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Launches inside begin only when it is left (`queued` engines alone); inside nothing may wait for them."""
+
+    def fence(self) -> Launch:
+        """A thunk for a tiny collective that no rank leaves before all have come (`queued` engines alone)."""
 
     def mark(self, index: int) -> None:
         """Note a point in time on every local rank's stream (CPU: the clock)."""

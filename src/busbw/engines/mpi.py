@@ -4,6 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class MpiEngine:
     """Runs collectives with mpi4py on a communicator of its own."""
 
     name = "mpi"
+    queued = False
 
     def __init__(self, comm: MPI.Intracomm, world_rank: int, group: int) -> None:
         self._comm = comm.Dup()
@@ -118,6 +120,14 @@ class MpiEngine:
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """There are no CUDA graphs here."""
         raise CannotTell("-G: the mpi engine runs on CPUs and has no CUDA graphs", "leave out -G, or use --engine nccl")
+
+    def held(self) -> AbstractContextManager[None]:
+        """Nothing is held: a launch completes its call."""
+        return nullcontext()
+
+    def fence(self) -> Launch:
+        """A barrier."""
+        return self._comm.Barrier
 
     def mark(self, index: int) -> None:
         """Note the clock."""

@@ -4,6 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -11,6 +12,7 @@ from weakref import WeakSet
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
+from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import BusbwError, CannotTell, TimedOut
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
@@ -18,6 +20,7 @@ from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec, dtypes, redops
 from busbw.engines import nccl_comms
 from busbw.engines.base import Call, Control, Launch
+from busbw.engines.cuda_gate import Gate
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
 from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, device_count
@@ -26,6 +29,7 @@ from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
 from busbw.engines.nccl_launches import Replay, Steps, together
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
+FENCE_BYTES = 256
 POLLS_BETWEEN_LOOKS = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
 SPIN_S, NAP_S = 1.0, 1e-4  # waiting spins this long so that short waits end exactly, then polls at leisure
 
@@ -37,6 +41,7 @@ class NcclEngine:
     """
 
     name = "nccl"
+    queued = True
 
     def __init__(self, control: Control, spec: SweepSpec, local_devices: Sequence[int], group: int = 0, process: int | None = None) -> None:
         self._nccl = nccl_comms.library()
@@ -54,6 +59,8 @@ class NcclEngine:
         self._streams = [Stream(gpu, 0 if spec.stream_null else None) for gpu in self._gpus]
         self._events = [Events(stream) for stream in self._streams]
         self._buffers = Buffers(self._nccl, self._version, self._gpus, self._comms, spec.local_register)
+        self._gate = Gate(self._gpus[0])
+        self._fences = [(gpu, gpu.allocate(FENCE_BYTES)) for gpu in self._gpus]
         self._memories: list[CudaMemory] = []
         self._replays: WeakSet[Replay] = WeakSet()
 
@@ -211,6 +218,19 @@ class NcclEngine:
             "a rank that never joined or a stalled link looks like this; `ncclras` on any host says who waits for whom; -T sets the limit",
         )
 
+    def held(self) -> AbstractContextManager[None]:
+        """Every local stream waits until it is left."""
+        return self._gate.shut(self._streams)
+
+    def fence(self) -> Launch:
+        """An all_reduce of one float, in memory of its own."""
+        kind, op = dtype_row("float").nccl, 0
+        launches = [
+            partial(self._nccl.all_reduce, address, address, 1, kind, op, comm, stream.handle)
+            for (_, address), comm, stream in zip(self._fences, self._comms, self._streams, strict=True)
+        ]
+        return launches[0] if len(launches) == 1 else together(launches)
+
     def mark(self, index: int) -> None:
         """Record event `index` on every local stream."""
         for gpu, events in zip(self._gpus, self._events, strict=True):
@@ -236,8 +256,9 @@ class NcclEngine:
         steps += [] if abort else [self._buffers.deregister]
         steps += [partial(self._end, comm, abort) for comm in self._comms]
         steps += [memory.close for memory in self._memories] + [events.close for events in self._events]
-        steps += [stream.close for stream in self._streams] + [self._buffers.free]
-        self._comms, self._memories, self._events, self._streams = [], [], [], []
+        steps += [stream.close for stream in self._streams] + [self._buffers.free, self._gate.close]
+        steps += [partial(gpu.free, address) for gpu, address in self._fences]
+        self._comms, self._memories, self._events, self._streams, self._fences = [], [], [], [], []
         for step in steps:
             try:
                 step()

@@ -100,6 +100,7 @@ ENGINES: tuple[EngineRow, ...] = (
     EngineRow("sim", "no hardware: a model with noise and faults", "pip install 'busbw[mpi]'", _sim_available, _open_sim, in_process=True),
 )
 BY_NAME = {row.name: row for row in ENGINES}
+AUTO = "auto"
 AUTOMATIC = ("nccl", "mpi")  # what is tried, in order, when no engine is named; torch only measures when asked to
 
 
@@ -116,7 +117,7 @@ def choose(name: str) -> tuple[EngineRow, str]:
 
     CannotTell when the named engine, or every engine, cannot run here.
     """
-    if name not in ("", "auto"):
+    if name not in ("", AUTO):
         row = engine(name)
         reason = row.availability()
         if reason:

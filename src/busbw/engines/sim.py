@@ -7,6 +7,7 @@ virtual, so that a sweep takes no time.
 import os
 import random
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class SimEngine:
     """Simulates `ranks` ranks."""
 
     name = "sim"
+    queued = True
 
     def __init__(self, ranks: int, parameters: dict[str, float]) -> None:
         self.size = ranks
@@ -49,7 +51,9 @@ class SimEngine:
         self._p = {name: parameters.get(name, known.default) for name, known in PARAMETERS.items()}
         self._random = random.Random(int(self._p["seed"]))
         self._now = 0.0
-        self._marks: dict[int, float] = {}
+        self._late_s = self._p["late_us"] * 1e-6 if self._p["late_rank"] >= 0 else 0.0
+        self._operations = 0
+        self._marks: dict[int, tuple[float, int]] = {}
         self._buffers: dict[str, list[Any]] = {}
         self.fresh: set[tuple[bool, int]] = set()
 
@@ -98,7 +102,8 @@ class SimEngine:
         seconds = self._seconds(call)
 
         def run() -> None:
-            self._now += seconds * self._noise()
+            self._now += seconds * self._noise() + self._late_s
+            self._operations += 1
             if (call.in_place, call.shift_bytes) in self.fresh:
                 self.fresh.discard((call.in_place, call.shift_bytes))
                 self._move(call)
@@ -116,13 +121,23 @@ class SimEngine:
         """There are no CUDA graphs here."""
         raise CannotTell("-G: the sim engine has no CUDA graphs", "leave out -G")
 
+    def held(self) -> AbstractContextManager[None]:
+        """Nothing is held: the clock is virtual."""
+        return nullcontext()
+
+    def fence(self) -> Launch:
+        """Ranks are always together."""
+        return lambda: None
+
     def mark(self, index: int) -> None:
         """Note the clock."""
-        self._marks[index] = self._now
+        self._marks[index] = self._now, self._operations
 
     def elapsed_s(self, first: int, last: int) -> list[float]:
-        """Seconds between two marks, the same on all ranks."""
-        return [self._marks[last] - self._marks[first]] * self.size
+        """Seconds between two marks; a late rank does not wait for itself."""
+        (start, before), (end, after) = self._marks[first], self._marks[last]
+        own = end - start - (after - before) * self._late_s
+        return [own if rank == self._p["late_rank"] else end - start for rank in self.ranks]
 
     def explained(self, error: Exception) -> Exception:
         """Nothing lies underneath."""
@@ -134,9 +149,15 @@ class SimEngine:
 
     def _seconds(self, call: Call) -> float:
         moved = max(call.send, call.recv) * call.dtype.itemsize
-        wire = moved * float(call.collective.bus_factor(self.size)) / (self._p["gbps"] * 1e9)
+        gbps = min(self._p["gbps"], self._p["slow_gbps"]) if self._slow(call) else self._p["gbps"]
+        wire = moved * float(call.collective.bus_factor(self.size)) / (gbps * 1e9)
         slow = 2.0 if moved and moved == self._p["dip_bytes"] else 1.0
         return slow * (self._p["alpha_us"] * 1e-6 + wire)
+
+    def _slow(self, call: Call) -> bool:
+        """Whether the slow rank moves any data."""
+        rank, matrix = int(self._p["slow_rank"]), call.layout.matrix
+        return 0 <= rank < self.size and (not matrix or any(matrix[rank]) or any(row[rank] for row in matrix))
 
     def _noise(self) -> float:
         factor = max(0.2, self._random.gauss(1.0, self._p["noise"]))

@@ -29,6 +29,10 @@ PARAMETERS: dict[str, Parameter] = {
     "seed": Parameter(1.0, 0, EXACT, "seed of the noise"),
     "outlier": Parameter(0.0, 0, 1, "probability that an operation takes ten times as long"),
     "dip_bytes": Parameter(0.0, 0, EXACT, "a size that runs at half speed"),
+    "late_rank": Parameter(-1.0, -1, EXACT, "a rank that begins every operation late"),
+    "late_us": Parameter(200.0, 0, 1e9, "by how many microseconds"),
+    "slow_rank": Parameter(-1.0, -1, EXACT, "a rank whose links are slow"),
+    "slow_gbps": Parameter(10.0, 1e-6, 1e9, "how fast those are, in GB/s"),
     "corrupt_rank": Parameter(-1.0, -1, EXACT, "a rank whose receive buffer gets one wrong element per operation"),
     "corrupt_offset": Parameter(0.0, 0, EXACT, "the offset of that element"),
 }

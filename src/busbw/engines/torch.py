@@ -8,7 +8,9 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,6 +49,8 @@ class TorchEngine:
         self.process_group = _join(control, self.backend, self._device)
         self._buffers: dict[str, torch.Tensor] = {}
         self._marks: dict[int, Any] = {}
+        self.queued = self._gpu is not None
+        self._gate: Any = None
         self._refused: dict[tuple[str, str, str], str | None] = {}
 
     def clock(self) -> float:
@@ -167,6 +171,25 @@ class TorchEngine:
                 launch()
         replay: Launch = graph.replay
         return replay
+
+    def held(self) -> AbstractContextManager[None]:
+        """PyTorch's current stream waits until it is left."""
+        if self._gpu is None:
+            return nullcontext()
+        from busbw.engines.cuda_gate import Gate
+        from busbw.engines.cuda_runtime import Gpu, Stream
+
+        if self._gate is None:
+            gpu = Gpu(self._gpu)
+            self._gate = Gate(gpu), Stream(gpu, torch.cuda.current_stream(self._gpu).cuda_stream)
+        gate, stream = self._gate
+        shut: AbstractContextManager[None] = gate.shut([stream])
+        return shut
+
+    def fence(self) -> Launch:
+        """An all_reduce of one float."""
+        one = torch.zeros(1, device=self._device)
+        return partial(dist.all_reduce, one, group=self.process_group)
 
     def mark(self, index: int) -> None:
         """Record an event, or note the clock."""

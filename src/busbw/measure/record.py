@@ -49,6 +49,7 @@ class Record:
             self.result.out_of_bounds = event.out_of_bounds
         elif isinstance(event, Ended):
             self.result.end, self.result.memory, self.result.complete = event.end, event.memory, True
+            self.result.links = event.links
             self.result.findings = findings(self.result, self.result.topology)
         else:
             return

@@ -1,17 +1,23 @@
 """One process' part of a sweep: for every series warm up, then for every size verify, time and report, in step with all others."""
 
+import random
 import time
+from collections.abc import Sequence
 from datetime import datetime
 
 from busbw.core.probe import Probe
-from busbw.core.result import Cell, Mismatch, Row
+from busbw.core.result import Cell, Device, Link, Mismatch, Row
 from busbw.core.sizes import short_size
-from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
+from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.engines.base import Call, Control, Engine, Launch
-from busbw.measure import timing, verification
+from busbw.measure import links, precise, timing, verification
+from busbw.measure.batches import MOST_HELD, Batches, ClockedBatches, HeldBatches
+from busbw.measure.beside import Beside
+from busbw.measure.clocks import offset_s
 from busbw.measure.events import At, Emit, Note, RowDone
 from busbw.measure.plan import Calls, refuse_unsupported
 
+THROTTLED_TAKES = 3
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 PLACES_BOUND = 4096  # buffer positions a cell takes in turn; more would only cost memory
 SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
@@ -20,16 +26,31 @@ SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
 class Runner:
     """Runs a sweep on an engine. `job` joins all processes, `group` those of this communicator (the same without a split).
 
-    `at` is told what begins now: the phase (warm-up, verify, timing) and its detail (`1 MiB in place`).
+    `at` is told what begins now: the phase (warm-up, verify, timing) and its detail (`1 MiB in place`); `late_s` makes
+    this process begin late on purpose; `beside` reads its host's machine; `repeat` counts the times that communicators were made anew.
     """
 
     def __init__(
-        self, engine: Engine, job: Control, group: Control, spec: SweepSpec, max_bytes: int, emit: Emit, at: At = lambda *_: None
+        self,
+        engine: Engine,
+        job: Control,
+        group: Control,
+        spec: SweepSpec,
+        max_bytes: int,
+        emit: Emit,
+        at: At = lambda *_: None,
+        late_s: float = 0.0,
+        beside: Beside | None = None,
+        repeat: int = 0,
     ) -> None:
         self.engine, self.job, self.group, self.spec = engine, job, group, spec
         self.max_bytes, self.at = max_bytes, at
         self.emit = emit if job.rank == 0 else _silent
         self.out_of_bounds = 0
+        self.beside, self.repeat = beside or Beside(()), repeat
+        self._batches: Batches
+        if spec.sampling:
+            self._batches = HeldBatches(engine, spec.timeout) if engine.queued else ClockedBatches(job, offset_s(job), late_s)
 
     def sweep(self) -> None:
         """All cycles of all series. A collective that needs a power of two of ranks leaves the table empty otherwise."""
@@ -43,6 +64,13 @@ class Runner:
                 self._series(one)
             cycle += 1
 
+    def links(self, devices: Sequence[Device]) -> list[Link]:
+        """Every pair of ranks alone, where ranks are timed precisely and there are three or more of one communicator."""
+        if not self.spec.sampling or self.group.size != self.job.size:
+            return []
+        self.at("links", "")
+        return links.measure(self.engine, self.job, self._batches, devices, self.max_bytes)
+
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
         reason = self.engine.unsupported(calls.collective, calls.dtype, calls.reduction)
@@ -52,7 +80,10 @@ class Runner:
             self.emit(Note(f"skipped {calls.dtype.name} {one.op}".rstrip() + f": {reason}"))
             return
         self._warm_up(calls)
-        for size in sizes(self.spec, self.max_bytes):
+        order = list(sizes(self.spec, self.max_bytes))
+        if self.spec.sampling and self.spec.sampling.repeats > 1:
+            random.Random(self.repeat).shuffle(order)  # alike on all ranks
+        for size in order:
             self._row(calls, size)
 
     def _warm_up(self, calls: Calls) -> None:
@@ -70,10 +101,11 @@ class Runner:
         call = calls.at(size, in_place=False)
         size_bytes, count, _ = calls.moved_bytes(call)
         stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S") if self.spec.report_timestamps else ""
-        one = calls.series
-        self.emit(
-            RowDone(Row(size_bytes, count, one.dtype, one.op, one.root, cells[0], cells[1], self.spec.iters, stamp), self.out_of_bounds)
-        )
+        one, iters = calls.series, len(cells[0].samples_s or ()) if self.spec.sampling else self.spec.iters
+        row = Row(size_bytes, count, one.dtype, one.op, one.root, cells[0], cells[1], iters, stamp, repeat=self.repeat)
+        if self.spec.sampling:
+            row.machine = [change for change in self.job.gather(self.beside.row()) or [] if change] or None
+        self.emit(RowDone(row, self.out_of_bounds))
 
     def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell:
         call = calls.at(size, in_place=in_place)
@@ -85,9 +117,10 @@ class Runner:
             self.at("verify", where)
             self._check_rounds(call, launch, tally)
         self.at("timing", where)
+        begun = time.perf_counter()
         launch()  # untimed, as nccl-tests has it, so that the first timed iteration does not follow a check
         self.engine.synchronize(self.spec.timeout)
-        cell = self._timed(calls, call, size, checked, tally)
+        cell = self._timed(calls, call, size, checked, tally, time.perf_counter() - begun)
         if checked:
             self._share(tally, cell)
         return cell
@@ -104,29 +137,48 @@ class Runner:
         # Sizes share a seed, so that one size's data serves the next; rounds differ, so that nothing left over can pass.
         return Probe(round_number + 1, call.dtype, call.op, self.engine.size)
 
-    def _timed(self, calls: Calls, call: Call, size: int, checked: bool, tally: verification.Tally) -> Cell:
+    def _timed(self, calls: Calls, call: Call, size: int, checked: bool, tally: verification.Tally, usual_s: float) -> Cell:
         size_bytes, _, bytes_ = calls.moved_bytes(call)
         places = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
-        calls_timed = max(self.spec.iters * self.spec.agg_iters, 1)
-        shifts = [size_bytes * i for i in range(min(places, calls_timed, PLACES_BOUND))]
+        iters = MOST_HELD if self.spec.sampling else self.spec.iters
+        shifts = [size_bytes * i for i in range(min(places, max(iters * self.spec.agg_iters, 1), PLACES_BOUND))]
         targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
-        verify = self.spec.check_timed and self.spec.iters > 0 and checked and not (call.in_place and call.collective.reduces)
+        verify = self.spec.check_timed and iters > 0 and checked and not (call.in_place and call.collective.reduces)
         if verify:
             probe = self._probe(call, self.spec.check)
             for target in targets:
                 verification.write(self.engine, target, probe)
-        seen = timing.run(self.engine, self.job, [self.engine.bind(target) for target in targets], self.spec)
+        launches = [self.engine.bind(target) for target in targets]
+        sampling = self.spec.sampling
+        cell = self._precise(launches, sampling, usual_s) if sampling else self._classic(launches)
         if verify:
             for target in targets:
                 tally.add(self.engine.ranks, verification.check(self.engine, target, probe), probe)
-        cell = self._figures(calls, seen, bytes_)
+        cell.algbw = bytes_ / cell.time_s
+        cell.busbw = cell.algbw * float(calls.collective.bus_factor(self.engine.size))
         self.job.barrier()
         return cell
 
-    def _figures(self, calls: Calls, seen: timing.Timing, bytes_: float) -> Cell:
-        time_s = max(timing.over_ranks(self.job, seen.time_s, self.spec.average), SMALLEST_TIME_S)
-        algbw = bytes_ / time_s
-        cell = Cell(time_s, algbw, algbw * float(calls.collective.bus_factor(self.engine.size)))
+    def _precise(self, launches: Sequence[Launch], sampling: Sampling, usual_s: float) -> Cell:
+        """What was sampled while heat or a power brake held a GPU back is taken again, twice at most."""
+        steps = timing.steps(self.engine, self.job, launches, self.spec)
+        usual = self.job.reduce_all([usual_s], "max")[0]
+        for _ in range(THROTTLED_TAKES):
+            self.beside.look()
+            seen = precise.run(self._batches, self.job, steps, sampling, usual)
+            throttled = self.job.reduce_all([float(self.beside.look())], "max")[0] > 0
+            if not throttled:
+                break
+        if seen is None:
+            return Cell(1.0, 0.0, 0.0)
+        cell = precise.cell(seen, sampling, self.spec.agg_iters)
+        if throttled:
+            cell.stopped = "unstable"
+        return cell
+
+    def _classic(self, launches: Sequence[Launch]) -> Cell:
+        seen = timing.run(self.engine, self.job, launches, self.spec)
+        cell = Cell(max(timing.over_ranks(self.job, seen.time_s, self.spec.average), SMALLEST_TIME_S), 0.0, 0.0)
         if self.spec.report_cputime:
             cell.cpu_time_s = float(self.job.bcast(seen.cpu_time_s))
         if seen.samples_s:

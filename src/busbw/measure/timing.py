@@ -26,14 +26,14 @@ class Timing:
 
 def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> Timing:
     """Time `spec.iters` iterations that take `launches` in turn (one per buffer position)."""
-    steps = _steps(engine, control, launches, spec)
+    turn = steps(engine, control, launches, spec)
     operations = max(spec.iters * spec.agg_iters, 1)
     if spec.cudagraph > 0:
-        replay = engine.capture(list(itertools.islice(itertools.cycle(steps), spec.iters)))
-        steps, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
+        replay = engine.capture(list(itertools.islice(itertools.cycle(turn), spec.iters)))
+        turn, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
     else:
         count = spec.iters
-    iterations = itertools.islice(itertools.cycle(steps), count)
+    iterations = itertools.islice(itertools.cycle(turn), count)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     control.barrier()
     start = engine.clock()
@@ -47,7 +47,7 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
     return timing
 
 
-def _steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> list[Launch]:
+def steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> list[Launch]:
     """The iterations as thunks, to be taken in turn: m operations in one group each, and what -z asks for after an operation.
 
     Made before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would be a tenth of that.

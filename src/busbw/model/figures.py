@@ -1,6 +1,7 @@
 """The cells of a result as series: one size after the other of one type, operator, root and placement. Pure."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from busbw.core.result import Cell, Result, Row
@@ -30,13 +31,27 @@ Series = list[Figure]
 
 
 def series(result: Result) -> list[Series]:
-    """Every series of the result, each in order of size, without rows that moved no bytes."""
+    """Every series of the result, each in order of size, without rows that moved no bytes; of --repeats the middle one."""
     found: dict[tuple[str, str, int, str], Series] = {}
-    for row in result.rows:
-        for cell, placement in ((row.out_of_place, OUT_OF_PLACE), (row.in_place, IN_PLACE)):
-            if cell is not None and row.size_bytes > 0:
-                found.setdefault((row.dtype, row.op, row.root, placement), []).append(Figure(row, cell, placement))
+    for figures in repeated(result).values():
+        row, placement = figures[0].row, figures[0].placement
+        if row.size_bytes > 0:
+            found.setdefault((row.dtype, row.op, row.root, placement), []).append(figures[len(figures) // 2])
     return [sorted(figures, key=lambda figure: figure.row.size_bytes) for figures in found.values()]
+
+
+def repeated(result: Result) -> dict[tuple[str, str, int, str, int, int], Series]:
+    """Every cell with its repeats, quickest first. Cycles (-N) are cells of their own."""
+    found: dict[tuple[str, str, int, str, int, int], Series] = {}
+    cycles: Counter[tuple[str, str, int, int, int]] = Counter()
+    for row in result.rows:
+        one = (row.dtype, row.op, row.root, row.size_bytes, row.repeat)
+        for cell, placement in ((row.out_of_place, OUT_OF_PLACE), (row.in_place, IN_PLACE)):
+            if cell is not None:
+                key = (row.dtype, row.op, row.root, placement, row.size_bytes, cycles[one])
+                found.setdefault(key, []).append(Figure(row, cell, placement))
+        cycles[one] += 1
+    return {key: sorted(figures, key=lambda figure: figure.cell.time_s) for key, figures in found.items()}
 
 
 def peak(figures: Series) -> Figure:

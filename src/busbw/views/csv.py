@@ -16,6 +16,7 @@ COLUMNS = (
     "collective", "placement", "ranks", "size_bytes", "count", "type", "op", "root", "iterations", "time_us", "cpu_time_us",
     "algbw_gb_s", "busbw_gb_s", "ideal_busbw_gb_s", "ideal_percent", "wrong_elements", "samples", "skipped_samples", "min_us", "max_us",
     "mean_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_percent", "timestamp", "engine", "nccl_version", "program",
+    "low_us", "high_us", "op_us", "launch_us", "stopped", "dropped_samples",
 )  # fmt: skip
 
 
@@ -87,13 +88,16 @@ def _fields(result: Result, row: Row, placement: str, cell: Cell) -> list[object
         library.engine,
         library.nccl or None,
         result.program,
+        *(None if seconds is None else seconds * 1e6 for seconds in (cell.low_s, cell.high_s, cell.op_s, cell.launch_s)),
+        cell.stopped or None,
+        cell.dropped if cell.stopped else None,
     ]
 
 
 def _spread(cell: Cell) -> list[object]:
-    if not cell.samples_s:
+    if not cell.samples_s or not cell.kept_s:
         return [None] * 10
-    spread = summary(cell.samples_s, cell.skipped)
+    spread = summary(cell.kept_s)
     times = (spread.min_s, spread.max_s, spread.mean_s, spread.p50_s, spread.p95_s, spread.p99_s, spread.stdev_s)
     return [len(cell.samples_s), cell.skipped, *(time * 1e6 for time in times), spread.cv * 100]
 

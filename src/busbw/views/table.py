@@ -10,19 +10,20 @@ from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
 from busbw.views import findings
-from busbw.views.words import bandwidth_text, library, machine, op_column, percent_text, printed_time_s, time_text
+from busbw.views.words import bandwidth_text, library, machine, micro_text, op_column, percent, percent_text, printed_time_s, time_text
 
 SPARK_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Title, unit, width, and the text of one row."""
+    """Title, unit, width, and the text of one row; `only` where it belongs to one way of timing."""
 
     title: str
     unit: str
     width: int
     text: Callable[[Result, Row], str]
+    only: str = ""
 
 
 def _time(result: Result, row: Row) -> str:
@@ -45,6 +46,33 @@ def _ideal(result: Result, row: Row) -> str:
     return "-" if cell is None else percent_text(cell.busbw, result.ideal.busbw if result.ideal else None)
 
 
+def _interval(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    if cell is None or cell.low_s is None or cell.high_s is None:
+        return "-"
+    return f"{100 * max(cell.high_s - cell.time_s, cell.time_s - cell.low_s) / cell.time_s:.1f}"
+
+
+def _samples(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return "-" if cell is None else str(len(cell.samples_s or ()))
+
+
+def _stopped(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return (cell.stopped if cell else "") or "-"
+
+
+def _skew(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return "-" if cell is None or cell.op_s is None else micro_text(max(cell.time_s - cell.op_s, 0.0))
+
+
+def _launch(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return "-" if cell is None or cell.launch_s is None else micro_text(cell.launch_s)
+
+
 def _in_place(result: Result, row: Row) -> str:
     return "-" if row.in_place is None else bandwidth_text(row.in_place.busbw)
 
@@ -56,11 +84,16 @@ def _wrong(result: Result, row: Row) -> str:
 
 COLUMNS: tuple[Column, ...] = (
     Column("size", "", 10, lambda result, row: format_size(row.size_bytes)),
-    Column("count", "", 11, lambda result, row: str(row.count)),
+    Column("count", "", 11, lambda result, row: str(row.count), "classic"),
     Column("type", "", 8, lambda result, row: row.dtype),
     Column("op", "", 6, lambda result, row: op_column(result.spec.row, row)),
     Column("root", "", 4, lambda result, row: str(row.root)),
     Column("time", "", 8, _time),
+    Column("+-", "%", 4, _interval, "precise"),
+    Column("n", "", 4, _samples, "precise"),
+    Column("stop", "", 8, _stopped, "precise"),
+    Column("skew", "us", 6, _skew, "precise"),
+    Column("launch", "us", 6, _launch, "precise"),
     Column("algbw", "GB/s", 6, _algbw),
     Column("busbw", "GB/s", 6, _busbw),
     Column("ideal", "%", 5, _ideal),
@@ -73,7 +106,14 @@ def columns(result: Result) -> tuple[Column, ...]:
     """The columns shown: op where the collective has one and it is not plain sum, root where the collective has roots."""
     hidden = set() if _shows_op(result) else {"op"}
     hidden |= set() if result.spec.row.rooted else {"root"}
-    return tuple(column for column in COLUMNS if column.title not in hidden)
+    hidden |= {"type"} if _one_type(result) else set()
+    other = "classic" if result.spec.sampling else "precise"
+    return tuple(column for column in COLUMNS if column.title not in hidden and column.only != other)
+
+
+def _one_type(result: Result) -> bool:
+    """Precise timing has more columns: its one type stands above them."""
+    return result.spec.sampling is not None and result.spec.datatype.lower() != "all"
 
 
 def _shows_op(result: Result) -> bool:
@@ -93,7 +133,12 @@ def sweep_words(spec: SweepSpec) -> str:
     else:
         step = f"factor {spec.step_factor}" if spec.step_factor > 1 else f"step {format_size(spec.step_bytes)}"
         sizes = f"{format_size(spec.min_bytes)} to {format_size(spec.max_bytes)}, {step}"
-    return f"{sizes}, {spec.iters} iterations"
+    sampling = spec.sampling
+    if sampling is None:
+        return f"{sizes}, {spec.iters} iterations"
+    if sampling.fixed:
+        return f"{sizes}, {spec.datatype}, {sampling.fixed} iterations, {percent(sampling.confidence)} intervals"
+    return f"{sizes}, {spec.datatype}, medians to {percent(sampling.precision)} with {percent(sampling.confidence)} confidence"
 
 
 def header(result: Result) -> str:
@@ -130,6 +175,8 @@ def footer(result: Result) -> str:
 
 def _shape(result: Result) -> str:
     cells = [(row, cell) for row in result.rows if (cell := findings.main_cell(row)) is not None]
+    if result.spec.sampling and result.spec.sampling.repeats > 1:
+        cells.sort(key=lambda pair: pair[0].size_bytes)  # they were measured in random order
     bars = findings.sparkline([cell.busbw for _, cell in cells])
     lines = [bars[start : start + SPARK_WIDTH] for start in range(0, len(bars), SPARK_WIDTH)]
     text = "".join(f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines))

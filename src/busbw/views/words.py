@@ -31,6 +31,17 @@ def bandwidth_text(bytes_per_s: float) -> str:
     return f"{value:.2f}" if value < 999.995 else f"{value:.1f}" if value < 9999.95 else f"{value:.0f}"
 
 
+def micro_text(seconds: float) -> str:
+    """Microseconds in at most six characters: `0.53`, `12.3`, `1234`."""
+    micro = seconds * 1e6
+    return f"{micro:.2f}" if micro < 9.995 else f"{micro:.1f}" if micro < 999.95 else f"{micro:.0f}"
+
+
+def percent(share: float) -> str:
+    """`1 %`, `99.9 %`."""
+    return f"{100 * share:.6g} %"
+
+
 def percent_text(part: float, whole: float | None) -> str:
     """`77.2`: part in percent of whole, `-` when the whole is unknown; `<0.1` for what would read as nothing."""
     if not whole or not math.isfinite(part):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.result import SCHEMA, Cell, Mismatch, Result, Row
-from busbw.core.sweep import SweepSpec
+from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure import job
 from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Note, RowDone, Started, decode, encode, failure, say_failed
 from busbw.measure.job import Job
@@ -64,7 +64,12 @@ def test_other_lines_tell_of_no_failure(line: str) -> None:
 
 
 FIELDS = {field.name: field for field in msgspec.structs.fields(SweepSpec) if field.name != "collective"}
-VALUES = {str: st.text(max_size=9), int: st.integers(-1, 1 << 50), bool: st.booleans()}
+VALUES = {
+    str: st.text(max_size=9),
+    int: st.integers(-1, 1 << 50),
+    bool: st.booleans(),
+    Sampling | None: st.none() | st.builds(Sampling, fixed=st.integers(0, 99)),
+}
 
 
 @given(

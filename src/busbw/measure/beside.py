@@ -1,0 +1,44 @@
+"""The machine beside the numbers: what this host said of itself while a cell and a row were measured."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from busbw.core.gpu_events import REASON_WEIGHT, Weight
+from busbw.core.result import Device
+from busbw.core.vitals import HostChange, Reading, XidEvent, change
+from busbw.host.vitals import open_vitals
+
+
+class Beside:
+    """Readings of one host, by the one process of it that was given `devices`, its own; others read nothing."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._vitals = open_vitals(devices, ()) if devices else None
+        self._row = self._latest = self._vitals.read() if self._vitals else None
+        self._events: list[XidEvent] = []
+
+    def look(self) -> bool:
+        """Whether heat or a power brake held a GPU of this host back since the last look."""
+        before = self._latest
+        if self._vitals is None or before is None:
+            return False
+        self._latest = self._vitals.read()
+        self._events += self._latest.events
+        held = change(before, self._latest).throttled
+        return any(REASON_WEIGHT.get(reason) is Weight.BAD for reasons in held.values() for reason in reasons)
+
+    def row(self) -> HostChange | None:
+        """What changed since the last row, with a last look."""
+        first = self._row
+        if first is None:
+            return None
+        self.look()
+        last: Reading = msgspec.structs.replace(self._latest or first, events=self._events)
+        self._row, self._events = self._latest, []
+        return change(first, last)
+
+    def close(self) -> None:
+        """Let the readers go."""
+        if self._vitals is not None:
+            self._vitals.close()

@@ -1,0 +1,43 @@
+"""Faults on purpose, to see what busbw makes of them: `late:rank=2,us=200`. For tests and rehearsals; the result says so."""
+
+from typing import NamedTuple
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.engines.base import Engine
+
+HINT = "write it like --inject late:rank=2,us=200"
+
+
+class Late(NamedTuple):
+    """A rank that begins every operation later than it could."""
+
+    rank: int
+    us: float
+
+
+def parse(text: str) -> Late | None:
+    """The fault that the words describe; None for ''. UsageError for anything else."""
+    if not text:
+        return None
+    kind, _, rest = text.partition(":")
+    values = dict(item.partition("=")[::2] for item in rest.split(","))
+    try:
+        if kind != "late" or set(values) != {"rank", "us"}:
+            raise ValueError
+        late = Late(int(values["rank"]), float(values["us"]))
+    except ValueError:
+        raise UsageError(f"--inject '{text}': not a fault that busbw can inject", HINT) from None
+    if late.rank < 0 or not 0 <= late.us <= 1e6:
+        raise UsageError(f"--inject '{text}': rank must be 0 or more, us from 0 to 1000000", HINT)
+    return late
+
+
+def delay_s(late: Late | None, engine: Engine) -> float:
+    """Seconds by which this process shall begin late; CannotTell where operations are queued on a GPU, which no host delays."""
+    if late is None:
+        return 0.0
+    if engine.queued:
+        raise CannotTell(
+            f"--inject: the {engine.name} engine begins operations on its own", "use --engine mpi, or --engine sim --sim late_rank=2"
+        )
+    return late.us * 1e-6 if late.rank in engine.ranks else 0.0

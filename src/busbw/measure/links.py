@@ -1,0 +1,61 @@
+"""Every pair of ranks alone: what tells a slow link from a rank that is late, which the collective itself cannot.
+
+Pairs exchange data one after the other while all others rest, so that no pair's time is another's. Of ranks that share a host one speaks
+for it where there are several hosts; on one host all do.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+from busbw.core.collectives import BY_NAME
+from busbw.core.dtypes import dtype
+from busbw.core.layouts import Layout, matrix_totals
+from busbw.core.result import Device, Link
+from busbw.engines.base import Call, Control, Engine
+from busbw.measure.batches import Batches
+
+BYTES = 1 << 22  # each way
+LEAST_BYTES = 1 << 16  # below, a pair's time is latency
+SAMPLES = 7
+MOST_PAIRS = 300
+ITEM = "float"
+
+
+def pairs(devices: Sequence[Device]) -> list[tuple[int, int]]:
+    """The ranks to pair: one a host, or all of the only host; near ones first where there are too many."""
+    first = {device.host: device.rank for device in reversed(devices)}
+    ranks = sorted(first.values()) if len(first) > 1 else sorted(device.rank for device in devices)
+    count = len(ranks)
+    near = sorted(itertools.combinations(range(count), 2), key=lambda pair: min(pair[1] - pair[0], count - pair[1] + pair[0]))
+    return [(ranks[a], ranks[b]) for a, b in near[:MOST_PAIRS]]
+
+
+def measure(engine: Engine, control: Control, batches: Batches, devices: Sequence[Device], room_bytes: int) -> list[Link]:
+    """The links of all pairs, on process 0; [] elsewhere, with fewer than three ranks to compare, or with no room for data."""
+    chosen, size = pairs(devices), min(BYTES, room_bytes)
+    row, kind = BY_NAME["alltoallv"], dtype(ITEM)
+    if len(chosen) < 3 or size < LEAST_BYTES or engine.unsupported(row, kind, None):
+        return []
+    found = []
+    for a, b in chosen:
+        count = size // kind.itemsize
+        matrix = tuple(tuple(count if {i, j} == {a, b} and i != j else 0 for j in range(engine.size)) for i in range(engine.size))
+        call = Call(row, kind, None, Layout(count, engine.size, 0, matrix), *matrix_totals(matrix), in_place=False)
+        seconds = _pair(engine, control, batches, call, {a, b})
+        if seconds is not None:
+            found.append(Link(a, b, seconds, size / seconds))
+    return found
+
+
+def _pair(engine: Engine, control: Control, batches: Batches, call: Call, pair: set[int]) -> float | None:
+    """The slower rank's time in the quickest operation: whatever else the machine does only adds to it."""
+    launch = engine.bind(call)
+    launch()
+    engine.synchronize(0)
+    taken = batches.take([launch] * SAMPLES, call.send * call.dtype.itemsize / 1e9)
+    every = control.gather({rank: times for rank, times in zip(engine.ranks, taken.durations_s, strict=True) if rank in pair})
+    if every is None:
+        return None
+    columns = [times for some in every for times in some.values()]
+    times: list[float] = [max(values) for values in zip(*columns, strict=True)]
+    return min(times)

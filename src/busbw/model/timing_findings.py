@@ -1,0 +1,170 @@
+"""What the samples say: a rank that comes late, a host that enqueues slowly, links that are slow, sizes whose median is not known. Pure."""
+
+import statistics
+from collections import Counter
+
+from busbw.core.finding import Finding, Verdict
+from busbw.core.result import Cell, Device, Link, Result
+from busbw.core.sizes import format_size
+from busbw.model.figures import IN_PLACE, OUT_OF_PLACE, Figure, repeated
+
+LATE_SHARE = 0.05  # of an operation's time
+LATE_ALONE = 0.5  # no other rank is later than this share of the latest one
+LATE_CELLS = 0.75  # of the cells in which any rank is late it must be this one
+SLOW_LINK = 0.6  # of the usual pair's bandwidth
+NAMED = 4  # at most, in one sentence
+
+
+def timing_findings(result: Result) -> list[Finding]:
+    """Findings about who was late, which links are slow and what stayed uncertain; [] for classic timing."""
+    if result.spec.sampling is None or not result.rows:
+        return []
+    return [*_late(result), *_links(result), *_uncertain(result), *_two_modes(result), *_between(result)]
+
+
+def who(device: Device) -> str:
+    """`rank 2 on h2 (GPU 0 at 0000:00:06)`, `rank 2 on h2` for a CPU."""
+    return f"rank {device.rank} on {device.host}" + (f" (GPU {device.index} at {device.bus})" if device.bus else "")
+
+
+def _cells(result: Result) -> list[Figure]:
+    pairs = ((row, cell, where) for row in result.rows for cell, where in ((row.out_of_place, OUT_OF_PLACE), (row.in_place, IN_PLACE)))
+    return [Figure(row, cell, where) for row, cell, where in pairs if cell is not None and cell.stopped]
+
+
+def latest(cell: Cell) -> tuple[int, float] | None:
+    """The rank that is late in a cell, and by how many seconds more than the others usually are; None where no rank stands out."""
+    late = cell.late_s or []
+    if len(late) < 2:
+        return None
+    rank = max(range(len(late)), key=late.__getitem__)
+    others = [value for other, value in enumerate(late) if other != rank]
+    by = late[rank] - statistics.median(others)
+    alone = max(others) - min(others) <= LATE_ALONE * by
+    return (rank, by) if alone and by >= LATE_SHARE * cell.time_s else None
+
+
+def _late(result: Result) -> list[Finding]:
+    seen = [(figure, found) for figure in _cells(result) if (found := latest(figure.cell))]
+    if not seen:
+        return []
+    rank, cells = Counter(rank for _, (rank, _) in seen).most_common(1)[0]
+    if cells < LATE_CELLS * len(seen) or cells < min(2, len(_cells(result))):
+        return []
+    worst, (_, by) = max(((figure, found) for figure, found in seen if found[0] == rank), key=lambda pair: pair[1][1])
+    device = next((device for device in result.world.devices if device.rank == rank), None)
+    name = who(device) if device else f"rank {rank}"
+    usual = statistics.median(found[1] for _, found in seen if found[0] == rank)
+    message = f"{name} is late: it begins operations {usual * 1e6:.0f} us or more after others, in {cells} of {len(_cells(result))} cells"
+    where = f"{format_size(worst.row.size_bytes)} {worst.placement}"
+    evidence = f"{by * 1e6:.0f} us at {where}, where the operation takes {_us(worst.cell)} without it"
+    fix = "look for what else runs on that host's processor or GPU: `top`, `nvidia-smi`"
+    return [Finding("late_rank", Verdict.WARN, message, evidence, fix)]
+
+
+def _us(cell: Cell) -> str:
+    return f"{(cell.op_s or cell.time_s) * 1e6:.4g} us"
+
+
+def slow_links(links: list[Link]) -> list[Link]:
+    """Pairs that are far below the usual one."""
+    if len(links) < 3:
+        return []
+    usual = statistics.median(link.bandwidth for link in links)
+    return [link for link in links if link.bandwidth < SLOW_LINK * usual]
+
+
+def _links(result: Result) -> list[Finding]:
+    """Slow pairs; where all pairs of one rank are slow and only those, it is that rank's own link."""
+    slow, usual = slow_links(result.links), 0.0
+    if not result.links:
+        return []
+    usual = statistics.median(link.bandwidth for link in result.links)
+    if not slow:
+        worst = min(result.links, key=lambda link: link.bandwidth)
+        message = f"no slow link: {len(result.links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}"
+        return [Finding("links", Verdict.PASS, message)]
+    hosts = {device.rank: device for device in result.world.devices}
+    shared = set.intersection(*({link.a, link.b} for link in slow))
+    of_rank = {rank for rank in shared if all(link in slow for link in result.links if rank in (link.a, link.b))}
+    worst = min(slow, key=lambda link: link.bandwidth)
+    size = format_size(round(worst.bandwidth * worst.time_s))
+    evidence = f"pairs alone, {size} each way: {_gb(worst.bandwidth)} GB/s against {_gb(usual)} usually"
+    if len(of_rank) == 1:
+        device = hosts[of_rank.pop()]
+        place = f"host {device.host}" if len({device.host for device in hosts.values()}) > 1 else who(device)
+        message = f"the link of {place} is slow: all its pairs are, at {_gb(worst.bandwidth)} GB/s or a little more"
+    else:
+        named = ", ".join(f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED])
+        message = f"{len(slow)} of {len(result.links)} links are slow: {named}" + (" ..." if len(slow) > NAMED else "")
+    return [Finding("slow_link", Verdict.WARN, message, evidence, "look at its cable, port speed and error counters: `ethtool`, `ibstat`")]
+
+
+def _gb(bandwidth: float) -> str:
+    return f"{bandwidth / 1e9:.3g}"
+
+
+def _uncertain(result: Result) -> list[Finding]:
+    open_ends = [figure for figure in _cells(result) if figure.cell.stopped in ("budget", "unstable")]
+    sampling = result.spec.sampling
+    if not open_ends or sampling is None:
+        return []
+    wide = max(open_ends, key=_reach)
+    message = (
+        f"{len(open_ends)} of {len(_cells(result))} cells are not known to {100 * sampling.precision:.3g} %: "
+        f"{format_size(wide.row.size_bytes)} {wide.placement} to {_reach_text(wide)} after {len(wide.cell.samples_s or [])} samples"
+    )
+    reasons = Counter(figure.cell.stopped for figure in open_ends)
+    evidence = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    return [
+        Finding(
+            "uncertain", Verdict.WARN, message, evidence, "give more time with --max-time, or quiet the machine: other jobs show here first"
+        )
+    ]
+
+
+def _reach(figure: Figure) -> float:
+    cell = figure.cell
+    if cell.low_s is None or cell.high_s is None:
+        return float("inf")
+    return max(cell.high_s - cell.time_s, cell.time_s - cell.low_s) / cell.time_s
+
+
+def _reach_text(figure: Figure) -> str:
+    reach = _reach(figure)
+    return "no interval at all" if reach == float("inf") else f"{100 * reach:.2g} %"
+
+
+def _two_modes(result: Result) -> list[Finding]:
+    split = [figure for figure in _cells(result) if figure.cell.modes_s]
+    if not split:
+        return []
+    figure = split[0]
+    low, high = figure.cell.modes_s or (0.0, 0.0)
+    where = f"{format_size(figure.row.size_bytes)} {figure.placement}"
+    message = f"{len(split)} cells have two usual times; {where}: {low * 1e6:.4g} and {high * 1e6:.4g} us"
+    return [
+        Finding(
+            "two_modes",
+            Verdict.WARN,
+            message,
+            fix="the median is between them and means little: look for what alternates (paths, clocks, other jobs)",
+        )
+    ]
+
+
+def _between(result: Result) -> list[Finding]:
+    """With --repeats: how far medians of communicators made anew are apart, beside how well each is known."""
+    groups = [figures for figures in repeated(result).values() if len(figures) > 1]
+    if not groups:
+        return []
+    spreads = [(figures[-1].cell.time_s - figures[0].cell.time_s) / figures[0].cell.time_s for figures in groups]
+    within = [2 * _reach(figure) for figures in groups for figure in figures if figure.cell.low_s is not None]
+    worst = max(range(len(groups)), key=spreads.__getitem__)
+    figure = groups[worst][0]
+    message = (
+        f"between {len(groups[worst])} repeats a median differs by {100 * statistics.median(spreads):.2g} % (middle cell), at most by "
+        f"{100 * spreads[worst]:.2g} % at {format_size(figure.row.size_bytes)} {figure.placement}"
+    )
+    evidence = f"the middle interval within one repeat is {100 * statistics.median(within):.2g} % wide" if within else ""
+    return [Finding("repeats", Verdict.PASS, message, evidence)]

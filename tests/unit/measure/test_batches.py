@@ -1,0 +1,146 @@
+"""Timed batches and what becomes of them: on the simulated queue, and on one real process with its clock."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from busbw.core.result import Cell
+from busbw.core.sweep import Sampling, Series, SweepSpec
+from busbw.engines.base import Launch
+from busbw.engines.sim import SimEngine
+from busbw.launch.control import SoloControl
+from busbw.measure import precise
+from busbw.measure.batches import MOST_HELD, TRAIL, ClockedBatches, HeldBatches
+from busbw.measure.clocks import identity, offset_s
+from busbw.measure.plan import Calls
+
+SPEC = SweepSpec(collective="all_reduce", sampling=Sampling())
+
+
+def engine(ranks: int = 4, **parameters: float) -> SimEngine:
+    made = SimEngine(ranks, {"noise": 0.0, **parameters})
+    made.allocate(1 << 16, 1 << 16)
+    return made
+
+
+def launch(made: SimEngine) -> Launch:
+    return made.bind(Calls(SPEC, Series("float", "sum", -1), made.size).at(1024, in_place=False))
+
+
+def sampled(made: SimEngine, sampling: Sampling) -> Cell:
+    seen = precise.run(HeldBatches(made, 0), SoloControl(), [launch(made)], sampling, 1e-5)
+    assert seen is not None
+    return precise.cell(seen, sampling, 1)
+
+
+class Log(SimEngine):
+    """Notes every launch, fence and mark."""
+
+    log: list[str]
+
+    def fence(self) -> Launch:
+        return lambda: self.log.append("fence")
+
+    def mark(self, index: int) -> None:
+        self.log.append("mark")
+        super().mark(index)
+
+    def bind(self, call: object) -> Launch:
+        run = super().bind(call)  # type: ignore[arg-type]
+
+        def noted() -> None:
+            self.log.append("launch")
+            run()
+
+        return noted
+
+
+def test_marks_stand_right_around_every_operation_and_fences_before_it() -> None:
+    made = Log(2, {})
+    made.log = []
+    made.allocate(1 << 16, 1 << 16)
+    HeldBatches(made, 0).take([launch(made)] * 40, 1e-3)
+    text = " ".join(made.log)
+    assert text.count("mark launch mark") == 40, "nothing comes between the marks but the operation"
+    assert text.replace("mark launch mark", "").count("launch") == 0, "an operation of 1 ms needs no others before it"
+    assert text.count("fence mark launch") >= 40 and 40 <= made.log.count("fence") <= 80
+
+
+def test_short_operations_have_others_before_and_fences_behind_in_every_held_batch() -> None:
+    made = Log(2, {})
+    made.log = []
+    made.allocate(1 << 16, 1 << 16)
+    HeldBatches(made, 0).take([launch(made)] * (MOST_HELD + 1), 1e-4)
+    assert made.log.count("launch") == MOST_HELD + 1 + 2 * 3, "300 us of lead in each of two batches"
+    assert made.log[-TRAIL:] == ["fence"] * TRAIL
+
+
+def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
+    logs = []
+    for _ in range(2):
+        made = Log(2, {})
+        made.log = []
+        made.allocate(1 << 16, 1 << 16)
+        HeldBatches(made, 0).take([launch(made)] * 100, 1e-5)
+        logs.append(made.log)
+    assert logs[0] == logs[1], "a fence more on one rank would hang the job"
+
+
+def test_a_quiet_engine_is_known_after_the_fewest_samples() -> None:
+    cell = sampled(engine(noise=0.001, alpha_us=20.0), Sampling())
+    assert (len(cell.samples_s or []), cell.stopped, cell.dropped) == (8, "ok", 0)
+    assert cell.low_s is not None
+    assert cell.high_s is not None
+    assert cell.low_s <= cell.time_s <= cell.high_s
+    assert cell.time_s == pytest.approx(20e-6, rel=0.01)
+    assert cell.op_s == pytest.approx(cell.time_s)
+
+
+def test_a_late_rank_is_told_from_the_operation() -> None:
+    cell = sampled(engine(alpha_us=20.0, late_rank=2, late_us=100.0), Sampling())
+    assert cell.time_s == pytest.approx(120e-6, rel=0.01), "from the first rank's start"
+    assert cell.op_s == pytest.approx(20e-6, rel=0.05), "what the last one saw"
+    assert cell.late_s == [pytest.approx(0.0, abs=1e-9)] * 2 + [pytest.approx(100e-6, rel=1e-3)] + [pytest.approx(0.0, abs=1e-9)]
+
+
+def test_a_group_of_operations_counts_as_that_many() -> None:
+    made = engine(alpha_us=20.0)
+    seen = precise.run(HeldBatches(made, 0), SoloControl(), [made.grouped([launch(made)] * 5)], Sampling(), 1e-4)
+    assert seen is not None
+    assert precise.cell(seen, Sampling(), 5).time_s == pytest.approx(20e-6, rel=0.01)
+
+
+def test_a_fixed_number_is_taken_as_given() -> None:
+    cell = sampled(engine(noise=0.3), Sampling(fixed=17))
+    assert (len(cell.samples_s or []), cell.stopped) == (17, "fixed")
+    few = sampled(engine(noise=0.3), Sampling(fixed=3))
+    assert (few.low_s, few.high_s, len(few.samples_s or [])) == (None, None, 3)
+
+
+def test_the_tail_has_an_interval() -> None:
+    cell = sampled(engine(noise=0.01, outlier=0.03), Sampling(tail=True, confidence=0.95))
+    assert cell.p99_s is not None
+    assert len(cell.samples_s or []) >= 299
+    assert cell.p99_s > 5 * cell.time_s, "three in a hundred take ten times as long"
+
+
+def timed(wait_s: float) -> Callable[[], None]:
+    def run() -> None:
+        end = time.perf_counter() + wait_s
+        while time.perf_counter() < end:
+            pass
+
+    return run
+
+
+def test_by_the_clock_operations_are_timed_one_by_one() -> None:
+    taken = ClockedBatches(SoloControl(), 0.0).take([timed(200e-6)] * 9, 200e-6)
+    assert sorted(taken.durations_s[0])[4] == pytest.approx(200e-6, rel=0.1)
+    assert taken.late_s == [[0.0] * 9]
+    assert taken.launch_s == []
+
+
+def test_one_process_has_one_clock() -> None:
+    assert offset_s(SoloControl()) == 0.0
+    assert identity() == identity() != ""

@@ -1,0 +1,43 @@
+"""Pairs of ranks alone: which, how many, and what a slow one looks like."""
+
+import pytest
+
+from busbw.core.result import Device
+from busbw.engines.sim import SimEngine
+from busbw.launch.control import SoloControl
+from busbw.measure import links
+from busbw.measure.batches import HeldBatches
+
+
+def devices(hosts: list[str]) -> list[Device]:
+    return [Device(rank, 1, host, rank, "", "CPU") for rank, host in enumerate(hosts)]
+
+
+def test_on_one_host_every_pair_and_on_several_one_rank_of_each() -> None:
+    assert links.pairs(devices(["h"] * 4)) == [(0, 1), (0, 3), (1, 2), (2, 3), (0, 2), (1, 3)]
+    assert sorted(links.pairs(devices(["a", "a", "b", "b", "c", "c"]))) == [(0, 2), (0, 4), (2, 4)]
+
+
+def test_pairs_are_bounded_and_every_rank_is_in_some() -> None:
+    chosen = links.pairs(devices(["h"] * 100))
+    assert len(chosen) == links.MOST_PAIRS
+    assert {rank for pair in chosen for rank in pair} == set(range(100))
+
+
+def measured(ranks: int, room: int = 1 << 20, **parameters: float) -> list[tuple[int, int, float]]:
+    engine = SimEngine(ranks, {"noise": 0.0, "alpha_us": 1.0, **parameters})
+    engine.allocate(room, room)
+    found = links.measure(engine, SoloControl(), HeldBatches(engine, 0), engine.devices(), room)
+    return [(link.a, link.b, link.bandwidth) for link in found]
+
+
+def test_all_pairs_of_a_slow_rank_are_slow() -> None:
+    found = measured(4, slow_rank=2.0, slow_gbps=5.0)
+    assert len(found) == 6
+    slow = {(a, b) for a, b, bandwidth in found if bandwidth < 0.5 * max(one for _, _, one in found)}
+    assert slow == {(0, 2), (1, 2), (2, 3)}
+
+
+@pytest.mark.parametrize(("ranks", "room"), [(2, 1 << 20), (4, 1 << 12)], ids=["nothing to compare", "no room for data"])
+def test_where_pairs_would_say_nothing_none_are_measured(ranks: int, room: int) -> None:
+    assert measured(ranks, room) == []

@@ -1,0 +1,102 @@
+"""Findings from samples: late ranks, slow links, medians that are not known, two modes, repeats."""
+
+from typing import Any
+
+import pytest
+
+from busbw.core.finding import Verdict
+from busbw.core.result import Cell, Device, Library, Link, Result, Row, World
+from busbw.core.sweep import Sampling, SweepSpec
+from busbw.model.timing_findings import latest, timing_findings
+
+HOSTS = ["h1", "h1", "h2", "h2"]
+
+
+def cell(late_us: list[float] | None = None, **fields: Any) -> Cell:
+    made = Cell(100e-6, 1e9, 1e9, samples_s=[100e-6] * 8, low_s=99.5e-6, high_s=100.5e-6, op_s=90e-6, stopped="ok")
+    made.late_s = [us * 1e-6 for us in late_us or [0.0] * 4]
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def result(cells: list[Cell], links: list[Link] | None = None, sizes: list[int] | None = None, repeats: list[int] | None = None) -> Result:
+    devices = [Device(rank, 100 + rank, host, rank % 2, f"0000:0{rank}:00", "GPU") for rank, host in enumerate(HOSTS)]
+    rows = [
+        Row(size, size // 4, "float", "sum", -1, one, None, 8, repeat=repeat)
+        for one, size, repeat in zip(cells, sizes or [1024 << n for n in range(len(cells))], repeats or [0] * len(cells), strict=True)
+    ]
+    spec = SweepSpec(collective="all_reduce", sampling=Sampling())
+    return Result("busbw.result/1", "busbw", spec, library=Library("nccl"), world=World(devices, 4), rows=rows, links=links or [])
+
+
+def messages(made: Result) -> dict[str, str]:
+    return {finding.id: finding.message for finding in timing_findings(made)}
+
+
+def test_a_rank_that_is_late_everywhere_is_named_with_host_and_gpu() -> None:
+    (late,) = timing_findings(result([cell([0, 1, 50, 2]), cell([1, 0, 60, 0]), cell([0, 0, 55, 1])]))
+    assert late.verdict is Verdict.WARN
+    assert late.message.startswith("rank 2 on h2 (GPU 0 at 0000:02:00) is late: it begins operations 55 us or more after others, in 3 of 3")
+    assert "60 us at 2 KiB out of place" in late.evidence
+
+
+@pytest.mark.parametrize(
+    "late_us",
+    [[[0, 0, 3, 0]] * 3, [[0, 50, 0, 0], [50, 0, 0, 0], [0, 0, 50, 0]], [[0, 50, 50, 0]] * 3, [[10, 60, 55, 0]] * 3],
+    ids=["too little to matter", "another one every time", "two at once", "hardly more than another"],
+)
+def test_what_is_no_late_rank(late_us: list[list[float]]) -> None:
+    assert "late_rank" not in messages(result([cell(one) for one in late_us]))
+
+
+def test_who_is_latest_and_by_how_much() -> None:
+    assert latest(cell([0, 0, 50, 2])) == (2, pytest.approx(50e-6))
+    assert latest(cell([0])) is None
+    assert latest(cell([0, 20])) == (1, pytest.approx(20e-6))
+
+
+def links(slow: set[tuple[int, int]], gbps: float = 1.0) -> list[Link]:
+    pairs = [(a, b) for a in range(4) for b in range(a + 1, 4)]
+    return [Link(a, b, 1e-3, gbps * 1e9 if (a, b) in slow else 10e9) for a, b in pairs]
+
+
+def test_a_host_whose_pairs_are_all_slow_has_the_slow_link() -> None:
+    said = messages(result([cell()], links({(0, 2), (1, 2), (2, 3)})))
+    assert said["slow_link"].startswith("the link of host h2 is slow: all its pairs are, at 1 GB/s")
+    assert "late_rank" not in said
+
+
+def test_single_slow_pairs_are_named() -> None:
+    said = messages(result([cell()], links({(0, 3)})))["slow_link"]
+    assert said == "1 of 6 links are slow: rank 0 on h1 (GPU 0 at 0000:00:00) with rank 3 on h2 (GPU 1 at 0000:03:00)"
+
+
+def test_links_that_are_alike_pass_and_those_not_measured_are_not_judged() -> None:
+    assert messages(result([cell()], links(set())))["links"] == "no slow link: 6 pairs exchange 10 GB/s each way, the slowest 10"
+    assert messages(result([cell()])) == {}
+
+
+def test_medians_that_are_not_known_are_counted_and_the_widest_named() -> None:
+    wide = cell(stopped="budget", low_s=80e-6, high_s=130e-6)
+    none = cell(stopped="unstable", low_s=None, high_s=None, samples_s=[1e-4] * 5)
+    said = messages(result([cell(), wide]))["uncertain"]
+    assert said == "1 of 2 cells are not known to 1 %: 2 KiB out of place to 30 % after 8 samples"
+    assert messages(result([cell(), wide, none]))["uncertain"].endswith("4 KiB out of place to no interval at all after 5 samples")
+
+
+def test_two_modes_are_told() -> None:
+    said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
+    assert said == "1 cells have two usual times; 2 KiB out of place: 90 and 140 us"
+
+
+def test_repeats_are_held_against_what_one_repeat_knows() -> None:
+    repeated = [cell(), cell(time_s=104e-6), cell(time_s=102e-6)]
+    (found,) = timing_findings(result(repeated, sizes=[1024] * 3, repeats=[0, 1, 2]))
+    assert found.message == "between 3 repeats a median differs by 4 % (middle cell), at most by 4 % at 1 KiB out of place"
+
+
+def test_classic_timing_has_none_of_these() -> None:
+    made = result([cell([0, 0, 50, 0])])
+    made.spec = SweepSpec(collective="all_reduce")
+    assert timing_findings(made) == []
