@@ -87,6 +87,11 @@ def sysfs_bus_id(text: str) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
+def short_bus(text: str) -> str:
+    """A bus id of NVML or of the driver's log as Device has it, `0000:1b:00`."""
+    return sysfs_bus_id(text).partition(".")[0]
+
+
 def _rate(active: list[dict[str, Any]], common_mbps: int | None, sm: int) -> float | None:
     """Of the slowest link: a collective's rings use all links alike, so it is the slowest that counts."""
     speeds = [link.get("speed_mbps") or common_mbps for link in active]

@@ -1,4 +1,4 @@
-"""What NVML says of the GPUs, as plain data: the only module that talks to it. No arithmetic here, so that a recording holds raw facts.
+"""What NVML says of the GPUs, as plain data; only this module and nvml_vitals talk to it. No arithmetic: a recording holds raw facts.
 
 NVML comes through the optional package nvidia-ml-py (module `pynvml`). Readings use NVML's own units; what a GPU or a driver does not
 support is None.
@@ -43,22 +43,22 @@ def collect(nvml: Any) -> dict[str, Any]:
             gpus.append(_gpu(nvml, handle, index))
         except nvml.NVMLError as error:
             gpus.append({"index": index, "error": str(error)})
-    return {"driver": _ask(nvml, nvml.nvmlSystemGetDriverVersion), "gpus": gpus}
+    return {"driver": ask(nvml, nvml.nvmlSystemGetDriverVersion), "gpus": gpus}
 
 
 def _gpu(nvml: Any, handle: Any, index: int) -> dict[str, Any]:
-    capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    memory = ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     return {
         "index": index,
         "name": nvml.nvmlDeviceGetName(handle),
         "bus_id": nvml.nvmlDeviceGetPciInfo(handle).busId,
         "compute_capability": list(capability) if capability else None,
         "memory_bytes": int(memory.total) if memory else None,
-        "pcie_gen": _ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-        "pcie_gen_max": _ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
-        "pcie_width": _ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-        "pcie_width_max": _ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        "pcie_gen": ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+        "pcie_gen_max": ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        "pcie_width": ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        "pcie_width_max": ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
         "nvlink_speed_mbps": _field(nvml, handle, nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON),
         "nvlink": _links(nvml, handle),
     }
@@ -74,8 +74,8 @@ def _links(nvml: Any, handle: Any) -> list[dict[str, Any]] | None:
             if error.value in (nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.NVML_ERROR_NOT_SUPPORTED):
                 continue  # beyond this GPU's last link, or no NVLink at all
             return None
-        version = _ask(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, link)
-        remote = _ask(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        version = ask(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, link)
+        remote = ask(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
         # Hopper's driver answers per link only, older ones with one figure for all links.
         speed = _field(nvml, handle, (nvml.NVML_FI_DEV_NVLINK_GET_SPEED, link))
         links.append({"link": link, "state": state, "version": version, "remote": remote, "speed_mbps": speed})
@@ -83,14 +83,19 @@ def _links(nvml: Any, handle: Any) -> list[dict[str, Any]] | None:
 
 
 def _field(nvml: Any, handle: Any, field: int | tuple[int, int]) -> int | None:
-    values = _ask(nvml, nvml.nvmlDeviceGetFieldValues, handle, [field])
-    if not values or values[0].nvmlReturn != nvml.NVML_SUCCESS:
+    values = ask(nvml, nvml.nvmlDeviceGetFieldValues, handle, [field])
+    return field_value(nvml, values[0]) if values else None
+
+
+def field_value(nvml: Any, answer: Any) -> int | None:
+    """The integer of one answer of nvmlDeviceGetFieldValues; None where this GPU or driver has none."""
+    if answer.nvmlReturn != nvml.NVML_SUCCESS:
         return None
-    kind, value = values[0].valueType, values[0].value
-    return int(value.ullVal if kind == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG else value.uiVal)
+    wide = answer.valueType == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+    return int(answer.value.ullVal if wide else answer.value.uiVal)
 
 
-def _ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+def ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     """The function's answer; None where NVML says that it has none."""
     try:
         return function(*arguments)

@@ -1,0 +1,160 @@
+"""What the machine said about itself before and after a size: the reading of one host, and the change between two. Pure.
+
+What could not be read is absent or None, never 0. Clocks are MHz, temperatures degrees Celsius, power watts.
+"""
+
+import msgspec
+
+from busbw.core.counters import BY_NAME, Counter, Sense
+from busbw.core.gpu_events import REASON_WEIGHT, Weight, clock_reasons
+
+PORTS_KEPT = 16  # those with most traffic
+MOVED_KEPT = 40  # GPUs, TCP, then ports
+EVENTS_KEPT = 16
+UNREAD_KEPT = 6
+TCP = "tcp"  # the subject of counters that are a network namespace's, not a port's
+
+
+class GpuReading(msgspec.Struct, frozen=True):
+    """One GPU at one moment. `reasons` is NVML's bit mask of clocks event reasons; bus as in Device: "0000:00:06"."""
+
+    bus: str
+    sm_mhz: int | None = None
+    sm_max_mhz: int | None = None
+    memory_mhz: int | None = None
+    memory_max_mhz: int | None = None
+    reasons: int | None = None
+    temperature_c: int | None = None
+    power_w: int | None = None
+    counters: dict[str, int] = {}
+
+
+class XidEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error of a GPU's driver, or of an NVSwitch's (SXid), that was logged `times` times; `bus` is of the device that failed."""
+
+    bus: str
+    number: int
+    times: int = 1
+    switch: bool = False
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One host at `at_s` of its own monotonic clock. `counters` by port or "tcp"; `events` since the reading before this one."""
+
+    host: str
+    at_s: float
+    gpus: list[GpuReading] = []
+    counters: dict[str, dict[str, int]] = {}
+    events: list[XidEvent] = []
+    unread: list[str] = []
+
+
+class HostChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What changed on one host while one row was measured: what did not move is left out.
+
+    Lists are by GPU: the host's distinct buses in order of `world.devices`; None could not be read. They hold the values after the
+    row; `sm_before_mhz` is there where one differed before, `sm_max_mhz` and `memory_mhz` where one is below its largest value.
+    `throttled` is, by bus, each reason that held clocks back, with the seconds it did, None where only its flag was seen. `sent` and
+    `received` are bytes by port; `moved` is the increase of every other counter by port, bus or "tcp". `unread` is what could not be
+    told, and why.
+    """
+
+    host: str
+    seconds: float
+    sm_mhz: list[int | None] = []
+    sm_before_mhz: list[int | None] = []
+    sm_max_mhz: list[int | None] = []
+    memory_mhz: list[int | None] = []
+    temperature_c: list[int | None] = []
+    power_w: list[int | None] = []
+    throttled: dict[str, dict[str, float | None]] = {}
+    sent: dict[str, int] = {}
+    received: dict[str, int] = {}
+    moved: dict[str, dict[str, int]] = {}
+    events: list[XidEvent] = []
+    unread: list[str] = []
+
+
+def increase(counter: Counter, before: int, after: int) -> int | None:
+    """By how much the counter rose, in its unit; None where that cannot be told: it was set back, or it is full.
+
+    A 32-bit counter that fell by more than half of its range has wrapped; a smaller fall is taken for a reset.
+    """
+    if counter.saturates and before == (1 << counter.bits) - 1:
+        return None
+    if after >= before:
+        return (after - before) * counter.scale
+    if counter.saturates or counter.bits != 32:
+        return None
+    wrapped = after - before + (1 << counter.bits)
+    half = 1 << (counter.bits - 1)
+    return wrapped * counter.scale if wrapped < half else None
+
+
+def change(before: Reading, after: Reading) -> HostChange:
+    """The change between two readings of one host, `before` being the one right before `after`."""
+    unread = list(after.unread)
+    was = {gpu.bus: gpu for gpu in before.gpus}
+    pairs = [(was.get(gpu.bus, GpuReading(gpu.bus)), gpu) for gpu in after.gpus]
+    risen = {gpu.bus: _risen(gpu.bus, earlier.counters, gpu.counters, unread) for earlier, gpu in pairs}
+    risen |= {name: _risen(name, before.counters.get(name, {}), now, unread) for name, now in after.counters.items()}
+    sent = _traffic(risen, ("port_xmit_data", "tx_bytes"))
+    received = _traffic(risen, ("port_rcv_data", "rx_bytes"))
+    moved = {name: told for name, one in risen.items() if (told := {key: by for key, by in one.items() if by and _told(key)})}
+    kept = sorted(sent.keys() | received.keys(), key=lambda name: (-sent.get(name, 0) - received.get(name, 0), name))[:PORTS_KEPT]
+    return HostChange(
+        host=after.host,
+        seconds=round(after.at_s - before.at_s, 6),
+        sm_mhz=_values([gpu.sm_mhz for gpu in after.gpus]),
+        sm_before_mhz=_differing([gpu.sm_mhz for gpu, _ in pairs], [gpu.sm_mhz for gpu in after.gpus]),
+        sm_max_mhz=_differing([gpu.sm_max_mhz for gpu in after.gpus], [gpu.sm_mhz for gpu in after.gpus]),
+        memory_mhz=_differing([gpu.memory_mhz for gpu in after.gpus], [gpu.memory_max_mhz for gpu in after.gpus]),
+        temperature_c=_values([gpu.temperature_c for gpu in after.gpus]),
+        power_w=_values([gpu.power_w for gpu in after.gpus]),
+        throttled={gpu.bus: held for earlier, gpu in pairs if (held := _throttled(earlier, gpu, risen[gpu.bus]))},
+        sent={name: sent[name] for name in sorted(kept) if name in sent},
+        received={name: received[name] for name in sorted(kept) if name in received},
+        moved=dict(list(moved.items())[:MOVED_KEPT]),
+        events=after.events[:EVENTS_KEPT],
+        unread=unread[:UNREAD_KEPT],
+    )
+
+
+def _told(name: str) -> bool:
+    return BY_NAME[name].sense not in (Sense.TRAFFIC, Sense.THROTTLE)
+
+
+def _risen(subject: str, before: dict[str, int], after: dict[str, int], unread: list[str]) -> dict[str, int]:
+    """The increase of every counter that both readings have; what cannot be told goes to `unread`."""
+    risen = {}
+    for name, value in after.items():
+        if name not in before or name not in BY_NAME:
+            continue
+        by = increase(BY_NAME[name], before[name], value)
+        if by is None:
+            unread.append(f"{subject} {name}: " + ("it was set back" if value < before[name] else "it stands at its largest value"))
+        else:
+            risen[name] = by
+    return risen
+
+
+def _traffic(risen: dict[str, dict[str, int]], names: tuple[str, ...]) -> dict[str, int]:
+    return {subject: by for subject, one in risen.items() for name in names if (by := one.get(name))}
+
+
+def _throttled(before: GpuReading, after: GpuReading, risen: dict[str, int]) -> dict[str, float | None]:
+    """Reasons that are not harmless: policies with their time, flags of both readings without."""
+    held: dict[str, float | None] = {
+        name: by / 1e9 for name, by in risen.items() if by and BY_NAME[name].sense is Sense.THROTTLE
+    }  # fmt: skip
+    flags = clock_reasons((before.reasons or 0) | (after.reasons or 0))
+    return held | {name: None for name in flags if REASON_WEIGHT.get(name) is not Weight.HARMLESS}
+
+
+def _values(values: list[int | None]) -> list[int | None]:
+    return values if any(value is not None for value in values) else []
+
+
+def _differing(values: list[int | None], others: list[int | None]) -> list[int | None]:
+    known = zip(values, others, strict=True)
+    return values if any(one is not None and other is not None and one != other for one, other in known) else []

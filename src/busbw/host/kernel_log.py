@@ -1,0 +1,62 @@
+"""Errors of GPUs and NVSwitches as the NVIDIA driver writes them to the kernel's log, from the moment the log is opened."""
+
+import os
+import re
+from collections import Counter
+from contextlib import ExitStack
+
+from busbw.core.vitals import XidEvent
+from busbw.host.gpu import short_bus
+from busbw.host.source import Live, Source
+
+KMSG = "/dev/kmsg"
+_RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
+_RECORDS = 4096  # of one reading, so that a log that is flooded holds nobody up
+# "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 22013, Fatal, ...".
+_XID = re.compile(r"(NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)", re.ASCII)
+
+
+def xids(text: str) -> list[XidEvent]:
+    """The errors in lines of the kernel's log, equal ones once with their number."""
+    seen = Counter((short_bus(bus), int(code), "SXid" in kind) for kind, bus, code in _XID.findall(text))
+    return [XidEvent(bus, code, times, switch) for (bus, code, switch), times in seen.items()]
+
+
+class KernelLog:
+    """The log from now on. `reason` says why it cannot be read; a recording has none to follow."""
+
+    def __init__(self, source: Source, opened: ExitStack) -> None:
+        self.reason = ""
+        self._descriptor: int | None = None
+        if not isinstance(source, Live):
+            self.reason = f"{KMSG}: a recording cannot be followed"
+            return
+        try:
+            self._descriptor = os.open(source.root / KMSG.lstrip("/"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened.callback(os.close, self._descriptor)
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+        except OSError as error:
+            self._descriptor, self.reason = None, f"{KMSG}: {os.strerror(error.errno or 0).lower()}"
+
+    def read(self) -> list[XidEvent]:
+        """Errors logged since the last call; none where the log cannot be read, which `reason` tells."""
+        if self._descriptor is None:
+            return []
+        return xids(b"".join(self._records(self._descriptor)).decode("utf-8", "replace"))
+
+    def _records(self, descriptor: int) -> list[bytes]:
+        records: list[bytes] = []
+        while len(records) < _RECORDS:
+            try:
+                record = os.read(descriptor, _RECORD_BYTES)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # older records were overwritten before they were read: go on with the oldest there is
+                continue
+            except OSError as error:
+                self.reason = f"{KMSG}: {os.strerror(error.errno or 0).lower()}"
+                break
+            if not record:
+                break
+            records.append(record)
+        return records

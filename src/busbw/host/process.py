@@ -1,0 +1,66 @@
+"""Processes of this host as /proc shows them, and the wish to end with one's parent."""
+
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+GONE = ""
+ENDED = frozenset({GONE, "Z", "X", "x"})
+STOPPED = frozenset({"T", "t"})
+STATES = {"T": "stopped", "t": "stopped by a debugger", "Z": "dead", "X": "dead", "x": "dead", GONE: "gone", "D": "waiting for a device"}
+
+
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send `number` to this process when its parent ends (prctl(2)); a stopped process dies of SIGKILL too."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def stat_fields(text: str) -> tuple[str, int] | None:
+    """State letter and parent of a /proc/PID/stat; its second field is the name, which may hold blanks and brackets."""
+    words = text.rpartition(")")[2].split()
+    return (words[0], int(words[1])) if len(words) > 1 and words[1].isdigit() else None
+
+
+def state(pid: int) -> str:
+    """The state letter of proc(5): R, S, D, T, Z ...; GONE where there is no such process."""
+    return (_fields(pid) or (GONE, 0))[0]
+
+
+def name(pid: int) -> str:
+    """The program's name as the kernel has it, at most 15 characters; '' where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def siblings() -> dict[int, str]:
+    """State letters, by pid, of the other processes that this process' parent started."""
+    parent, own = os.getppid(), os.getpid()
+    every = (int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
+    found = {pid: fields for pid in every if pid != own and (fields := _fields(pid))}
+    return {pid: letter for pid, (letter, of) in found.items() if of == parent}
+
+
+def _fields(pid: int) -> tuple[str, int] | None:
+    try:
+        return stat_fields(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+
+
+def watch(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends (pidfd_open(2)); None where it has, or the kernel (before 5.3) cannot."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, where there still is such a process."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,77 @@
+"""What NCCL says of a job that runs: its RAS service (NCCL 2.24 and newer), asked as its client `ncclras` does.
+
+Lines over TCP to 127.0.0.1:28028, or NCCL_RAS_ADDR, of any host of the job: `CLIENT PROTOCOL 2` is answered by `SERVER PROTOCOL n`,
+`TIMEOUT seconds` by `OK`, and `STATUS` by text until the connection ends (nccl: src/ras/client.cc). NCCL_RAS_ENABLE=0 switches it off.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+from busbw.host.source import Unavailable
+
+PORT = 28028
+PROTOCOL = 2
+MOST_BYTES = 1 << 20
+
+
+def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
+    """Where this process' RAS service listens; Unavailable where it is switched off or NCCL_RAS_ADDR cannot be meant."""
+    environ = os.environ if environ is None else environ
+    if environ.get("NCCL_RAS_ENABLE", "1").strip() == "0":
+        raise Unavailable("NCCL RAS is switched off (NCCL_RAS_ENABLE=0)")
+    text = environ.get("NCCL_RAS_ADDR", "").strip() or f"127.0.0.1:{PORT}"
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise Unavailable(f"NCCL_RAS_ADDR={text} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def status(where: tuple[str, int], limit_s: float) -> str:
+    """The service's report as text, within `limit_s` seconds; Unavailable where nobody answers so, or not in time."""
+    deadline = time.monotonic() + limit_s
+    try:
+        with socket.create_connection(where, timeout=limit_s) as line:
+            greeting = _ask(line, f"CLIENT PROTOCOL {PROTOCOL}", deadline)
+            if not greeting.upper().startswith("SERVER PROTOCOL "):
+                raise Unavailable(f"{where[0]}:{where[1]} is not NCCL RAS: it says {greeting[:40]!r}")
+            # NCCL's own patience with ranks that do not answer must end before ours.
+            agreed = _ask(line, f"TIMEOUT {max(int(limit_s) - 1, 1)}", deadline)
+            if agreed.upper() != "OK":
+                raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]} refuses: {agreed[:40]!r}")
+            line.sendall(b"STATUS\n")
+            return _until_end(line, deadline)
+    except OSError as error:
+        raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: {error.strerror or error}") from error
+
+
+def _ask(line: socket.socket, words: str, deadline: float) -> str:
+    line.sendall(f"{words}\n".encode())
+    reply = b""
+    while not reply.endswith(b"\n") and len(reply) < MOST_BYTES:
+        data = _receive(line, deadline)
+        if not data:
+            break
+        reply += data
+    return reply.decode(errors="replace").strip()
+
+
+def _until_end(line: socket.socket, deadline: float) -> str:
+    """All that comes; what came in time where the end does not."""
+    reply = b""
+    try:
+        while len(reply) < MOST_BYTES and (data := _receive(line, deadline)):
+            reply += data
+    except TimeoutError:
+        if not reply:
+            raise
+    return reply.decode(errors="replace").strip()
+
+
+def _receive(line: socket.socket, deadline: float) -> bytes:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no answer in time")
+    line.settimeout(left)
+    return line.recv(1 << 16)

@@ -1,0 +1,126 @@
+"""What the machines said while rows were measured, set beside rows that stand out. Pure.
+
+Nothing here proves a cause: a row that is slower than its neighbours, and a counter that moved unusually fast in it, coincided.
+"""
+
+from busbw.core.counters import Sense
+from busbw.core.finding import Finding, Verdict
+from busbw.core.gpu_events import xid_fix, xid_meaning
+from busbw.core.result import Result, Row
+from busbw.core.sizes import format_size
+from busbw.core.vitals import XidEvent
+from busbw.model.slow_rows import Slow, slow_rows
+from busbw.model.vital_signs import Sign, Signs, read_signs
+
+NAMED = 3  # places and rows that a message names; the rest is counted
+COUNTERS_NAMED = 2  # of each place
+
+
+def machine_findings(result: Result) -> list[Finding]:
+    """Errors of the hardware, rows that were bad while the machine was unwell, and what moved without a row that shows it."""
+    if not any(row.machine for row in result.rows):
+        return []
+    signs = read_signs(result)
+    bad = slow_rows(result, lambda row: bool(signs.unusual(row)))
+    return [*_xids(result), *_faults(result, signs), *_coincided(bad, signs), *_quiet(result, signs, bad)]
+
+
+def _xids(result: Result) -> list[Finding]:
+    seen = [(change.host, event, row) for row in result.rows for change in row.machine or [] for event in change.events]
+    if not seen:
+        return []
+    parts = [f"{_event(event)} on {_device(result, host, event)} during {_size(row)}" for host, event, row in seen]
+    first = seen[0][1]
+    fix = xid_fix(first.number, switch=first.switch)
+    return [Finding("machine_xid", Verdict.WARN, _listed(parts), "read from the kernel's log and NVML's events", fix)]
+
+
+def _event(event: XidEvent) -> str:
+    times = f" x {event.times}" if event.times > 1 else ""
+    return f"{'SXid' if event.switch else 'Xid'} {event.number} ({xid_meaning(event.number, switch=event.switch)}){times}"
+
+
+def _device(result: Result, host: str, event: XidEvent) -> str:
+    for device in result.world.devices:
+        if device.host == host and device.bus == event.bus:
+            return f"{host} GPU {device.index} ({event.bus})"
+    return f"{host} {event.bus}" + ("" if event.switch else ", a GPU that took no part,")
+
+
+def _faults(result: Result, signs: Signs) -> list[Finding]:
+    """Links that went down and memory that failed are told wherever they are seen, slow row or not."""
+    seen = [(sign, row) for row in result.rows for sign in signs.of(row) if sign.sense is Sense.FAULT]
+    if not seen:
+        return []
+    parts = [f"{sign.where}: {sign.what} during {_size(row)}" for sign, row in seen]
+    fix = "check the cable, port or GPU named before trusting a figure of this run"
+    return [Finding("machine_fault", Verdict.WARN, _listed(parts), _meanings([sign for sign, _ in seen]), fix)]
+
+
+def _coincided(bad: list[Slow], signs: Signs) -> list[Finding]:
+    """The worst bad row and what was unusual in it. Coincidence is all that can be said."""
+    if not bad:
+        return []
+    row = bad[0].figure.row
+    unusual = signs.unusual(row)
+    message = f"{bad[0].words}; at the same time {_listed(_grouped(unusual))}"
+    others = list(dict.fromkeys(_size(one.figure.row) for one in bad if one.figure.row is not row))
+    if others:
+        message += f". Likewise {', '.join(others[:NAMED])}" + (f" and {len(others) - NAMED} more" if len(others) > NAMED else "")
+    evidence = f"{_meanings(unusual)}; this coincided, which does not prove it to be the cause"
+    unread = sorted({reason for change in row.machine or [] for reason in change.unread})
+    if unread:
+        evidence += f"; not read: {', '.join(unread)}"
+    return [Finding("machine", Verdict.WARN, message, evidence, "mend what is named and measure these sizes again")]
+
+
+def _quiet(result: Result, signs: Signs, bad: list[Slow]) -> list[Finding]:
+    """Trouble that no bad row goes with. Where most rows have it, none shows how it would be without: that is unknown, not fine."""
+    told = {id(one.figure.row) for one in bad}
+    seen: dict[str, list[Sign]] = {}
+    rows: dict[str, set[int]] = {}
+    for row in (row for row in result.rows if id(row) not in told):
+        for sign in (sign for sign in signs.of(row) if sign.sense is not Sense.FAULT):
+            seen.setdefault(sign.where, []).append(sign)
+            rows.setdefault(sign.where, set()).add(id(row))
+    if not seen:
+        return []
+    ordered = sorted(seen, key=lambda where: (min(sign.order for sign in seen[where]), -len(rows[where])))
+    parts = [f"{_grouped([_largest(seen[where])])[0]} in {len(rows[where])} of {len(result.rows)} rows" for where in ordered]
+    evidence = _meanings([_largest(seen[where]) for where in ordered])
+    most = [where for where in ordered if 2 * len(rows[where]) > len(result.rows) and any(_costs(sign) for sign in seen[where])]
+    if most:
+        message = f"{_listed(parts)}; too few rows are without to tell what it costs"
+        return [Finding("machine_note", Verdict.UNKNOWN, message, evidence, "mend it, then compare with this result")]
+    return [Finding("machine_note", Verdict.PASS, f"{_listed(parts)}; no row stands out for it", evidence)]
+
+
+def _costs(sign: Sign) -> bool:
+    return sign.hard or sign.sense is Sense.LOSS
+
+
+def _largest(signs: list[Sign]) -> Sign:
+    """The most telling sign of one place, from the row where there was most of it."""
+    order = min(sign.order for sign in signs)
+    return max((sign for sign in signs if sign.order == order), key=lambda sign: sign.amount)
+
+
+def _grouped(signs: list[Sign]) -> list[str]:
+    """What was seen, place by place."""
+    places: dict[str, list[str]] = {}
+    for sign in signs:
+        places.setdefault(sign.where, []).append(sign.what)
+    return [f"{where}: {', '.join(what[:COUNTERS_NAMED])}" for where, what in places.items()]
+
+
+def _listed(parts: list[str]) -> str:
+    more = len(parts) - NAMED
+    return "; ".join(parts[:NAMED]) + (f"; {more} more" if more > 0 else "")
+
+
+def _meanings(signs: list[Sign]) -> str:
+    return "; ".join(list(dict.fromkeys(f"{sign.name}: {sign.meaning}" for sign in signs))[:NAMED])
+
+
+def _size(row: Row) -> str:
+    return format_size(row.size_bytes)

@@ -1,0 +1,51 @@
+"""What real GPUs say of themselves between two readings, and how long a reading takes."""
+
+import os
+import platform
+import time
+from contextlib import closing
+from statistics import median
+
+import pytest
+
+from busbw.core.result import Device
+from busbw.core.vitals import change
+from busbw.engines.cuda_runtime import Gpu
+from busbw.host.vitals import open_vitals
+
+pytestmark = pytest.mark.gpu
+READING_S = 0.01  # of one GPU; a reading of eight with their ports is to stay near 3 ms on an idle host
+
+
+@pytest.fixture
+def devices(gpus: int) -> list[Device]:
+    made = [Gpu(index) for index in range(gpus)]
+    return [Device(gpu.index, os.getpid(), platform.node(), gpu.index, gpu.bus, gpu.name) for gpu in made]
+
+
+def test_clocks_temperature_and_counters_of_every_gpu_are_read(devices: list[Device], record_property) -> None:
+    with closing(open_vitals(devices)) as vitals:
+        before = vitals.read()
+        after = vitals.read()
+    assert [gpu.bus for gpu in after.gpus] == [device.bus for device in devices]
+    for gpu in after.gpus:
+        assert gpu.sm_mhz and gpu.sm_max_mhz and gpu.memory_mhz, gpu
+        assert gpu.sm_mhz <= gpu.sm_max_mhz
+        assert gpu.temperature_c and 10 < gpu.temperature_c < 110, gpu
+        assert gpu.reasons is not None and gpu.counters, gpu
+    seen = change(before, after)
+    assert len(seen.sm_mhz) == len(devices) and seen.events == []
+    record_property("change", repr(seen))
+
+
+def test_a_reading_is_cheap(devices: list[Device], record_property) -> None:
+    with closing(open_vitals(devices)) as vitals:
+        vitals.read()
+        taken = []
+        for _ in range(50):
+            start = time.perf_counter()
+            vitals.read()
+            taken.append(time.perf_counter() - start)
+    record_property("reading_us", round(median(taken) * 1e6))
+    print(f"{len(devices)} GPUs: {median(taken) * 1e6:.0f} us a reading")
+    assert median(taken) < READING_S * len(devices)

@@ -1,0 +1,84 @@
+"""Processes and links of this machine, as the kernel shows them."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from busbw.host import carrier, process
+
+SOURCE = str(Path(__file__).parents[3] / "src")
+
+
+def test_a_process_is_seen_running_stopped_dead_and_gone() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    assert process.state(child.pid) in "SRD"
+    assert process.name(child.pid) == "sleep"
+    child.send_signal(signal.SIGSTOP)
+    assert _becomes(child.pid, "T")
+    process.kill(child.pid)
+    assert _becomes(child.pid, "Z")
+    child.wait()
+    assert process.state(child.pid) == process.GONE
+    assert process.name(child.pid) == ""
+    process.kill(child.pid)  # no error
+
+
+def _becomes(pid: int, letter: str) -> bool:
+    end = time.monotonic() + 5
+    while process.state(pid) != letter and time.monotonic() < end:
+        time.sleep(0.01)
+    return process.state(pid) == letter
+
+
+def test_a_name_with_brackets_and_blanks_hides_nothing() -> None:
+    assert process.stat_fields("12 (a) b) (c) T 7 12 12") == ("T", 7)
+    assert process.stat_fields("12 gone") is None
+
+
+def test_siblings_are_those_of_the_same_parent() -> None:
+    code = "import sys; from busbw.host import process; sys.stdin.readline(); print(*process.siblings())"
+    argv = [sys.executable, "-c", code]
+    asking = subprocess.Popen(argv, env={"PYTHONPATH": SOURCE}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(["sleep", "60"]) as other, asking:
+        out, _ = asking.communicate("\n", timeout=20)
+        other.kill()
+    found = set(map(int, out.split()))
+    assert other.pid in found
+    assert not found & {asking.pid, os.getpid()}
+
+
+def test_a_watched_process_rings_when_it_ends() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    descriptor = process.watch(child.pid)
+    assert descriptor is not None
+    assert not select.select([descriptor], [], [], 0)[0]
+    child.kill()
+    assert select.select([descriptor], [], [], 5)[0]
+    os.close(descriptor)
+    child.wait()
+    assert process.watch(child.pid) is None
+
+
+def test_a_child_ends_with_its_parent_even_when_it_is_stopped() -> None:
+    rank = "import time; from busbw.host import process; process.die_with_parent(); print('up', flush=True); time.sleep(60)"
+    parent = (
+        "import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE);"
+        "c.stdout.readline(); print(c.pid, flush=True); c.wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent, rank], env={"PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        child = int(launcher.stdout.readline())
+        os.kill(child, signal.SIGSTOP)
+        launcher.kill()
+    end = time.monotonic() + 5
+    while process.state(child) not in process.ENDED and time.monotonic() < end:
+        time.sleep(0.01)
+    assert process.state(child) in process.ENDED
+
+
+def test_loopback_has_a_link() -> None:
+    assert "lo" in carrier.linked()

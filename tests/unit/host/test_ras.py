@@ -1,0 +1,89 @@
+"""NCCL RAS over a real socket: the client's words and limits, against a server that answers as NCCL's source says it does."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from busbw.host.ras import address, status
+from busbw.host.source import Unavailable
+
+Answer = Callable[[bytes], bytes | None]
+
+
+@contextlib.contextmanager
+def server(answer: Answer) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
+    """A service of one connection: each line is answered by `answer`; None ends it."""
+    heard: list[bytes] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            line, _ = listening.accept()
+            with line, line.makefile("rb") as words:
+                for word in words:
+                    heard.append(word)
+                    reply = answer(word)
+                    if reply is None:
+                        return
+                    line.sendall(reply)
+                    if word == b"STATUS\n":
+                        return
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield listening.getsockname()[:2], heard
+    finally:
+        listening.close()
+        thread.join(5)
+
+
+def as_nccl(word: bytes) -> bytes:
+    if word.startswith(b"CLIENT"):
+        return b"SERVER PROTOCOL 2\n"
+    return b"OK\n" if word.startswith(b"TIMEOUT") else b"NCCL version 2.28.9\n" + b"Job summary\n" * 9000
+
+
+def test_the_report_is_read_to_its_end() -> None:
+    with server(as_nccl) as (where, heard):
+        text = status(where, 3)
+    assert heard == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"STATUS\n"]
+    assert text.startswith("NCCL version 2.28.9")
+    assert text.count("Job summary") == 9000
+
+
+def test_another_service_on_that_port_is_told() -> None:
+    with server(lambda _: b"HTTP/1.1 400\n") as (where, _), pytest.raises(Unavailable, match=r"is not NCCL RAS: it says 'HTTP/1\.1 400'"):
+        status(where, 3)
+
+
+def test_a_service_that_says_nothing_is_left_in_time() -> None:
+    start = time.monotonic()
+    with server(lambda _: b"") as (where, _), pytest.raises(Unavailable):
+        status(where, 0.5)
+    assert time.monotonic() - start < 3
+
+
+def test_nobody_there_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        where = free.getsockname()[:2]
+    with pytest.raises(Unavailable, match="Connection refused"):
+        status(where, 1)
+
+
+@pytest.mark.parametrize(
+    ("environ", "where"),
+    [({}, ("127.0.0.1", 28028)), ({"NCCL_RAS_ADDR": "[::1]:9"}, ("::1", 9)), ({"NCCL_RAS_ADDR": "h:1", "NCCL_RAS_ENABLE": "1"}, ("h", 1))],
+)
+def test_the_address_is_nccls_own(environ: dict[str, str], where: tuple[str, int]) -> None:
+    assert address(environ) == where
+
+
+@pytest.mark.parametrize("environ", [{"NCCL_RAS_ENABLE": "0"}, {"NCCL_RAS_ADDR": "nowhere"}])
+def test_where_it_cannot_be_asked_it_says_why(environ: dict[str, str]) -> None:
+    with pytest.raises(Unavailable, match="NCCL_RAS"):
+        address(environ)

@@ -1,0 +1,174 @@
+"""A host is read again and again: trees of files that change between readings, the real machine, and a log that grows."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from busbw.core.result import Device
+from busbw.core.vitals import TCP, XidEvent, change
+from busbw.host.counters import device_counters, snmp
+from busbw.host.kernel_log import KernelLog, xids
+from busbw.host.source import Live, Recorded, parse_archive
+from busbw.host.vitals import open_vitals
+
+DEV = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     100       1    0    0    0     0          0         0      100       1    0    0    0     0       0          0
+  eth0: {rx}  9 1 2 3 0 0 0 {tx} 9 4 5 0 0 0 0
+  eth1:0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+"""
+NETSTAT = "TcpExt: ListenDrops TCPTimeouts TCPLossProbes\nTcpExt: 0 {timeouts} 7\nIpExt: InOctets\nIpExt: 12\n"
+SNMP = "Ip: Forwarding\nIp: 2\nTcp: MaxConn RetransSegs\nTcp: -1 {retrans}\nUdp: InErrors\nUdp: 5\n"
+HW = "sys/class/infiniband/mlx5_0/ports/1"
+
+
+def write(root: Path, *, tx: int = 0, retrans: int = 0, seq: int = 0, data: int = 0, downs: int = 0, timeouts: int = 0) -> None:
+    files = {
+        "proc/net/dev": DEV.format(rx=tx // 2, tx=tx),
+        "proc/net/netstat": NETSTAT.format(timeouts=timeouts),
+        "proc/net/snmp": SNMP.format(retrans=retrans),
+        f"{HW}/hw_counters/packet_seq_err": f"{seq}\n",
+        f"{HW}/counters/port_xmit_data": f"{data}\n",
+        f"{HW}/counters/symbol_error": "N/A (no PMA)\n",
+        "sys/class/net/eth0/carrier_down_count": f"{downs}\n",
+        "sys/class/net/eth1/carrier_down_count": "0\n",
+        "sys/class/net/lo/carrier_down_count": "0\n",
+    }
+    for path, text in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    write(tmp_path, tx=1000, retrans=5, seq=(1 << 32) - 2, data=100, downs=1)
+    return tmp_path
+
+
+CPU = [Device(0, 1, "h1", 0, "", "CPU")]
+GPU = [Device(0, 1, "h1", 0, "0000:1b:00", "GPU")]
+
+
+def test_a_change_between_two_readings_of_a_tree(tree: Path) -> None:
+    with closing(open_vitals(CPU, source=Live(tree))) as vitals:
+        before = vitals.read()
+        write(tree, tx=51000, retrans=1528, seq=3, data=350, downs=2, timeouts=4)
+        seen = change(before, vitals.read())
+    assert (seen.host, seen.unread) == ("h1", [])
+    assert (seen.sent, seen.received) == ({"eth0": 50000, "mlx5_0": 1000}, {"eth0": 25000})
+    assert seen.moved == {
+        "eth0": {"carrier_down_count": 1},
+        "mlx5_0": {"packet_seq_err": 5},
+        TCP: {"RetransSegs": 1523, "TCPTimeouts": 4},
+    }
+
+
+def test_only_the_ports_asked_for_are_read_and_a_missing_one_is_named(tree: Path) -> None:
+    with closing(open_vitals(CPU, ["eth0", "mlx5_0:1", "eth9"], Live(tree))) as vitals:
+        seen = vitals.read()
+    assert sorted(seen.counters) == ["eth0", "mlx5_0:1", TCP]
+    assert seen.unread == ["eth9: no such port"]
+    assert "symbol_error" not in seen.counters["mlx5_0:1"], "what is no number is unknown"
+
+
+def test_sysfs_of_another_network_namespace_is_not_believed(tree: Path) -> None:
+    (tree / "sys/class/net/veth7").mkdir()
+    with closing(open_vitals(CPU, ["eth0"], Live(tree))) as vitals:
+        assert "carrier_down_count" not in vitals.read().counters["eth0"]
+
+
+def test_a_machine_without_any_of_the_files_is_unknown(tmp_path: Path) -> None:
+    with closing(open_vitals(GPU, source=Live(tmp_path))) as vitals:
+        seen = vitals.read()
+        after = vitals.read()
+    assert (seen.gpus, seen.counters, seen.events) == ([], {}, [])
+    assert "tcp: /proc/net/snmp or /proc/net/netstat cannot be read" in seen.unread
+    assert "/dev/kmsg: no such file or directory" in seen.unread
+    assert any("NVML" in reason or "nvidia-ml-py" in reason for reason in seen.unread) or seen.gpus
+    assert change(seen, after).moved == {}
+
+
+def test_a_file_that_goes_away_is_absent_from_the_next_reading(tmp_path: Path) -> None:
+    entries = [{"schema": "busbw.host/1"}, {"path": "/proc/net/dev", "text": DEV.format(rx=1, tx=2)}]
+    with closing(open_vitals(CPU, source=parse_archive("\n".join(map(json.dumps, entries))))) as vitals:
+        seen = vitals.read()
+    assert seen.counters["eth0"]["tx_bytes"] == 2 and "lo" not in seen.counters
+    assert seen.counters["eth0"] == {
+        "rx_bytes": 1, "rx_errors": 1, "rx_dropped": 2, "rx_fifo_errors": 3, "tx_bytes": 2, "tx_errors": 4, "tx_dropped": 5
+    }  # fmt: skip
+
+
+def test_gpus_of_a_recording_come_from_what_nvml_said(tree: Path) -> None:
+    said = {"gpus": [{"bus": "0000:1b:00", "sm_mhz": 1410, "reasons": 64}], "events": [{"bus": "0000:1b:00", "number": 79}]}
+    (tree / "calls").mkdir()
+    (tree / "calls/nvml_vitals").write_text(json.dumps(said))
+    with closing(open_vitals(GPU, ["eth0"], Recorded(tree))) as vitals:
+        seen = vitals.read()
+    assert (seen.gpus[0].sm_mhz, seen.gpus[0].power_w, seen.events) == (1410, None, [XidEvent("0000:1b:00", 79)])
+    (tree / "calls/nvml_vitals").write_text('{"gpus": [{}]}')
+    with closing(open_vitals(GPU, ["eth0"], Recorded(tree))) as vitals:
+        assert any("NVML's recorded answer is broken" in reason for reason in vitals.read().unread)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    file = tmp_path / "dev/kmsg"
+    file.parent.mkdir()
+    file.write_text("4,1,0,-;NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=old\n")
+    yield file
+
+
+def test_errors_logged_after_opening_are_told_once_each(log: Path) -> None:
+    with ExitStack() as opened:
+        kernel_log = KernelLog(Live(log.parent.parent), opened)
+        assert (kernel_log.reason, kernel_log.read()) == ("", [])
+        with log.open("a") as file:
+            for pid in (7, 8):
+                file.write(f"4,2,9,-;NVRM: Xid (PCI:0000:9d:00): 74, pid={pid}, name=python, NVLink: fatal error\n")
+            file.write("4,4,9,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 27\n6,5,9,-;usb 1-1: new device\n")
+        assert kernel_log.read() == [XidEvent("0000:9d:00", 74, 2), XidEvent("0000:c1:00", 22013, 1, switch=True)]
+        assert kernel_log.read() == []
+
+
+def test_a_log_from_before_is_not_told_and_older_drivers_words_are_understood() -> None:
+    assert xids("NVRM: Xid (0000:03:00): 14, Channel 00000001") == [XidEvent("0000:03:00", 14)]
+    assert xids("NVRM: GPU at PCI:0000:03:00: GPU-b850f46d") == []
+
+
+def test_the_real_log_is_followed_from_its_end_or_says_why_not() -> None:
+    with ExitStack() as opened:
+        kernel_log = KernelLog(Live(), opened)
+        assert kernel_log.read() == [] or kernel_log.reason == ""
+        assert kernel_log.reason == "" or kernel_log.reason.startswith("/dev/kmsg: ")
+
+
+def test_the_real_machine_is_read_in_a_few_milliseconds_and_its_traffic_shows() -> None:
+    with closing(open_vitals(CPU)) as vitals:
+        before = vitals.read()
+        assert TCP in before.counters and "RetransSegs" in before.counters[TCP]
+        start = time.perf_counter()
+        readings = [vitals.read() for _ in range(50)]
+        mean_s = (time.perf_counter() - start) / 50
+    assert change(before, readings[-1]).seconds > 0
+    assert mean_s < 0.02, "a reading takes longer than what it accompanies"
+
+
+def test_what_is_no_table_gives_nothing() -> None:
+    assert device_counters(b"nonsense\n eth0: 1 2 3\n eth1: a b\n") == {}
+    assert snmp(b"Tcp: A B\nTcp: 1\nTcpExt: A\n") == {}
+    assert snmp(b"Tcp: A B\nTcpExt: 1 2\n") == {}
+    assert snmp(b"Tcp: A B\nTcp: 1 x\n") == {"A": 1}
+
+
+def test_a_table_longer_than_a_page_is_read_to_its_end(tmp_path: Path) -> None:
+    lines = "".join(f"veth{number:04}: 1 0 0 0 0 0 0 0 {number} 0 0 0 0 0 0 0\n" for number in range(3000))
+    write(tmp_path)
+    (tmp_path / "proc/net/dev").write_text(lines)
+    assert len(lines) > 1 << 16
+    with closing(open_vitals(CPU, ["veth2999"], Live(tmp_path))) as vitals:
+        assert vitals.read().counters["veth2999"]["tx_bytes"] == 2999

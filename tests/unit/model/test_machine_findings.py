@@ -1,0 +1,187 @@
+"""What a machine said is set beside rows that stand out; it is blamed for none that do not, and for nothing it always does."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from busbw.core.finding import Finding, Verdict
+from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.sweep import SweepSpec
+from busbw.core.topology import Host, Nic, Topology
+from busbw.core.vitals import TCP, HostChange, XidEvent
+from busbw.model.figures import series
+from busbw.model.findings import findings
+from busbw.model.machine_findings import machine_findings
+from busbw.model.slow_rows import expected_s, slow_rows
+
+K, M = 1 << 10, 1 << 20
+SIZES = [1 * K << step for step in range(21)]  # 1 KiB to 1 GiB
+ALPHA_S, RATE = 20e-6, 300e9
+LAST = len(SIZES) - 1
+
+
+def cell(size: int, factor: float = 1.0) -> Cell:
+    seconds = (ALPHA_S + size / RATE) * factor
+    return Cell(seconds, size / seconds, size / seconds, wrong=0)
+
+
+def run(changes: Mapping[int, HostChange], slow: Mapping[int, float] | None = None, usual: HostChange | None = None) -> Result:
+    """A smooth sweep over GPUs 0 to 3 of h1 and h2 whose rows `slow` take so many times longer; `changes` by the row's place."""
+    devices = [Device(4 * h + i, 1, f"h{h + 1}", i, f"0000:{i:02x}:00", "GPU") for h in range(2) for i in range(4)]
+    factors, quiet = slow or {}, {name: HostChange(name, 1.0) for name in ("h1", "h2")}
+    rows = []
+    for place, size in enumerate(SIZES):
+        seen = changes.get(place, usual or quiet["h1"])
+        machine = list((quiet | {seen.host: seen}).values())
+        rows.append(Row(size, size, "float", "sum", -1, cell(size), cell(size, factors.get(place, 1.0)), 20, machine=machine))
+    topology = Topology([Host(name, nics=[Nic("mlx5_0", "roce", netdev="eth0"), Nic("eth0", "ethernet")]) for name in ("h1", "h2")])
+    return Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"), library=Library("nccl"), world=World(devices, 8),
+                  topology=topology, rows=rows, complete=True)  # fmt: skip
+
+
+def judged(result: Result) -> dict[str, Finding]:
+    found = {finding.id: finding for finding in machine_findings(result)}
+    assert all(len(finding.message) < 400 for finding in found.values())
+    assert "cause" not in " ".join(finding.message for finding in found.values())
+    return found
+
+
+LOSS = HostChange("h1", 1.0, sent={"eth0": 10**9, "mlx5_0": 2 * 10**9}, moved={TCP: {"RetransSegs": 1523, "TCPTimeouts": 2}})
+HOT = HostChange(
+    "h2", 1.0, sm_mhz=[1980, 1980, 1980, 1410], sm_before_mhz=[1980] * 4, throttled={"0000:03:00": {"hw_thermal_slowdown": None}}
+)  # fmt: skip
+
+
+def test_a_slow_row_and_tcp_loss_that_coincided() -> None:
+    found = judged(run({16: LOSS}, {16: 1.41}))
+    assert list(found) == ["machine"] and found["machine"].verdict is Verdict.WARN
+    # Between two neighbours the time is interpolated over logarithms, which lies a little above the true curve here.
+    assert found["machine"].message == (
+        "64 MiB in place took 38 % longer than its neighbours suggest; at the same time "
+        "h1 eth0: RetransSegs +1,523 (segments sent again), TCPTimeouts +2 (retransmission timers ran out)"
+    )
+    assert "does not prove it to be the cause" in found["machine"].evidence
+
+
+def test_a_gpu_that_was_throttled_in_the_last_row() -> None:
+    found = judged(run({LAST: HOT}, {LAST: 1.25}))
+    assert list(found) == ["machine"]
+    message = found["machine"].message
+    assert message.startswith("1 GiB in place took 2")
+    assert message.endswith("at the same time h2 GPU 3: held back by hw_thermal_slowdown, 1980 -> 1410 MHz")
+
+
+def test_several_bad_rows_are_one_finding_led_by_the_worst() -> None:
+    found = judged(run({16: LOSS, 17: LOSS, 18: LOSS}, {16: 1.2, 17: 1.9, 18: 1.3}))
+    assert found["machine"].message.startswith("128 MiB in place took 82 % longer")
+    assert found["machine"].message.endswith(". Likewise 256 MiB, 64 MiB")
+
+
+def test_a_row_that_took_a_multiple_says_so() -> None:
+    message = judged(run({16: LOSS}, {16: 5}))["machine"].message
+    assert message.startswith("64 MiB in place took 4.9 times as long as its neighbours suggest")
+
+
+def test_what_moved_without_a_slow_row_is_a_quiet_note() -> None:
+    found = judged(run({16: LOSS}))
+    assert list(found) == ["machine_note"] and found["machine_note"].verdict is Verdict.PASS
+    assert found["machine_note"].message.endswith("in 1 of 21 rows; no row stands out for it")
+
+
+def test_a_slow_row_without_a_sign_says_nothing() -> None:
+    assert judged(run({}, {16: 1.5})) == {}
+
+
+def test_what_every_row_has_is_not_blamed_for_one_and_is_unknown() -> None:
+    found = judged(run(dict.fromkeys(range(len(SIZES)), LOSS), {16: 1.5}))
+    assert list(found) == ["machine_note"] and found["machine_note"].verdict is Verdict.UNKNOWN
+    assert "21 of 21 rows; too few rows are without" in found["machine_note"].message
+
+
+def test_ten_times_the_usual_loss_is_blamed_where_the_row_is_slow() -> None:
+    little = HostChange("h1", 1.0, sent={"eth0": 10**9}, moved={TCP: {"RetransSegs": 120}})
+    found = judged(run({16: LOSS}, {16: 1.5}, usual=little))
+    assert found["machine"].message.startswith("64 MiB") and found["machine_note"].verdict is Verdict.UNKNOWN
+
+
+def test_a_gpu_that_is_too_hot_all_the_time_is_unknown_rather_than_fine() -> None:
+    found = judged(run(dict.fromkeys(range(len(SIZES)), HOT)))
+    assert found["machine_note"].verdict is Verdict.UNKNOWN
+
+
+def test_the_power_limit_is_a_sign_only_where_the_clock_fell() -> None:
+    capped = {"0000:00:00": {"sw_power_cap": None, "power_policy": 0.4}}
+    assert judged(run({16: HostChange("h1", 1.0, sm_mhz=[1980] * 4, throttled=capped)}, {16: 1.5})) == {}
+    fell = HostChange("h1", 1.0, sm_mhz=[1600, 1980, 1980, 1980], sm_before_mhz=[1980] * 4, throttled=capped)
+    assert "h1 GPU 0: held back by sw_power_cap, power_policy, 1980 -> 1600 MHz" in judged(run({16: fell}, {16: 1.5}))["machine"].message
+
+
+@pytest.mark.parametrize(("sent", "segments"), [(10**6, 3), (10**9, 60)])
+def test_a_few_stray_segments_prove_nothing(sent: int, segments: int) -> None:
+    stray = HostChange("h1", 1.0, sent={"eth0": sent}, moved={TCP: {"RetransSegs": segments, "TCPLossProbes": 2}})
+    assert judged(run({16: stray}, {16: 1.5})) == {}
+
+
+@pytest.mark.parametrize("stopped", ["unstable", "budget"])
+def test_a_row_whose_own_interval_is_wide_counts_as_bad(stopped: str) -> None:
+    result = run({16: LOSS})
+    bad = result.rows[16].in_place
+    assert bad is not None
+    bad.stopped, bad.low_s, bad.high_s = stopped, bad.time_s * 0.98, bad.time_s * 1.3
+    expected = "64 MiB in place did not settle" if stopped == "unstable" else "64 MiB in place is known to 30 % only"
+    assert judged(result)["machine"].message.startswith(f"{expected}; at the same time h1 eth0")
+
+
+def test_congestion_and_loss_of_rdma_ports_name_the_port() -> None:
+    busy = HostChange("h2", 0.5, moved={"mlx5_0": {"rp_cnp_handled": 5200, "packet_seq_err": 12}})
+    message = judged(run({18: busy}, {18: 1.3}))["machine"].message
+    assert message.endswith(
+        "h2 mlx5_0: packet_seq_err +12 (the receiver asked for a lost packet), rp_cnp_handled +5,200 (congestion notifications obeyed)"
+    )
+
+
+def test_xids_and_faults_are_told_with_or_without_a_slow_row() -> None:
+    broken = HostChange(
+        "h1", 1.0, events=[XidEvent("0000:02:00", 74, 3), XidEvent("0000:99:00", 31)], moved={"0000:02:00": {"ecc_uncorrected": 1}}
+    )
+    found = judged(run({3: broken}))
+    assert [finding.verdict for finding in found.values()] == [Verdict.WARN, Verdict.WARN]
+    assert found["machine_xid"].message == (
+        "Xid 74 (NVLink error) x 3 on h1 GPU 2 (0000:02:00) during 8 KiB; "
+        "Xid 31 (GPU memory page fault) on h1 0000:99:00, a GPU that took no part, during 8 KiB"
+    )
+    assert "check NVLink" in found["machine_xid"].fix
+    assert found["machine_fault"].message.startswith("h1 GPU 2: ecc_uncorrected +1 (memory errors that ECC could not correct")
+
+
+def test_what_could_not_be_read_stands_in_the_evidence() -> None:
+    blind = HostChange("h1", 1.0, moved=LOSS.moved, unread=["/dev/kmsg: permission denied"])
+    found = judged(run({16: blind}, {16: 1.5}))
+    assert found["machine"].evidence.endswith("; not read: /dev/kmsg: permission denied")
+    assert "h1 TCP: RetransSegs" in found["machine"].message, "no interface sent: none is named"
+
+
+def test_a_run_without_readings_has_no_findings_about_machines() -> None:
+    result = run({})
+    for row in result.rows:
+        row.machine = None
+    assert judged(result) == {}
+
+
+def test_findings_of_a_run_hold_those_of_the_machine() -> None:
+    result = run({16: LOSS}, {16: 1.41})
+    assert "machine" in [finding.id for finding in findings(result, result.topology)]
+
+
+def test_expected_times_come_from_rows_without_signs() -> None:
+    figures = series(run({}))[0]
+    middle = expected_s(figures, 10, lambda _: False)
+    assert middle == pytest.approx(figures[10].cell.time_s, rel=0.07)
+    assert expected_s(figures, 0, lambda _: False) == figures[1].cell.time_s
+    assert expected_s(figures, LAST, lambda _: False) == pytest.approx(2 * figures[LAST - 1].cell.time_s)
+    assert expected_s(figures, 5, lambda _: True) is None
+
+
+def test_no_row_of_a_smooth_sweep_is_slow() -> None:
+    assert slow_rows(run({}), lambda row: row.size_bytes in SIZES[3::4]) == []
+    assert slow_rows(run({}), lambda row: row.size_bytes not in SIZES[3::4]) == []
