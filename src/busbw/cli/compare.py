@@ -1,0 +1,59 @@
+"""`busbw compare A B`: is the second run as fast as the first."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from busbw.cli.show import read_bytes
+from busbw.cli.streams import answer
+from busbw.cli.words import Share
+from busbw.core.compare import Named, compare
+from busbw.core.comparison import Comparison
+from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.core.judging import Limits
+from busbw.views import comparison, comparison_markdown
+from busbw.views.read import read
+
+FORMATS: dict[str, Callable[[Comparison], str]] = {
+    "text": comparison.text,
+    "markdown": comparison_markdown.markdown,
+    "json": comparison.json,
+}
+
+
+@click.command("compare", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--tolerance", type=Share(0.0, 10.0), default="5%", show_default=True, help="a difference that is none")
+@click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="how sure to be, over all cells together")
+@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
+@click.option("--collective", default=None, help="the collective of logs that do not name it")
+def command(a: str, b: str, tolerance: float, confidence: float, format_name: str, collective: str | None) -> int:
+    """Hold B against A, cell by cell: same, slower, faster, ambiguous or unmatched.
+
+    A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated runs of one sweep. Exit code 1 when a
+    cell is slower by more than the tolerance, 3 when nothing could be told of any cell.
+    """
+    if a == b == "-":
+        raise UsageError("A and B are both stdin", "name a file for one of them")
+    compared = compare(load(a, collective), load(b, collective), Limits(tolerance, confidence))
+    answer(FORMATS[format_name](compared))
+    if compared.beyond():
+        return int(Exit.BAD)
+    return int(Exit.OK if compared.told() else Exit.UNKNOWN)
+
+
+def load(name: str, collective: str | None) -> list[Named]:
+    """The runs in a file or a directory, whose hidden files do not count, in order of their names."""
+    path = Path(name)
+    if name == "-" or not path.is_dir():
+        return [(name, read(read_bytes(name), name, collective))]
+    try:
+        files = sorted(str(file) for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}", "name a directory that you may read") from error
+    if not files:
+        raise UsageError(f"{name}: there are no files in this directory", "put the results of repeated runs there: busbw run ... --json")
+    return [(file, read(read_bytes(file), file, collective)) for file in files]

@@ -1,0 +1,84 @@
+"""The outcome of a comparison: `busbw.comparison/1`, cell by cell. Seconds and fractions; b is held against a."""
+
+from enum import Enum
+
+import msgspec
+
+from busbw.core.cells import CellKey
+
+SCHEMA = "busbw.comparison/1"
+
+
+class Verdict(Enum):
+    """What is said of b beside a."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "same"
+    AMBIGUOUS = "ambiguous"
+    UNMATCHED = "unmatched"
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One side: its files, the runs in them, and the machine as the first file tells it."""
+
+    files: list[str]
+    runs: int
+    hosts: list[str]
+    devices: dict[str, int]  # how many of each name
+    engine: str
+    nccl: int
+
+
+class ComparedCell(msgspec.Struct, frozen=True):
+    """One cell on both sides: its times (None where a side has none), their ratio b / a with its interval, and the verdict.
+
+    `by` is what was compared, runs, samples or means, and `a_count`, `b_count` how many of them. The interval is of this cell alone, None
+    where so few cannot give one. `p` is adjusted for all cells of the comparison, None where nothing could be tested.
+    """
+
+    key: CellKey
+    verdict: Verdict
+    a_s: float | None = None
+    b_s: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    by: str = ""
+    a_count: int = 0
+    b_count: int = 0
+
+
+class Signs(msgspec.Struct, frozen=True):
+    """The sweep as a whole, over cells that are single means: in how many b took longer, in how many shorter, and the sign test's p."""
+
+    longer: int
+    shorter: int
+    p: float
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """All cells in the order of a's table, then those that b alone has."""
+
+    schema: str
+    collective: str
+    tolerance: float
+    confidence: float
+    a: Side
+    b: Side
+    cells: list[ComparedCell]
+    signs: Signs | None
+    notes: list[str]
+
+    def of(self, verdict: Verdict) -> list[ComparedCell]:
+        """The cells with that verdict."""
+        return [cell for cell in self.cells if cell.verdict is verdict]
+
+    def beyond(self) -> list[ComparedCell]:
+        """The cells that are slower by more than the tolerance."""
+        return [cell for cell in self.of(Verdict.SLOWER) if cell.ratio is not None and cell.ratio > 1 + self.tolerance]
+
+    def told(self) -> bool:
+        """Whether anything at all could be said."""
+        return any(cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells)

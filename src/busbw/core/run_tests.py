@@ -1,0 +1,65 @@
+"""Whole runs against whole runs: which rows of a sweep differ, when the unit is a run.
+
+Westfall and Young's permutation of the largest statistic: the labels of whole runs are exchanged, so what the rows of one run share
+(a warm GPU, a busy switch) is exchanged with them, and the stated level holds over all rows together.
+"""
+
+import math
+import random
+import statistics
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+MOST_SPLITS = 4000  # more are sampled, always the same ones
+ROUNDING = 1e-9
+
+
+def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) -> list[float]:
+    """Each row's p-value, adjusted for all rows. rows[r][i] is the logarithm of row r's time in run i; `first` runs are the baseline.
+
+    Two-sided, or of the alternative that the later runs are slower. Without a spread to judge by (fewer than 3 runs) all are 1.
+    """
+    runs = len(rows[0]) if rows else 0
+    if runs < 3 or not 0 < first < runs:
+        return [1.0] * len(rows)
+    centred = [[value - statistics.fmean(row) for value in row] for row in rows]
+    squares = [math.fsum(value * value for value in row) for row in centred]
+    found = _statistics(centred, squares, range(first), two_sided)
+    largest = [max(_statistics(centred, squares, split, two_sided)) for split in _splits(runs, first)]
+    return [sum(other >= own - abs(own) * ROUNDING for other in largest) / len(largest) for own in found]
+
+
+def fewest_chance(first: int, second: int, *, two_sided: bool) -> float:
+    """The smallest p-value that `first` runs against `second` can give."""
+    mirrored = 2 if two_sided and first == second else 1
+    return mirrored / math.comb(first + second, first)
+
+
+def _splits(runs: int, first: int) -> Iterator[Sequence[int]]:
+    """Choices of a baseline among the runs: all, or the real one and a fixed sample."""
+    if math.comb(runs, first) <= MOST_SPLITS:
+        yield from combinations(range(runs), first)
+        return
+    yield range(first)
+    draw = random.Random(1)
+    for _ in range(MOST_SPLITS - 1):
+        yield draw.sample(range(runs), first)
+
+
+def _statistics(rows: Sequence[Sequence[float]], squares: Sequence[float], split: Sequence[int], two_sided: bool) -> list[float]:
+    """Each row's difference of means over its standard deviation within the sides.
+
+    The median row's deviation is added to each, so that a row whose few runs happen to agree does not rule the largest.
+    """
+    runs, first = len(rows[0]), len(split)
+    differences, deviations = [], []
+    for row, square in zip(rows, squares, strict=True):
+        total = sum(map(row.__getitem__, split))  # of centred values: the rest sums to its opposite
+        between = total * total * (1 / first + 1 / (runs - first))
+        differences.append(-total * (1 / first + 1 / (runs - first)))
+        deviations.append(math.sqrt(max(0.0, square - between) / (runs - 2)))
+    usual = statistics.median(deviations)
+    return [
+        (abs(difference) if two_sided else difference) / max(deviation + usual, ROUNDING)
+        for difference, deviation in zip(differences, deviations, strict=True)
+    ]

@@ -1,0 +1,23 @@
+"""The earlier runs that a run is held against."""
+
+import msgspec
+
+from busbw.core.cells import CellKey, cells, medians
+from busbw.core.history import alike
+from busbw.core.result import Result
+from busbw.history.store import History
+
+
+def baseline(history: History, result: Result, last: int) -> dict[int, dict[CellKey, float]]:
+    """Seconds by run and cell of the last `last` runs that are alike and have every cell of the result; itself left out, newest first."""
+    wanted = {msgspec.structs.replace(key, cycle=0) for key, _ in cells(result)}
+    own = history.id_of(result)
+    found: dict[int, dict[CellKey, float]] = {}
+    for run in history.runs(collective=result.spec.collective):
+        if len(found) == last:
+            break
+        if run.id != own and alike(run, result):
+            times = medians((time.key, time.time_s) for time in history.times([run]))
+            if wanted <= times.keys():
+                found[run.id] = times
+    return found

@@ -1,0 +1,95 @@
+"""`busbw compare`: files and directories in, exit codes out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from busbw.cli.main import cli, guarded
+from busbw.core.errors import UsageError
+from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.sweep import SweepSpec
+from busbw.views import result_json
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """write("a.json", 1e-3, 2e-3): a result with these mean times, one a size."""
+
+    def make(name: str, *times_s: float, collective: str = "all_reduce") -> Path:
+        rows = [Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20) for i, time_s in enumerate(times_s)]
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(result_json.render(Result(SCHEMA, "busbw", SweepSpec(collective=collective), rows=rows, complete=True)))
+        return file
+
+    return make
+
+
+def refused(*words: str) -> UsageError:
+    with pytest.raises(UsageError) as told:
+        cli.main(["compare", *words], prog_name="busbw", standalone_mode=False)
+    assert told.value.hint
+    return told.value
+
+
+@pytest.mark.parametrize(
+    ("time_s", "tolerance", "code"), [(1e-3, "5%", 0), (1.2e-3, "5%", 1), (1.2e-3, "0.25", 0), (0.8e-3, "5%", 0), (1.08e-3, "5%", 3)]
+)
+def test_the_exit_code_says_whether_anything_is_slower_than_tolerated(
+    write: Write, capsys: pytest.CaptureFixture[str], time_s: float, tolerance: str, code: int
+) -> None:
+    words = ["compare", str(write("a.json", 1e-3)), str(write("b.json", time_s)), "--tolerance", tolerance]
+    assert guarded(words) == code
+    assert "1 cell: " in capsys.readouterr().out
+
+
+def test_nothing_in_common_is_not_the_same(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(["compare", str(write("a.json")), str(write("b.json", 1e-3))]) == 3
+    assert "nothing can be told of 1 cell" in capsys.readouterr().out
+
+
+def test_directories_are_repeated_runs(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(4):
+        write(f"before/{i}.json", 1e-3 + i * 1e-6)
+        write(f"after/{i}.json", 1.1e-3 + i * 1e-6)
+    (tmp_path / "after" / ".hidden").write_text("no result")
+    assert guarded(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [Path(name).name for name in found["b"]["files"]] == ["0.json", "1.json", "2.json", "3.json"]
+    assert [(cell["by"], cell["verdict"]) for cell in found["cells"]] == [("runs", "slower")]
+
+
+def test_one_side_may_come_from_stdin(write: Write) -> None:
+    a, b = write("a.json", 1e-3), write("b.json", 1e-3)
+    done = CliRunner().invoke(cli, ["compare", str(a), "-", "--format", "markdown"], input=b.read_bytes(), standalone_mode=False)
+    assert "none of 1 cell slower" in done.output
+
+
+def test_what_cannot_be_meant_is_refused(write: Write, tmp_path: Path) -> None:
+    a, b = str(write("a.json", 1e-3)), str(write("b.json", 1e-3))
+    other = str(write("c.json", 1e-3, collective="all_gather"))
+    (tmp_path / "empty").mkdir()
+    assert refused(a, other).message == f"{a} is of all_reduce, {other} of all_gather"
+    assert refused("-", "-").message == "A and B are both stdin"
+    assert refused(a, str(tmp_path / "empty")).message.endswith("there are no files in this directory")
+    assert refused(a, str(tmp_path / "missing")).message.endswith("No such file or directory")
+    assert refused(a, b, "--tolerance", "5").hint == "write --tolerance 5% for percent"
+    for bad in ("0", "-1%", "nan", "x", "1001%"):
+        assert "must be above 0% and below 1000%" in refused(a, b, "--tolerance", bad).message
+    for bad in ("50%", "100%", "1"):
+        assert "must be above 50% and below 100%" in refused(a, b, "--confidence", bad).message
+
+
+def test_a_log_that_does_not_name_its_collective_can_be_told(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "old.log"
+    log.write_text(
+        "           8             2     float     sum      -1    1000.0    0.00    0.00       0    1000.0    0.00    0.00       0\n"
+    )
+    assert guarded(["compare", str(log), str(log)]) == 2
+    assert guarded(["compare", str(log), str(log), "--collective", "all_reduce"]) == 0
+    assert "2 cells: 0 slower, 0 faster, 2 same" in capsys.readouterr().out

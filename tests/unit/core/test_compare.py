@@ -1,0 +1,268 @@
+"""What is compared with what, and the verdict on each cell."""
+
+import importlib.util
+import math
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+
+from busbw.core.cells import CellKey, cells
+from busbw.core.compare import Named, compare
+from busbw.core.comparison import ComparedCell, Comparison, Verdict
+from busbw.core.errors import UsageError
+from busbw.core.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
+from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.sweep import Sampling, SweepSpec
+from busbw.views.read import read
+
+ROOT = Path(__file__).parents[3]
+MIB = 1 << 20
+
+
+def result(*rows: Row, collective: str = "all_reduce", **fields: object) -> Result:
+    return msgspec.structs.replace(Result(SCHEMA, "busbw", SweepSpec(collective=collective), rows=list(rows), complete=True), **fields)
+
+
+def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> Row:
+    second = None if in_place is None else Cell(in_place, 1e9, 1e9)
+    return Row(size, size // 4, "float", "sum", -1, Cell(seconds, 1e9, 1e9), second, 20)
+
+
+def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> Row:
+    middle = sorted(samples[dropped:])[len(samples[dropped:]) // 2]
+    return Row(size, size // 4, "float", "sum", -1, Cell(middle, 1e9, 1e9, samples_s=samples, dropped=dropped), None, len(samples))
+
+
+def one(*rows: Row) -> list[Named]:
+    return [("file.json", result(*rows))]
+
+
+def only(comparison: Comparison) -> ComparedCell:
+    (cell,) = comparison.cells
+    return cell
+
+
+def draws(seed: int, count: int, middle: float, cv: float = 0.01) -> list[float]:
+    draw = random.Random(seed)
+    return [middle * draw.lognormvariate(0, cv) for _ in range(count)]
+
+
+def test_samples_that_are_slower_are_called_so_with_test_ratio_and_interval() -> None:
+    cell = only(compare(one(sampled(draws(1, 16, 1e-3))), one(sampled(draws(2, 16, 1.08e-3)))))
+    assert (cell.verdict, cell.by, cell.a_count, cell.b_count) == (Verdict.SLOWER, "samples", 16, 16)
+    assert cell.low is not None
+    assert cell.high is not None
+    assert cell.ratio is not None
+    assert 1.05 < cell.low < cell.ratio < cell.high < 1.11
+    assert cell.p is not None
+    assert cell.p < 1e-6
+
+
+def test_a_slowdown_within_the_tolerance_is_called_slower_and_is_not_beyond_it() -> None:
+    sides = one(sampled(draws(1, 30, 1e-3))), one(sampled(draws(2, 30, 1.035e-3)))
+    assert only(compare(*sides)).verdict is Verdict.SLOWER
+    assert compare(*sides).beyond() == []
+    assert len(compare(*sides, Limits(tolerance=0.025)).beyond()) == 1
+
+
+def test_a_proven_difference_too_small_to_matter_is_the_same() -> None:
+    cell = only(compare(one(sampled(draws(1, 400, 1e-3))), one(sampled(draws(2, 400, 1.008e-3)))))
+    assert cell.p is not None
+    assert cell.p < 1e-6
+    assert cell.verdict is Verdict.SAME
+
+
+def test_noise_wider_than_the_tolerance_is_ambiguous() -> None:
+    assert only(compare(one(sampled(draws(1, 8, 1e-3, 0.3))), one(sampled(draws(2, 8, 1e-3, 0.3))))).verdict is Verdict.AMBIGUOUS
+
+
+def test_samples_at_the_head_that_were_dropped_do_not_count() -> None:
+    warming = sampled([5e-3] * 8 + draws(1, 16, 1e-3), dropped=8)
+    cell = only(compare(one(warming), one(sampled(draws(2, 16, 1e-3)))))
+    assert (cell.verdict, cell.a_count) == (Verdict.SAME, 16)
+
+
+def test_more_cells_ask_for_more_evidence_of_each() -> None:
+    quick, slow = draws(1, 6, 1e-3, 0.001), draws(2, 6, 1.2e-3, 0.001)
+    assert only(compare(one(sampled(quick)), one(sampled(slow)))).verdict is Verdict.SLOWER
+    many = [8 << i for i in range(30)]
+    whole = compare(one(*(sampled(quick, size) for size in many)), one(*(sampled(slow, size) for size in many)))
+    assert whole.of(Verdict.AMBIGUOUS) == whole.cells
+    assert whole.notes == ["30 of 30 cells have too few samples to be called slower or faster at 95 % over all: 7 a side are needed"]
+
+
+@pytest.mark.parametrize(
+    ("a_s", "b_s", "said"),
+    [
+        (1e-3, 1.04e-3, Verdict.SAME),
+        (1e-3, 0.97e-3, Verdict.SAME),
+        (1e-3, 1.09e-3, Verdict.AMBIGUOUS),
+        (1e-3, 1.13e-3, Verdict.SLOWER),
+        (1.13e-3, 1e-3, Verdict.FASTER),
+        (8e-6, 24e-6, Verdict.AMBIGUOUS),  # three times, yet no more than a hiccup of the host
+        (8e-6, 40e-6, Verdict.SLOWER),
+    ],
+)
+def test_single_means_are_told_apart_only_beyond_what_they_vary_by(a_s: float, b_s: float, said: Verdict) -> None:
+    comparison = compare(one(mean(a_s)), one(mean(b_s)))
+    cell = only(comparison)
+    assert (cell.verdict, cell.by, cell.p) == (said, "means", None)
+    assert comparison.signs is not None
+
+
+def test_no_recorded_pair_of_runs_of_one_machine_exceeds_what_means_vary_by() -> None:
+    folder = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
+    pairs = 0
+    others = [f"other_runs/{name}_{i}" for name in ("earlier", "pinned", "second") for i in (1, 2, 3)]
+    for names in (
+        [f"compat_{i}" for i in (1, 2, 3)],
+        [f"run_{i}" for i in (1, 2, 3)],
+        [f"beside_c/compat_{i}" for i in range(1, 6)],
+        others,
+    ):
+        runs = [dict(cells(read((folder / f"{name}.json").read_bytes(), name))) for name in names]
+        for i, first in enumerate(runs):
+            for second in runs[:i]:
+                for key, cell in first.items():
+                    low, high = sorted((cell.time_s, second[key].time_s))
+                    assert high - low <= MEANS_S + MEANS_SHARE * low, (names, key)
+                    pairs += 1
+    assert pairs == 3224
+
+
+def test_the_signs_of_the_whole_sweep_are_tested_where_there_are_single_means() -> None:
+    rows = [mean(1e-3 * (i + 1), 8 << i) for i in range(12)]
+    slower = [mean(1.03e-3 * (i + 1), 8 << i) for i in range(12)]
+    comparison = compare(one(*rows), one(*slower))
+    assert len(comparison.of(Verdict.SAME)) == 12
+    assert comparison.signs is not None
+    assert (comparison.signs.longer, comparison.signs.shorter, comparison.signs.p) == (12, 0, 2 / 4096)
+    assert compare(one(sampled(draws(1, 9, 1.0))), one(sampled(draws(2, 9, 1.0)))).signs is None
+
+
+def runs(seed: int, middles: list[float], spread: float = 0.003) -> list[Named]:
+    draw = random.Random(seed)
+    rows = [[mean(middle * draw.lognormvariate(0, spread), 8 << i) for i in range(20)] for middle in middles]
+    return [(f"{seed}/{i}.json", result(*run)) for i, run in enumerate(rows)]
+
+
+def test_repeated_runs_are_the_unit_where_a_side_has_several() -> None:
+    equal = compare(runs(1, [1e-3] * 5), runs(2, [1e-3] * 5))
+    assert {cell.by for cell in equal.cells} == {"runs"}
+    assert equal.of(Verdict.SAME) == equal.cells
+    slower = compare(runs(1, [1e-3] * 5), runs(2, [1.08e-3] * 5))
+    assert slower.of(Verdict.SLOWER) == slower.cells
+    assert {(cell.a_count, cell.b_count) for cell in slower.cells} == {(5, 5)}
+
+
+def test_the_repeats_of_a_file_are_runs_and_one_that_broke_off_is_left_out() -> None:
+    def repeated(seed: int, middle: float, complete: bool) -> list[Named]:
+        draw = random.Random(seed)
+        rows = [
+            msgspec.structs.replace(mean(middle * draw.lognormvariate(0, 0.003), 8 << i), repeat=repeat)
+            for repeat in range(6)
+            for i in draw.sample(range(10), 10)
+        ]
+        return [("file.json", result(*(rows if complete else rows[:-5]), complete=complete))]
+
+    comparison = compare(repeated(1, 1e-3, True), repeated(2, 1.1e-3, False))
+    assert comparison.of(Verdict.SLOWER) == comparison.cells
+    assert [cell.key.size_bytes for cell in comparison.cells] == [8 << i for i in range(10)]
+    assert {(cell.by, cell.a_count, cell.b_count) for cell in comparison.cells} == {("runs", 6, 5)}
+
+
+def test_too_few_runs_tell_nothing_and_say_how_many_would() -> None:
+    comparison = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3))
+    assert not comparison.told()
+    assert comparison.notes == ["3 and 3 runs cannot show a difference at 95 %, at most at 90 %: 4 a side can"]
+    surer = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3), Limits(confidence=0.9))
+    assert surer.of(Verdict.SLOWER) == surer.cells
+    assert surer.notes == []
+
+
+def test_cells_match_by_what_was_measured_and_the_rest_is_unmatched() -> None:
+    a = result(mean(1e-3, 8, in_place=1e-3), mean(1e-3, 16), mean(1e-3, 16))
+    b = result(mean(1e-3, 8), msgspec.structs.replace(mean(1e-3, 16), dtype="half"), mean(1e-3, 16), mean(1e-3, 32))
+    compared = compare([("a", a)], [("b", b)]).cells
+    said = [(cell.key.size_bytes, cell.key.dtype, cell.key.placement, cell.key.cycle, cell.verdict.value) for cell in compared]
+    assert said == [
+        (8, "float", "out_of_place", 0, "same"),
+        (8, "float", "in_place", 0, "unmatched"),
+        (16, "float", "out_of_place", 0, "same"),
+        (16, "float", "out_of_place", 1, "unmatched"),
+        (16, "half", "out_of_place", 0, "unmatched"),
+        (32, "float", "out_of_place", 0, "unmatched"),
+    ]
+    assert (compared[1].a_s, compared[1].b_s) == (1e-3, None)
+
+
+@pytest.mark.parametrize("time_s", [0.0, math.nan, math.inf])
+def test_a_time_that_is_none_matches_nothing(time_s: float) -> None:
+    assert only(compare(one(mean(time_s)), one(mean(1e-3)))).verdict is Verdict.UNMATCHED
+
+
+def test_files_of_different_collectives_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r"a\.json is of all_reduce, b\.json of all_gather"):
+        compare([("a.json", result(mean(1e-3)))], [("b.json", result(mean(1e-3), collective="all_gather"))])
+
+
+def test_what_limits_a_comparison_is_said() -> None:
+    wrong = result(mean(1e-3), out_of_bounds=3)
+    broken = result(mean(1e-3), complete=False, spec=SweepSpec(collective="all_reduce", sampling=Sampling()))
+    notes = compare([("a.json", wrong)], [("b.json", broken)]).notes
+    assert notes == ["A: a.json had wrong data", "B: b.json is of a sweep that did not end", "timing: classic in A, precise in B"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "p", "said"),
+    [
+        (1.03, 1.02, 1.04, 0.01, Verdict.SLOWER),
+        (1.03, 1.02, 1.04, 0.06, Verdict.SAME),
+        (1.08, 1.01, 1.15, 0.06, Verdict.AMBIGUOUS),
+        (1 / 1.03, 1 / 1.04, 1 / 1.02, 0.01, Verdict.FASTER),
+        (1.01, 1.005, 1.015, 1e-9, Verdict.SAME),
+        (1.01, None, None, 1.0, Verdict.AMBIGUOUS),
+        (1.01, 0.94, 1.02, 0.5, Verdict.AMBIGUOUS),
+    ],
+)
+def test_the_rule(ratio: float, low: float | None, high: float | None, p: float, said: Verdict) -> None:
+    key = CellKey("float", "sum", -1, 8, "in_place")
+    assert verdict(ComparedCell(key, Verdict.AMBIGUOUS, 1.0, ratio, ratio, low, high, p), Limits()) is said
+    assert RELEVANT == 0.02
+
+
+def test_neighbours_that_are_alike_count_as_fewer_samples() -> None:
+    draw, state, alike = random.Random(5), 0.0, []
+    for _ in range(400):
+        state = 0.8 * state + 0.6 * draw.gauss(0, 1)
+        alike.append(1 + state / 100)
+    assert len(independent(alike)) in range(400 // 20, 400 // 9)  # 0.8^14 is 5 %
+    apart = draws(6, 400, 1.0)
+    assert independent(apart) == apart
+    assert independent([]) == []
+
+
+@pytest.fixture(scope="session")
+def rates() -> ModuleType:
+    """benchmarks/compare_rates.py, which records the same figures over 1000 sweeps."""
+    spec = importlib.util.spec_from_file_location("compare_rates", ROOT / "benchmarks" / "compare_rates.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["compare_rates"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_equal_sweeps_of_many_shapes_alarm_no_more_often_than_stated(rates: ModuleType) -> None:
+    alarms = sum(map(rates.alarmed, rates.many_shapes(random.Random(1), 150)))
+    assert alarms / 150 <= 0.05 + 0.05  # 2.8 standard deviations of 150 sweeps
+
+
+def test_one_size_slower_by_3_percent_is_found(rates: ModuleType) -> None:
+    found = sum(map(rates.found, rates.adaptive_pairs(random.Random(3), 100, slower=1.03, cv=0.01)))
+    assert found >= 95

@@ -1,0 +1,126 @@
+"""Which runs are of one machine, and whether a run differs from the last ones."""
+
+import random
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from busbw.core.cells import CellKey, cells
+from busbw.core.history import Check, Standing, alike, check, digest, machine, needed, stored
+from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.sweep import Sampling, SweepSpec
+
+NOW = datetime(2026, 11, 21, 18, 0, 0)
+Times = dict[CellKey, float]
+
+
+def run(draw: random.Random, slower: dict[int, float] | None = None, sizes: int = 20, spread: float = 0.01) -> Result:
+    """Mean times of sizes 8, 16, ...; all of one run drift together, and `slower` ones take so many times as long."""
+    drift = draw.gauss(0, spread)
+    rows = []
+    for i in range(sizes):
+        time_s = 1e-4 * 2.718281828 ** (drift + draw.gauss(0, spread)) * (slower or {}).get(i, 1.0)
+        rows.append(Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20))
+    return Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"), rows=rows, complete=True)
+
+
+def times(result: Result) -> Times:
+    return {key: cell.time_s for key, cell in cells(result)}
+
+
+def earlier(draw: random.Random, count: int) -> dict[int, Times]:
+    return {i: times(run(draw)) for i in range(count)}
+
+
+def checked(new: Result, count: int = 19, confidence: float = 0.95, seed: int = 1) -> Check:
+    return check(new, earlier(random.Random(seed), count), confidence)
+
+
+def test_a_size_that_became_slower_is_named_with_what_it_was() -> None:
+    found = checked(run(random.Random(9), {7: 1.3}))
+    assert found.standing is Standing.SLOWER
+    (cell,) = [cell for cell in found.cells if cell.slower]
+    assert cell.key.size_bytes == 8 << 7
+    assert cell.ratio == pytest.approx(1.3, abs=0.06)
+    assert cell.low_s < cell.median_s < cell.high_s < cell.time_s
+
+
+def test_a_run_like_the_others_or_faster_is_fine() -> None:
+    assert checked(run(random.Random(9))).standing is Standing.FINE
+    assert checked(run(random.Random(9), dict.fromkeys(range(20), 0.5))).standing is Standing.FINE
+
+
+@pytest.mark.parametrize(("confidence", "count"), [(0.95, 19), (0.9, 9), (0.99, 99), (0.51, 2)])
+def test_the_runs_needed_to_be_so_sure(confidence: float, count: int) -> None:
+    assert needed(confidence) == count
+    slow = run(random.Random(9), {7: 5.0})
+    assert checked(slow, count, confidence).standing is Standing.SLOWER
+    fewer = checked(slow, count - 1, confidence)
+    assert (fewer.standing, fewer.needed) == (Standing.UNKNOWN, count)
+    assert not any(cell.slower for cell in fewer.cells)
+
+
+def test_no_history_at_all_is_unknown() -> None:
+    assert check(run(random.Random(9)), {}, 0.95).standing is Standing.UNKNOWN
+    assert check(run(random.Random(9), sizes=0), earlier(random.Random(1), 30), 0.95).standing is Standing.UNKNOWN
+
+
+def test_runs_that_lack_a_cell_or_its_time_do_not_count() -> None:
+    past = earlier(random.Random(1), 19)
+    key = next(iter(past[3]))
+    assert check(run(random.Random(9)), past, 0.95).runs == list(range(19))
+    past[3][key] = float("nan")
+    del past[5][key]
+    found = check(run(random.Random(9)), past, 0.95)
+    assert found.runs == [i for i in range(19) if i not in (3, 5)]
+    assert found.standing is Standing.UNKNOWN
+
+
+def test_false_alarms_over_the_whole_sweep_are_as_rare_as_stated() -> None:
+    draw, alarms, trials = random.Random(3), 0, 300
+    for _ in range(trials):
+        found = check(run(draw), {i: times(run(draw)) for i in range(20)}, 0.95)
+        alarms += found.standing is Standing.SLOWER
+        assert found.alarm == pytest.approx(1 / 21)
+    assert alarms / trials <= 1 / 21 + 0.034  # 2.8 standard deviations
+
+
+def test_repeats_of_a_run_count_by_their_median() -> None:
+    new = run(random.Random(9))
+    slow = [
+        msgspec.structs.replace(row, repeat=repeat) for repeat, by in ((1, {7: 9.0}), (2, {})) for row in run(random.Random(8), by).rows
+    ]
+    found = checked(msgspec.structs.replace(new, rows=[*new.rows, *slow]))
+    assert len(found.cells) == 20
+    assert found.standing is Standing.FINE
+
+
+def test_a_machine_is_its_hosts_devices_and_engine_in_any_order() -> None:
+    devices = [Device(i, 1, f"h{2 - i}", 0, "", "NVIDIA H200") for i in range(2)]
+    result = msgspec.structs.replace(run(random.Random(1)), world=World(devices, 2), library=Library("nccl", 22809))
+    assert machine(result) == "h1+h2: 2 x NVIDIA H200, nccl"
+    assert machine(msgspec.structs.replace(result, world=World(devices[::-1], 2))) == machine(result)
+    assert machine(run(random.Random(1))) == "unnamed host: unnamed engine"
+
+
+def test_only_whole_and_right_runs_of_the_same_kind_are_held_against_a_result() -> None:
+    result = run(random.Random(1))
+    own = stored(result, NOW)
+    assert alike(own, result)
+    spec = SweepSpec(collective="all_reduce", sampling=Sampling())
+    for other in (
+        msgspec.structs.replace(result, complete=False),
+        msgspec.structs.replace(result, out_of_bounds=1),
+        msgspec.structs.replace(result, spec=spec),
+        msgspec.structs.replace(result, spec=SweepSpec(collective="broadcast")),
+        msgspec.structs.replace(result, library=Library("mpi")),
+    ):
+        assert not alike(stored(other, NOW), result)
+        assert digest(other) != digest(result)
+
+
+def test_when_a_run_began_in_one_form_or_when_it_was_added() -> None:
+    result = run(random.Random(1))
+    starts = {"2026-11-20T08:09:10+00:00": "2026-11-20 08:09:10", "2026-11-20 08:09:10": "2026-11-20 08:09:10", "": "2026-11-21 18:00:00"}
+    assert {start: stored(msgspec.structs.replace(result, start=start), NOW).start for start in starts} == starts

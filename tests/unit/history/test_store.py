@@ -1,0 +1,271 @@
+"""The history in SQLite: what is stored is there, whatever happens beside it."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from busbw.core import wire
+from busbw.core.cells import cells
+from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
+from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.sweep import SweepSpec
+from busbw.history import schema
+from busbw.history.baseline import baseline
+from busbw.history.place import default
+from busbw.history.store import opened
+
+MANY = 25
+
+
+def result(number: int = 0, samples: int = 0, **fields: object) -> Result:
+    """A run of two sizes whose times depend on `number`."""
+    rows = [
+        Row(size, size // 4, "float", "sum", -1, Cell(1e-3 + number * 1e-9, 1e9, 2e9, samples_s=[1e-3] * samples), Cell(2e-3, 1e9, 1e9), 20)
+        for size in (8, 16)
+    ]
+    base = Result(
+        SCHEMA, "busbw", SweepSpec(collective="all_reduce"), start=f"2026-11-{number % 28 + 1:02} 10:00:00", rows=rows, complete=True
+    )
+    return msgspec.structs.replace(base, **fields)
+
+
+def add(file: Path, *results: Result) -> None:
+    with opened(file, create=True) as history:
+        history.add(results)
+
+
+def refused(file: Path, *, create: bool = True, wait_s: float = 0.2) -> BusbwError:
+    with pytest.raises(BusbwError) as told, opened(file, create=create, wait_s=wait_s) as history:
+        history.add([result()])
+    assert str(file) in told.value.message
+    assert told.value.hint
+    return told.value
+
+
+def test_the_same_result_twice_is_stored_once(tmp_path: Path) -> None:
+    with opened(tmp_path / "h.sqlite", create=True) as history:
+        assert history.add([result(1)]) == [(1, True)]
+        assert history.add([result(2), result(1), result(2)]) == [(2, True), (1, False), (2, False)]
+        assert [run.id for run in history.runs()] == [2, 1]
+        assert history.id_of(result(2)) == 2
+        assert history.id_of(result(3)) is None
+
+
+def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    odd = result(rows=[*result().rows, *result().rows, Row(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1)])
+    add(file, odd)
+    with sqlite3.connect(file) as connection:
+        (text,) = connection.execute("SELECT result FROM runs").fetchone()
+    connection.close()
+    assert wire.encode(wire.decode(text, Result)) == wire.encode(odd)
+    with opened(file, create=False) as history:
+        (run,) = history.runs()
+        found = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
+    assert str(sorted(found.items())) == str(sorted((key, (cell.time_s, cell.busbw)) for key, cell in cells(odd)))
+    assert (run.min_bytes, run.max_bytes, run.peak_busbw, run.complete, run.wrong) == (8, 32, 2e9, True, False)
+
+
+def test_runs_are_listed_newest_first_and_by_machine_and_collective(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    other = result(3, spec=SweepSpec(collective="broadcast"))
+    add(file, result(5), other, result(9))
+    with opened(file, create=False) as history:
+        assert [run.start[8:10] for run in history.runs()] == ["10", "06", "04"]
+        assert [run.id for run in history.runs(collective="broadcast")] == [2]
+        assert len(history.runs("UNNAMED")) == 3
+        assert history.runs("h200") == []
+
+
+def test_the_baseline_is_the_last_runs_with_the_same_cells_without_the_run_itself(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    short = result(20, rows=result().rows[:1])
+    add(file, *(result(i) for i in range(6)), short, result(21, complete=False))
+    with opened(file, create=False) as history:
+        assert list(baseline(history, result(4), 3)) == [6, 4, 3]
+        assert list(baseline(history, result(99), 30)) == [6, 5, 4, 3, 2, 1]
+        assert list(baseline(history, msgspec.structs.replace(short, tool="other"), 2)) == [7, 6]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_store import MANY, result
+from busbw.history.store import opened
+for number in range(MANY):
+    with opened(Path(sys.argv[2]), create=True) as history:
+        history.add([result(1000 * int(sys.argv[3]) + number)])
+        history.add([result(number)])
+"""
+
+
+def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "h.sqlite"
+    words = [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(file)]
+    writers = [subprocess.Popen([*words, str(number)], stderr=subprocess.PIPE, text=True) for number in (1, 2, 3)]
+    told = [writer.communicate(timeout=100)[1] for writer in writers]
+    assert [(writer.returncode, text) for writer, text in zip(writers, told, strict=True)] == [(0, "")] * 3
+    with opened(file, create=False) as history:
+        runs = history.runs()
+        assert len(runs) == 4 * MANY
+        assert len(list(history.times(runs))) == 4 * 4 * MANY
+
+
+def test_a_writer_that_holds_the_file_is_waited_for_and_then_named(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    add(file, result(1))
+    holder = sqlite3.connect(file, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    error = refused(file)
+    assert isinstance(error, TimedOut)
+    assert "another program has held it for 0.2 seconds" in error.message
+    with opened(file, create=False) as history:  # readers go on
+        assert len(history.runs()) == 1
+    holder.execute("ROLLBACK")
+    holder.close()
+    add(file, result(2))
+
+
+def test_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    add(file, result(1))
+    connection = sqlite3.connect(file)
+    connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
+    connection.close()
+    error = refused(file)
+    assert isinstance(error, UsageError)
+    assert f"its schema is {len(schema.MIGRATIONS) + 1}, this busbw knows up to {len(schema.MIGRATIONS)}" in error.message
+
+
+def test_an_older_schema_is_brought_up_to_date_and_keeps_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "h.sqlite"
+    add(file, result(1))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''",)))
+    with opened(file, create=False) as history:
+        assert [run.id for run in history.runs()] == [1]
+    connection = sqlite3.connect(file)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
+    assert connection.execute("SELECT note FROM runs").fetchall() == [("",)]
+    connection.close()
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "h.sqlite"
+    add(file, result(1))
+    released = schema.MIGRATIONS
+    monkeypatch.setattr(schema, "MIGRATIONS", (*released, ("ALTER TABLE runs ADD COLUMN note TEXT", "no SQL")))
+    assert "syntax error" in refused(file).message
+    monkeypatch.setattr(schema, "MIGRATIONS", released)
+    with opened(file, create=False) as history:
+        assert len(history.runs()) == 1
+
+
+def test_another_programs_database_is_not_written_to(tmp_path: Path) -> None:
+    file = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE books (title TEXT)")
+    connection.close()
+    assert "no history of busbw" in refused(file).message
+    connection = sqlite3.connect(file)
+    assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("books",)]
+    connection.close()
+
+
+def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text('{"schema": "busbw.result/1"}' * 200)
+    before = file.read_bytes()
+    error = refused(file)
+    assert isinstance(error, UsageError)
+    assert "file is not a database" in error.message
+    assert file.read_bytes() == before
+
+
+def test_a_broken_database_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    add(file, *(result(i, samples=200) for i in range(20)))
+    data = bytearray(file.read_bytes())
+    for page in range(2, len(data) // 4096):
+        data[page * 4096 : page * 4096 + 100] = b"\xff" * 100
+    file.write_bytes(data)
+    error = refused(file)
+    assert isinstance(error, UsageError)
+    assert "malformed" in error.message
+    assert error.hint.startswith("put back a copy")
+
+
+def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert isinstance(refused(tmp_path / "file" / "h.sqlite"), UsageError)
+    assert isinstance(refused(tmp_path), UsageError)
+    missing = refused(tmp_path / "none.sqlite", create=False)
+    assert (missing.message.endswith("there is no history yet"), missing.hint) == (True, "busbw history add result.json")
+    assert not (tmp_path / "none.sqlite").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Mounts a file system of 256 KiB at tmp_path/disk, and again with other options."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def mount(options: str) -> None:
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"cannot mount a file system: {done.stderr.strip()}")
+
+    if os.geteuid() or not shutil.which("mount"):
+        pytest.skip("mounting a file system needs root")
+    mount("size=256k")
+    yield mount
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
+    file = tmp_path / "disk" / "h.sqlite"
+    stored = 0
+    with pytest.raises(CannotTell) as told:
+        for stored in range(1000):
+            add(file, result(stored, samples=500))
+    assert 0 < stored < 200
+    assert f"{file}: the disk is full" in told.value.message
+    assert told.value.hint == f"df -h {file.parent}"
+    with opened(file, create=False) as history:
+        runs = history.runs()
+        assert len(runs) == stored
+        assert len(list(history.times(runs))) == 4 * stored
+
+
+def test_a_read_only_folder_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
+    file = tmp_path / "disk" / "h.sqlite"
+    add(file, result(1))
+    small_disk("remount,ro")
+    error = refused(file)
+    assert isinstance(error, UsageError)
+    assert "--db" in error.hint
+    small_disk("remount,rw")
+    with opened(file, create=False) as history:
+        assert len(history.runs()) == 1
+
+
+def test_a_figure_that_no_database_holds_is_refused(tmp_path: Path) -> None:
+    huge = result(rows=[msgspec.structs.replace(result().rows[0], size_bytes=1 << 70)])
+    with pytest.raises(UsageError, match="cannot be stored"), opened(tmp_path / "h.sqlite", create=True) as history:
+        history.add([result(1), huge])
+    with opened(tmp_path / "h.sqlite", create=False) as history:
+        assert history.runs() == []
+
+
+def test_where_it_is_kept_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default({"XDG_DATA_HOME": "/data"}) == Path("/data/busbw/history.sqlite")
+    for unset in ({}, {"XDG_DATA_HOME": ""}, {"XDG_DATA_HOME": "relative"}):
+        assert default(unset) == tmp_path / ".local/share/busbw/history.sqlite"

@@ -1,0 +1,99 @@
+"""A comparison as text, Markdown and JSON."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from busbw.core import wire
+from busbw.core.cells import CellKey
+from busbw.core.compare import compare
+from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Verdict
+from busbw.core.result import Result
+from busbw.views import comparison, comparison_markdown
+from busbw.views.read import read
+
+IB = "nccl_tests/h20_ib"
+
+
+def side(*files: str) -> Side:
+    return Side(list(files), len(files), ["h1", "h2"], {"NVIDIA H20": 16}, "nccl", 22809)
+
+
+def cell(size: int, said: Verdict, ratio: float | None = 1.0, placement: str = "out_of_place", dtype: str = "float") -> ComparedCell:
+    ends = (None, None) if ratio is None else (ratio - 0.01, ratio + 0.01)
+    return ComparedCell(CellKey(dtype, "sum", -1, size, placement), said, 1e-3, 1e-3 * (ratio or 1), ratio, *ends, 0.01, "samples", 9, 9)
+
+
+def made(*cells: ComparedCell, notes: tuple[str, ...] = ()) -> Comparison:
+    return Comparison(SCHEMA, "all_reduce", 0.05, 0.95, side("a.json"), side("b_1.json", "b_2.json"), list(cells), None, list(notes))
+
+
+def test_infiniband_beside_sockets_of_two_hosts(recorded: Path, golden: Callable[[str, str], None]) -> None:
+    runs = [[(name, read((recorded / IB / name).read_bytes(), name))] for name in ("ib.txt", "sockets.txt")]
+    found = compare(*runs)
+    golden("comparison/h20_ib.txt", comparison.text(found))
+    golden("comparison/h20_ib.md", comparison_markdown.markdown(found))
+
+
+def test_the_first_line_says_how_many_are_slower_by_how_much_at_most_and_where() -> None:
+    both = made(cell(8, Verdict.SAME), cell(1 << 20, Verdict.SLOWER, 1.081, "in_place"), cell(4096, Verdict.SLOWER, 1.03))
+    assert comparison.summary(both) == ("2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the tolerance of 5%")
+    assert comparison.summary(made(cell(8, Verdict.SLOWER, 1.03))).endswith("; none by more than the tolerance of 5%")
+    assert comparison.summary(made(cell(8, Verdict.SAME), cell(16, Verdict.FASTER, 0.9))) == "none of 2 cells slower, 1 faster"
+    assert comparison.summary(made(cell(8, Verdict.AMBIGUOUS))) == "nothing can be told of 1 cell"
+    assert comparison.summary(made()) == "nothing can be told of 0 cells"
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    titles = [column.title for column in comparison.columns(made(cell(8, Verdict.SAME), cell(16, Verdict.SAME)))]
+    assert titles == ["size", "placement", "time A", "time B", "B / A", "interval", "verdict"]
+    mixed = [column.title for column in comparison.columns(made(cell(8, Verdict.SAME), cell(8, Verdict.SAME, dtype="half")))]
+    assert "type" in mixed
+    without = [column.title for column in comparison.columns(made(cell(8, Verdict.UNMATCHED, None)))]
+    assert "interval" not in without
+
+
+def test_text_names_machines_and_repeated_runs_and_ends_with_counts_and_notes() -> None:
+    lines = comparison.text(made(cell(8, Verdict.SAME), notes=("ranks: 2 in A, 4 in B",))).splitlines()
+    assert lines[:3] == [
+        "AllReduce",
+        "A  a.json: 16 x NVIDIA H20 on 2 hosts, nccl engine, NCCL 2.28.9",
+        "B  2 files, the first b_1.json (2 runs): 16 x NVIDIA H20 on 2 hosts, nccl engine, NCCL 2.28.9",
+    ]
+    assert lines[7] == " 8 B  out of place  1.000 ms  1.000 ms  1.000x  0.990 to 1.010  same"
+    assert lines[9] == "1 cell: 0 slower, 0 faster, 1 same, 0 ambiguous, 0 unmatched"
+    assert lines[-1] == "note: ranks: 2 in A, 4 in B"
+
+
+def test_markdown_folds_what_is_the_same_and_escapes_names() -> None:
+    found = msgspec.structs.replace(made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2)), a=side("a|<b>.json"))
+    text = comparison_markdown.markdown(found)
+    above, folded = text.split("<details>")
+    assert "| **slower** |" in above
+    assert "| same |" not in above
+    assert "| same |" in folded
+    assert "a\\|&lt;b>.json" in text
+
+
+def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
+    found = made(cell(8, Verdict.SAME), cell(16, Verdict.UNMATCHED, None), cell(32, Verdict.SLOWER, float("inf")))
+    text = comparison.json(found)
+    assert json.loads(text)["schema"] == "busbw.comparison/1"
+    assert json.loads(text)["cells"][0]["verdict"] == "same"
+    assert wire.decode(text, Comparison) == found
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(1.0314, "1.031x"), (9.99951, "10.0x"), (53.2, "53.2x"), (None, "-"), (float("nan"), "-")])
+def test_ratios_as_words(ratio: float | None, text: str) -> None:
+    assert comparison.ratio_text(ratio) == text
+
+
+def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Result]) -> None:
+    for result in (make(), make([]), make(world=msgspec.structs.replace(make().world, devices=[]))):
+        found = compare([("a", result)], [("b", result)])
+        assert len(found.of(Verdict.SAME)) == len(found.cells) == 2 * len(result.rows)
+        assert comparison.text(found)
+        assert comparison_markdown.markdown(found)
