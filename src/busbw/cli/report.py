@@ -1,0 +1,75 @@
+"""`busbw report FILE...`: results as one HTML page to send or to keep."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from busbw.cli.show import read_bytes
+from busbw.cli.streams import answer
+from busbw.core.compare import compare
+from busbw.core.comparison import Comparison
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.exits import Exit
+from busbw.core.result import Result
+from busbw.views.html.page import page
+from busbw.views.read import read
+
+DEFAULT = "report.html"
+
+
+@click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("-o", "--output", default=None, help="where the page goes; by default beside the first FILE, under its name with .html")
+@click.option("--collective", default=None, help="the collective of a log that does not name it")
+def command(files: tuple[str, ...], output: str | None, collective: str | None) -> int:
+    """Write the results in FILE... (up to 8, - = stdin) as one self-contained HTML page, and print its path.
+
+    Reads what busbw show reads: busbw.result/1, nccl-tests' JSON or text. Several results are also compared with the first. Exit code 1
+    when a result holds wrong data.
+    """
+    target = _target(files, output)
+    results = [read(read_bytes(file), file, collective) for file in files]
+    named = list(zip(_names(files), results, strict=True))
+    _write(page(named, _comparisons(named)), target)
+    answer(f"{target}\n")
+    return int(Exit.BAD if any(result.wrong() for result in results) else Exit.OK)
+
+
+def _target(files: tuple[str, ...], output: str | None) -> Path:
+    """Where the page goes; UsageError where that is one of the results."""
+    first = files[0]
+    target = Path(output) if output else Path(DEFAULT) if first == "-" else Path(first).with_suffix(".html")
+    for file in files:
+        if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
+            raise UsageError(f"{target}: the page would overwrite a result", f"busbw report {file} -o {DEFAULT}")
+    return target
+
+
+def _names(files: tuple[str, ...]) -> list[str]:
+    """The names of the files, with their folders where two would read the same."""
+    short = ["stdin" if file == "-" else Path(file).name for file in files]
+    return [name if short.count(name) == 1 else file for name, file in zip(short, files, strict=True)]
+
+
+def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
+    """Each later result of the first one's collective held against the first."""
+    first = named[0]
+    return {
+        index: compare([first], [other])
+        for index, other in enumerate(named)
+        if index and other[1].spec.collective == first[1].spec.collective
+    }
+
+
+def _write(text: bytes, target: Path) -> None:
+    """Write the page; UsageError where the file cannot be opened, CannotTell where it does not take the page."""
+    try:
+        out = target.open("wb")
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror}", "name a file in a directory that exists and can be written, with -o") from error
+    try:
+        with out:
+            out.write(text)
+    except OSError as error:
+        raise CannotTell(f"{target}: {error.strerror}", "make room, or write to another place with -o") from error

@@ -1,0 +1,77 @@
+"""What ranks say of themselves on stderr, one line each: that they are there, and that they stand still."""
+
+import msgspec
+
+PREFIX = "busbw-report: "
+
+
+class Here(msgspec.Struct, frozen=True, tag="here"):
+    """A rank has started, or is still alive: `host` as it calls itself, `pid` there."""
+
+    rank: int
+    host: str
+    pid: int
+
+
+class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
+    """A rank has been at one place for longer than its limit.
+
+    `step` counts places and is equal on all ranks at the same one; `doing` are the main thread's innermost calls, the innermost last;
+    `neighbours` are the states (/proc/PID/stat) of its launcher's other processes on this host by pid; `dark` are interfaces that had
+    a link when it started and have none now; `library` is what the communication library says of itself.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    phase: str
+    detail: str
+    step: int
+    waited_s: float
+    doing: list[str] = []
+    neighbours: dict[int, str] = {}
+    dark: list[str] = []
+    library: str = ""
+
+    @property
+    def place(self) -> str:
+        """`timing of 1M in place`, or the phase alone."""
+        return f"{self.phase} of {self.detail}" if self.detail else self.phase
+
+    def words(self) -> str:
+        """For people: who, where, for how long, and what it is doing."""
+        doing = " > ".join(self.doing)
+        stopped = [str(pid) for pid, state in self.neighbours.items() if state in ("T", "t")]
+        says = f"; process {', '.join(stopped)} beside it is stopped" if stopped else ""
+        says += f"\n{self.library}" if self.library else ""
+        return f"rank {self.rank} on {self.host}: {self.place} (step {self.step}) did not end within {self.waited_s:.0f} s: {doing}{says}"
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """Rank `rank` on `host` saw another process of its launcher there end: the one with `pid`."""
+
+    rank: int
+    host: str
+    pid: int
+
+
+Report = Here | Stalled | Gone
+
+
+def encode(report: Report) -> str:
+    """One line without its newline."""
+    return PREFIX + msgspec.json.encode(report).decode()
+
+
+def decode(line: str) -> Report | None:
+    """The report in a line of stderr, also behind the launcher's own words; None where there is none."""
+    at = line.find(PREFIX)
+    if at < 0:
+        return None
+    try:
+        return _decoder.decode(line[at + len(PREFIX) :])
+    except msgspec.DecodeError:
+        return None
+
+
+_decoder: msgspec.json.Decoder[Report] = msgspec.json.Decoder(Report, strict=False)

@@ -1,0 +1,135 @@
+"""What was measured, on what, and how: hosts, devices, versions, environment, the command and how it ended."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from shlex import join
+from xml.etree.ElementTree import Element
+
+from busbw.core.result import Ideal, Result
+from busbw.core.sizes import format_size
+from busbw.core.topology import Gpu, Host, Nic
+from busbw.views.html.rows import NONE, scroll
+from busbw.views.html.sheet import nominal
+from busbw.views.html.tree import tag
+from busbw.views.table import sweep_words
+from busbw.views.words import nccl_version_text
+
+FEW = 16  # devices or variables that stand open
+LONG = 24  # characters
+
+
+def machine(result: Result) -> list[Element]:
+    """Hosts, ranks, versions and environment, as far as the result has them."""
+    parts = [_hosts(result.topology.hosts), _ranks(result), _bounds(result), _versions(result), _environment(result.environment)]
+    known = [part for part in parts if part is not None]
+    return known or [tag("p", "The file says nothing about the machine.", class_="note")]
+
+
+def facts(pairs: Iterable[tuple[str, str | Element]]) -> Element | None:
+    """Names and values as a definition list; values that are empty are left out, None when nothing is left."""
+    known = [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if isinstance(value, Element) or value]
+    return tag("dl", *known, class_="facts") if known else None
+
+
+def table(titles: Sequence[str], lines: Iterable[Sequence[str]], name: str) -> Element:
+    """A table of words whose first column names its lines."""
+    head = tag("tr", *(tag("th", title, scope="col") for title in titles))
+    body = [tag("tr", tag("th", first, scope="row"), *(tag("td", word, class_=_width(word)) for word in rest)) for first, *rest in lines]
+    return scroll(tag("table", tag("thead", head), tag("tbody", *body), class_="text"), name)
+
+
+def _width(word: str) -> str | None:
+    """Words that break over many lines in a narrow window get room instead; the box scrolls."""
+    return "long" if len(word) > LONG else None
+
+
+def _hosts(hosts: Sequence[Host]) -> Element | None:
+    if not hosts:
+        return None
+    lines = [
+        (
+            host.hostname or NONE,
+            _counted(_gpu(gpu) for gpu in host.gpus) or host.gpu_reason or NONE,
+            _counted(_nic(nic) for nic in host.nics) or NONE,
+            f"{host.cpus}, {format_size(host.memory_bytes)}" if host.cpus else NONE,
+            host.kernel or NONE,
+            host.driver or NONE,
+        )
+        for host in hosts
+    ]
+    return table(("host", "GPUs", "network", "CPUs, memory", "kernel", "GPU driver"), lines, "Hosts")
+
+
+def _counted(words: Iterable[str]) -> str:
+    return "; ".join(f"{count} x {word}" if count > 1 else word for word, count in Counter(words).items())
+
+
+def _gpu(gpu: Gpu) -> str:
+    rate = f" x {nominal(gpu.nvlink_rate)} GB/s" if gpu.nvlink and gpu.nvlink_rate else ""
+    nvlink = f", {gpu.nvlink} NVLinks{rate}" if gpu.nvlink else ""
+    pcie = f", PCIe {gpu.pcie_gen_max or gpu.pcie_gen} x{gpu.pcie_width or gpu.pcie_width_max}" if gpu.pcie_gen else ""
+    return f"{gpu.name}{nvlink}{pcie}"
+
+
+def _nic(nic: Nic) -> str:
+    rate = f" {nic.rate * 8 / 1e9:g} Gbit/s" if nic.rate else ""
+    state = "" if nic.up else ", down"
+    return f"{nic.name} ({nic.kind}{rate}{', virtual' if nic.virtual else ''}{state})"
+
+
+def _folded(words: str, content: Element, *, few: bool) -> Element:
+    return tag("details", tag("summary", words), content, open="" if few else None)
+
+
+def _count(number: int, word: str, plural: str = "s") -> str:
+    return f"{number} {word}{'' if number == 1 else plural}"
+
+
+def _ranks(result: Result) -> Element | None:
+    devices = result.world.devices
+    if not devices:
+        return None
+    lines = [(str(device.rank), device.host, device.name or NONE, device.bus or NONE, str(device.process)) for device in devices]
+    words = f"{_count(len(devices), 'rank')} in {_count(result.world.processes, 'process', 'es')}"
+    words += f", {result.world.groups} groups" if result.world.groups > 1 else ""
+    return _folded(words, table(("rank", "host", "device", "bus", "process"), lines, "Ranks"), few=len(devices) <= FEW)
+
+
+def _bounds(result: Result) -> Element | None:
+    pairs = (("ideal", result.ideal), ("endpoint ideal", result.endpoint_ideal))
+    return facts((name, _bound(bound)) for name, bound in pairs if bound is not None)
+
+
+def _bound(bound: Ideal) -> str:
+    link = f" over {bound.link}" if bound.link else ""
+    return f"{nominal(bound.busbw)} GB/s, {bound.algorithm}{link}. {bound.why}"
+
+
+def _versions(result: Result) -> Element | None:
+    library = result.library
+    nccl = nccl_version_text(library.nccl) if library.nccl else ""
+    return facts((("engine", library.engine), ("NCCL", nccl), *library.versions.items()))
+
+
+def _environment(environment: dict[str, str]) -> Element | None:
+    if not environment:
+        return None
+    lines = list(environment.items())
+    return _folded(_count(len(lines), "environment variable"), table(("name", "value"), lines, "Environment"), few=len(lines) <= FEW)
+
+
+def run(result: Result) -> list[Element]:
+    """The command, when it ran, how far it came, and what went wrong."""
+    shown = facts(
+        (
+            ("command", tag("code", join(result.argv)) if result.argv else result.program),
+            ("sweep", sweep_words(result.spec)),
+            ("start", result.start),
+            ("end", result.end),
+            ("written by", result.tool),
+            ("largest size", f"lowered to {format_size(result.reduced_max_bytes)}: memory is short" if result.reduced_max_bytes else ""),
+            ("complete", "yes" if result.complete else "no: these sizes are what was measured"),
+        )
+    )
+    errors = [tag("li", error) for error in result.errors]
+    return [part for part in (shown, tag("ul", *errors, class_="errors") if errors else None) if part is not None]

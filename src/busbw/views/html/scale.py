@@ -1,0 +1,52 @@
+"""Logarithmic axes: where a value stands, and which values are written beside the axis."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LEAST_RATIO = 5.0  # of an axis' ends: a run of one size still gets two ticks
+BETWEEN = ((1, 2, 5), (1, 3), (1,))  # factors of a power of ten
+SIZE_STEPS = (1, 2, 3, 5, 10, 20)  # powers of two from one tick to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """`low` to `high`, both above 0, spread over pixels `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+
+def ends(values: Iterable[float], below: float, above: float) -> tuple[float, float]:
+    """Lowest and highest value of an axis that holds `values` (each above 0), with a share of its length free at either end."""
+    known = list(values)
+    low, high = min(known, default=1.0), max(known, default=1.0)
+    if high < low * LEAST_RATIO:
+        centre = math.sqrt(low * high)
+        low, high = centre / math.sqrt(LEAST_RATIO), centre * math.sqrt(LEAST_RATIO)
+    ratio = high / low
+    return low / ratio**below, high * ratio**above
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Powers of ten within the ends with what stands between them, as dense as `most` ticks allow; fewer powers where they are more."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for between in BETWEEN:
+        found = [factor * 10.0**power for power in powers for factor in between if low <= factor * 10.0**power <= high]
+        if len(found) <= most:
+            return found
+    return found[:: -(-len(found) // most)]
+
+
+def size_ticks(low: float, high: float, most: int) -> list[int]:
+    """Powers of two within the ends (bytes), from the first on in steps, so that there are at most `most`."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    step = next((step for step in SIZE_STEPS if (last - first) // step < most), SIZE_STEPS[-1])
+    return [1 << power for power in range(max(first, 0), last + 1, step)]

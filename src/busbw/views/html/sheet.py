@@ -1,0 +1,77 @@
+"""A result with the name of its file, and its cells in the order that plots and tables need."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+
+from busbw.core.result import Cell, Result, Row
+
+OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
+PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)
+SMALLEST, LARGEST = 1e-15, 1e18
+LETTERS = "ABCDEFGH"  # one for each colour of style.css
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One file: `index` chooses its letter and its colour."""
+
+    index: int
+    name: str
+    result: Result
+
+    @property
+    def letter(self) -> str:
+        """`A` for the first file."""
+        return LETTERS[self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One cell and the row it stands in."""
+
+    row: Row
+    placement: str
+    cell: Cell
+
+
+def figures(row: Row) -> list[Figure]:
+    """The cells of a row, out of place first."""
+    cells = zip(PLACEMENTS, (row.out_of_place, row.in_place), strict=True)
+    return [Figure(row, placement, cell) for placement, cell in cells if cell is not None]
+
+
+def every(result: Result) -> Iterator[Figure]:
+    """All cells in order of the rows."""
+    for row in result.rows:
+        yield from figures(row)
+
+
+def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
+    """The cells by type, operator, root and placement, each in order of size, without what a logarithm has no place for."""
+    found: dict[tuple[str, str, int, str], list[Figure]] = {}
+    for figure in every(result):
+        if figure.row.size_bytes > 0 and drawable(figure.cell.time_s):
+            key = (figure.row.dtype, figure.row.op, figure.row.root, figure.placement)
+            found.setdefault(key, []).append(figure)
+    return {key: sorted(line, key=lambda figure: figure.row.size_bytes) for key, line in found.items()}
+
+
+def drawable(value: float) -> bool:
+    """Whether a figure (seconds, bytes per second) has a place on a logarithmic axis: above 0, and nothing that no machine does."""
+    return SMALLEST < value < LARGEST
+
+
+def nominal(bytes_per_s: float) -> str:
+    """GB/s of a rate that is given, not measured: `450`, `3.125`."""
+    return f"{bytes_per_s / 1e9:.3f}".rstrip("0").rstrip(".")
+
+
+def peak(result: Result) -> Figure | None:
+    """The cell with the highest busbw; None without any that is a number."""
+    return max((figure for figure in every(result) if isfinite(figure.cell.busbw)), key=lambda figure: figure.cell.busbw, default=None)
+
+
+def fastest(result: Result) -> Figure | None:
+    """The cell with the shortest time; None without any that is a number."""
+    return min((figure for figure in every(result) if drawable(figure.cell.time_s)), key=lambda figure: figure.cell.time_s, default=None)

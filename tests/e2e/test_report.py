@@ -1,0 +1,86 @@
+"""`busbw report` on the command line: where the page goes, what it refuses, and its exit codes."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
+LOG = ROOT / "tests" / "recorded" / "nccl_tests" / "all_reduce_2xH200_one_process.txt"
+
+
+@pytest.fixture
+def results(tmp_path):
+    """a/run.json of busbw, b/run.json of nccl-tests' kind, and log.txt."""
+    for folder, name in (("a", "run_1.json"), ("b", "compat_1.json")):
+        (tmp_path / folder).mkdir()
+        shutil.copy(BENCHMARK / name, tmp_path / folder / "run.json")
+    shutil.copy(LOG, tmp_path / "log.txt")
+    return tmp_path
+
+
+def test_the_page_stands_beside_the_first_file_and_its_path_is_the_answer(run, results):
+    done = run("busbw", "report", "a/run.json", "b/run.json")
+    assert (done.code, done.out, done.err) == (0, "a/run.html\n", "")
+    text = (results / "a" / "run.html").read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>\n")
+    assert "A a/run.json" in text  # with the folder, as both files have one name
+    assert "verdict" in text
+
+
+def test_a_measured_run_becomes_a_page(run, tmp_path):
+    assert run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "4", "-e", "1M", "--json", "r.json").code == 0
+    done = run("busbw", "report", "r.json", "-o", "page.html")
+    assert (done.code, done.out, done.err) == (0, "page.html\n", "")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "4 x simulated GPU on 1 host" in text
+    assert 'scope="rowgroup" rowspan="2">1 MiB</th>' in text
+
+
+def test_logs_and_stdin_are_read(run, results):
+    assert run("busbw", "report", "log.txt").out == "log.html\n"
+    done = run("busbw", "report", "-", before=("sh", "-c", '"$@" < log.txt', "sh"))
+    assert (done.code, done.out) == (0, "report.html\n")
+    assert "AllReduce" in (results / "report.html").read_text(encoding="utf-8")
+
+
+def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
+    assert (
+        run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "2", "--sim", "corrupt_rank=1", "-e", "64", "--json", "r.json").code == 1
+    )
+    done = run("busbw", "report", "r.json")
+    assert (done.code, done.out) == (1, "r.html\n")
+    assert "Wrong data" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (["none.json"], "error: none.json: No such file or directory", "hint: name a result file"),
+        (["a"], "error: a: Is a directory", "hint: name a result file"),
+        (["notes.txt"], "error: notes.txt: nccl-tests text: no row", "hint: give the standard output"),
+        (["log.txt", "-o", "none/page.html"], "error: none/page.html: No such file or directory", "hint: name a file in a directory"),
+        (["log.txt", "-o", "a"], "error: a: Is a directory", "hint: name a file in a directory"),
+        (["log.txt", "a/run.json", "-o", "a/run.json"], "error: a/run.json: the page would overwrite a result", "-o report.html"),
+        (["page.html"], "error: page.html: the page would overwrite a result", "hint: busbw report page.html -o report.html"),
+        (["log.txt"] * 9, "error: report: 9 files; one page tells 8 apart", "hint: name 8 files or fewer"),
+        ([], "Missing argument 'FILE...'", "hint: busbw report --help"),
+    ],
+    ids=["missing", "folder", "no result", "no folder", "into a folder", "over an input", "over itself", "nine", "none"],
+)
+def test_what_cannot_be_meant_is_refused(run, results, words, said, hint):
+    (results / "notes.txt").write_text("nothing measured\n")
+    shutil.copy(LOG, results / "page.html")
+    before = {path: path.read_bytes() for path in results.rglob("*.*") if path.is_file()}
+    done = run("busbw", "report", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert hint in done.err
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_a_full_disk_is_told(run, results):
+    done = run("busbw", "report", "log.txt", "-o", "/dev/full")
+    assert (done.code, done.out) == (3, "")
+    assert "error: /dev/full: No space left on device" in done.err
