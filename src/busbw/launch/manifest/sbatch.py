@@ -1,0 +1,45 @@
+"""An sbatch script: whole nodes of Slurm, and the command in them."""
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from busbw.core.errors import UsageError
+from busbw.launch.manifest.plan import Plan
+from busbw.launch.slurm import TASKS
+
+# What sbatch takes after an option: no white space, no comment, nothing for a shell.
+_VALUE = re.compile(r"[A-Za-z0-9_.,:@%/+-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the cluster wants to know; '' leaves an option to its default."""
+
+    partition: str = ""
+    account: str = ""
+    time: str = ""
+
+
+def text(plan: Plan, site: Site) -> str:
+    """The script; UsageError for a value that could not stand in it."""
+    options: dict[str, str | int] = {
+        "job-name": plan.name,
+        "nodes": plan.hosts,
+        "ntasks-per-node": plan.ranks_per_host,
+        "gpus-per-node": plan.gpus_per_host or "",
+        "partition": site.partition,
+        "account": site.account,
+        "time": site.time,
+        "output": f"{plan.name}-%j.log",
+    }
+    for name, value in options.items():
+        if value != "" and not _VALUE.fullmatch(str(value)):
+            raise UsageError(
+                f"--{'name' if name == 'job-name' else name} '{value}': sbatch could not read it", "use letters, digits and .,:_-"
+            )
+    lines = [f"#SBATCH --{name}={value}" for name, value in options.items() if value != ""]
+    # Others on the node would be measured too.
+    lines += ["#SBATCH --exclusive", "#SBATCH --mem=0"]
+    words = [*plan.command, "--slurm"] if plan.starts_itself else ["srun", "--mpi=pmix", *TASKS, *plan.command]
+    return "\n".join(["#!/bin/bash", *lines, "", f"exec {shlex.join(words)}", ""])

@@ -1,0 +1,190 @@
+"""Slurm's srun: the command line that starts the ranks as one job step with PMIx, and what its own lines on stderr mean.
+
+Checked against Slurm 22.05.8 with PMIx 4.2 and Open MPI 5.0.11: srun forwards lines of any length and adds none of its own to stdout.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.launch import interfaces
+
+LIST_LIMIT_S = 20.0
+WITHOUT_PMIX = (
+    "start the ranks by ssh inside an allocation: salloc -N 2 busbw run ... --hosts h1:8,h2:8; or install Slurm's mpi/pmix plugin"
+)
+# A rank that fails ends the step. NCCL's threads need more than one core, and NCCL needs to see all GPUs of its host.
+TASKS = ("--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none", "--gpu-bind=none")
+_PMIX = re.compile(r"\bpmix(?:_v\d+)?\b")
+_HINT_ARGS = "give only what srun needs beyond the ranks, like --slurm-args '-p gpu -A team -t 10'"
+# The results come over the ranks' stdout, in whole lines without marks.
+_OUTPUT = ("-l", "--label", "-o", "--output", "-e", "--error", "--pty", "-i", "--input", "-u", "--unbuffered")
+_NUMBERS = ("-n", "--ntasks", "-N", "--nodes", "--ntasks-per-node", "--gpus-per-node")
+_OWN_LINES = re.compile(
+    r"slurmstepd|srun: (error:|launch/slurm|Force Terminated|forcing job termination|Job step aborted|cluster configuration lacks)"
+)
+# MPI shall not touch what NCCL is about to measure between hosts; what the user set stays.
+_BETWEEN_HOSTS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_coll": "^hcoll"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The job step asked for; None leaves a number to Slurm, or to the allocation busbw runs in. `arguments` are srun's own words."""
+
+    ranks: int | None = None
+    nodes: int | None = None
+    ranks_per_node: int | None = None
+    gpus_per_node: int | None = None
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Srun:
+    """One installed srun, and the name that its PMIx plugin has."""
+
+    path: str
+    pmix: str
+
+
+class Queue:
+    """Whether the job waits for resources, from srun's words: the time in the queue is no time of the launch."""
+
+    def __init__(self) -> None:
+        self.waiting = False
+
+    def take(self, line: str) -> None:
+        """One line of srun's stderr."""
+        if line.startswith("srun: ") and "queued and waiting for resources" in line:
+            self.waiting = True
+        elif line.startswith("srun: ") and "has been allocated resources" in line:
+            self.waiting = False
+
+
+def own_line(line: str) -> bool:
+    """Whether a line of stderr is srun's report of how a step ended, which explains a failure and is no news otherwise."""
+    return _OWN_LINES.match(line) is not None
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The words of --slurm-args; UsageError for an open quotation, and for options that busbw gives or that would change the output."""
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--slurm-args {text}: {str(error).lower()}", _HINT_ARGS) from error
+    for word in words:
+        if _is_of(word, _OUTPUT):
+            raise UsageError(f"--slurm-args {text}: {word} would change the ranks' output, which busbw reads", _HINT_ARGS)
+        if _is_of(word, _NUMBERS):
+            raise UsageError(
+                f"--slurm-args {text}: {word} is for busbw to give to srun", "busbw run ... --slurm --nodes 2 --ntasks-per-node 8"
+            )
+    return words
+
+
+def _is_of(word: str, names: Sequence[str]) -> bool:
+    """Whether `word` is one of these options: `--name`, `--name=value`, `-x` or `-xvalue`."""
+    return word.partition("=")[0] in names or (word[:1] == "-" and word[1:2] != "-" and word[:2] in names)
+
+
+def settle(step: Step, env: Mapping[str, str]) -> Step:
+    """The step with all numbers known: what is not said follows from the GPUs, and from the allocation that `env` tells of.
+
+    A rank for each GPU, and the same number on every node where that divides. UsageError for numbers that contradict each other or say
+    nothing.
+    """
+    nodes = step.nodes or _number(env, "SLURM_JOB_NUM_NODES")
+    ranks, each = step.ranks, step.ranks_per_node
+    if ranks is None and each is None:
+        each = step.gpus_per_node
+        if each is None and step.nodes is None:
+            ranks = _number(env, "SLURM_NTASKS")
+        if each is None and ranks is None:
+            each = _number(env, "SLURM_GPUS_ON_NODE") or (1 if nodes else None)
+        if each is None and ranks is None:
+            raise UsageError(
+                "--slurm: neither ranks nor nodes are said, and this is no allocation", "busbw run ... --slurm --nodes 2 --gpus-per-node 8"
+            )
+    if each is None and ranks and nodes and ranks % nodes == 0:
+        each = ranks // nodes
+    if each is not None:
+        nodes = nodes or (-(-ranks // each) if ranks else 1)
+        if ranks not in (None, nodes * each):
+            raise UsageError(f"-n {ranks}: {nodes} nodes with {each} ranks each are {nodes * each}", "leave out -n, or --ntasks-per-node")
+        ranks = nodes * each
+    if ranks == 1:
+        raise UsageError("--slurm: one rank has no other to talk to", "busbw run ... --slurm --nodes 2 --ntasks-per-node 8")
+    return replace(step, ranks=ranks, nodes=nodes, ranks_per_node=each)
+
+
+def find() -> Srun:
+    """The srun on PATH and its PMIx; CannotTell where there is none, it does not answer, or it lists no PMIx."""
+    path = shutil.which("srun")
+    if path is None:
+        raise CannotTell(
+            "no srun on PATH: this is no host of a Slurm cluster", "busbw run ... --hosts h1:8,h2:8, or add Slurm's bin to PATH"
+        )
+    try:
+        done = subprocess.run(
+            [path, "--mpi=list"], capture_output=True, text=True, timeout=LIST_LIMIT_S, stdin=subprocess.DEVNULL, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotTell(f"{path} --mpi=list gave no answer within {LIST_LIMIT_S:g} s", "scontrol ping") from error
+    except OSError as error:
+        raise CannotTell(f"{path} cannot be run: {error.strerror}", "srun --version") from error
+    text = done.stdout + done.stderr  # releases differ in the stream
+    if done.returncode:
+        raise CannotTell(f"{path} --mpi=list ended with {done.returncode}: {_last(text)}", "scontrol ping   (is slurm.conf found?)")
+    return Srun(path, pmix(text))
+
+
+def pmix(listed: str) -> str:
+    """`pmix`, or the newest of `pmix_vN`, from what `srun --mpi=list` printed; CannotTell where it names neither."""
+    names = set(_PMIX.findall(listed))
+    if names:
+        return "pmix" if "pmix" in names else max(names, key=lambda name: int(name.removeprefix("pmix_v")))
+    listing = [line.strip().removeprefix("srun: ") for line in listed.splitlines() if line.strip() and "are..." not in line]
+    raise CannotTell(f"this Slurm has no PMIx, without which the ranks do not find each other: it has {', '.join(listing)}", WITHOUT_PMIX)
+
+
+def command(srun: Srun, program: Sequence[str], step: Step, ifname: str, env: Mapping[str, str]) -> list[str]:
+    """The command line that runs `program` as the ranks of `step` (settled).
+
+    `ifname` is --ifname as the user wrote it, `env` this process' environment. UsageError for an interface that cannot be meant.
+    """
+    words = [srun.path]
+    if not any(word.startswith("--mpi=") for word in step.arguments):
+        words.append(f"--mpi={srun.pmix}")
+    numbers = (
+        ("--ntasks", step.ranks),
+        ("--nodes", step.nodes),
+        ("--ntasks-per-node", step.ranks_per_node),
+        ("--gpus-per-node", step.gpus_per_node),
+    )
+    words += [f"{name}={number}" for name, number in numbers if number is not None]
+    words += [*TASKS, *step.arguments]
+    variables = _variables(step, ifname, env)
+    return [*words, *(["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []), *program]
+
+
+def _variables(step: Step, ifname: str, env: Mapping[str, str]) -> dict[str, str]:
+    # Values have commas, which --export cannot carry.
+    variables = {} if step.nodes == 1 else {name: value for name, value in _BETWEEN_HOSTS.items() if name not in env}
+    if ifname and step.nodes != 1:
+        # A login node need not have an interface in a network that all nodes share.
+        cidr = interfaces.is_cidr(ifname)
+        variables["OMPI_MCA_btl_tcp_if_include"] = ifname if cidr else interfaces.for_mpi(ifname, interfaces.local())
+    return {**variables, **interfaces.variables(ifname)}
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    value = env.get(name, "")
+    return int(value) if value.isascii() and value.isdigit() and int(value) else None
+
+
+def _last(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("srun: ") if lines else "without a word"

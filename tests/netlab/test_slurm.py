@@ -1,0 +1,157 @@
+"""`busbw run --slurm` and sbatch scripts on a real Slurm over two emulated nodes, with real PMIx ranks on CPUs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.netlab
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+RANK = str(Path(__file__).with_name("rank.py"))
+BUSBW = (sys.executable, "-m", "busbw")
+# Unlike mpirun, srun does not tell ranks that they share processors.
+VARIABLES = {"PYTHONPATH": SOURCE, "OMPI_MCA_mpi_yield_when_idle": "1"}
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+SMALL = ("-b", "1K", "-e", "64K", "-f", "8", "--timing", "classic", "--iters", "5")
+LIMIT_S = 60.0
+
+
+def busbw(cluster: Any, *words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return cluster.run(*before, *BUSBW, *words, limit_s=LIMIT_S, **VARIABLES)
+
+
+def start(cluster: Any, *words: str) -> subprocess.Popen[str]:
+    line = cluster.lab.hosts[0].enter(*BUSBW, *words)
+    environment = {**cluster.environment(), **VARIABLES}
+    return subprocess.Popen(line, env=environment, cwd=cluster.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ranks(host: Any) -> list[int]:
+    """Processes of ranks on a node."""
+    found = []
+    for pid in host.pids():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(Path(sys.executable).name.encode()) and b"busbw.measure.rank" in words:
+            found.append(pid)
+    return found
+
+
+def until(condition: Any) -> bool:
+    deadline = time.monotonic() + LIMIT_S / 2
+    while not (held := condition()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return bool(held)
+
+
+def ended(cluster: Any) -> bool:
+    return until(lambda: not cluster.run("squeue", "--noheader").stdout and not any(ranks(host) for host in cluster.lab.hosts))
+
+
+def test_a_sweep_over_two_nodes_is_verified(slurm_cluster):
+    first, second = slurm_cluster.lab.hosts
+    file = slurm_cluster.folder / "r.json"
+    words = ("--slurm", "--nodes", "2", "--ntasks-per-node", "2", "--ifname", "10.77.0.0/24")
+    done = busbw(slurm_cluster, "run", "all_reduce", *words, *SMALL, "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(file.read_text())
+    assert result["complete"]
+    assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [second.name] * 2
+    assert [row["size_bytes"] for row in result["rows"]] == [1024, 8192, 65536]
+    assert all(row[placement]["wrong"] == 0 for row in result["rows"] for placement in ("out_of_place", "in_place"))
+    assert "note: measuring on CPUs" in done.stderr
+    assert "srun:" not in done.stderr
+
+
+def test_an_allocation_says_how_many_ranks(slurm_cluster):
+    before = ("salloc", "--quiet", "--nodes=2", "--ntasks-per-node=2")
+    done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", *SMALL, "--format", "json", before=before)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["world"]["devices"]) == 4
+
+
+def test_time_in_the_queue_is_told_and_no_time_of_the_launch(slurm_cluster):
+    slurm_cluster.run("sbatch", "--nodes=2", "--exclusive", "--wrap", "sleep 9")
+    words = ("--slurm", "--nodes", "2", "--launch-limit", "6")
+    done = busbw(slurm_cluster, "run", "all_reduce", *words, *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "queued and waiting for resources" in done.stderr
+    assert "has been allocated resources" in done.stderr
+
+
+def test_without_pmix_the_split_brain_is_refused(slurm_cluster):
+    done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--slurm-args=--mpi=none", *SMALL)
+    assert done.returncode == 3
+    assert "split brain" in done.stderr
+    assert "srun --mpi=pmix" in done.stderr
+    assert ended(slurm_cluster)
+
+
+def test_what_slurm_refuses_is_told_in_its_words(slurm_cluster):
+    done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--slurm-args", "-p nowhere")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: Slurm gave no resources: Invalid partition name specified")
+
+
+def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
+    process = start(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
+    _, second = slurm_cluster.lab.hosts
+    try:
+        assert until(lambda: len(ranks(second)) == 2)
+        time.sleep(3)
+        os.kill(ranks(second)[0], signal.SIGKILL)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 3, errors
+    assert f"on host {second.name} died (Killed)" in errors
+    assert ended(slurm_cluster)
+
+
+def test_an_interrupt_leaves_nothing_in_slurm_nor_on_its_nodes(slurm_cluster):
+    process = start(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
+    try:
+        assert until(lambda: all(len(ranks(host)) == 2 for host in slurm_cluster.lab.hosts))
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert ended(slurm_cluster)
+
+
+def script(cluster: Any, *words: str) -> str:
+    """What sbatch's job of this manifest wrote, once it has ended well."""
+    made = busbw(cluster, "manifest", "slurm", "--name", "probe", "--gpus-per-host", "0", "--ranks", "4", *words)
+    assert made.returncode == 0, made.stderr
+    cluster.folder.joinpath("job.sh").write_text(made.stdout)
+    job = cluster.run("sbatch", "--parsable", "job.sh", PATH=PATH, **VARIABLES).stdout.strip()
+    assert ended(cluster)
+    log = cluster.folder.joinpath(f"probe-{job}.log").read_text()
+    assert "JobState=COMPLETED" in cluster.run("scontrol", "show", "job", job).stdout, log
+    return log
+
+
+@pytest.mark.skipif(not Path(sys.executable).with_name("busbw").exists(), reason="busbw is not installed beside this Python")
+def test_the_sbatch_script_of_a_manifest_measures(slurm_cluster):
+    log = script(slurm_cluster, "--", "busbw", "run", "all_reduce", *SMALL)
+    assert "on 2 hosts, mpi engine" in log
+    assert "no wrong element" in log
+
+
+def test_the_sbatch_script_of_another_program_runs_it_on_every_rank(slurm_cluster):
+    log = script(slurm_cluster, "--", sys.executable, RANK, "meet", "4")
+    facts = json.loads(next(line for line in log.splitlines() if line.startswith("{")))
+    first, second = slurm_cluster.lab.hosts
+    assert facts["size"] == 4
+    assert facts["hosts"] == [first.name] * 2 + [second.name] * 2

@@ -1,0 +1,51 @@
+"""`torchrun -m busbw run` on two emulated hosts, whose names resolve to nothing: Gloo finds the way to MASTER_ADDR."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.netlab, pytest.mark.torch]
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+TORCHRUN = (
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--nnodes=2",
+    "--nproc-per-node=1",
+    "--master-addr=10.77.0.1",
+    "--master-port=29500",
+)
+
+
+@pytest.mark.parametrize("ifname", [(), ("--ifname", "10.77.0.0/24")], ids=["found", "named"])
+def test_ranks_of_two_hosts_measure_together(two_hosts, tmp_path, ifname):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    file = tmp_path / "r.json"
+    words = ("run", "all_reduce", "--engine", "torch", "-b", "1K", "-e", "4K", "--timing", "classic", "--iters", "3", "--json", str(file))
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
+    started = [
+        subprocess.Popen(
+            host.enter(*TORCHRUN, f"--node-rank={number}", "-m", "busbw", *words, *ifname),
+            env={**environment, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, host in enumerate(two_hosts.hosts)
+    ]
+    try:
+        said = [process.communicate(timeout=90) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0], said
+    result = json.loads(file.read_text())
+    assert [device["host"] for device in result["world"]["devices"]] == [host.name for host in two_hosts.hosts]
+    assert [row["size_bytes"] for row in result["rows"]] == [1024, 2048, 4096]
+    assert all(row[placement]["wrong"] == 0 for row in result["rows"] for placement in ("out_of_place", "in_place"))
+    assert said[1][0] == ""  # the table is rank 0's alone

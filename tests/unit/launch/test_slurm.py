@@ -1,0 +1,165 @@
+"""srun's command line: the numbers of a step, what busbw keeps to itself, and PMIx by the name that srun lists."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.launch import slurm
+from busbw.launch.slurm import Srun, Step
+
+SRUN = Srun("/usr/bin/srun", "pmix")
+# What `srun --mpi=list` prints: Slurm 22.05.8 on stdout, 20.11 on stderr, and one built without PMIx.
+LISTED = "MPI plugin types are...\n\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n"
+LISTED_20_11 = "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix_v2\nsrun: pmi2\n"
+WITHOUT_PMIX = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (Step(nodes=2, ranks_per_node=8), {}, (16, 2, 8)),
+        (Step(nodes=2, gpus_per_node=8), {}, (16, 2, 8)),
+        (Step(nodes=2, gpus_per_node=8, ranks_per_node=4), {}, (8, 2, 4)),
+        (Step(nodes=2), {}, (2, 2, 1)),
+        (Step(ranks=8), {}, (8, None, None)),
+        (Step(ranks=8, nodes=2), {}, (8, 2, 4)),
+        (Step(ranks=7, nodes=2), {}, (7, 2, None)),
+        (Step(ranks=8, ranks_per_node=4), {}, (8, 2, 4)),
+        (Step(ranks_per_node=4), {}, (4, 1, 4)),
+        (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (4, 2, 2)),
+        (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "8"}, (16, 2, 8)),
+        (Step(), {"SLURM_JOB_NUM_NODES": "3"}, (3, 3, 1)),
+        (Step(nodes=1, ranks_per_node=2), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (2, 1, 2)),
+        (Step(ranks=6), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (6, 2, 3)),
+    ],
+)
+def test_a_step_gets_the_numbers_that_follow_from_what_is_said(asked, environment, expected):
+    settled = slurm.settle(asked, environment)
+    assert (settled.ranks, settled.nodes, settled.ranks_per_node) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Step(), "neither ranks nor nodes"),
+        (Step(ranks=3, nodes=2, ranks_per_node=2), "-n 3: 2 nodes with 2 ranks each are 4"),
+        (Step(ranks=5, ranks_per_node=2), "-n 5: 3 nodes with 2 ranks each are 6"),
+        (Step(nodes=1), "one rank"),
+    ],
+)
+def test_numbers_that_say_nothing_or_contradict_each_other_are_refused(asked, message):
+    with pytest.raises(UsageError, match=message):
+        slurm.settle(asked, {})
+
+
+def test_the_line_asks_for_pmix_and_all_gpus_and_ends_with_the_sites_words():
+    step = slurm.settle(Step(nodes=2, gpus_per_node=8, arguments=("-p", "gpu")), {})
+    words = slurm.command(SRUN, ["rank"], step, "", {})
+    assert words[:5] == ["/usr/bin/srun", "--mpi=pmix", "--ntasks=16", "--nodes=2", "--ntasks-per-node=8"]
+    assert words[5:10] == ["--gpus-per-node=8", "--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none", "--gpu-bind=none"]
+    assert words[10:] == ["-p", "gpu", "env", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=tcp,self", "OMPI_MCA_coll=^hcoll", "rank"]
+
+
+def test_on_one_node_mpi_keeps_its_shared_memory():
+    words = slurm.command(SRUN, ["rank"], slurm.settle(Step(nodes=1, ranks_per_node=2), {}), "", {})
+    assert words[-2:] == ["--gpu-bind=none", "rank"]
+
+
+def test_what_the_user_set_for_mpi_stays():
+    words = slurm.command(SRUN, ["rank"], slurm.settle(Step(nodes=2), {}), "", {"OMPI_MCA_btl": "self,vader"})
+    assert not any(word.startswith("OMPI_MCA_btl=") for word in words)
+    assert "OMPI_MCA_pml=ob1" in words
+
+
+def test_a_network_reaches_mpi_and_the_ranks_though_this_host_has_no_part_in_it():
+    words = slurm.command(SRUN, ["rank"], slurm.settle(Step(nodes=2), {}), "198.51.100.0/24", {})
+    assert "OMPI_MCA_btl_tcp_if_include=198.51.100.0/24" in words
+    assert "BUSBW_IFNAME=198.51.100.0/24" in words
+
+
+def test_another_pmix_can_be_named():
+    step = slurm.settle(Step(nodes=2, arguments=slurm.split("--mpi=pmix_v3")), {})
+    assert [word for word in slurm.command(SRUN, ["rank"], step, "", {}) if word.startswith("--mpi")] == ["--mpi=pmix_v3"]
+
+
+def test_srun_s_own_words_keep_their_quotes():
+    assert slurm.split("-p gpu --comment='two words' --container-image=a/b:1") == (
+        "-p",
+        "gpu",
+        "--comment=two words",
+        "--container-image=a/b:1",
+    )
+
+
+@pytest.mark.parametrize("text", ["-l", "--label", "-o out", "-oout", "--output=x", "-e err", "--pty", "-u"])
+def test_options_that_take_or_mark_the_ranks_output_are_refused(text):
+    with pytest.raises(UsageError, match="would change the ranks' output"):
+        slurm.split(text)
+
+
+@pytest.mark.parametrize("text", ["-N 2", "-N2", "--nodes=2", "-n 4", "--ntasks-per-node 8"])
+def test_numbers_go_to_busbw(text):
+    with pytest.raises(UsageError, match="is for busbw to give") as caught:
+        slurm.split(text)
+    assert "--nodes 2" in caught.value.hint
+
+
+def test_an_open_quotation_is_told():
+    with pytest.raises(UsageError, match="no closing quotation"):
+        slurm.split("--comment='x")
+
+
+@pytest.mark.parametrize(("listed", "name"), [(LISTED, "pmix"), (LISTED_20_11, "pmix_v3"), ("pmix_v5\npmix_v10\n", "pmix_v10")])
+def test_pmix_is_found_by_the_name_it_has(listed, name):
+    assert slurm.pmix(listed) == name
+
+
+def test_without_pmix_the_message_says_what_there_is_and_the_cure():
+    with pytest.raises(CannotTell, match=r"has no PMIx.*none, cray_shasta, pmi2") as caught:
+        slurm.pmix(WITHOUT_PMIX)
+    assert "--hosts h1:8,h2:8" in caught.value.hint
+
+
+def test_the_queue_is_seen_in_sruns_words():
+    queue = slurm.Queue()
+    queue.take("a rank said: queued and waiting for resources")
+    assert not queue.waiting
+    queue.take("srun: job 7 queued and waiting for resources")
+    assert queue.waiting
+    queue.take("srun: job 7 has been allocated resources")
+    assert not queue.waiting
+
+
+def test_only_sruns_report_of_an_end_is_kept_back():
+    assert slurm.own_line("srun: error: h2: task 3: Killed")
+    assert slurm.own_line("slurmstepd-h1: error: *** STEP 4.0 ON h1 CANCELLED AT 2026-11-21T23:36:09 ***")
+    assert not slurm.own_line("srun: job 7 queued and waiting for resources")
+    assert not slurm.own_line("srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)")
+    assert not slurm.own_line("h1: NCCL INFO srun: error")
+
+
+def srun_that(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "srun"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_srun_is_asked_for_its_plugins(tmp_path, monkeypatch):
+    srun_that(tmp_path, 'test "$*" = --mpi=list && echo "srun: pmix_v4" >&2', monkeypatch)
+    assert slurm.find() == Srun(str(tmp_path / "srun"), "pmix_v4")
+
+
+def test_an_srun_that_fails_is_told_with_its_last_words(tmp_path, monkeypatch):
+    srun_that(tmp_path, 'echo "srun: fatal: Could not establish a configuration source" >&2; exit 1', monkeypatch)
+    with pytest.raises(CannotTell, match="ended with 1: fatal: Could not establish") as caught:
+        slurm.find()
+    assert "scontrol ping" in caught.value.hint
+
+
+def test_no_srun_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CannotTell, match="no srun on PATH"):
+        slurm.find()
