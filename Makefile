@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
+FAULTS ?= --runs 200 --seed 1
 
-.PHONY: help run test lint format docs bench clean
+.PHONY: help run test lint format docs bench faults clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -43,6 +44,9 @@ docs: $(VENV)/test.stamp ## make docs/reference from the tables
 
 bench: $(VENV)/test.stamp ## the mpi engine beside a bare mpi4py loop, on this machine
 	$(BIN)/python benchmarks/mpi_overhead.py
+
+faults: $(VENV)/test.stamp ## 200 seeded faults on emulated hosts: no hang, the right name, nothing left, no row lost (root; FAULTS=...)
+	$(BIN)/python tests/faults/run.py $(FAULTS)
 
 clean: ## remove what make made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]  # a checkout's own tables, installed or not
 
 import reference_commands  # noqa: E402 - found by the path above
+import reference_machine  # noqa: E402
 import reference_result  # noqa: E402
 import reference_tables  # noqa: E402
 
@@ -25,6 +26,7 @@ PAGES = (
     ("launchers.md", "Launchers", reference_tables.launchers),
     ("launch-failures.md", "Failures of a launch", reference_tables.launch_failures),
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),
+    ("counters.md", "Counters beside a measurement", reference_machine.counters),
     ("result.md", "The result: busbw.result/1", reference_result.fields),
 )
 SCHEMA_FILE = "busbw.result-1.schema.json"

@@ -61,6 +61,9 @@ def commands() -> str:
     text = f"## busbw\n\n{_block(_help(cli, 'busbw'))}"
     for name in cli.list_commands(click.Context(cli)):
         text += f"## busbw {name}\n\n{_block(_help(_command(name), f'busbw {name}'))}"
+        own = _command(name)
+        for part in own.list_commands(click.Context(own)) if isinstance(own, click.Group) else []:
+            text += f"### busbw {name} {part}\n\n{_block(_help(own.commands[part], f'busbw {name} {part}'))}"
     return text + f"## all_reduce_perf and the other links\n\n{_block(usage('all_reduce_perf').expandtabs(4).rstrip())}"
 
 

@@ -19,7 +19,7 @@ def test_a_first_run_prints_a_table_findings_and_ends_well(run):
     done = run("busbw", "run", "all-reduce", "--engine", "mpi", *SWEEP)
     assert done.code == 0, done.err
     assert "AllReduce, 2 x" in done.out
-    assert len(re.findall(r"^ +\S+ \S?i?B +\d+ +float ", done.out, re.MULTILINE)) == 4
+    assert len(re.findall(r"^ +\S+ \S?i?B +\S+ (?:us|ms|s) ", done.out, re.MULTILINE)) == 4
     assert "PASS    no wrong element in 8 checks" in done.out
     assert "UNKNOWN" in done.out  # CPUs have no ideal, and none is made up
 
@@ -208,7 +208,7 @@ def test_a_rank_that_stops_is_noticed_with_T(run, tmp_path):
     start = time.monotonic()
     link = tmp_path / "go.py"
     link.write_text("from busbw.cli.main import entry\nentry()\n")
-    words = ["run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "1M", "-e", "1M", "-N", "0", "-T", "2", "--json", "r.json"]
+    words = ["run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "1M", "-e", "1M", "-N", "0", "-T", "4", "--json", "r.json"]
     process = subprocess.Popen(
         [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": SOURCE},
@@ -220,7 +220,7 @@ def test_a_rank_that_stops_is_noticed_with_T(run, tmp_path):
     os.kill(pid, signal.SIGSTOP)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 3, err
-    assert "no rank was heard for 2 s" in err
+    assert f"(pid {pid}) is stopped" in err
     assert time.monotonic() - start < 45
     stat = Path(f"/proc/{pid}/stat")
     assert not stat.exists() or " Z " in stat.read_text()  # ended; whoever adopted it may not have looked yet

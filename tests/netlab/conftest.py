@@ -21,6 +21,7 @@ def _load(name: str) -> ModuleType:
 
 
 netlab = _load("netlab")
+slurm = _load("slurm")
 
 
 @pytest.fixture
@@ -39,3 +40,14 @@ def three_slow_hosts(tmp_path: Path) -> Iterator[object]:
             yield lab
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
+
+
+@pytest.fixture
+def slurm_cluster(two_hosts: object, tmp_path: Path) -> Iterator[object]:
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    try:
+        with slurm.cluster(two_hosts, folder) as cluster:
+            yield cluster
+    except slurm.Unavailable as error:
+        pytest.skip(f"no emulated Slurm: {error}")

@@ -17,6 +17,10 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("run", "Measure a collective and verify its data."),
     ("compat", "Make commands named all_reduce_perf, ... that behave as nccl-tests does."),
     ("show", "Print a result again, in any format; reads nccl-tests' output too."),
+    ("report", "Write results as one HTML page: plots, table, machine, findings."),
+    ("compare", "Hold one result against another: same, slower, faster, or cannot be told."),
+    ("history", "Keep results, list and plot them, and say whether a run differs from the last ones."),
+    ("manifest", "Print a job for Kubernetes or Slurm."),
     ("engines", "Which engines can run here, and what the others lack."),
 )
 _PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
+from busbw.cli.follow import RankFailed
 from busbw.cli.getopt import BadArguments, parse, usage
 from busbw.cli.output import Output
-from busbw.cli.session import RankFailed, Where, run_job
+from busbw.cli.session import Where, run_job
 from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES

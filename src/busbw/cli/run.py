@@ -10,13 +10,17 @@ from click.core import ParameterSource
 
 from busbw.cli.output import Output
 from busbw.cli.session import Where, run_job
+from busbw.cli.slurm_options import slurm_options, take_step
+from busbw.cli.words import Share
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
-from busbw.core.options import OPTIONS, Option
+from busbw.core.options import BY_FIELD, OPTIONS, Option
+from busbw.core.sampling import MOST_TAIL_SAMPLES
 from busbw.core.sizes import parse_size, short_size
-from busbw.core.sweep import SweepSpec, check_spec, dtypes, redops
+from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import ENGINES
 from busbw.engines.sim_parameters import parse_parameters
+from busbw.measure.inject import parse as parse_fault
 from busbw.measure.job import Job
 from busbw.measure.record import Record
 from busbw.model.bounds import given
@@ -51,7 +55,14 @@ class Rounds(click.ParamType[int]):
 
 TIMED = -1
 LONGEST_LAUNCH_S = 86400
+LIMIT_HELP = "seconds that a step of a size may take, ten times more where it was seen to be slow; 0 = no limit"
 _TYPES: dict[str, Any] = {"check": Rounds(), "int": int, "size": Size(), "word": str}
+
+
+def _limit(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
+    if not 0 <= value <= LONGEST_LAUNCH_S:
+        raise UsageError(f"--limit {value:g}: must be seconds from 0 to {LONGEST_LAUNCH_S}", "give seconds, like --limit 60")
+    return value
 
 
 def _option(row: Option) -> Callable[[Any], Any]:
@@ -69,6 +80,45 @@ def _option(row: Option) -> Callable[[Any], Any]:
     return click.option(*names, row.field, type=kind, default=default, show_default=True, help=text + bounds, metavar=values)
 
 
+def _sampling_options(function: Any) -> Any:
+    for option in reversed((
+        click.option("--timing", type=click.Choice(["precise", "classic"]), default="precise", show_default=True,
+                     help="precise: medians with intervals, host cost apart; classic: a mean as nccl-tests takes it"),
+        click.option("--precision", type=Share(0, 1), default="1%", show_default=True,
+                     help="how far the median's interval may reach to either side"),
+        click.option("--confidence", type=Share(0.5, 0.99999), default="99%", show_default=True, help="of that interval"),
+        click.option("--max-time", type=float, default=Sampling().max_time_s, show_default=True, help="seconds for a size and placement"),
+        click.option("--tail", is_flag=True, help="also the 99th percentile, which takes several hundred samples"),
+        click.option("--repeats", type=click.IntRange(1, 1000), default=1, show_default=True,
+                     help="run everything this often, with communicators made anew and sizes in random order"),
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+CLASSIC_ONLY = ("blocking", "cudagraph", "report_cputime", "average", "per_iter_timing", "per_iter_skip")
+
+
+def _sampling(timing: str, precision: float, confidence: float, max_time: float, tail: bool, repeats: int) -> Sampling | None:
+    """What the timing options ask for; UsageError for options of the other timing."""
+    if timing == "classic":
+        for name in ("precision", "confidence", "max_time", "tail", "repeats"):
+            if _given(name):
+                raise UsageError(f"--{name.replace('_', '-')} with --timing classic: only precise timing has it", "leave out one of them")
+        return None
+    for name in CLASSIC_ONLY:
+        if _given(name):
+            raise UsageError(
+                f"{BY_FIELD[name].name(strict=True)}: precise timing has no such thing", "add --timing classic, or leave it out"
+            )
+    iters = int(click.get_current_context().params["iters"]) if _given("iters") else 0
+    if _given("iters") and not 1 <= iters <= MOST_TAIL_SAMPLES:
+        raise UsageError(f"--iters {iters}: precise timing takes 1 to {MOST_TAIL_SAMPLES}", "leave it out to take as many as needed")
+    if not 0 < max_time <= LONGEST_LAUNCH_S:
+        raise UsageError(f"--max-time {max_time:g}: must be seconds above 0, at most {LONGEST_LAUNCH_S}", "give seconds, like --max-time 5")
+    return Sampling(precision=precision, confidence=confidence, max_time_s=max_time, fixed=iters, tail=tail, repeats=repeats)
+
+
 def _sweep_options(function: Any) -> Any:
     for row in reversed([row for row in OPTIONS if not row.compat_only]):
         function = _option(row)(function)
@@ -83,33 +133,42 @@ def _sweep_options(function: Any) -> Any:
 @click.option("--ifname", default="", help="network interface for MPI, PMIx and NCCL together")
 @click.option("--engine", "engine_name", default="auto", show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}")
 @click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
+@click.option("--inject", default="", help="a fault to see told, in a rehearsal: late:rank=2,us=200")
 @click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(FORMATS))
 @click.option("--json", "json_file", default="", help="keep the result in this file, updated after every size; - = stdout at the end")
 @click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
 @click.option("--launch-limit", type=float, default=120.0, show_default=True, help="seconds until all ranks must have joined")
+@click.option("--limit", type=float, default=60.0, show_default=True, callback=_limit, help=LIMIT_HELP)
+@slurm_options
+@_sampling_options
 @_sweep_options
 def command(
-    name: str, ranks: int | None, hosts: str, hostfile: Path | None, ifname: str, engine_name: str, simulation: str, ideal: str,
-    format_name: str, json_file: str, dry_run: bool, launch_limit: float, **fields: Any,
+    name: str, ranks: int | None, hosts: str, hostfile: Path | None, ifname: str, engine_name: str, simulation: str,
+    inject: str, ideal: str,
+    format_name: str, json_file: str, dry_run: bool, launch_limit: float, limit: float,
+    timing: str, precision: float, confidence: float, max_time: float, tail: bool, repeats: int, **fields: Any,
 ) -> int:  # fmt: skip
     """Measure COLLECTIVE (all_reduce, all-gather, AllToAll ...) over all local GPUs, or the given ranks or hosts.
 
     Under mpirun, srun or torchrun each process is a rank of the job that is already there.
     """
+    step = take_step(fields, ranks, bool(hosts or hostfile))
     timed = fields["check"] == TIMED
     fields["check"] = 1 if timed else fields["check"]
-    spec = SweepSpec(collective=collective(name).name, check_timed=timed, **fields)
+    sampling = _sampling(timing, precision, confidence, max_time, tail, repeats)
+    spec = SweepSpec(collective=collective(name).name, check_timed=timed, sampling=sampling, **fields)
     check_spec(spec, strict=True)
     dtypes(spec)
     redops(spec)
+    parse_fault(inject)
     if ideal:
         given(ideal)
     to_stdout = json_file == "-"
     _check_words(engine_name, simulation, launch_limit, format_name if to_stdout and _given("format_name") else "json")
     shown = view("json" if to_stdout else _csv_of(engine_name, format_name))
-    where = Where(ranks, hosts, hostfile, ifname, engine_name, simulation, dry_run, launch_limit)
-    job = Job(sweep=spec, engine="", program="busbw run", argv=_argv(), ideal=ideal)
+    where = Where(ranks, hosts, hostfile, ifname, engine_name, simulation, dry_run, launch_limit, step, limit)
+    job = Job(sweep=spec, engine="", program="busbw run", argv=_argv(), ideal=ideal, inject=inject)
     output = Output(Record(spec, None if to_stdout or not json_file else Path(json_file)), shown)
     return run_job(job, where, output)
 

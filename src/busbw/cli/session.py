@@ -10,21 +10,22 @@ from pathlib import Path
 
 import msgspec
 
+from busbw.cli.follow import Follower, RankFailed
 from busbw.cli.output import Output
 from busbw.cli.streams import answer, talk
-from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
 from busbw.core.exits import Exit
+from busbw.core.reports import Report, Stalled
 from busbw.core.sweep import roots
 from busbw.engines.base import Control
-from busbw.engines.registry import EngineRow, choose, cpu_ranks, engine, gpu_count, torch_gpus
+from busbw.engines.registry import AUTO, EngineRow, choose, cpu_ranks, engine, gpu_count, torch_gpus
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.launch import environment, hosts, job, mpirun, torchrun
-from busbw.measure.events import Event, Failed, decode, failure
+from busbw.launch import environment, hosts, interfaces, job, mpirun, slurm, torchrun
 from busbw.measure.job import Job, encode
-from busbw.measure.rank import failed, measure
+from busbw.measure.rank import failed, measure, watched
+from busbw.measure.watchdog import Watchdog
 
 RANK_PROGRAM = "busbw.measure.rank"
-TAIL_LINES = 60
 RANKS_A_CORE = 16
 SIMULATED_RANKS = 8
 SAME_WORDS_S = 2.0
@@ -44,16 +45,8 @@ class Where:
     simulation: str = ""
     dry_run: bool = False
     launch_limit_s: float = 120.0
-
-
-class RankFailed(BusbwError):
-    """A rank gave up and said why; its exit code and kind are kept."""
-
-    def __init__(self, failed: Failed) -> None:
-        # What cannot be meant is the same on all ranks.
-        where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 and failed.exit != Exit.USAGE else ""
-        super().__init__(where + failed.message, failed.hint)
-        self.exit, self.kind = Exit(failed.exit), failed.kind
+    step: slurm.Step | None = None
+    limit_s: float = 0.0
 
 
 class TooFewGpus(CannotTell):
@@ -99,6 +92,9 @@ def _run(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
     if environment.detect(os.environ) is not None:
         inside(work, where, output, exit_of)
         return
+    if where.step:
+        outside_by_slurm(where.step, work, where, output)
+        return
     away = bool(where.hosts or where.hostfile) and where.engine != "auto"
     # An engine named for other hosts need not run on the one that launches.
     row, missing = (engine(where.engine), "") if away else choose(where.engine)
@@ -114,24 +110,41 @@ def inside(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
     """This process is a rank that an outer mpirun, srun or torchrun started."""
     from busbw.launch.control import join
 
-    if where.hosts or where.hostfile or where.ranks:
+    if where.hosts or where.hostfile or where.ranks or where.step:
         raise UsageError(
-            "-n, --hosts and --hostfile start ranks, but this process is a rank of a running job already",
+            "-n, --hosts, --hostfile and --slurm start ranks, but this process is a rank of a running job already",
             "leave them to the outer launcher",
         )
-    control = join(dict(os.environ), expect=None)
+    dog = _watched(work, where, output, exit_of)
+    dog.at("rendezvous")
+    control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
     try:
         with job.terminable():
             name = where.engine if where.engine != "auto" else control.bcast(choose("auto")[0].name if control.rank == 0 else None)
             if engine(name).in_process:
                 raise UsageError("the sim engine runs in one process", "start it without mpirun: busbw run ... --engine sim -n 4")
             gpus = work.sweep.nthreads * work.sweep.ngpus if work.compat else 1
-            measure(msgspec.structs.replace(work, engine=name, gpus_per_process=gpus), control, output.take)
+            measure(msgspec.structs.replace(work, engine=name, gpus_per_process=gpus), control, output.take, dog.at)
     except BaseException as error:
         if control.size > 1:
             leave(error, control, output, exit_of)
         raise
     control.close()
+    dog.stop()
+
+
+def _watched(work: Job, where: Where, output: Output, exit_of: ExitOf) -> Watchdog:
+    """Under an outer launcher every rank tells people itself that it stands still, and ends; the compat face does so where -T is given."""
+    asked = limited(msgspec.structs.replace(work, engine=where.engine), where)
+    if work.compat:
+        asked = msgspec.structs.replace(asked, start_limit_s=0.0)
+
+    def tell(report: Report) -> None:
+        if isinstance(report, Stalled):
+            kept = output.broke_off(f"{report.place} did not end")
+            talk(f"error: {report.words()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
+
+    return watched(asked, tell, code=exit_of(TimedOut("")))
 
 
 def leave(error: BaseException, control: Control, output: Output, exit_of: ExitOf) -> None:
@@ -170,7 +183,7 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
     if row.name != "nccl" and not places and ranks > most:
         raise UsageError(f"-n {ranks}: more than {RANKS_A_CORE} ranks a core of this machine", "-n counts ranks; iterations are --iters")
     roots(work.sweep, ranks)
-    prepared = msgspec.structs.replace(work, engine=row.name, ranks=ranks)
+    prepared = limited(msgspec.structs.replace(work, engine=row.name, ranks=ranks), where)
     # Local ranks inherit the environment; those of other hosts get what steers communication.
     forwarded = {name: value for name, value in os.environ.items() if places and name.startswith(FORWARDED) and name not in HOSTS_OWN}
     program = [sys.executable, "-m", RANK_PROGRAM, encode(prepared)]
@@ -180,9 +193,30 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
         return
     if missing:
         talk(f"note: measuring on CPUs: {missing}")
-    # These engines block in their libraries, where -T cannot look in: the launcher watches for them.
-    silence_s = work.sweep.timeout if row.name in ("mpi", "torch") else 0
-    follow(argv, where, output, [place.name for place in places], silence_s)
+    Follower(prepared, output, places).follow(argv, where.launch_limit_s)
+
+
+def limited(work: Job, where: Where) -> Job:
+    """The job with its limits. -T is one for engines that block in their libraries, where a poll for it cannot look in."""
+    blocking = work.engine in ("mpi", "torch", AUTO)
+    limit_s = float(work.sweep.timeout) if blocking and work.sweep.timeout else where.limit_s
+    return msgspec.structs.replace(work, limit_s=limit_s, start_limit_s=where.launch_limit_s)
+
+
+def outside_by_slurm(asked: slurm.Step, work: Job, where: Where, output: Output) -> None:
+    """Start the ranks with srun. What the engine `auto` is, they decide: a login node has no GPUs."""
+    row = engine(where.engine) if where.engine != AUTO else None
+    if row and row.in_process:
+        raise UsageError(f"engine {row.name} runs in this process: it starts nothing", "leave out --slurm")
+    step = slurm.settle(asked, os.environ)
+    roots(work.sweep, step.ranks or 1)
+    prepared = limited(msgspec.structs.replace(work, engine=where.engine, ranks=step.ranks or 0), where)
+    program = [sys.executable, "-m", RANK_PROGRAM, encode(prepared)]
+    argv = slurm.command(slurm.find(), program, step, where.ifname, os.environ)
+    if where.dry_run:
+        answer(shlex.join(argv) + "\n")
+        return
+    Follower(prepared, output).follow(argv, where.launch_limit_s)
 
 
 def launcher_command(
@@ -205,49 +239,3 @@ def local_ranks(row: EngineRow, work: Job) -> int:
     if row.name == "nccl":
         return gpu_count()
     return (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
-
-
-def follow(argv: list[str], where: Where, output: Output, places: list[str], silence_s: float) -> None:
-    """Run the launcher; RankFailed or CannotTell when it does not end well."""
-    tail: list[str] = []
-    failures: list[Failed] = []
-    framing = Framing()
-
-    def on_line(line: bytes) -> None:
-        try:
-            event: Event = decode(line)
-        except msgspec.DecodeError:
-            on_talk(line)
-            return
-        output.take(event)
-
-    def on_talk(line: bytes) -> None:
-        text = line.decode(errors="replace").replace("\0", "").rstrip()  # mpirun 5 writes stray NULs
-        failed = failure(text)
-        if failed:
-            failures.append(failed)
-            return
-        tail.append(text)
-        del tail[:-TAIL_LINES]
-        if not framing(text):
-            talk(text)
-
-    status = job.run(argv, os.environ, on_line, on_talk, where.launch_limit_s, places, silence_s=silence_s)
-    if failures:
-        raise RankFailed(min(failures, key=lambda failed: failed.exit == Exit.BUG))
-    if status != 0 or not output.record.result.complete:
-        raise job.explain(status, "\n".join(tail), places)
-
-
-class Framing:
-    """Tells the launcher's own framed messages (between lines of dashes) from what the ranks say."""
-
-    def __init__(self) -> None:
-        self._inside = False
-
-    def __call__(self, text: str) -> bool:
-        """Whether a line of stderr belongs to a frame, or is empty."""
-        if text.startswith("-----"):
-            self._inside = not self._inside
-            return True
-        return self._inside or not text.strip()

@@ -22,12 +22,13 @@ def command(file: str, format_name: str, collective: str | None) -> int:
     Exit code 1 when the result holds wrong data.
     """
     shown = view(format_name)
-    result = read(_bytes(file), file, collective)
+    result = read(read_bytes(file), file, collective)
     answer(shown.render(result))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
 
-def _bytes(file: str) -> bytes:
+def read_bytes(file: str) -> bytes:
+    """What is in the file, or on stdin for `-`; UsageError where it cannot be read."""
     if file == "-":
         return sys.stdin.buffer.read()
     try:

@@ -19,7 +19,7 @@ class Exit(IntEnum):
 
 EXIT_MEANING: dict[Exit, str] = {
     Exit.OK: "measured, and fine",
-    Exit.BAD: "measured, and the answer is bad: wrong data",
+    Exit.BAD: "measured, and the answer is bad: wrong data, or slower than allowed",
     Exit.USAGE: "the command line or a file it names cannot be meant",
     Exit.UNKNOWN: "could not tell: no GPU, NCCL or MPI missing, a rank or host lost",
     Exit.BUG: "a bug in busbw",

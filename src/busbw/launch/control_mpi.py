@@ -1,7 +1,9 @@
 """The control channel over MPI (mpi4py). Importing this module initialises MPI."""
 
+import ctypes
 import sys
 from array import array
+from importlib.util import find_spec
 from typing import Any
 
 import mpi4py
@@ -10,7 +12,20 @@ mpi4py.rc.thread_level = "funneled"
 # A rank that ends by an exception must end the job; finalising at exit would wait for the others, which wait for it.
 mpi4py.rc.finalize = False
 
-from mpi4py import MPI  # noqa: E402 - the settings above are read by this import
+_FUNNELED = 1  # MPI_THREAD_FUNNELED of Open MPI and of MPICH
+
+
+def _initialise() -> None:
+    """MPI_Init_thread, called past mpi4py: there it holds the interpreter's lock, and no watchdog could say that it does not return."""
+    found = find_spec("mpi4py.MPI")
+    library = ctypes.CDLL(found.origin) if found and found.origin else None
+    if library is not None and hasattr(library, "MPI_Init_thread"):
+        library.MPI_Init_thread(None, None, _FUNNELED, ctypes.byref(ctypes.c_int()))
+
+
+_initialise()
+
+from mpi4py import MPI  # noqa: E402 - the settings above are read by this import, and it finds MPI initialised
 
 _OPS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
 

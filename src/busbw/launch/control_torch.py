@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from busbw.core.errors import CannotTell
+from busbw.launch import interfaces
 from busbw.launch.environment import Membership
 
 LIMIT = timedelta(minutes=30)  # a collective outlives the longest measurement between two of them
@@ -32,6 +33,7 @@ class TorchControl:
     @classmethod
     def join(cls, member: Membership) -> "TorchControl":
         """All ranks of the job, which meet at MASTER_ADDR; CannotTell when they do not within JOIN_LIMIT."""
+        _name_interface()
         try:
             store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
             return cls(store, rank, size, "busbw")
@@ -94,3 +96,12 @@ class TorchControl:
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         self._group.allgather([parts], [tensor]).wait()
         return parts
+
+
+def _name_interface() -> None:
+    """Gloo listens where this host's own name leads; where that is nowhere, on the way to MASTER_ADDR, unless the user chose."""
+    if os.environ.get("GLOO_SOCKET_IFNAME") or interfaces.own_name_leads_here():
+        return
+    interface = interfaces.towards(os.environ.get("MASTER_ADDR", ""))
+    if interface:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface

@@ -1,4 +1,4 @@
-"""What a launcher's last words mean: mpirun's known failures, in the words of Open MPI 4 (ORTE) and 5 (PRRTE), and the cure of each."""
+"""What a launcher's last words mean: known failures of mpirun, in the words of Open MPI 4 (ORTE) and 5 (PRRTE), and of Slurm's srun."""
 
 import re
 import signal
@@ -19,10 +19,60 @@ class Failure:
     hint: str
 
 
+DIED = r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
+TASK_DIED = (
+    r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)"
+)
 _PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
 
 # The first that matches wins: ssh's own words are nearer to the cause than what mpirun concludes from them.
 FAILURES: tuple[Failure, ...] = (
+    Failure(
+        r"can not load PMIx library",
+        "Slurm's PMIx plugin finds no PMIx library on this machine",
+        "install it on every node (Debian: apt-get install libpmix-dev); srun --mpi=pmix -N 1 hostname shows that it loads",
+    ),
+    Failure(
+        r"srun: error: Unable to allocate resources: (?P<why>.+?) (?:srun:|$)",
+        "Slurm gave no resources: {why}",
+        "sinfo   (partition, account and time go to --slurm-args '-p gpu -A team -t 10')",
+    ),
+    Failure(
+        r"srun: error: Invalid generic resource \(gres\) specification",
+        "Slurm knows no such GPUs",
+        "sinfo -o '%N %G'   (what each node offers)",
+    ),
+    Failure(
+        r"slurmstepd(?:-(?P<host>\S+))?: error: execve\(\): (?P<program>\S+): (?P<why>.+?) (?:srun:|slurmstepd|$)",
+        "host {host}: {program} cannot be run there ({why})",
+        "install busbw at the same path on every node, or on a file system they share: srun -w {host} ls -l {program}",
+    ),
+    Failure(
+        r"srun: error: tasks? (?P<rank>[\d,-]+) launch failed: (?P<why>.+?) (?:srun:|slurmstepd|$)",
+        "Slurm could not start rank {rank}: {why}",
+        "look into slurmd's log on that node (scontrol show config | grep SlurmdLogFile): PMIx or the node's temporary directory failed",
+    ),
+    Failure(r"CANCELLED AT \S+ DUE TO TIME LIMIT", "Slurm's time limit ended the job", "ask for more: --slurm-args '-t 30'"),
+    Failure(
+        r"(?:Node failure on (?P<host>[^\s,]+)|CANCELLED AT \S+ DUE TO NODE FAILURE)",
+        "host {host} was lost in the middle of the run",
+        "scontrol show node {host}   (state and reason)",
+    ),
+    Failure(
+        r"Segmentation fault.*?mca_pml_ob1_recv_frag_callback_match.*?ompi_mpi_init",
+        "a rank died in MPI_Init: a message came before it was ready, a known fault of Open MPI 5 (open-mpi/ompi#12495)",
+        "run it again",
+    ),
+    Failure(
+        TASK_DIED,
+        "rank {rank} on host {host} died ({why})",
+        "Killed: sacct -j JOB -o State,MaxRSS (OUT_OF_MEMORY?); Bus error: srun -w {host} df -h /dev/shm",
+    ),
+    Failure(
+        r"(?P<why>Could not establish a configuration source|Unable to contact slurm controller|cannot stat file \S+slurm\.conf)",
+        "Slurm does not answer: {why}",
+        "scontrol ping   (is slurm.conf found, and slurmctld running?)",
+    ),
     Failure(
         r"Could not resolve hostname (?P<host>\S+?):? ",
         "host {host}: its name does not resolve",
@@ -75,7 +125,7 @@ FAILURES: tuple[Failure, ...] = (
         "install busbw at the same path on every host: ssh {host} ls -l {program}",
     ),
     Failure(
-        r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal (?P<signal>\d+)",
+        DIED,
         "rank {rank} on host {host} died of signal {signal} ({signal_name})",
         "{signal_hint}",
     ),
@@ -119,6 +169,18 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     how = f"died of signal {status - 128} ({signal_name(status - 128)})" if status > 128 else f"ended with {status}"
     where = f" on {', '.join(hosts)}" if hosts else ""
     return CannotTell(f"the launcher{where} {how}{said}", "busbw run ... --dry-run prints its command: run that by hand")
+
+
+def died(stderr: str) -> bool:
+    """Whether the launcher says that a rank died of a signal, which breaks the others' connections."""
+    text = " ".join(stderr.replace("\0", " ").split())
+    return any(re.search(pattern, text) for pattern in (DIED, TASK_DIED))
+
+
+def aborting_host(stderr: str) -> str:
+    """The host of the rank that the launcher says called MPI_Abort; '' where it says of none."""
+    match = re.search(r"due to process rank \d+ with PID \d+ on node (\S+) calling", " ".join(stderr.replace("\0", " ").split()))
+    return match.group(1) if match else ""
 
 
 def signal_name(number: int) -> str:

@@ -49,6 +49,35 @@ def is_cidr(text: str) -> bool:
     return _network(text) is not None
 
 
+def variables(ifname: str) -> dict[str, str]:
+    """What every rank's environment gets for --ifname; nothing where there is none."""
+    if not ifname:
+        return {}
+    # Names may differ from host to host, so each rank resolves a CIDR itself (settle).
+    named = {} if is_cidr(ifname) else {"NCCL_SOCKET_IFNAME": ifname}
+    return {VARIABLE: ifname, **named}
+
+
+def towards(peer: str) -> str | None:
+    """The interface that traffic to `peer` (name or address) leaves by; None where there is no way, or it is this host's loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((peer, 9))  # asks the routing table alone: a datagram socket sends nothing here
+        except OSError:
+            return None
+        own = ipaddress.IPv4Address(probe.getsockname()[0])
+    return None if own.is_loopback else next((name for name, address in local().items() if address and address.ip == own), None)
+
+
+def own_name_leads_here() -> bool:
+    """Whether this host's own name resolves to an address that others could reach, as Gloo takes it: not to 127.0.1.1, nor to nothing."""
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return not ipaddress.ip_address(str(found[0][4][0]).partition("%")[0]).is_loopback
+
+
 def settle(env: Mapping[str, str]) -> None:
     """On a rank: set this process' NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from `env`'s BUSBW_IFNAME, as this host names them.
 

@@ -9,10 +9,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from busbw.core.errors import CannotTell, TimedOut
+from busbw.core.errors import BusbwError, CannotTell, TimedOut
+from busbw.host.process import die_with_parent
 from busbw.launch.failures import explain
 
 __all__ = ["MARKER", "explain", "run"]
@@ -20,11 +22,13 @@ __all__ = ["MARKER", "explain", "run"]
 MARKER = "BUSBW_JOB"  # in the environment of every process of a job: mpirun's local ranks leave its process group
 TERM_LIMIT_S = 5.0  # for mpirun to end the ranks of other hosts, which nobody else can
 KILL_LIMIT_S = 5.0
+END_LIMIT_S = 30.0  # for the launcher to end after its last word
 DRAIN_LIMIT_S = 1.0  # for what a process that outlived the launcher still holds open
 _POLL_S = 0.2
 _CHUNK = 1 << 16
 
 Take = Callable[[bytes], None]
+Verdict = Callable[[], BusbwError | None]
 
 
 class _Lines:
@@ -60,11 +64,14 @@ def run(
     limit_s: float,
     hosts: Sequence[str] = (),
     *,
-    silence_s: float = 0,
+    verdict: Verdict = lambda: None,
+    heard: Callable[[], bool] = bool,
+    queued: Callable[[], bool] = bool,
 ) -> int:
     """Run the launcher `argv` to its end; its exit code, or 128 + N where signal N ended it.
 
-    `silence_s` (0: no limit) ends the job by TimedOut when no further line comes for that long.
+    `verdict` is asked several times a second: an error that it returns ends the job. While `queued` holds, the time of `limit_s` has
+    not begun; `heard` ends it as a line for `on_line` does.
 
     `on_line` gets each line of stdout that is a JSON object, `on_talk` all others (mpirun 5 reports lost daemons on stdout) and those of
     stderr, without the newline and in this thread. CannotTell when it cannot be started, or `on_line` had nothing within `limit_s`
@@ -81,19 +88,19 @@ def run(
             stderr=subprocess.PIPE,
             start_new_session=True,
             bufsize=0,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # it then ends its ranks on all hosts
         )
     except OSError as error:
         raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
     lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
     try:
         with _pump(process, lines, talk) as pump, terminable():
-            if not pump(limit_s or None, first_line=True):
+            if not pump(limit_s or None, verdict=verdict, until=lambda: lines.count > 0 or heard(), queued=queued):
                 raise _silent(argv[0], limit_s, hosts)
-            if not pump(silence_s or None, renewed=True):
-                raise TimedOut(f"no rank was heard for {silence_s:g} s: one hangs, or waits for one that does", "raise -T")
+            pump(None, verdict=verdict)
             lines.end()
             talk.end()
-            status = process.wait()
+            status = _ended(process)
     except BaseException:
         _stop(process, lines, talk)
         raise
@@ -118,21 +125,28 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
             if not stream.closed:
                 selector.register(stream, selectors.EVENT_READ, sink)
 
-        def pump(limit_s: float | None, *, first_line: bool = False, renewed: bool = False) -> bool:
+        def pump(
+            limit_s: float | None,
+            *,
+            verdict: Verdict = lambda: None,
+            until: Callable[[], bool] = bool,
+            queued: Callable[[], bool] = bool,
+        ) -> bool:
             deadline = time.monotonic() + limit_s if limit_s is not None else None
             ended: float | None = None
-            heard = lines.count
-            while selector.get_map() and not (first_line and lines.count):
+            while selector.get_map() and not until():
                 _read(selector)
                 now = time.monotonic()
-                if renewed and limit_s is not None and lines.count != heard:
-                    heard, deadline = lines.count, now + limit_s
+                if limit_s is not None and queued():
+                    deadline = now + limit_s
                 if process.poll() is not None:
                     ended = ended or now
                     if now - ended > DRAIN_LIMIT_S:
                         break
                 elif deadline is not None and now > deadline:
                     return False
+                elif error := verdict():
+                    raise error
             return True
 
         yield pump
@@ -146,6 +160,14 @@ def _read(selector: selectors.BaseSelector) -> None:
             key.data.feed(data)
         else:
             selector.unregister(key.fileobj)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code, once both its streams have ended."""
+    try:
+        return process.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise TimedOut(f"the launcher closed its output and did not end within {END_LIMIT_S:g} s", "ps -ef | grep mpirun") from error
 
 
 def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> CannotTell:

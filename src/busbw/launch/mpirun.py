@@ -17,6 +17,9 @@ from busbw.launch import interfaces
 from busbw.launch.hosts import Host
 
 SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=10"
+# When a rank dies Open MPI has the others of its host abort, which may hide the death: they wait until mpirun has seen it.
+ABORT_DELAY = ("--mca", "mpi_abort_delay", "1")  # seconds
+KEEPALIVE = {"time": 10, "intvl": 5, "probes": 3}  # seconds idle, seconds between probes, probes lost: 25 s in all
 VERSION_LIMIT_S = 20.0
 INSTALL = f"{sys.executable} -m pip install 'busbw[mpi]', or install Open MPI 4.1 or newer"
 _VERSION = re.compile(r"Open MPI\)?\s+v?(\d+)\.(\d+)(\.\d+)?")
@@ -69,12 +72,12 @@ def command(
     `env` is set on every rank; `ifname` is --ifname as the user wrote it. UsageError for a variable's name or an
     interface that cannot be meant.
     """
-    line = [mpirun.path, "-n", str(ranks), "--bind-to", "none"]
+    line = [mpirun.path, "-n", str(ranks), "--bind-to", "none", *ABORT_DELAY]
     if os.geteuid() == 0:
         line.append("--allow-run-as-root")
     # Local ranks keep MPI's own choice of transport, shared memory; between hosts MPI shall not touch what NCCL is about to measure.
     line += _remote(mpirun, hosts, ifname, os.environ) if hosts else _local(mpirun, ranks)
-    for name, value in {**(env or {}), **_interface_variables(ifname)}.items():
+    for name, value in {**(env or {}), **interfaces.variables(ifname)}.items():
         if not _VARIABLE.fullmatch(name):
             raise UsageError(f"'{name}' is not the name of an environment variable", "write NAME=VALUE")
         line += ["-x", f"{name}={value}"]
@@ -83,7 +86,8 @@ def command(
 
 def _local(mpirun: Mpirun, ranks: int) -> list[str]:
     # Ranks of one machine have shared memory; without the TCP transport they open no port.
-    line = ["--mca", "btl", "^tcp"]
+    # Naming the transport also spares the second that Open MPI takes to start all others and end them.
+    line = ["--mca", "pml", "ob1", "--mca", "btl", "sm,self" if mpirun.major >= 5 else "vader,self"]
     # Not always: a job marked as oversubscribed yields the processor while it waits, which costs latency.
     if ranks <= _cores():
         return line
@@ -104,25 +108,24 @@ def _remote(mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping
     # The launching host reaches all others itself: the hosts need not be able to log in to each other, and PRRTE hands plm_ssh_args on
     # to them cut off at its second '='.
     line += [runtime, f"{agent}_no_tree_spawn", "1"]
+    # A daemon whose host is cut off ends by itself, with its ranks: the defaults take 8 minutes.
+    for name, seconds in KEEPALIVE.items():
+        line += [runtime, f"oob_tcp_keepalive_{name}", str(seconds)]
     arguments = ssh_args(environ)
     return [*line, runtime, f"{agent}_args", arguments] if arguments else line
 
 
+def launch_agent(environ: Mapping[str, str]) -> str:
+    """The program, with its arguments, that starts daemons on other hosts."""
+    return next((environ[name] for name in _AGENTS if environ.get(name)), "ssh")
+
+
 def ssh_args(environ: Mapping[str, str]) -> str:
     """Options for the launch agent: ssh never prompts and gives up after 10 s, after the user's own options; none for another agent."""
-    agent = next((environ[name] for name in _AGENTS if environ.get(name)), "ssh")
-    if Path(agent.split()[0]).name != "ssh":
+    if Path(launch_agent(environ).split()[0]).name != "ssh":
         return ""
     own = next((environ[name] for name in _AGENT_ARGS if environ.get(name)), "")
     return f"{own} {SSH_ARGS}".strip()
-
-
-def _interface_variables(ifname: str) -> dict[str, str]:
-    if not ifname:
-        return {}
-    # Names may differ from host to host, so each rank resolves a CIDR itself (interfaces.settle).
-    named = {} if interfaces.is_cidr(ifname) else {"NCCL_SOCKET_IFNAME": ifname}
-    return {interfaces.VARIABLE: ifname, **named}
 
 
 def _cores() -> int:

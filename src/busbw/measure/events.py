@@ -1,13 +1,14 @@
 """What rank 0 tells while it measures, one JSON object a line, and what any rank says when it fails."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
 
-from busbw.core import wire
-from busbw.core.result import Result, Row
+from busbw.core import reports, wire
+from busbw.core.result import Link, Result, Row
 
 FAILED_PREFIX = "busbw-failed: "
 
@@ -37,6 +38,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event"):
 
     end: str
     memory: dict[str, int]
+    links: list[Link] = []
 
 
 Event: TypeAlias = Started | RowDone | Note | Ended
@@ -72,6 +74,11 @@ def say_failed(failed: Failed) -> None:
     """Write a failure where the launcher looks for it (stderr), in one write so that lines of several ranks do not mix."""
     sys.stderr.write(f"{FAILED_PREFIX}{msgspec.json.encode(failed).decode()}\n")
     sys.stderr.flush()
+
+
+def say(report: reports.Report) -> None:
+    """Write a report where the launcher looks for it, past what buffers Python's stderr: its lock may be held."""
+    os.write(2, f"{reports.encode(report)}\n".encode())
 
 
 def failure(line: str) -> Failed | None:

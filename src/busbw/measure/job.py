@@ -11,7 +11,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One run as handed to its ranks.
 
     `gpus_per_process` ranks are driven by each process; `ranks` is what was asked for (0: as many as the launcher started), so that a
-    split brain is seen; `ideal` is the user's own bound in GB/s ('' for what the topology gives); `simulation` configures `sim`.
+    split brain is seen; `limit_s` is what one place of the sweep may take, `start_limit_s` what precedes the sweep (0: no limit); `ideal`
+    is the user's own bound in GB/s ('' for what the topology gives); `simulation` configures `sim`;
+    `inject` is a fault to show (measure.inject).
     """
 
     sweep: SweepSpec
@@ -23,6 +25,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ideal: str = ""
     simulation: dict[str, float] = {}
     compat: bool = False
+    inject: str = ""
+    limit_s: float = 0.0
+    start_limit_s: float = 0.0
 
 
 def encode(job: Job) -> str:

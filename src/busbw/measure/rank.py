@@ -8,7 +8,10 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+
+import msgspec
 
 from busbw import __version__
 from busbw.core.env import ALLTOALLV, carried
@@ -19,14 +22,23 @@ from busbw.core.result import SCHEMA, Device, Result, World
 from busbw.core.sweep import roots, series
 from busbw.core.topology import Host, Topology
 from busbw.engines.base import Control, Engine
-from busbw.engines.registry import Opening, engine
+from busbw.engines.registry import AUTO, Opening, choose, engine
+from busbw.host import process, ras
 from busbw.host.read import read_host
-from busbw.measure import plan
-from busbw.measure.events import Emit, Ended, Event, Failed, Note, Started, encode, say_failed
+from busbw.host.source import Unavailable
+from busbw.launch.environment import detect
+from busbw.measure import inject, plan
+from busbw.measure.beside import Beside
+from busbw.measure.events import At, Emit, Ended, Event, Failed, Note, Started, encode, say, say_failed
 from busbw.measure.job import Job, decode
 from busbw.measure.runner import Runner, now
+from busbw.measure.watchdog import Tell, Watchdog
 from busbw.model.bounds import given
 from busbw.model.world import ideals
+
+DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
+RAS_LIMIT_S = 3.0
+RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
 
 
 @dataclass(slots=True)
@@ -40,8 +52,8 @@ class Party:
     local: int
 
 
-def measure(job: Job, control: Control, emit: Emit) -> None:
-    """Run the whole job on this process; `emit` is called on process 0 alone."""
+def measure(job: Job, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
+    """Run the whole job on this process; `emit` is called on process 0 alone, `at` told each place the process comes to."""
     party = join_groups(control)
     row = engine(job.engine)
     if job.engine == "mpi" and job.gpus_per_process > 1:
@@ -51,24 +63,38 @@ def measure(job: Job, control: Control, emit: Emit) -> None:
             f"mpirun -np {ranks}, without -t and -g",
         )
     opening = Opening(party.group, job.sweep, control.rank, party.local, party.color, job.gpus_per_process, job.simulation)
-    opened = row.open(opening)
-    try:
-        result, max_bytes = prepare(job, party, opened)
-        if control.rank == 0:
-            emit(Started(result))
-        _summarise_alltoallv(job, opened, max_bytes, emit if control.rank == 0 else None)
-        runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit)
+    repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
+    for repeat in range(repeats):
+        at("init", job.engine)
+        opened = row.open(opening)
+        try:
+            ended = sweep(job, party, opened, emit, at, repeat)
+            at("teardown", "")
+            if control.rank == 0 and repeat == repeats - 1:
+                emit(ended)
+        except BaseException as error:
+            told = opened.explained(error) if isinstance(error, Exception) else error
+            opened.close(abort=True)
+            if told is not error:
+                raise told from error
+            raise
+        opened.close()
+
+
+def sweep(job: Job, party: Party, opened: Engine, emit: Emit, at: At, repeat: int) -> Ended:
+    """The whole sweep on communicators just made, and what there is to tell at its end."""
+    first = party.job.rank == 0 and repeat == 0
+    at("prepare", "")
+    result, max_bytes = prepare(job, party, opened)
+    if first:
+        emit(Started(result))
+    _summarise_alltoallv(job, opened, max_bytes, emit if first else None)
+    late_s = inject.delay_s(inject.parse(job.inject), opened)
+    with closing(Beside(own_devices(job, party, result))) as beside:
+        runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit, at, late_s, beside, repeat)
         runner.sweep()
-        memory = opened.memory_use() if job.sweep.memory else {}
-        if control.rank == 0:
-            emit(Ended(now(), memory))
-    except BaseException as error:
-        told = opened.explained(error) if isinstance(error, Exception) else error
-        opened.close(abort=True)
-        if told is not error:
-            raise told from error
-        raise
-    opened.close()
+        links = runner.links(result.world.devices)
+    return Ended(now(), opened.memory_use() if job.sweep.memory else {}, links)
 
 
 def join_groups(control: Control) -> Party:
@@ -126,6 +152,13 @@ def prepare(job: Job, party: Party, opened: Engine) -> tuple[Result, int]:
     return result, max_bytes
 
 
+def own_devices(job: Job, party: Party, result: Result) -> list[Device]:
+    """The devices of this host, for the one process of it that reads the machine beside precise timing; [] for all others."""
+    if party.local != 0 or job.sweep.sampling is None:
+        return []
+    return [device for device in result.world.devices if device.host == platform.node()]
+
+
 def read_topology(party: Party) -> Topology:
     """Every host's hardware, read once a host."""
     mine: Host | None = read_host() if party.local == 0 else None
@@ -138,6 +171,21 @@ def _summarise_alltoallv(job: Job, opened: Engine, max_bytes: int, emit: Emit | 
     calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size)
     for rank, row in enumerate(calls.matrix_bytes(max_bytes)):
         emit(Note(f"# rank {rank} sends {sum(row)} bytes: {' '.join(map(str, row))}", answer=True))
+
+
+def chosen(job: Job, control: Control, emit: Emit) -> Job:
+    """The job with its engine: process 0 chooses `auto` for all, where the host that launched could not (a login node has no GPUs)."""
+    if job.engine != AUTO:
+        return job
+    name, missing = control.bcast(_choice() if control.rank == 0 else None)
+    if missing and control.rank == 0:
+        emit(Note(f"note: measuring on CPUs: {missing}"))
+    return msgspec.structs.replace(job, engine=name)
+
+
+def _choice() -> tuple[str, str]:
+    row, missing = choose(AUTO)
+    return row.name, missing
 
 
 def failed(error: BaseException, control: Control | None) -> Failed:
@@ -174,16 +222,38 @@ def claim_stdout() -> Callable[[Event], None]:
     return emit
 
 
+def watched(job: Job, tell: Tell, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> Watchdog:
+    """A watchdog that has begun to watch this process; rank 0 of a job on NCCL also asks NCCL what it knows."""
+    member = detect(os.environ)
+    rank = member.rank if member else 0
+    dog = Watchdog(rank, job.sweep, job.limit_s, job.start_limit_s, tell, daemons=daemons, code=code)
+    if rank == 0 and job.engine == "nccl":
+        dog.library = nccl_says
+    dog.start()
+    return dog
+
+
+def nccl_says() -> str:
+    """The report of NCCL's RAS service, or why there is none."""
+    try:
+        return ras.status(ras.address(), RAS_LIMIT_S)[:RAS_CHARACTERS]
+    except Unavailable as error:
+        return str(error)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point of a launched rank."""
     from busbw.launch.control import join
 
+    process.die_with_parent()
     emit = claim_stdout()
     job = decode((sys.argv[1:] if argv is None else argv)[0])
     control: Control | None = None
     try:
+        at = watched(job, say, DAEMONS).at
+        at("rendezvous", "")
         control = join(dict(os.environ), expect=job.ranks // job.gpus_per_process or None)
-        measure(job, control, emit)
+        measure(chosen(job, control, emit), control, emit, at)
         control.close()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, the other ranks must not wait for it
         return fail(error, control)

@@ -148,6 +148,23 @@ def test_telling_busbw_to_terminate_ends_its_ranks_too(open_mpi, tmp_path):
     assert left == []
 
 
+def test_killing_busbw_itself_ends_its_ranks_too(open_mpi, tmp_path):
+    argv = mpirun.command(open_mpi, [sys.executable, RANK, "wait"], 2)
+    main = (
+        "import os, sys; from busbw.launch import job;"
+        "job.run(sys.argv[1:], os.environ, lambda _: print('up', flush=True), lambda _: None, 60)"
+    )
+    mark = f"BUSBW_TEST={tmp_path}".encode()
+    with subprocess.Popen([sys.executable, "-c", main, *argv], env={**ENV, "BUSBW_TEST": str(tmp_path)}, stdout=subprocess.PIPE) as busbw:
+        assert busbw.stdout is not None
+        assert busbw.stdout.readline() == b"up\n"
+        busbw.kill()
+    end = time.monotonic() + 15
+    while (left := [entry for entry in Path("/proc").glob("[0-9]*/environ") if mark in _read(entry)]) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert left == []
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()

@@ -10,6 +10,7 @@ from busbw.cli.run import command
 from busbw.core.errors import UsageError
 from busbw.core.options import OPTIONS, Option
 
+CLASSIC = ("--timing", "classic")
 CHOSEN = [row for row in OPTIONS if row.choices and not row.compat_only]
 BOUNDED = [row for row in OPTIONS if row.kind == "int" and row.least is not None and not row.compat_only and row.field != "check"]
 
@@ -25,17 +26,27 @@ def refused(*words: str) -> UsageError:
     ("words", "message"),
     [
         (("broadcast", "-r", "xyz"), "--root 'xyz': not a rank"),
-        (("all_reduce", "-a", "9"), "--average 9: must be 0, 1, 2 or 3"),
-        (("all_reduce", "-z", "-1"), "--blocking -1: must be 0, 1, 2 or 3"),
+        (("all_reduce", *CLASSIC, "-a", "9"), "--average 9: must be 0, 1, 2 or 3"),
+        (("all_reduce", *CLASSIC, "-z", "-1"), "--blocking -1: must be 0, 1, 2 or 3"),
         (("all_reduce", "-T", "-5"), "--timeout -5: seconds that waiting for the GPU may take must be at least 0"),
         (("all_reduce", "-R", "7"), "--local-register 7: must be 0, 1 or 2"),
         (("all_reduce", "-x", "99"), "--cta-policy 99: must be -1, 0, 1 or 2"),
-        (("all_reduce", "-I", "1", "-K", "20"), "--per-iter-skip 20: leaves none of --iters 20 to report"),
+        (("all_reduce", *CLASSIC, "-I", "1", "-K", "20"), "--per-iter-skip 20: leaves none of --iters 20 to report"),
         (
-            ("all_reduce", "-G", "-1"),
+            ("all_reduce", *CLASSIC, "-G", "-1"),
             "--cudagraph -1: capture the iterations as a CUDA graph and launch it this many times must be at least 0",
         ),
-        (("all_reduce", "--iters", "100000000"), "--iters 100000000: timed iterations must be at most 10000000"),
+        (("all_reduce", *CLASSIC, "--iters", "100000000"), "--iters 100000000: timed iterations must be at most 10000000"),
+        (("all_reduce", "--iters", "100000000"), "--iters 100000000: precise timing takes 1 to 65536"),
+        (("all_reduce", "--iters", "0"), "--iters 0: precise timing takes 1 to 65536"),
+        (("all_reduce", "-I", "1"), "--per-iter-timing: precise timing has no such thing"),
+        (("all_reduce", "-z", "3"), "--blocking: precise timing has no such thing"),
+        (("all_reduce", *CLASSIC, "--tail"), "--tail with --timing classic: only precise timing has it"),
+        (("all_reduce", "--precision", "0%"), "--precision 0%: must be above 0% and below 100%"),
+        (("all_reduce", "--confidence", "40%"), "--confidence 40%: must be above 50% and below 99.999%"),
+        (("all_reduce", "--max-time", "nan"), "--max-time nan: must be seconds above 0, at most 86400"),
+        (("all_reduce", "--inject", "slow"), "--inject 'slow': not a fault that busbw can inject"),
+        (("all_reduce", "--inject", "late:rank=-1,us=5"), "--inject 'late:rank=-1,us=5': rank must be 0 or more, us from 0 to 1000000"),
         (("all_reduce", "--launch-limit", "nan"), "--launch-limit nan: must be seconds above 0, at most 86400"),
         (("all_reduce", "--launch-limit", "0"), "--launch-limit 0: must be seconds above 0, at most 86400"),
         (("all_reduce", "--launch-limit", "-1"), "--launch-limit -1: must be seconds above 0, at most 86400"),
@@ -53,14 +64,14 @@ def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], message: str) -
 
 @pytest.mark.parametrize("row", CHOSEN, ids=lambda row: row.long)
 def test_every_list_of_choices_is_held_and_shown(row: Option) -> None:
-    assert row.allowed in refused("all_reduce", f"{row.name(strict=True)}={max(row.choices) + 1}").message
+    assert row.allowed in refused("all_reduce", *CLASSIC, f"{row.name(strict=True)}={max(row.choices) + 1}").message
     assert f"[{'|'.join(map(str, row.choices))}]" in help_of(row)
 
 
 @pytest.mark.parametrize("row", BOUNDED, ids=lambda row: row.long)
 def test_every_bound_is_held_and_shown(row: Option) -> None:
     assert row.least is not None
-    assert row.allowed in refused("all_reduce", f"{row.name(strict=True)}={row.least - 1}").message
+    assert row.allowed in refused("all_reduce", *CLASSIC, f"{row.name(strict=True)}={row.least - 1}").message
     assert row.allowed in help_of(row)
 
 

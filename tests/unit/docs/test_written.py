@@ -64,11 +64,13 @@ def problem(words: list[str]) -> str:
     if not rest or rest[0].startswith("-"):
         return "" if rest in ([], ["--help"], ["--version"]) else f"unknown {rest}"
     command = cli.get_command(click.Context(cli), rest[0])
+    if isinstance(command, click.Group) and len(rest) > 1 and not rest[1].startswith("-"):
+        command, rest = command.get_command(click.Context(command), rest[1]), rest[1:]
     if command is None:
         return f"no command {rest[0]}"
     try:
         command.make_context(rest[0], rest[1:])
-    except click.MissingParameter:  # a command named in running text, without its argument
+    except (click.MissingParameter, click.exceptions.NoArgsIsHelpError):  # a command named in running text, without its argument
         return ""
     except click.ClickException as error:
         return error.format_message()
@@ -97,6 +99,8 @@ def test_commands_are_found_where_there_are_some() -> None:
         ("busbw run all_reduce --no-such-option", "--no-such-option"),
         ("mpirun -n 2 busbw run all_reduce --json", "--json"),
         ("busbw rnu all_reduce", "no command"),
+        ("busbw history erase", "no command erase"),
+        ("busbw history plot --sizes 8", "--sizes"),
         ("busbw run all_reduce --iters many", "many"),
         ("NCCL_DEBUG=INFO all_reduce_perf -b 8 -Z 1 | tee log", "-Z"),
         ("all_redcue_perf -b 8", "no program"),

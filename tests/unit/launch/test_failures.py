@@ -17,7 +17,64 @@ back to prterun:
   Daemon exit status: {code}
 """
 
+# As Slurm 22.05.8 printed them.
+STEP_ENDED = """srun: launch/slurm: _step_signal: Terminating StepId=4.0
+slurmstepd-h1: error: *** STEP 4.0 ON h1 CANCELLED AT 2026-11-21T23:36:09 ***
+srun: error: h2: task 2: Terminated
+srun: error: h1: tasks 0-1: Terminated
+srun: Force Terminated StepId=4.0
+"""
+
 CASES = [
+    (
+        "srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library\n"
+        "srun: error: Couldn't load specified plugin name for mpi/pmix: Plugin init() callback failed\n"
+        "srun: error: MPI: Cannot create context for mpi/pmix\nsrun: error: MPI: Unable to load any plugin\n"
+        "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types\n",
+        "Slurm's PMIx plugin finds no PMIx library on this machine",
+        "libpmix-dev",
+    ),
+    (
+        "srun: error: invalid partition specified: nope\nsrun: error: Unable to allocate resources: Invalid partition name specified\n",
+        "Slurm gave no resources: Invalid partition name specified",
+        "sinfo",
+    ),
+    ("srun: error: Invalid generic resource (gres) specification\n", "Slurm knows no such GPUs", "sinfo -o '%N %G'"),
+    (
+        "slurmstepd-h1: error: execve(): /nowhere/python: No such file or directory\n"
+        "slurmstepd-h2: error: execve(): /nowhere/python: No such file or directory\n"
+        "srun: error: h2: task 3: Exited with exit code 2\nsrun: error: h1: tasks 0-2: Exited with exit code 2\n",
+        "host h1: /nowhere/python cannot be run there (No such file or directory)",
+        "srun -w h1 ls -l /nowhere/python",
+    ),
+    (
+        "srun: launch/slurm: launch_p_step_launch: StepId=1.0 aborted before step completely launched.\n"
+        "srun: Job step aborted: Waiting up to 4 seconds for job step to finish.\nsrun: error: task 2 launch failed: Unspecified error\n"
+        "srun: error: task 3 launch failed: Unspecified error\n",
+        "Slurm could not start rank 2: Unspecified error",
+        "slurmd's log",
+    ),
+    (
+        "slurmstepd: error: *** STEP 9.0 ON h1 CANCELLED AT 2026-11-21T23:36:09 DUE TO TIME LIMIT ***\n",
+        "Slurm's time limit ended the job",
+        "-t 30",
+    ),
+    ("srun: error: Node failure on h2\n", "host h2 was lost in the middle of the run", "scontrol show node h2"),
+    (
+        "[h2:29498] *** Process received signal ***\n[h2:29498] Signal: Segmentation fault (11)\n"
+        "[h2:29498] [ 1] /v/lib/libmpi.so.40(mca_pml_ob1_recv_frag_callback_match+0x95)[0x7fce1e878f25]\n"
+        "[h2:29498] [ 9] /v/lib/libmpi.so.40(ompi_mpi_init+0x425)[0x7fce1e691215]\n"
+        "srun: error: h2: task 1: Segmentation fault\n",
+        "a rank died in MPI_Init",
+        "run it again",
+    ),
+    ("srun: error: h2: task 3: Killed\n" + STEP_ENDED, "rank 3 on host h2 died (Killed)", "sacct"),
+    ("srun: error: h2: task 3: Segmentation fault\n" + STEP_ENDED, "rank 3 on host h2 died (Segmentation fault)", "srun -w h2"),
+    (
+        "srun: error: _establish_config_source: failed to fetch config\nsrun: fatal: Could not establish a configuration source\n",
+        "Slurm does not answer: Could not establish a configuration source",
+        "scontrol ping",
+    ),
     (
         "ssh: Could not resolve hostname h2: Name or service not known\n" + DAEMON.format(code=255),
         "host h2: its name does not resolve",

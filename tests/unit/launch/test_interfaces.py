@@ -1,6 +1,7 @@
 """--ifname in NCCL's words or as a network, turned into what MPI, NCCL and Gloo take."""
 
 import os
+import socket
 from ipaddress import IPv4Interface
 
 import pytest
@@ -70,3 +71,14 @@ def test_a_rank_sets_its_own_hosts_names(monkeypatch):
     with pytest.raises(CannotTell, match="no such interface") as caught:
         interfaces.settle({interfaces.VARIABLE: "nosuch9"})
     assert "CIDR" in caught.value.hint
+
+
+def test_the_way_to_this_machine_itself_or_to_nowhere_names_no_interface():
+    assert interfaces.towards("127.0.0.1") is None
+    assert interfaces.towards("no-such-host.invalid") is None
+
+
+@pytest.mark.parametrize(("address", "leads"), [("127.0.1.1", False), ("10.1.2.3", True)])
+def test_a_name_that_resolves_to_loopback_leads_no_other_host_here(monkeypatch, address, leads):
+    monkeypatch.setattr(socket, "gethostname", lambda: address)  # an address is its own name
+    assert interfaces.own_name_leads_here() is leads

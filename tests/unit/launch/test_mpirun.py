@@ -31,12 +31,20 @@ def built(*args, **kwargs) -> str:
 
 
 def test_local_ranks_keep_mpis_own_transports():
-    assert built(FIVE, ["rank", "a b"], 1) == "/opt/bin/mpirun -n 1 --bind-to none --mca btl '^tcp' rank 'a b'"
+    assert (
+        built(FIVE, ["rank", "a b"], 1)
+        == "/opt/bin/mpirun -n 1 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl sm,self rank 'a b'"
+    )
 
 
 def test_more_ranks_than_cores_are_allowed_in_each_versions_words():
-    assert built(FIVE, ["rank"], 2) == "/opt/bin/mpirun -n 2 --bind-to none --mca btl '^tcp' --map-by :OVERSUBSCRIBE rank"
-    assert built(FOUR, ["rank"], 2) == "/usr/bin/mpirun -n 2 --bind-to none --mca btl '^tcp' --oversubscribe rank"
+    assert (
+        built(FIVE, ["rank"], 2)
+        == "/opt/bin/mpirun -n 2 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl sm,self --map-by :OVERSUBSCRIBE rank"
+    )
+    assert built(FOUR, ["rank"], 2) == (
+        "/usr/bin/mpirun -n 2 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl vader,self --oversubscribe rank"
+    )
 
 
 def test_root_is_allowed_only_when_root(monkeypatch):
@@ -46,18 +54,21 @@ def test_root_is_allowed_only_when_root(monkeypatch):
 
 def test_hosts_and_interface_on_open_mpi_5():
     assert built(FIVE, ["rank"], 16, HOSTS, "10.1.0.0/16", {"A": "x=1 y"}) == (
-        "/opt/bin/mpirun -n 16 --bind-to none --host h1:8,h2:8 --mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' "
-        "--mca btl_tcp_if_include 10.1.0.0/16 --prtemca prte_if_include 10.1.0.0/16 --pmixmca ptl_tcp_if_include 10.1.0.0/16 "
-        "--prtemca plm_ssh_no_tree_spawn 1 --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10' "
+        "/opt/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 "
+        "--mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include 10.1.0.0/16 "
+        "--prtemca prte_if_include 10.1.0.0/16 --pmixmca ptl_tcp_if_include 10.1.0.0/16 "
+        "--prtemca plm_ssh_no_tree_spawn 1 --prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 "
+        "--prtemca oob_tcp_keepalive_probes 3 --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10' "
         "-x 'A=x=1 y' -x BUSBW_IFNAME=10.1.0.0/16 rank"
     )
 
 
 def test_hosts_and_interface_on_open_mpi_4():
     assert built(FOUR, ["rank"], 16, HOSTS, "eth") == (
-        "/usr/bin/mpirun -n 16 --bind-to none --host h1:8,h2:8 --mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' "
-        "--mca btl_tcp_if_include eth0,eth1 --mca oob_tcp_if_include eth0,eth1 "
-        "--mca plm_rsh_no_tree_spawn 1 --mca plm_rsh_args '-o BatchMode=yes -o ConnectTimeout=10' "
+        "/usr/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 "
+        "--mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include eth0,eth1 --mca oob_tcp_if_include eth0,eth1 "
+        "--mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 "
+        "--mca oob_tcp_keepalive_probes 3 --mca plm_rsh_args '-o BatchMode=yes -o ConnectTimeout=10' "
         "-x BUSBW_IFNAME=eth -x NCCL_SOCKET_IFNAME=eth rank"
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from busbw.core import reports
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result, Row
@@ -119,7 +120,8 @@ def test_a_ranks_stdout_holds_events_alone() -> None:
     job = encode(Job(sweep=spec(), engine="sim", gpus_per_process=2))
     line = [sys.executable, "-m", "busbw.measure.rank", job]
     done = subprocess.run(line, capture_output=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": SOURCE}, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr.count(b"\n")) == (0, 1)
+    assert isinstance(reports.decode(done.stderr.decode()), reports.Here)
     assert [type(decode(one)) for one in done.stdout.splitlines()] == [Started, RowDone, RowDone, RowDone, Ended]
 
 

@@ -1,0 +1,149 @@
+"""Following a launcher to its end: what its ranks tell goes to the output, and whatever goes wrong ends as an error that names it."""
+
+import os
+import re
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from busbw.cli.output import Output
+from busbw.cli.streams import talk
+from busbw.core.errors import BusbwError
+from busbw.core.exits import Exit
+from busbw.core.sizes import short_size
+from busbw.launch import job, slurm
+from busbw.launch.failures import aborting_host, died
+from busbw.launch.hosts import Host
+from busbw.launch.roll import Roll
+from busbw.measure.events import Ended, Event, Failed, Note, decode, failure
+from busbw.measure.job import Job
+
+TAIL_LINES = 60
+ABORT_S = 10.0  # for the launcher to end the job after a rank said why it failed
+
+
+class RankFailed(BusbwError):
+    """A rank gave up and said why; its exit code and kind are kept."""
+
+    def __init__(self, failed: Failed) -> None:
+        # What cannot be meant is the same on all ranks.
+        where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 and failed.exit != Exit.USAGE else ""
+        super().__init__(where + failed.message, failed.hint)
+        self.exit, self.kind = Exit(failed.exit), failed.kind
+
+
+class Follower:
+    """One launched job: `places` are the hosts named by the user, with their slots."""
+
+    def __init__(self, work: Job, output: Output, places: Sequence[Host] = ()) -> None:
+        self.output, self.hosts = output, [place.name for place in places]
+        of_rank = tuple(place.name for place in places for _ in range(place.slots))
+        self.roll = Roll(work.ranks, of_rank, work.limit_s, work.start_limit_s, work.engine == "nccl", self._gpus)
+        self.queue = slurm.Queue()
+        self._framing = Framing()
+        self._tail: list[str] = []
+        self._failures: list[Failed] = []
+        self._failed_at = 0.0
+        self._after_death = False  # a rank had ended before the first that says why it fails
+
+    def follow(self, argv: list[str], launch_limit_s: float) -> None:
+        """Run the launcher; RankFailed or CannotTell when it does not end well."""
+        status = job.run(
+            argv,
+            os.environ,
+            self._on_line,
+            self._on_talk,
+            launch_limit_s,
+            self.hosts,
+            verdict=self._verdict,
+            heard=lambda: bool(self.roll.here),
+            queued=lambda: self.queue.waiting,
+        )
+        error = self._why(status)
+        if error:
+            raise error
+
+    def _on_line(self, line: bytes) -> None:
+        try:
+            event: Event = decode(line)
+        except msgspec.DecodeError:
+            self._on_talk(line)
+            return
+        if not isinstance(event, Note):
+            self.roll.event(leaving=isinstance(event, Ended))
+        self.output.take(event)
+
+    def _on_talk(self, line: bytes) -> None:
+        text = line.decode(errors="replace").replace("\0", "").rstrip()  # mpirun 5 writes stray NULs
+        failed = failure(text)
+        if failed:
+            self._after_death = self._after_death or (not self._failures and bool(self.roll.gone))
+            self._failures.append(failed)
+            self._failed_at = self._failed_at or time.monotonic()
+        if failed or self.roll.take(text):
+            return
+        self._tail.append(text)
+        del self._tail[:-TAIL_LINES]
+        self.queue.take(text)
+        if not self._framing(text) and not slurm.own_line(text):
+            talk(text)
+
+    def _verdict(self) -> BusbwError | None:
+        """The error to end a job with that does not end by itself."""
+        if self._failures:
+            return RankFailed(self._failures[0]) if time.monotonic() - self._failed_at > ABORT_S else None
+        return self.roll.verdict(queued=self.queue.waiting)
+
+    def _why(self, status: int) -> BusbwError | None:
+        """The error that a job ended with by itself."""
+        text = "\n".join(self._tail)
+        if status == 0 and self.output.record.result.complete and not self._failures:
+            return None
+        # A rank that dies breaks the others' connections: what they say of that is not the cause, and one may abort before the
+        # launcher has seen the death.
+        death = job.explain(status, text, self.hosts) if died(text) else None
+        if death is None and (self._after_death or not self._failures):
+            death = self.roll.death(aborting_host(text))
+        if death is None and self._failures:
+            return RankFailed(min(self._failures, key=lambda failed: failed.exit == Exit.BUG))
+        if death is None and self.roll.stalled:
+            return self.roll.conclude()
+        error = death or job.explain(status, text, self.hosts)
+        error.message += self._reached()
+        return error
+
+    def _reached(self) -> str:
+        rows = self.output.record.result.rows
+        if rows:
+            return f", after the row of {short_size(rows[-1].size_bytes)}"
+        return ", before the first row" if self.roll.started else ""
+
+    def _gpus(self) -> dict[int, str]:
+        devices = self.output.record.result.world.devices
+        return {device.rank: f"GPU {device.index}" for device in devices if device.bus}
+
+
+_DELAY = re.compile(r"\[\S+:\d+\] Delaying for \d+ seconds before aborting")
+_STARRED = re.compile(r"(\[\S+:\d+\]) \*\*\* (An error occurred in Socket closed)?")
+
+
+class Framing:
+    """Tells the launcher's own messages from what the ranks say: those between lines of dashes, and what Open MPI's other ranks write
+    when one has died, which only repeats that."""
+
+    def __init__(self) -> None:
+        self._inside = False
+        self._echo = ""  # the prefix of such a rank's lines
+
+    def __call__(self, text: str) -> bool:
+        """Whether a line of stderr is one of these, or empty."""
+        starred = _STARRED.match(text)
+        if starred and starred.group(2):
+            self._echo = starred.group(1)
+        if _DELAY.match(text) or (starred and starred.group(1) == self._echo):
+            return True
+        if text.startswith("-----"):
+            self._inside = not self._inside
+            return True
+        return self._inside or not text.strip()

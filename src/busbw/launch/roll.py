@@ -1,0 +1,125 @@
+"""The launcher's view of its ranks: who has come, who says that it stands still, and when that is enough to end the job."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from busbw.core.errors import BusbwError
+from busbw.core.reports import Gone, Here, Stalled, decode
+from busbw.host import carrier, process
+from busbw.launch import agent, blame
+
+GATHER_S = 1.0  # from the first rank that stands still to the last: their limits began within one operation of each other
+LIBRARY_S = 3.5  # and for what NCCL says of itself
+ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they end themselves
+MARGIN_S = 3.0
+LEAVING_S = 60.0  # for the launcher to end after its ranks have said their last
+
+
+@dataclass(slots=True)
+class Roll:
+    """Follows a job of `ranks` processes (0: as many as come).
+
+    `places` are the user's names of their hosts in order of rank, empty for this machine.
+    `limit_s` and `start_limit_s` are those of the ranks (see Job), `gpus` gives what ranks run on once that is known.
+    """
+
+    ranks: int
+    places: tuple[str, ...]
+    limit_s: float
+    start_limit_s: float
+    library: bool = False
+    gpus: Callable[[], Mapping[int, str]] = dict
+    here: dict[int, Here] = field(default_factory=dict)
+    stalled: dict[int, Stalled] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)
+    linked: frozenset[str] = field(default_factory=carrier.linked)
+    begun: float = field(default_factory=time.monotonic)
+    heard: float = 0.0
+    first_stalled: float = 0.0
+    started: bool = False
+    leaving: bool = False
+
+    def take(self, line: str) -> bool:
+        """Whether a line of stderr was a report; it is noted."""
+        told = decode(line)
+        if told is None:
+            return False
+        self.heard = time.monotonic()
+        if isinstance(told, Here):
+            self.here[told.rank] = told
+        elif isinstance(told, Gone):
+            self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (told.host, told.pid)]
+        else:
+            self.first_stalled = self.first_stalled or self.heard
+            self.stalled[told.rank] = told
+        return True
+
+    def event(self, *, leaving: bool = False) -> None:
+        """Rank 0 told something, so the sweep goes on, or is at its end: `leaving`."""
+        self.heard, self.started, self.leaving = time.monotonic(), True, leaving
+        self.stalled.clear()  # a row is done: whoever stood still does so no longer
+        self.first_stalled = 0.0
+
+    def verdict(self, *, queued: bool = False) -> BusbwError | None:
+        """The error to end the job with, None as long as it may go on; asks hosts, for at most ASK_S, when it is to end.
+
+        While the job waits in a scheduler's queue its time has not begun.
+        """
+        now = time.monotonic()
+        if queued:
+            self.begun = now
+        if self.first_stalled:
+            return self.conclude() if self._gathered(now) else None
+        if not self.started:
+            if self.start_limit_s and self.here and len(self.here) < self.ranks and now - self.begun > self.start_limit_s:
+                return blame.absent(self.evidence(), self.start_limit_s)
+            late = len(self.here) >= max(self.ranks, 1) and now - self.heard > self.start_limit_s + MARGIN_S
+            return self.conclude() if self.start_limit_s and late else None
+        patience_s = 2 * self.limit_s + MARGIN_S if self.limit_s else LEAVING_S if self.leaving else 0
+        return self.conclude() if patience_s and now - self.heard > patience_s else None
+
+    def conclude(self) -> BusbwError:
+        """Why the job stands still."""
+        silent_s = time.monotonic() - self.heard
+        return blame.conclude(self.evidence(), silent_s)
+
+    def death(self, host: str = "") -> BusbwError | None:
+        """The error for the rank that others saw end first: of those on `host`, where there are any. None where they saw none."""
+        known = blame.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), places=self.places)
+        near = [rank for rank in self.gone if self.here[rank].host == host]
+        return blame.death(known, (near or self.gone)[0]) if self.gone else None
+
+    def evidence(self) -> blame.Evidence:
+        """What the ranks said, and what the hosts of those that did not say of them."""
+        states, unreachable = self._look()
+        return blame.Evidence(self.ranks, self.here, self.stalled, states, unreachable, self.gpus(), self.places, self._dark())
+
+    def _dark(self) -> dict[str, list[str]]:
+        """Interfaces of this host that have lost their link."""
+        lost = sorted(self.linked - carrier.linked())
+        return {os.uname().nodename: lost} if lost else {}
+
+    def _gathered(self, now: float) -> bool:
+        told = any(stalled.library for stalled in self.stalled.values())
+        patience_s = LIBRARY_S if self.library and not told else GATHER_S
+        return now - self.first_stalled > patience_s or (len(self.stalled) == (self.ranks or len(self.here)) and (told or not self.library))
+
+    def _look(self) -> tuple[dict[int, str], frozenset[str]]:
+        """States of the ranks that said nothing, and the hosts that do not answer."""
+        own, states = os.uname().nodename, {}
+        away: dict[str, list[int]] = {}
+        for rank in self.here.keys() - self.stalled.keys():
+            here = self.here[rank]
+            place = self.places[rank] if rank < len(self.places) else ""
+            if here.host == own:
+                states[rank] = process.state(here.pid)
+            elif place:
+                away.setdefault(place, []).append(rank)
+        answers = agent.all_states({place: [self.here[rank].pid for rank in ranks] for place, ranks in away.items()}, ASK_S)
+        for place, ranks in away.items():
+            answer = answers[place]
+            if answer is not None:
+                states |= {rank: answer[self.here[rank].pid] for rank in ranks}
+        return states, frozenset(place for place, answer in answers.items() if answer is None)

@@ -1,0 +1,66 @@
+"""Many fault runs: `python tests/faults/run.py --runs 200 --seed 1`. One line a run, then a table; exit 1 when any run was not right."""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "netlab")]
+
+import faults  # noqa: E402 - found by the path above
+import netlab  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first run")
+    parser.add_argument("--local", action="store_true", help="on this machine alone")
+    asked = parser.parse_args()
+    outcomes = []
+    skipped = 0
+    began = time.monotonic()
+    for number in range(asked.first, asked.first + asked.runs):
+        fault = faults.draw(asked.seed, number, hosts=not asked.local)
+        if fault.kind.name == "clock step" and not faults.may_set_clock():
+            skipped += 1
+            print(f"{number:4} skipped: {fault}: the time of day may not be set here", flush=True)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = faults.inject(fault, Path(folder), netlab)
+        outcomes.append(outcome)
+        print(f"{number:4} {'fine ' if outcome.fine else 'WRONG'} {outcome.seconds:5.1f} s  {fault}", flush=True)
+        if not outcome.fine:
+            print(f"     {outcome}", flush=True)
+    print(f"\n{table(outcomes)}\n{len(outcomes)} runs, {skipped} skipped, seed {asked.seed}, {time.monotonic() - began:.0f} s")
+    return int(not all(outcome.fine for outcome in outcomes))
+
+
+def table(outcomes: list["faults.Outcome"]) -> str:
+    """One line a kind."""
+    counted = f"{'kind':16} {'runs':>5} {'hangs':>6} {'wrong names':>12} {'wrong codes':>12} {'left':>5} {'rows lost':>10}"
+    lines = [f"{counted} {'s to end: median':>17} {'most':>6} {'s to clean':>11}"]
+    names = [kind.name for kind in faults.KINDS]
+    for name in [*names, "all"]:
+        some = [one for one in outcomes if name in ("all", one.fault.kind.name)]
+        if not some:
+            continue
+        figures = (
+            len(some), sum(one.hang for one in some), sum(bool(one.wrong_name) for one in some),
+            sum(bool(one.wrong_code) for one in some), sum(len(one.left) for one in some), sum(one.lost for one in some),
+        )  # fmt: skip
+        widths = (5, 6, 12, 12, 5, 10)
+        seconds = [one.seconds for one in some]
+        counts = " ".join(f"{figure:>{width}}" for figure, width in zip(figures, widths, strict=True))
+        lines.append(
+            f"{name:16} {counts} {statistics.median(seconds):>17.1f} {max(seconds):>6.1f} {max(one.clean_s for one in some):>11.1f}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""One run of the real command, watched from outside: its rows as they come, its processes, its result file, and its end."""
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+MARK = "FAULT_RUN"
+RANK_PROGRAM = b"busbw.measure.rank"
+START_LIMIT_S = 30.0
+SIZES = 5  # 1K to 16K
+
+
+@dataclass
+class Setting:
+    """How busbw is called. `cycles` 0: until the fault ends it."""
+
+    limit_s: float
+    launch_limit_s: float
+    cycles: int
+    ifname: str = "10.77.0.0/24"
+
+
+class Run:
+    """`busbw run` with four ranks, on two emulated hosts or here where `netlab` is None. Leaves nothing behind."""
+
+    def __init__(self, folder: Path, netlab: ModuleType | None, setting: Setting) -> None:
+        self._folder, self._netlab, self.setting = folder, netlab, setting
+        self.file = folder / "result.json"
+        self.lab: Any = None
+        self.rows_seen = 0
+        self.code: int | None = None
+        self.stderr = ""
+        self._undo = contextlib.ExitStack()
+        self._token = uuid.uuid4().hex
+        self._process: subprocess.Popen[str] | None = None
+        self._readers: list[threading.Thread] = []
+
+    def __enter__(self) -> "Run":
+        if self._netlab is not None:
+            self.lab = self._undo.enter_context(self._netlab.lab(self._folder))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self._here():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        for reader in self._readers:
+            reader.join(5)
+        if self._process is not None:
+            for stream in (self._process.stdout, self._process.stderr):
+                assert stream is not None
+                stream.close()
+        self._undo.close()
+
+    def start(self) -> None:
+        words = ["run", "all_reduce", "--engine", "mpi", "--timing", "classic", "--format", "csv", "--json", str(self.file)]
+        words += ["-b", "1K", "-e", f"{2 ** (SIZES - 1)}K", "--iters", "3", "--run-cycles", str(self.setting.cycles)]
+        words += ["--limit", str(self.setting.limit_s), "--launch-limit", str(self.setting.launch_limit_s)]
+        argv = [sys.executable, "-m", "busbw", *words]
+        # Four ranks on few cores: who waits lets the others run.
+        environment = {**os.environ, "PYTHONPATH": SOURCE, MARK: self._token, "OMPI_MCA_mpi_yield_when_idle": "1"}
+        if self.lab is None:
+            argv += ["-n", "4"]
+        else:
+            argv = self.lab.hosts[0].enter(*argv, "--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", self.setting.ifname)
+            environment |= self.lab.environment()
+        self._process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._readers = [threading.Thread(target=self._read_rows), threading.Thread(target=self._read_talk)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_rows(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        # Two lines a row: out of place and in place. The first line is the header.
+        for number, _ in enumerate(self._process.stdout):
+            self.rows_seen = number // 2
+
+    def _read_talk(self) -> None:
+        assert self._process is not None
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.stderr += line
+
+    def wait_for(self, row: int, rank: int) -> None:
+        """Until `row` rows were printed; for row 0 until the rank's process is there."""
+        assert self._process is not None
+        end = time.monotonic() + START_LIMIT_S
+        while (self.rows_seen < row if row else self._pid(rank) is None) and self._process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        assert self._process.poll() is None and time.monotonic() < end, f"no row {row} of rank {rank}: {self.stderr}"
+
+    def pid_of(self, rank: int) -> int:
+        """The process of a rank."""
+        pid = self._pid(rank)
+        assert pid is not None, f"rank {rank} is not there"
+        return pid
+
+    def _pid(self, rank: int) -> int | None:
+        for pid in self.pids():
+            try:
+                if RANK_PROGRAM in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    if f"OMPI_COMM_WORLD_RANK={rank}".encode() in variables:
+                        return pid
+            except OSError:
+                continue
+        return None
+
+    def named(self, *names: str) -> list[int]:
+        """Processes of the run by their program's name; the youngest first."""
+        return sorted((pid for pid in self.pids() if _comm(pid) in names), reverse=True)
+
+    def signal_busbw(self, number: signal.Signals) -> None:
+        """To the command itself, as a terminal or a scheduler sends it."""
+        assert self._process is not None
+        self._process.send_signal(number)  # entering a host replaces the process, so its pid is the command's
+
+    def pids(self) -> list[int]:
+        """All processes of the run but the command itself."""
+        own = self._process.pid if self._process else 0
+        found = self._here() if self.lab is None else [pid for host in self.lab.hosts for pid in host.pids()]
+        return [pid for pid in found if pid != own]
+
+    def _here(self) -> list[int]:
+        mark, found = f"{MARK}={self._token}".encode(), []
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark in entry.read_bytes().split(b"\0"):
+                    found.append(int(entry.parent.name))
+        return found
+
+    def ended_within(self, seconds: float) -> bool:
+        assert self._process is not None
+        try:
+            self.code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        for reader in self._readers:
+            reader.join(5)
+        return True
+
+    def left_after(self, seconds: float) -> tuple[list[str], float]:
+        """Processes that are still there after so long, and how long it took until there was none."""
+        start = time.monotonic()
+        while (left := self.pids()) and time.monotonic() - start < seconds:
+            time.sleep(0.05)
+        return [f"{pid} {_comm(pid)}" for pid in left], time.monotonic() - start
+
+    def describe(self) -> str:
+        return ", ".join(f"{pid} {_comm(pid)}" for pid in self.pids()) + f"; stderr: {self.stderr[-500:]}"
+
+    @property
+    def error(self) -> str:
+        """What the command said at its end: from `error:` on, or its last lines."""
+        at = self.stderr.rfind("error: ")
+        return self.stderr[at:] if at >= 0 else "\n".join(self.stderr.splitlines()[-3:])
+
+    @property
+    def rows_kept(self) -> int:
+        try:
+            return len(json.loads(self.file.read_text())["rows"])
+        except FileNotFoundError:
+            return 0
+
+    @property
+    def expected_rows(self) -> int:
+        return SIZES * self.setting.cycles
+
+    def host_name(self, rank: int) -> str:
+        return str(self.lab.hosts[rank // 2].name) if self.lab else platform.node()
+
+    def address(self, rank: int) -> str:
+        return str(self.lab.hosts[rank // 2].address) if self.lab else platform.node()
+
+    def ip(self, *words: str) -> None:
+        assert self._netlab is not None
+        self._netlab.ip(*words)
+
+    def mount_small_disk(self, kilobytes: int) -> None:
+        place = self._folder / "small"
+        place.mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)], check=True, timeout=10)
+        self._undo.callback(subprocess.run, ["umount", "-l", str(place)], check=False, timeout=10)
+        self.file = place / "result.json"
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

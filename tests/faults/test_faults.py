@@ -1,0 +1,35 @@
+"""A sample of the fault runs: every one ends in time, with the right code, naming what was done to it, and leaves nothing but its rows."""
+
+from pathlib import Path
+
+import faults
+import netlab
+import pytest
+
+# One after the other: each wants all processors, and its limits are short.
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(180), pytest.mark.xdist_group("faults")]
+
+SEED = 7
+BETWEEN_HOSTS = [faults.draw(SEED, number) for number in range(len(faults.KINDS))]
+HERE = [faults.draw(SEED, number, hosts=False) for number in range(7)]
+
+
+@pytest.mark.parametrize("fault", [*BETWEEN_HOSTS, *HERE], ids=str)
+def test_a_fault_ends_the_run_with_its_reason(fault: faults.Fault, tmp_path: Path) -> None:
+    if fault.kind.name == "clock step" and not faults.may_set_clock():
+        pytest.skip("the time of day may not be set here (CAP_SYS_TIME)")
+    try:
+        outcome = faults.inject(fault, tmp_path, netlab)
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")
+    assert outcome.fine, outcome
+
+
+def test_every_kind_of_fault_is_in_the_sample() -> None:
+    assert {fault.kind.name for fault in BETWEEN_HOSTS} == {kind.name for kind in faults.KINDS}
+    assert len(BETWEEN_HOSTS) + len(HERE) == 20
+
+
+def test_a_seed_is_a_run() -> None:
+    assert [str(faults.draw(3, number)) for number in range(50)] == [str(faults.draw(3, number)) for number in range(50)]
+    assert len({str(faults.draw(3, number)) for number in range(50)}) > 45

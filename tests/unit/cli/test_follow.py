@@ -1,0 +1,95 @@
+"""Which error a launched job ends with, told by real processes in a launcher's place: what caused the end goes before what followed."""
+
+import shlex
+import time
+
+import msgspec
+import pytest
+
+from busbw.cli.follow import Follower, Framing, RankFailed
+from busbw.cli.output import Output
+from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.reports import Gone, Here, Report, Stalled, encode
+from busbw.core.result import SCHEMA, Result
+from busbw.core.sweep import SweepSpec
+from busbw.measure.events import FAILED_PREFIX, Failed, Started
+from busbw.measure.events import encode as event
+from busbw.measure.job import Job
+from busbw.measure.record import Record
+from busbw.views.registry import view
+
+SPEC = SweepSpec(collective="all_reduce")
+HERE = [Here(rank, "h1", 4000000 + rank) for rank in range(2)]  # above any process number
+DIED = "process rank 1 with PID 7 on node h1 exited on signal 9 (Killed)."
+
+
+def say(told: Report | Failed | str) -> str:
+    text = (
+        told
+        if isinstance(told, str)
+        else f"{FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
+        if isinstance(told, Failed)
+        else encode(told)
+    )
+    return f"echo {shlex.quote(text)} >&2; sleep 0.02"
+
+
+def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> BusbwError:
+    work = Job(sweep=SPEC, engine="mpi", ranks=2, limit_s=1.0, start_limit_s=5.0)
+    started = f"echo {shlex.quote(event(Started(Result(SCHEMA, 'busbw', SPEC))).decode().strip())}"
+    script = "; ".join([*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"])
+    with pytest.raises(BusbwError) as caught:
+        Follower(work, Output(Record(SPEC, None), view("csv"))).follow(["sh", "-c", script], 10)
+    return caught.value
+
+
+def test_a_signal_goes_before_what_others_say_of_the_broken_connection() -> None:
+    error = ended(Failed("MPI_Allreduce: connection reset", "", 3, 0, "h1"), DIED, status=137)
+    assert error.message == "rank 1 on host h1 died of signal 9 (SIGKILL), before the first row"
+
+
+def test_a_rank_that_fails_is_named_although_others_then_see_it_end() -> None:
+    error = ended(Failed("no GPU", "look", 3, 1, "h1"), Gone(0, "h1", HERE[1].pid))
+    assert isinstance(error, RankFailed)
+    assert error.message == "rank 1 on h1: no GPU"
+
+
+def test_a_rank_that_ended_before_another_failed_is_the_cause() -> None:
+    error = ended(Gone(0, "h1", HERE[1].pid), Failed("MPI_Allreduce: connection reset", "", 3, 0, "h1"))
+    assert error.message.startswith("rank 1 on h1 (pid 4000001) ended without a word")
+
+
+def test_ranks_that_ended_themselves_after_they_stood_still_are_explained() -> None:
+    error = ended(Stalled(0, "h1", 1, "timing", "8", 4, 1.0), Stalled(1, "h1", 2, "verify", "8", 3, 1.0))
+    assert error.message.startswith("verify of 8 did not end within 1 s: rank 1 on h1")
+
+
+def test_a_launcher_that_does_not_end_after_a_rank_failed_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("busbw.cli.follow.ABORT_S", 0.3)
+    start = time.monotonic()
+    error = ended(Failed("no GPU", "look", 3, 1, "h1"), then="sleep 60")
+    assert error.message == "rank 1 on h1: no GPU"
+    assert time.monotonic() - start < 10
+
+
+def test_a_launcher_that_falls_silent_is_ended() -> None:
+    start = time.monotonic()
+    error = ended(then="sleep 60")
+    assert isinstance(error, CannotTell)
+    assert "nothing was heard for 5 s" in error.message
+    assert time.monotonic() - start < 15
+
+
+def test_the_echo_of_a_death_is_not_talk_and_an_mpi_error_is() -> None:
+    lines = (
+        "[h1:12] Delaying for 1 seconds before aborting",
+        "[h1:00000] *** An error occurred in Socket closed",
+        "[h1:00000] *** Unknown error",
+        "[h2:00000] *** An error occurred in MPI_Allreduce",
+        "busbw: hello",
+        "-----",
+        "mpirun was unable",
+        "-----",
+    )
+    framing = Framing()
+    assert [line for line in lines if not framing(line)] == ["[h2:00000] *** An error occurred in MPI_Allreduce", "busbw: hello"]

@@ -1,0 +1,110 @@
+"""When a launcher has heard enough: limits of each stage, on real processes of this machine."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from busbw.core.reports import Gone, Here, Stalled, encode
+from busbw.launch.roll import GATHER_S, MARGIN_S, Roll
+
+HOST = os.uname().nodename
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    two = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    yield two
+    for one in two:
+        one.kill()
+        one.wait()
+
+
+def roll(sleepers: list[subprocess.Popen[bytes]], limit_s: float = 5.0) -> Roll:
+    made = Roll(2, (), limit_s, 10.0)
+    for rank, one in enumerate(sleepers):
+        assert made.take(encode(Here(rank, HOST, one.pid)))
+    return made
+
+
+def stands(sleepers: list[subprocess.Popen[bytes]], rank: int) -> str:
+    return encode(Stalled(rank, HOST, sleepers[rank].pid, "timing", "8", 3, 5.0))
+
+
+def test_lines_that_are_no_report_are_not_taken() -> None:
+    assert not Roll(2, (), 5, 5).take("NCCL INFO")
+
+
+def test_a_stopped_rank_is_found_once_the_others_had_time_to_speak(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = roll(sleepers)
+    made.event()
+    sleepers[1].send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, sleepers[1].pid, os.WSTOPPED | os.WNOWAIT)  # a signal takes a moment to arrive
+    made.take(stands(sleepers, 0))
+    assert made.verdict() is None
+    made.first_stalled -= GATHER_S + 0.1
+    error = made.verdict()
+    assert error is not None
+    assert f"rank 1 on {HOST} (pid {sleepers[1].pid}) is stopped" in error.message
+
+
+def test_when_all_have_spoken_nothing_is_waited_for(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = roll(sleepers)
+    for rank in (0, 1):
+        made.take(stands(sleepers, rank))
+    assert "no rank is late" in str(made.verdict())
+
+
+def test_a_row_takes_back_what_was_said_before(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = roll(sleepers)
+    made.take(stands(sleepers, 0))
+    made.event()
+    made.first_stalled -= GATHER_S + 0.1 if made.first_stalled else 0
+    assert made.verdict() is None
+
+
+def test_silence_is_not_borne_for_ever_and_without_a_limit_only_until_the_sweeps_end(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = roll(sleepers)
+    made.event()
+    made.heard -= 2 * 5.0 + MARGIN_S - 0.5
+    assert made.verdict() is None
+    made.heard -= 1.1
+    assert "nothing was heard for 14 s" in str(made.verdict())
+    endless = roll(sleepers, limit_s=0)
+    endless.event()
+    endless.heard -= 1e6
+    assert endless.verdict() is None
+    endless.leaving = True
+    assert endless.verdict() is not None
+
+
+def test_a_rank_that_never_comes_is_named_and_time_in_a_queue_does_not_count(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = Roll(2, ("h1", "h2"), 5.0, 10.0)
+    made.take(encode(Here(0, HOST, sleepers[0].pid)))
+    made.begun -= 11
+    assert made.verdict(queued=True) is None
+    made.begun = time.monotonic() - 11
+    assert "launch: rank 1 on h2 did not start within 10 s, 1 of 2 did" in str(made.verdict())
+
+
+def test_all_come_and_none_begins(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = roll(sleepers)
+    made.heard -= 10 + MARGIN_S + 1
+    sleepers[0].kill()
+    sleepers[0].wait()
+    assert f"rank 0 on {HOST} (pid {sleepers[0].pid}) is gone" in str(made.verdict())
+
+
+def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = Roll(3, (), 5.0, 10.0)
+    for rank, host in enumerate(("h1", "h2", "h2")):
+        made.take(encode(Here(rank, host, 50 + rank)))
+    made.take(encode(Gone(1, "h1", 50)))
+    made.take(encode(Gone(1, "h2", 52)))
+    made.take(encode(Gone(1, "h2", 9999)))  # no rank: the launch agent, say
+    assert "rank 2 on h2" in str(made.death("h2"))
+    assert "rank 0 on h1" in str(made.death())
+    assert Roll(3, (), 5.0, 10.0).death() is None
