@@ -34,6 +34,17 @@ def two_hosts(tmp_path: Path) -> Iterator[object]:
 
 
 @pytest.fixture
+def four_hosts_one_slow(tmp_path: Path) -> Iterator[object]:
+    """The third host sends at 100 Mbit/s, the others as fast as they can."""
+    try:
+        with netlab.lab(tmp_path, hosts=4) as lab:
+            netlab.limit(lab.hosts[2], 100)
+            yield lab
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")
+
+
+@pytest.fixture
 def three_slow_hosts(tmp_path: Path) -> Iterator[object]:
     try:
         with netlab.lab(tmp_path, hosts=3, rate_mbit=100) as lab:

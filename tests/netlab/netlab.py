@@ -86,7 +86,7 @@ def lab(folder: Path, hosts: int = 2, rate_mbit: float | None = None, mtu: int =
             ip("-n", host.namespace, "link", "set", host.interface, "mtu", str(mtu), "up")
             ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", host.interface)
             if rate_mbit:
-                _limit(host, rate_mbit)
+                limit(host, rate_mbit)
         yield Lab(made, _agent(folder, made))
 
 
@@ -117,7 +117,8 @@ def _join(hosts: list[Host], token: str, undo: contextlib.ExitStack) -> None:
         ip("-n", switch, "link", "set", port, "mtu", "9000", "master", "br0", "up")
 
 
-def _limit(host: Host, rate_mbit: float) -> None:
+def limit(host: Host, rate_mbit: float) -> None:
+    """Hold what the host sends down to a rate; Unavailable where tc cannot."""
     shape = ["tbf", "rate", f"{rate_mbit:g}mbit", "burst", "256kb", "latency", "20ms"]
     words = ["tc", "-n", host.namespace, "qdisc", "add", "dev", host.interface, "root", *shape]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)

@@ -1,0 +1,46 @@
+"""A link that is slow is told from a rank that is late: four emulated hosts, one of which sends at 100 Mbit/s."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.netlab
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+def test_a_slow_link_is_named_by_its_host_and_no_rank_is_called_late(four_hosts_one_slow: Any, tmp_path: Path) -> None:
+    lab, file = four_hosts_one_slow, tmp_path / "result.json"
+    hosts = ",".join(f"{host.address}:1" for host in lab.hosts)
+    words = [
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "--hosts",
+        hosts,
+        "--ifname",
+        "10.77.0.0/24",
+        "-b",
+        "1M",
+        "-e",
+        "1M",
+        "--json",
+        str(file),
+    ]
+    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
+    environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(file.read_text(encoding="utf-8"))
+    found = {finding["id"]: finding["message"] for finding in result["findings"]}
+    assert found.get("slow_link", "").startswith(f"the link of host {lab.hosts[2].name} is slow: all its pairs are"), done.stdout
+    assert "late_rank" not in found, done.stdout
+    slow = [link for link in result["links"] if 2 in (link["a"], link["b"])]
+    assert len(result["links"]) == 6
+    assert max(link["bandwidth"] for link in slow) < 20e6, "100 Mbit/s are 12.5 MB/s"
