@@ -96,6 +96,7 @@ def _sampling_options(function: Any) -> Any:
     return function
 
 
+MOST_GROUPED = 64  # operations that are all enqueued while the queue is held
 CLASSIC_ONLY = ("blocking", "cudagraph", "report_cputime", "average", "per_iter_timing", "per_iter_skip")
 
 
@@ -114,6 +115,9 @@ def _sampling(timing: str, precision: float, confidence: float, max_time: float,
     iters = int(click.get_current_context().params["iters"]) if _given("iters") else 0
     if _given("iters") and not 1 <= iters <= MOST_TAIL_SAMPLES:
         raise UsageError(f"--iters {iters}: precise timing takes 1 to {MOST_TAIL_SAMPLES}", "leave it out to take as many as needed")
+    grouped = click.get_current_context().params["agg_iters"]
+    if grouped > MOST_GROUPED:
+        raise UsageError(f"--agg-iters {grouped}: precise timing groups at most {MOST_GROUPED}", "add --timing classic, or give fewer")
     if not 0 < max_time <= LONGEST_LAUNCH_S:
         raise UsageError(f"--max-time {max_time:g}: must be seconds above 0, at most {LONGEST_LAUNCH_S}", "give seconds, like --max-time 5")
     return Sampling(precision=precision, confidence=confidence, max_time_s=max_time, fixed=iters, tail=tail, repeats=repeats)
@@ -161,7 +165,10 @@ def command(
     check_spec(spec, strict=True)
     dtypes(spec)
     redops(spec)
-    parse_fault(inject)
+    if parse_fault(inject) and sampling is None:
+        raise UsageError(
+            f"--inject {inject} with --timing classic: only precise timing begins operations by a clock", "leave out one of them"
+        )
     if ideal:
         given(ideal)
     to_stdout = json_file == "-"

@@ -40,6 +40,11 @@ class Collective:
     uneven: bool = False  # bytes per pair of ranks come from a matrix
     aliases: tuple[str, ...] = ()
 
+    @property
+    def joined(self) -> bool:
+        """Whether no rank can end before all have begun: then the rank that ends quickest is the one that came last."""
+        return not self.rooted and not self.uneven and self.name != "sendrecv"
+
 
 def _double_ring(n: int) -> Fraction:
     return Fraction(2 * (n - 1), n)

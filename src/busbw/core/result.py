@@ -30,12 +30,13 @@ class Cell(msgspec.Struct):
     were not checked. samples_s[i] is iteration i's largest duration over ranks, process_samples_s the same for each process.
 
     Precise timing alone: time_s is the median of samples_s and low_s to high_s its confidence interval; op_s is the median of each
-    iteration's smallest duration over ranks, which is the operation without waiting for a rank that came late; launch_s is what the
-    host takes to enqueue one operation (the slowest process'); stopped says why sampling ended: ok (as precise as asked), fixed (the
-    number of iterations was given), budget (no more time) or unstable (no number of samples would help); dropped counts samples at the
-    head that were still warming up and are left out, though kept in samples_s; late_s is the lower quartile of each rank's
-    lateness at the start of an operation; modes_s are the medians of two groups of samples that a wide gap parts; p99_s is given where
-    --tail asked for it.
+    iteration's smallest duration over ranks, which is the operation without waiting for a rank that came late; skew_s is the median of
+    what passed between the first rank's start and the last one's; both None where a rank may end before all have begun (rooted and
+    uneven collectives) and no clock tells. launch_s is what the host takes to enqueue one operation on the slowest process, launches_s
+    on each; stopped says why sampling ended: ok (as precise as asked), fixed (the number of iterations was given), budget (no more
+    time) or unstable (no number of samples would help); dropped counts samples at the head that were still warming up and are left
+    out, though kept in samples_s; late_s is the lower quartile of each rank's lateness at the start of an operation; modes_s are the
+    medians of two groups of samples that a wide gap parts; p99_s is given where --tail asked for it.
     """
 
     time_s: float
@@ -50,7 +51,9 @@ class Cell(msgspec.Struct):
     low_s: float | None = None
     high_s: float | None = None
     op_s: float | None = None
+    skew_s: float | None = None
     launch_s: float | None = None
+    launches_s: list[float] | None = None
     p99_s: float | None = None
     p99_low_s: float | None = None
     p99_high_s: float | None = None

@@ -218,6 +218,8 @@ class TorchEngine:
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group; without waiting for anyone when the job is being aborted."""
         self._buffers.clear()
+        if self._gate is not None and not abort:
+            self._gate[0].close()
         if not abort:
             dist.destroy_process_group()
 

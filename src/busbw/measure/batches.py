@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from busbw.core.errors import CannotTell
+from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine, Launch
+from busbw.measure.clocks import offset_s
 
+BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
+SHORTEST_S = 1e-9
 MOST_HELD = 32  # operations enqueued before any runs; queues of a GPU hold about a thousand entries
 LEAD_S, MOST_LEAD = 300e-6, 8  # untimed operations that bring caches and links into the state of a long series
 TRAIL = 8  # untimed fences behind the last operation: the last four of a queue run 2 to 4 % slower
@@ -45,22 +50,31 @@ class HeldBatches:
     random, alike on all ranks, because a library's buffers are used in turn and turns differ by more than 1 %.
     """
 
-    def __init__(self, engine: Engine, limit_s: float) -> None:
-        self._engine, self._limit_s = engine, limit_s
+    def __init__(self, engine: Engine, spec: SweepSpec) -> None:
+        blocking = [name for name in BLOCKING if os.environ.get(name, "0") not in ("", "0")]
+        if blocking:
+            raise CannotTell(
+                f"{blocking[0]}={os.environ[blocking[0]]}: launches would wait for a queue that is held",
+                f"unset {blocking[0]}, or use --timing classic",
+            )
+        self._engine, self._limit_s = engine, spec.timeout
+        self._most = max(MOST_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
+        self._fence()  # what it sets up must not wait in a held queue
+        engine.synchronize(spec.timeout)
         self._costs = engine.name != "sim"  # a simulated launch costs nothing
         self._random = random.Random(1)
 
     def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
-        """At most MOST_HELD at a time."""
+        """At most MOST_HELD operations at a time, or one group."""
         taken = Taken([[] for _ in self._engine.ranks])
-        for start in range(0, len(launches), MOST_HELD):
-            self._held(launches[start : start + MOST_HELD], usual_s, taken)
+        for start in range(0, len(launches), self._most):
+            self._held(launches[start : start + self._most], usual_s, taken)
         return taken
 
     def _held(self, launches: Sequence[Launch], usual_s: float, taken: Taken) -> None:
         engine, clock, fence = self._engine, time.perf_counter, self._fence
-        lead = min(round(LEAD_S / usual_s), MOST_LEAD)
+        lead = min(round(LEAD_S / max(usual_s, SHORTEST_S)), MOST_LEAD, self._most)
         with engine.held():
             for number in range(lead):
                 fence()
@@ -85,19 +99,20 @@ class HeldBatches:
 class ClockedBatches:
     """Operations that are complete when their launch returns: every one begins at a time agreed beforehand, by synchronised clocks.
 
-    `offset_s` is what process 0's clock is ahead of this one's, `late_s` a delay on purpose. A rank that comes too late for its time
-    starts at once, and its lateness is seen; so is that of a rank that the scheduler had put aside.
+    Clocks are compared anew for every batch, so that their drift does not count. `late_s` is a delay on purpose. A rank that comes too
+    late for its time starts at once, and its lateness is seen; so is that of a rank that the scheduler had put aside.
     """
 
-    def __init__(self, control: Control, offset_s: float, late_s: float = 0.0) -> None:
-        self._control, self._offset_s, self._late_s = control, offset_s, late_s
+    def __init__(self, control: Control, late_s: float = 0.0) -> None:
+        self._control, self._late_s = control, late_s
 
     def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
         """One slot of the clock after the other."""
         clock = time.perf_counter
+        ahead = offset_s(self._control)
         slot = SLACK * usual_s + SLOT_MARGIN_S
         lead = self._lead_s()
-        begin = float(self._control.bcast(clock() + lead)) - self._offset_s
+        begin = float(self._control.bcast(clock() + lead)) - ahead
         starts, ends = [], []
         for number, launch in enumerate(launches):
             _until(begin + number * slot)
@@ -107,7 +122,7 @@ class ClockedBatches:
             launch()
             ends.append(clock())
         durations = [end - start for start, end in zip(starts, ends, strict=True)]
-        shared = [start + self._offset_s for start in starts]
+        shared = [start + ahead for start in starts]
         earliest = [-value for value in self._control.reduce_all([-start for start in shared], "max")]
         return Taken([durations], [[start - first for start, first in zip(shared, earliest, strict=True)]])
 

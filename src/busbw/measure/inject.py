@@ -32,12 +32,17 @@ def parse(text: str) -> Late | None:
     return late
 
 
-def delay_s(late: Late | None, engine: Engine) -> float:
-    """Seconds by which this process shall begin late; CannotTell where operations are queued on a GPU, which no host delays."""
+def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
+    """Seconds by which this process, `rank` of `ranks`, shall begin late.
+
+    UsageError for a rank that is not there, CannotTell where operations are queued on a GPU, which no host delays.
+    """
     if late is None:
         return 0.0
+    if late.rank >= ranks:
+        raise UsageError(f"--inject late:rank={late.rank}: there is no such rank among {ranks}", f"use a rank from 0 to {ranks - 1}")
     if engine.queued:
         raise CannotTell(
             f"--inject: the {engine.name} engine begins operations on its own", "use --engine mpi, or --engine sim --sim late_rank=2"
         )
-    return late.us * 1e-6 if late.rank in engine.ranks else 0.0
+    return late.us * 1e-6 if late.rank == rank else 0.0

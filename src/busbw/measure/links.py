@@ -13,6 +13,7 @@ from busbw.core.layouts import Layout, matrix_totals
 from busbw.core.result import Device, Link
 from busbw.engines.base import Call, Control, Engine
 from busbw.measure.batches import Batches
+from busbw.measure.events import At
 
 BYTES = 1 << 22  # each way
 LEAST_BYTES = 1 << 16  # below, a pair's time is latency
@@ -30,7 +31,9 @@ def pairs(devices: Sequence[Device]) -> list[tuple[int, int]]:
     return [(ranks[a], ranks[b]) for a, b in near[:MOST_PAIRS]]
 
 
-def measure(engine: Engine, control: Control, batches: Batches, devices: Sequence[Device], room_bytes: int) -> list[Link]:
+def measure(
+    engine: Engine, control: Control, batches: Batches, devices: Sequence[Device], room_bytes: int, at: At, limit_s: float
+) -> list[Link]:
     """The links of all pairs, on process 0; [] elsewhere, with fewer than three ranks to compare, or with no room for data."""
     chosen, size = pairs(devices), min(BYTES, room_bytes)
     row, kind = BY_NAME["alltoallv"], dtype(ITEM)
@@ -41,17 +44,18 @@ def measure(engine: Engine, control: Control, batches: Batches, devices: Sequenc
         count = size // kind.itemsize
         matrix = tuple(tuple(count if {i, j} == {a, b} and i != j else 0 for j in range(engine.size)) for i in range(engine.size))
         call = Call(row, kind, None, Layout(count, engine.size, 0, matrix), *matrix_totals(matrix), in_place=False)
-        seconds = _pair(engine, control, batches, call, {a, b})
+        at("links", f"ranks {a} and {b}")
+        seconds = _pair(engine, control, batches, call, {a, b}, limit_s)
         if seconds is not None:
             found.append(Link(a, b, seconds, size / seconds))
     return found
 
 
-def _pair(engine: Engine, control: Control, batches: Batches, call: Call, pair: set[int]) -> float | None:
+def _pair(engine: Engine, control: Control, batches: Batches, call: Call, pair: set[int], limit_s: float) -> float | None:
     """The slower rank's time in the quickest operation: whatever else the machine does only adds to it."""
     launch = engine.bind(call)
     launch()
-    engine.synchronize(0)
+    engine.synchronize(limit_s)
     taken = batches.take([launch] * SAMPLES, call.send * call.dtype.itemsize / 1e9)
     every = control.gather({rank: times for rank, times in zip(engine.ranks, taken.durations_s, strict=True) if rank in pair})
     if every is None:

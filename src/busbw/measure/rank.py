@@ -84,16 +84,17 @@ def measure(job: Job, control: Control, emit: Emit, at: At = lambda *_: None) ->
 def sweep(job: Job, party: Party, opened: Engine, emit: Emit, at: At, repeat: int) -> Ended:
     """The whole sweep on communicators just made, and what there is to tell at its end."""
     first = party.job.rank == 0 and repeat == 0
+    last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
     at("prepare", "")
     result, max_bytes = prepare(job, party, opened)
     if first:
         emit(Started(result))
     _summarise_alltoallv(job, opened, max_bytes, emit if first else None)
-    late_s = inject.delay_s(inject.parse(job.inject), opened)
+    late_s = inject.delay_s(inject.parse(job.inject), opened, party.job.rank, party.job.size)
     with closing(Beside(own_devices(job, party, result))) as beside:
         runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit, at, late_s, beside, repeat)
         runner.sweep()
-        links = runner.links(result.world.devices)
+        links = runner.links(result.world.devices) if last else []
     return Ended(now(), opened.memory_use() if job.sweep.memory else {}, links)
 
 
@@ -227,10 +228,15 @@ def watched(job: Job, tell: Tell, daemons: tuple[str, ...] = (), code: int = Exi
     member = detect(os.environ)
     rank = member.rank if member else 0
     dog = Watchdog(rank, job.sweep, job.limit_s, job.start_limit_s, tell, daemons=daemons, code=code)
-    if rank == 0 and job.engine == "nccl":
-        dog.library = nccl_says
+    ask_library(dog, job, rank)
     dog.start()
     return dog
+
+
+def ask_library(dog: Watchdog, job: Job, rank: int) -> None:
+    """Have process 0 ask NCCL what it knows when a limit passes, where the job runs on NCCL: told again once the engine is chosen."""
+    if rank == 0 and job.engine == "nccl":
+        dog.library = nccl_says
 
 
 def nccl_says() -> str:
@@ -250,10 +256,13 @@ def main(argv: list[str] | None = None) -> int:
     job = decode((sys.argv[1:] if argv is None else argv)[0])
     control: Control | None = None
     try:
-        at = watched(job, say, DAEMONS).at
+        dog = watched(job, say, DAEMONS)
+        at = dog.at
         at("rendezvous", "")
         control = join(dict(os.environ), expect=job.ranks // job.gpus_per_process or None)
-        measure(chosen(job, control, emit), control, emit, at)
+        job = chosen(job, control, emit)
+        ask_library(dog, job, control.rank)
+        measure(job, control, emit, at)
         control.close()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, the other ranks must not wait for it
         return fail(error, control)

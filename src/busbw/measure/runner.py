@@ -7,17 +7,16 @@ from datetime import datetime
 
 from busbw.core.probe import Probe
 from busbw.core.result import Cell, Device, Link, Mismatch, Row
+from busbw.core.sampling import THROTTLED_TAKES, first
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.engines.base import Call, Control, Engine, Launch
 from busbw.measure import links, precise, timing, verification
 from busbw.measure.batches import MOST_HELD, Batches, ClockedBatches, HeldBatches
 from busbw.measure.beside import Beside
-from busbw.measure.clocks import offset_s
 from busbw.measure.events import At, Emit, Note, RowDone
 from busbw.measure.plan import Calls, refuse_unsupported
 
-THROTTLED_TAKES = 3
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 PLACES_BOUND = 4096  # buffer positions a cell takes in turn; more would only cost memory
 SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
@@ -48,9 +47,11 @@ class Runner:
         self.emit = emit if job.rank == 0 else _silent
         self.out_of_bounds = 0
         self.beside, self.repeat = beside or Beside(()), repeat
+        self._iters = min(first(spec.sampling), MOST_HELD) if spec.sampling else spec.iters
         self._batches: Batches
         if spec.sampling:
-            self._batches = HeldBatches(engine, spec.timeout) if engine.queued else ClockedBatches(job, offset_s(job), late_s)
+            self._batches = HeldBatches(engine, spec) if engine.queued else ClockedBatches(job, late_s)
+            self._team = int(group.bcast(job.rank))  # ranks of different groups do not wait for each other
 
     def sweep(self) -> None:
         """All cycles of all series. A collective that needs a power of two of ranks leaves the table empty otherwise."""
@@ -68,12 +69,13 @@ class Runner:
         """Every pair of ranks alone, where ranks are timed precisely and there are three or more of one communicator."""
         if not self.spec.sampling or self.group.size != self.job.size:
             return []
-        self.at("links", "")
-        return links.measure(self.engine, self.job, self._batches, devices, self.max_bytes)
+        return links.measure(self.engine, self.job, self._batches, devices, self.max_bytes, self.at, self.spec.timeout)
 
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
-        reason = self.engine.unsupported(calls.collective, calls.dtype, calls.reduction)
+        # GPUs may differ between hosts: what one of them lacks, none runs.
+        reasons = self.job.allgather(self.engine.unsupported(calls.collective, calls.dtype, calls.reduction))
+        reason = next(filter(None, reasons), None)
         if reason:
             if "all" not in (self.spec.datatype.lower(), self.spec.op.lower()):
                 refuse_unsupported(reason, calls)
@@ -140,7 +142,7 @@ class Runner:
     def _timed(self, calls: Calls, call: Call, size: int, checked: bool, tally: verification.Tally, usual_s: float) -> Cell:
         size_bytes, _, bytes_ = calls.moved_bytes(call)
         places = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
-        iters = MOST_HELD if self.spec.sampling else self.spec.iters
+        iters = self._iters  # those that are surely taken: what is verified after them must have been written by them
         shifts = [size_bytes * i for i in range(min(places, max(iters * self.spec.agg_iters, 1), PLACES_BOUND))]
         targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
         verify = self.spec.check_timed and iters > 0 and checked and not (call.in_place and call.collective.reduces)
@@ -161,17 +163,20 @@ class Runner:
 
     def _precise(self, launches: Sequence[Launch], sampling: Sampling, usual_s: float) -> Cell:
         """What was sampled while heat or a power brake held a GPU back is taken again, twice at most."""
-        steps = timing.steps(self.engine, self.job, launches, self.spec)
+        steps = timing.steps(self.engine, self.job, launches, self.spec, self._iters)
+        if self.spec.agg_iters > 1:
+            steps[0]()  # a group may take other paths than an operation: what it sets up must not wait in a held queue
+            self.engine.synchronize(self.spec.timeout)
         usual = self.job.reduce_all([usual_s], "max")[0]
         for _ in range(THROTTLED_TAKES):
             self.beside.look()
-            seen = precise.run(self._batches, self.job, steps, sampling, usual)
+            seen = precise.run(self._batches, self.job, steps, sampling, usual, self._team)
             throttled = self.job.reduce_all([float(self.beside.look())], "max")[0] > 0
             if not throttled:
                 break
         if seen is None:
             return Cell(1.0, 0.0, 0.0)
-        cell = precise.cell(seen, sampling, self.spec.agg_iters)
+        cell = precise.cell(seen, sampling, self.spec.agg_iters, joined=self.spec.row.joined, clocked=not self.engine.queued)
         if throttled:
             cell.stopped = "unstable"
         return cell
@@ -196,8 +201,8 @@ class Runner:
             return
         cell.wrong = sum(wrong for wrong, _, _ in every)
         self.out_of_bounds += sum(rounds for _, rounds, _ in every)
-        first: list[Mismatch] = [mismatch for _, _, mismatches in every for mismatch in mismatches]
-        cell.mismatches = first[:MISMATCHES_KEPT]
+        seen: list[Mismatch] = [mismatch for _, _, mismatches in every for mismatch in mismatches]
+        cell.mismatches = seen[:MISMATCHES_KEPT]
 
 
 def _silent(event: object) -> None:

@@ -26,7 +26,7 @@ class Timing:
 
 def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> Timing:
     """Time `spec.iters` iterations that take `launches` in turn (one per buffer position)."""
-    turn = steps(engine, control, launches, spec)
+    turn = steps(engine, control, launches, spec, spec.iters)
     operations = max(spec.iters * spec.agg_iters, 1)
     if spec.cudagraph > 0:
         replay = engine.capture(list(itertools.islice(itertools.cycle(turn), spec.iters)))
@@ -47,8 +47,10 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
     return timing
 
 
-def steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> list[Launch]:
+def steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, iters: int) -> list[Launch]:
     """The iterations as thunks, to be taken in turn: m operations in one group each, and what -z asks for after an operation.
+
+    No more than `iters`, which are surely taken.
 
     Made before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would be a tenth of that.
     """
@@ -57,7 +59,7 @@ def steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: Sw
         return [_waited(engine, control, [launch], spec) for launch in launches]
     # Operation k of the whole run takes position k in turn, so positions shift between iterations until they come round.
     turns = count // math.gcd(count, size)
-    groups = [[launches[(turn * size + k) % count] for k in range(size)] for turn in range(min(turns, max(spec.iters, 1)))]
+    groups = [[launches[(turn * size + k) % count] for k in range(size)] for turn in range(min(turns, max(iters, 1)))]
     return [_waited(engine, control, group, spec) for group in groups]
 
 

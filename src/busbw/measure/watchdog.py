@@ -18,13 +18,14 @@ from pathlib import Path
 
 from busbw.core.exits import Exit
 from busbw.core.reports import Gone, Here, Report, Stalled
+from busbw.core.sampling import THROTTLED_TAKES, first
 from busbw.core.sweep import SweepSpec
 from busbw.host import carrier, process
 
 STARTING = frozenset({"rendezvous", "init", "prepare"})  # they share one deadline: --launch-limit, from the rank's start on
 GRACE_S = 8.0  # for the launcher to conclude and end the job; then the rank ends by itself
 SLACK = 10.0  # how much longer than before a place may take, above --limit
-SAMPLED = 2.0  # and how much of the time for samples it may take on top of the limit
+SAMPLED = 2.0 * THROTTLED_TAKES  # and how much of the time for samples it may take on top of the limit
 SLOWEST_BYTES_S = 1e8  # before anything is known of a size: 0.8 Gbit/s
 FRAMES = 3
 
@@ -72,7 +73,10 @@ class Pace:
 
 def _operations(spec: SweepSpec) -> dict[str, int]:
     """Operations a place runs, by phase."""
-    timed = spec.sampling.fixed if spec.sampling else spec.iters * spec.agg_iters * max(spec.cudagraph, 1)
+    if spec.sampling:
+        timed = first(spec.sampling) * spec.agg_iters * THROTTLED_TAKES
+    else:
+        timed = spec.iters * spec.agg_iters * max(spec.cudagraph, 1)
     return {"warm-up": max(spec.warmup_iters, 1), "verify": max(spec.check, 1), "timing": max(timed, 1) + 1}
 
 

@@ -8,9 +8,11 @@ from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import format_size
 from busbw.model.figures import IN_PLACE, OUT_OF_PLACE, Figure, repeated
 
-LATE_SHARE = 0.05  # of an operation's time
+LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock
+LATE_SHARE_QUEUED = 0.5  # where they follow from durations behind a fence: over a network ranks leave that up to a fifth apart
+SLOW_HOST = 2.0  # times what other processes take to enqueue
 LATE_ALONE = 0.5  # no other rank is later than this share of the latest one
-LATE_CELLS = 0.75  # of the cells in which any rank is late it must be this one
+LATE_CELLS = 0.5  # of all cells
 SLOW_LINK = 0.6  # of the usual pair's bandwidth
 NAMED = 4  # at most, in one sentence
 
@@ -19,7 +21,7 @@ def timing_findings(result: Result) -> list[Finding]:
     """Findings about who was late, which links are slow and what stayed uncertain; [] for classic timing."""
     if result.spec.sampling is None or not result.rows:
         return []
-    return [*_late(result), *_links(result), *_uncertain(result), *_two_modes(result), *_between(result)]
+    return [*_late(result), *_slow_host(result), *_links(result), *_uncertain(result), *_two_modes(result), *_between(result)]
 
 
 def who(device: Device) -> str:
@@ -32,7 +34,7 @@ def _cells(result: Result) -> list[Figure]:
     return [Figure(row, cell, where) for row, cell, where in pairs if cell is not None and cell.stopped]
 
 
-def latest(cell: Cell) -> tuple[int, float] | None:
+def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
     """The rank that is late in a cell, and by how many seconds more than the others usually are; None where no rank stands out."""
     late = cell.late_s or []
     if len(late) < 2:
@@ -41,15 +43,16 @@ def latest(cell: Cell) -> tuple[int, float] | None:
     others = [value for other, value in enumerate(late) if other != rank]
     by = late[rank] - statistics.median(others)
     alone = max(others) - min(others) <= LATE_ALONE * by
-    return (rank, by) if alone and by >= LATE_SHARE * cell.time_s else None
+    return (rank, by) if alone and by >= share * (cell.op_s or cell.time_s) else None
 
 
 def _late(result: Result) -> list[Finding]:
-    seen = [(figure, found) for figure in _cells(result) if (found := latest(figure.cell))]
+    share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in _cells(result)) else LATE_SHARE
+    seen = [(figure, found) for figure in _cells(result) if (found := latest(figure.cell, share))]
     if not seen:
         return []
     rank, cells = Counter(rank for _, (rank, _) in seen).most_common(1)[0]
-    if cells < LATE_CELLS * len(seen) or cells < min(2, len(_cells(result))):
+    if cells < LATE_CELLS * len(_cells(result)):
         return []
     worst, (_, by) = max(((figure, found) for figure, found in seen if found[0] == rank), key=lambda pair: pair[1][1])
     device = next((device for device in result.world.devices if device.rank == rank), None)
@@ -66,20 +69,43 @@ def _us(cell: Cell) -> str:
     return f"{(cell.op_s or cell.time_s) * 1e6:.4g} us"
 
 
+def _slow_host(result: Result) -> list[Finding]:
+    """A process that takes much longer than the others to enqueue: what a program that does not hold its queue back will wait for."""
+    processes = [figure.cell.launches_s for figure in _cells(result) if len(figure.cell.launches_s or []) > 1]
+    if not processes:
+        return []
+    usual = [statistics.median(times) for times in zip(*(times or [] for times in processes), strict=True)]
+    slowest = max(range(len(usual)), key=usual.__getitem__)
+    others = statistics.median(time for process, time in enumerate(usual) if process != slowest)
+    if usual[slowest] < SLOW_HOST * others:
+        return []
+    device = next((device for device in result.world.devices if device.process == slowest), None)
+    name = who(device) if device else f"process {slowest}"
+    message = f"the host of {name} is slow: it takes {usual[slowest] * 1e6:.3g} us to enqueue an operation, others {others * 1e6:.3g}"
+    fix = "look for what else runs on its processor, its clock and power settings: `top`, `cpupower frequency-info`"
+    return [Finding("slow_host", Verdict.WARN, message, "median over all cells of the launch column", fix)]
+
+
+def usual_bandwidth(links: list[Link]) -> float:
+    """The upper quartile: with few ranks most pairs hold the slow one."""
+    ordered = sorted(link.bandwidth for link in links)
+    return ordered[-(-3 * len(ordered) // 4) - 1]
+
+
 def slow_links(links: list[Link]) -> list[Link]:
     """Pairs that are far below the usual one."""
     if len(links) < 3:
         return []
-    usual = statistics.median(link.bandwidth for link in links)
+    usual = usual_bandwidth(links)
     return [link for link in links if link.bandwidth < SLOW_LINK * usual]
 
 
 def _links(result: Result) -> list[Finding]:
     """Slow pairs; where all pairs of one rank are slow and only those, it is that rank's own link."""
-    slow, usual = slow_links(result.links), 0.0
+    slow = slow_links(result.links)
     if not result.links:
         return []
-    usual = statistics.median(link.bandwidth for link in result.links)
+    usual = usual_bandwidth(result.links)
     if not slow:
         worst = min(result.links, key=lambda link: link.bandwidth)
         message = f"no slow link: {len(result.links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}"

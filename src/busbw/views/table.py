@@ -65,7 +65,7 @@ def _stopped(result: Result, row: Row) -> str:
 
 def _skew(result: Result, row: Row) -> str:
     cell = findings.main_cell(row)
-    return "-" if cell is None or cell.op_s is None else micro_text(max(cell.time_s - cell.op_s, 0.0))
+    return "-" if cell is None or cell.skew_s is None else micro_text(cell.skew_s)
 
 
 def _launch(result: Result, row: Row) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from busbw.core.sampling import MOST_SAMPLES, Verdict, counts, drifting, first, judge, rank_sum_z, stated, tail_samples, two_modes
+from busbw.core.intervals import quantile_interval
+from busbw.core.sampling import MOST_SAMPLES, Verdict, counts, drifting, first, judge, rank_sum_z, stated, two_modes
 from busbw.core.sweep import Sampling
 
 Draw = Callable[[random.Random], float]
@@ -102,6 +103,8 @@ def test_two_modes_are_seen_and_told() -> None:
     assert modes == (pytest.approx(1.0, rel=0.01), pytest.approx(1.4, rel=0.01))
     assert two_modes([lognormal(0.02)(dice) for _ in range(500)], 0.01) is None
     assert judge(samples, Sampling(max_time_s=1e-9), 1.0).modes_s == modes
+    assert judge(samples, Sampling(fixed=60), 1.0).modes_s == modes
+    assert judge(samples, Sampling(precision=0.9, confidence=0.5), 1.0) == Verdict(stopped="ok"), "a gap is held to the precision"
 
 
 def test_one_mode_is_hardly_ever_taken_for_two() -> None:
@@ -120,10 +123,12 @@ def test_why_it_stops() -> None:
 
 
 def test_a_tail_needs_its_own_number() -> None:
-    assert tail_samples(0.95) == 299
-    sampling = Sampling(tail=True, confidence=0.95, max_time_s=1e9)
+    sampling, dice = Sampling(tail=True, confidence=0.95, max_time_s=1e9), random.Random(9)
+    samples, verdict = sampled(lognormal(0.001), dice, sampling)
+    assert verdict.stopped == "ok"
+    assert len(samples) > 300
+    assert quantile_interval(samples, 0.99, 0.95) is not None, "it was asked for, so there is one"
     assert judge([1.0] * 200, sampling, 0.1).more == 100
-    assert judge([1.0] * 300, sampling, 0.1).stopped == "ok"
 
 
 def test_the_rank_sum_is_that_of_all_pairs() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from busbw.core.errors import CannotTell
 from busbw.core.result import Cell
 from busbw.core.sweep import Sampling, Series, SweepSpec
 from busbw.engines.base import Launch
@@ -29,7 +30,7 @@ def launch(made: SimEngine) -> Launch:
 
 
 def sampled(made: SimEngine, sampling: Sampling) -> Cell:
-    seen = precise.run(HeldBatches(made, 0), SoloControl(), [launch(made)], sampling, 1e-5)
+    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], sampling, 1e-5)
     assert seen is not None
     return precise.cell(seen, sampling, 1)
 
@@ -60,7 +61,7 @@ def test_marks_stand_right_around_every_operation_and_fences_before_it() -> None
     made = Log(2, {})
     made.log = []
     made.allocate(1 << 16, 1 << 16)
-    HeldBatches(made, 0).take([launch(made)] * 40, 1e-3)
+    HeldBatches(made, SPEC).take([launch(made)] * 40, 1e-3)
     text = " ".join(made.log)
     assert text.count("mark launch mark") == 40, "nothing comes between the marks but the operation"
     assert text.replace("mark launch mark", "").count("launch") == 0, "an operation of 1 ms needs no others before it"
@@ -71,7 +72,7 @@ def test_short_operations_have_others_before_and_fences_behind_in_every_held_bat
     made = Log(2, {})
     made.log = []
     made.allocate(1 << 16, 1 << 16)
-    HeldBatches(made, 0).take([launch(made)] * (MOST_HELD + 1), 1e-4)
+    HeldBatches(made, SPEC).take([launch(made)] * (MOST_HELD + 1), 1e-4)
     assert made.log.count("launch") == MOST_HELD + 1 + 2 * 3, "300 us of lead in each of two batches"
     assert made.log[-TRAIL:] == ["fence"] * TRAIL
 
@@ -82,7 +83,7 @@ def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
         made = Log(2, {})
         made.log = []
         made.allocate(1 << 16, 1 << 16)
-        HeldBatches(made, 0).take([launch(made)] * 100, 1e-5)
+        HeldBatches(made, SPEC).take([launch(made)] * 100, 1e-5)
         logs.append(made.log)
     assert logs[0] == logs[1], "a fence more on one rank would hang the job"
 
@@ -106,7 +107,7 @@ def test_a_late_rank_is_told_from_the_operation() -> None:
 
 def test_a_group_of_operations_counts_as_that_many() -> None:
     made = engine(alpha_us=20.0)
-    seen = precise.run(HeldBatches(made, 0), SoloControl(), [made.grouped([launch(made)] * 5)], Sampling(), 1e-4)
+    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [made.grouped([launch(made)] * 5)], Sampling(), 1e-4)
     assert seen is not None
     assert precise.cell(seen, Sampling(), 5).time_s == pytest.approx(20e-6, rel=0.01)
 
@@ -135,7 +136,7 @@ def timed(wait_s: float) -> Callable[[], None]:
 
 
 def test_by_the_clock_operations_are_timed_one_by_one() -> None:
-    taken = ClockedBatches(SoloControl(), 0.0).take([timed(200e-6)] * 9, 200e-6)
+    taken = ClockedBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
     assert sorted(taken.durations_s[0])[4] == pytest.approx(200e-6, rel=0.1)
     assert taken.late_s == [[0.0] * 9]
     assert taken.launch_s == []
@@ -144,3 +145,31 @@ def test_by_the_clock_operations_are_timed_one_by_one() -> None:
 def test_one_process_has_one_clock() -> None:
     assert offset_s(SoloControl()) == 0.0
     assert identity() == identity() != ""
+
+
+def test_where_a_rank_may_end_early_nothing_is_said_of_lateness() -> None:
+    made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
+    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], Sampling(), 1e-5)
+    assert seen is not None
+    free = precise.cell(seen, Sampling(), 1, joined=False)
+    assert (free.op_s, free.skew_s, free.late_s) == (None, None, None)
+    assert precise.cell(seen, Sampling(), 1).skew_s == pytest.approx(100e-6, rel=1e-3)
+
+
+def test_groups_that_do_not_wait_for_each_other_are_told_apart() -> None:
+    class Two(SoloControl):
+        def gather(self, value: object) -> list[object]:
+            return [value, (1, [[1e-3] * 8], []) if isinstance(value, tuple) else value]
+
+    made = engine(2, alpha_us=20.0)
+    seen = precise.run(HeldBatches(made, SPEC), Two(), [launch(made)], Sampling(fixed=8), 1e-5, team=0)
+    assert seen is not None
+    found = precise.cell(seen, Sampling(fixed=8), 1)
+    assert found.time_s == pytest.approx(1e-3), "the slower group"
+    assert found.late_s == [0.0, 0.0, 0.0], "nobody waited for the other group"
+
+
+def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    with pytest.raises(CannotTell, match="CUDA_LAUNCH_BLOCKING=1"):
+        HeldBatches(engine(), SPEC)

@@ -3,6 +3,7 @@
 import pytest
 
 from busbw.core.result import Device
+from busbw.core.sweep import SweepSpec
 from busbw.engines.sim import SimEngine
 from busbw.launch.control import SoloControl
 from busbw.measure import links
@@ -27,7 +28,8 @@ def test_pairs_are_bounded_and_every_rank_is_in_some() -> None:
 def measured(ranks: int, room: int = 1 << 20, **parameters: float) -> list[tuple[int, int, float]]:
     engine = SimEngine(ranks, {"noise": 0.0, "alpha_us": 1.0, **parameters})
     engine.allocate(room, room)
-    found = links.measure(engine, SoloControl(), HeldBatches(engine, 0), engine.devices(), room)
+    batches = HeldBatches(engine, SweepSpec(collective="all_reduce"))
+    found = links.measure(engine, SoloControl(), batches, engine.devices(), room, lambda *_: None, 0)
     return [(link.a, link.b, link.bandwidth) for link in found]
 
 

@@ -13,6 +13,7 @@ from busbw.core.dtypes import DTYPES, DType
 from busbw.core.errors import CannotTell
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.result import Mismatch
+from busbw.core.sweep import Sampling
 from busbw.engines.base import Call
 from busbw.engines.sim import SimEngine
 
@@ -139,6 +140,12 @@ def test_check_timed_finds_what_ordinary_checks_do_not(measured: Measure, name: 
     # A reduction in place changes its own input, so what later iterations should give is not known.
     assert in_place.wrong == (0 if name == "all_reduce" else 2)
     assert seeing.runner.out_of_bounds == (2 if name == "all_reduce" else 4)
+
+
+@pytest.mark.parametrize("grouped", [1, 3])
+def test_check_timed_looks_only_where_precise_timing_wrote(measured: Measure, grouped: int) -> None:
+    fields = {"check": 1, "check_timed": True, "max_bytes": 65536, "step_factor": 8, "agg_iters": grouped, "sampling": Sampling()}
+    assert [cell.wrong for cell in measured("broadcast", **fields).cells] == [0] * 6
 
 
 def test_check_timed_is_content_with_right_data_and_needs_checks(measured: Measure) -> None:

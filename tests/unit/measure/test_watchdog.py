@@ -104,7 +104,7 @@ def test_the_first_operation_of_a_large_size_may_take_as_long_as_a_slow_network_
 
 def test_sampling_adds_the_time_that_it_may_take() -> None:
     spec = msgspec.structs.replace(SPEC, sampling=Sampling(max_time_s=100))
-    assert Pace(spec, 60).allowed_s("timing", "8") == pytest.approx(60 + 2 * 100, abs=0.1)
+    assert Pace(spec, 60).allowed_s("timing", "8") == pytest.approx(60 + 2 * 3 * 100, abs=0.1)
 
 
 RANK = """

@@ -21,7 +21,7 @@ def cell(late_us: list[float] | None = None, **fields: Any) -> Cell:
 
 
 def result(cells: list[Cell], links: list[Link] | None = None, sizes: list[int] | None = None, repeats: list[int] | None = None) -> Result:
-    devices = [Device(rank, 100 + rank, host, rank % 2, f"0000:0{rank}:00", "GPU") for rank, host in enumerate(HOSTS)]
+    devices = [Device(rank, 100 + rank, host, rank % 2, f"0000:0{rank}:00", "GPU", process=rank) for rank, host in enumerate(HOSTS)]
     rows = [
         Row(size, size // 4, "float", "sum", -1, one, None, 8, repeat=repeat)
         for one, size, repeat in zip(cells, sizes or [1024 << n for n in range(len(cells))], repeats or [0] * len(cells), strict=True)
@@ -100,3 +100,21 @@ def test_classic_timing_has_none_of_these() -> None:
     made = result([cell([0, 0, 50, 0])])
     made.spec = SweepSpec(collective="all_reduce")
     assert timing_findings(made) == []
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.55])
+def test_with_three_hosts_two_slow_pairs_still_stand_out(share: float) -> None:
+    few = [Link(0, 1, 1e-3, 10e9), Link(0, 2, 1e-3, share * 10e9), Link(1, 2, 1e-3, share * 10e9)]
+    assert messages(result([cell()], few))["slow_link"].startswith("the link of host h2 is slow")
+
+
+def test_a_host_that_takes_twice_as_long_to_enqueue_is_named() -> None:
+    said = messages(result([cell(launches_s=[7e-6, 6e-6, 7e-6, 20e-6])] * 3))
+    assert said["slow_host"].startswith("the host of rank 3 on h2 (GPU 1 at 0000:03:00) is slow")
+    assert "20 us to enqueue an operation, others 7" in said["slow_host"]
+    assert "slow_host" not in messages(result([cell(launches_s=[6e-6, 10e-6])] * 3)), "cores of shared machines differ by half"
+
+
+def test_behind_a_fence_a_little_lateness_is_no_finding() -> None:
+    assert "late_rank" in messages(result([cell([0, 0, 20, 0])] * 3))
+    assert "late_rank" not in messages(result([cell([0, 0, 20, 0], launches_s=[7e-6] * 4)] * 3))

@@ -52,8 +52,8 @@ def _samples(result: Result, figure: Figure) -> str:
 
 
 def _skew(result: Result, figure: Figure) -> str:
-    op_s = figure.cell.op_s
-    return NONE if op_s is None else time_text(figure.cell.time_s - op_s)
+    skew_s = figure.cell.skew_s
+    return NONE if skew_s is None else time_text(skew_s)
 
 
 def _share(result: Result, figure: Figure) -> str:
@@ -85,7 +85,7 @@ CELL_COLUMNS: tuple[Column, ...] = (
     Column("n", "", _samples),
     Column("stopped", "", lambda result, figure: figure.cell.stopped or NONE, _has("stopped"), words=True),
     Column("launch", "", _seconds("launch_s"), _has("launch_s")),
-    Column("skew", "", _skew, _has("op_s")),
+    Column("skew", "", _skew, _has("skew_s")),
     Column("p99", "", _seconds("p99_s"), _has("p99_s")),
     Column("algbw", "GB/s", lambda result, figure: bandwidth_text(figure.cell.algbw)),
     Column("busbw", "GB/s", lambda result, figure: bandwidth_text(figure.cell.busbw)),
