@@ -10,7 +10,7 @@ from typing import Protocol
 from busbw.core.errors import CannotTell
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine, Launch
-from busbw.measure.clocks import offset_s
+from busbw.measure.clocks import Clocks
 
 BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
 SHORTEST_S = 1e-9
@@ -105,11 +105,12 @@ class ClockedBatches:
 
     def __init__(self, control: Control, late_s: float = 0.0) -> None:
         self._control, self._late_s = control, late_s
+        self._clocks = Clocks(control)
 
     def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
         """One slot of the clock after the other."""
         clock = time.perf_counter
-        ahead = offset_s(self._control)
+        ahead = self._clocks.offset_s()
         slot = SLACK * usual_s + SLOT_MARGIN_S
         lead = self._lead_s()
         begin = float(self._control.bcast(clock() + lead)) - ahead

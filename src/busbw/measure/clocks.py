@@ -25,21 +25,28 @@ def identity() -> str:
     return f"{boot} {namespace}"
 
 
-def offset_s(control: Control) -> float:
-    """Seconds to add to this process' perf_counter for process 0's; 0.0 where all share one clock. Collective."""
-    if len(set(control.allgather(identity()))) == 1:
-        return 0.0
-    mine, reach = 0.0, 1
-    while reach < control.size:
-        lower, upper = control.rank < reach, reach <= control.rank < 2 * reach
-        partner = control.rank + reach if lower else control.rank - reach
-        paired = (lower or upper) and partner < control.size
-        pair = control.split(min(control.rank, partner) if paired else control.size)
-        if paired:
-            mine = _learn(pair, mine)
-        pair.close()
-        reach *= 2
-    return mine
+class Clocks:
+    """The clocks of a job's processes; made once, with a channel for every pair, and asked for each batch. Both are collective."""
+
+    def __init__(self, control: Control) -> None:
+        self._pairs: list[Control | None] = []  # this process' partner in each round
+        if len(set(control.allgather(identity()))) == 1:
+            return
+        reach = 1
+        while reach < control.size:
+            partner = control.rank + reach if control.rank < reach else control.rank - reach
+            paired = control.rank < 2 * reach and partner < control.size
+            pair = control.split(min(control.rank, partner) if paired else control.size)
+            self._pairs.append(pair if paired else None)
+            reach *= 2
+
+    def offset_s(self) -> float:
+        """Seconds to add to this process' perf_counter for process 0's; 0.0 where all share one clock."""
+        mine = 0.0
+        for pair in self._pairs:
+            if pair is not None:
+                mine = _learn(pair, mine)
+        return mine
 
 
 def _learn(pair: Control, mine: float) -> float:

@@ -13,7 +13,7 @@ from busbw.engines.sim import SimEngine
 from busbw.launch.control import SoloControl
 from busbw.measure import precise
 from busbw.measure.batches import MOST_HELD, TRAIL, ClockedBatches, HeldBatches
-from busbw.measure.clocks import identity, offset_s
+from busbw.measure.clocks import Clocks, identity
 from busbw.measure.plan import Calls
 
 SPEC = SweepSpec(collective="all_reduce", sampling=Sampling())
@@ -143,7 +143,7 @@ def test_by_the_clock_operations_are_timed_one_by_one() -> None:
 
 
 def test_one_process_has_one_clock() -> None:
-    assert offset_s(SoloControl()) == 0.0
+    assert Clocks(SoloControl()).offset_s() == 0.0
     assert identity() == identity() != ""
 
 
