@@ -59,6 +59,8 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
     [
         (["none.json"], "error: none.json: No such file or directory", "hint: name a result file"),
         (["a"], "error: a: Is a directory", "hint: name a result file"),
+        (["."], "error: .: Is a directory", "hint: name a result file"),
+        (["log.txt", "/"], "error: /: Is a directory", "hint: name a result file"),
         (["notes.txt"], "error: notes.txt: nccl-tests text: no row", "hint: give the standard output"),
         (["log.txt", "-o", "none/page.html"], "error: none/page.html: No such file or directory", "hint: name a file in a directory"),
         (["log.txt", "-o", "a"], "error: a: Is a directory", "hint: name a file in a directory"),
@@ -67,7 +69,19 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
         (["log.txt"] * 9, "error: report: 9 files; one page tells 8 apart", "hint: name 8 files or fewer"),
         ([], "Missing argument 'FILE...'", "hint: busbw report --help"),
     ],
-    ids=["missing", "folder", "no result", "no folder", "into a folder", "over an input", "over itself", "nine", "none"],
+    ids=[
+        "missing",
+        "folder",
+        "this folder",
+        "the root",
+        "no result",
+        "no folder",
+        "into a folder",
+        "over an input",
+        "over itself",
+        "nine",
+        "none",
+    ],
 )
 def test_what_cannot_be_meant_is_refused(run, results, words, said, hint):
     (results / "notes.txt").write_text("nothing measured\n")

@@ -79,7 +79,11 @@ class Run:
         else:
             argv = self.lab.hosts[0].enter(*argv, "--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", self.setting.ifname)
             environment |= self.lab.environment()
-        self._process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would hand on that it is ignored
+        try:
+            self._process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        finally:
+            signal.signal(signal.SIGINT, before)
         self._readers = [threading.Thread(target=self._read_rows), threading.Thread(target=self._read_talk)]
         for reader in self._readers:
             reader.start()

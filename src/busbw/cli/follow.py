@@ -12,11 +12,12 @@ from busbw.cli.streams import talk
 from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
 from busbw.core.sizes import short_size
+from busbw.engines.registry import AUTO
 from busbw.launch import job, slurm
 from busbw.launch.failures import aborting_host, died
 from busbw.launch.hosts import Host
 from busbw.launch.roll import Roll
-from busbw.measure.events import Ended, Event, Failed, Note, decode, failure
+from busbw.measure.events import Ended, Event, Failed, Note, Started, decode, failure
 from busbw.measure.job import Job
 
 TAIL_LINES = 60
@@ -34,12 +35,13 @@ class RankFailed(BusbwError):
 
 
 class Follower:
-    """One launched job: `places` are the hosts named by the user, with their slots."""
+    """One launched job: `places` are the hosts named by the user, with their slots, `ifname` is --ifname."""
 
-    def __init__(self, work: Job, output: Output, places: Sequence[Host] = ()) -> None:
+    def __init__(self, work: Job, output: Output, places: Sequence[Host] = (), ifname: str = "") -> None:
         self.output, self.hosts = output, [place.name for place in places]
         of_rank = tuple(place.name for place in places for _ in range(place.slots))
-        self.roll = Roll(work.ranks, of_rank, work.limit_s, work.start_limit_s, work.engine == "nccl", self._gpus)
+        library = work.engine in ("nccl", AUTO)
+        self.roll = Roll(work.ranks, of_rank, work.limit_s, work.start_limit_s, library, self._gpus, ifname=ifname)
         self.queue = slurm.Queue()
         self._framing = Framing()
         self._tail: list[str] = []
@@ -72,6 +74,8 @@ class Follower:
             return
         if not isinstance(event, Note):
             self.roll.event(leaving=isinstance(event, Ended))
+        if isinstance(event, Started):
+            self.roll.library = event.result.library.engine == "nccl"  # known at last where the ranks chose it
         self.output.take(event)
 
     def _on_talk(self, line: bytes) -> None:
@@ -125,6 +129,8 @@ class Follower:
 
 
 _DELAY = re.compile(r"\[\S+:\d+\] Delaying for \d+ seconds before aborting")
+_DASHES = re.compile(r"-{70,}")  # Open MPI's frames have 74, and 76
+FRAME_LINES = 40  # the longest of its messages is shorter
 _STARRED = re.compile(r"(\[\S+:\d+\]) \*\*\* (An error occurred in Socket closed)?")
 
 
@@ -133,7 +139,7 @@ class Framing:
     when one has died, which only repeats that."""
 
     def __init__(self) -> None:
-        self._inside = False
+        self._left = 0  # lines that the open frame may still hold
         self._echo = ""  # the prefix of such a rank's lines
 
     def __call__(self, text: str) -> bool:
@@ -143,7 +149,8 @@ class Framing:
             self._echo = starred.group(1)
         if _DELAY.match(text) or (starred and starred.group(1) == self._echo):
             return True
-        if text.startswith("-----"):
-            self._inside = not self._inside
+        if _DASHES.fullmatch(text):
+            self._left = 0 if self._left else FRAME_LINES
             return True
-        return self._inside or not text.strip()
+        inside, self._left = self._left > 0, max(self._left - 1, 0)
+        return inside or not text.strip()

@@ -37,7 +37,10 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None) 
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path:
-    """Where the page goes; UsageError where that is one of the results."""
+    """Where the page goes; UsageError where that is one of the results, or one of them a directory."""
+    folder = next((file for file in files if Path(file).is_dir()), None)
+    if folder is not None:
+        raise UsageError(f"{folder}: Is a directory", "name a result file, or - for stdin")
     first = files[0]
     target = Path(output) if output else Path(DEFAULT) if first == "-" else Path(first).with_suffix(".html")
     for file in files:

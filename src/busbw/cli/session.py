@@ -1,5 +1,6 @@
 """One run from the caller's side: in this process when it is a rank already, else through a launcher whose rank 0 tells the story."""
 
+import contextlib
 import os
 import shlex
 import sys
@@ -22,13 +23,14 @@ from busbw.engines.registry import AUTO, EngineRow, choose, cpu_ranks, engine, g
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.launch import environment, hosts, interfaces, job, mpirun, slurm, torchrun
 from busbw.measure.job import Job, encode
-from busbw.measure.rank import failed, measure, watched
-from busbw.measure.watchdog import Watchdog
+from busbw.measure.rank import ask_library, failed, measure, watched
+from busbw.measure.watchdog import Tell, Watchdog
 
 RANK_PROGRAM = "busbw.measure.rank"
 RANKS_A_CORE = 16
 SIMULATED_RANKS = 8
 SAME_WORDS_S = 2.0
+INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 HOSTS_OWN = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # each host's own business
 FORWARDED = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_", "PYTHONPATH", "LD_LIBRARY_PATH")
 
@@ -69,23 +71,35 @@ def own_exit(error: BusbwError) -> int:
 def run_job(work: Job, where: Where, output: Output, exit_of: ExitOf = own_exit) -> int:
     """Run it, print it, and return the exit code: 0 fine, 1 wrong data. Errors are raised after saving what was measured."""
     work = msgspec.structs.replace(work, argv=[word.encode("utf-8", "replace").decode() for word in work.argv])
+    # A rank waits in calls of its library, which only the signals' own effect ends: see `inside`.
+    with contextlib.nullcontext() if environment.detect(os.environ) else job.terminable():
+        return _kept(work, where, output, exit_of)
+
+
+def _kept(work: Job, where: Where, output: Output, exit_of: ExitOf) -> int:
+    """Run it; what was measured is saved however it ends, whoever presses Ctrl-C again meanwhile."""
     try:
         _run(work, where, output, exit_of)
     except KeyboardInterrupt:
-        kept = output.broke_off("interrupted")
+        kept = _broke_off(output, INTERRUPTED)
         talk(f"interrupted{': ' + kept if kept else ''}")
         return int(Exit.INTERRUPTED)
-    except SystemExit as error:  # SIGTERM or SIGHUP, as schedulers end jobs
-        kept = output.broke_off(f"ended by signal, exit {error.code}")
+    except SystemExit:  # SIGTERM or SIGHUP, as schedulers end jobs
+        kept = _broke_off(output, TERMINATED)
         talk(f"told to end{': ' + kept if kept else ''}")
         raise
     except BusbwError as error:
-        kept = output.broke_off(error.message)
+        kept = _broke_off(output, error.message)
         error.message += f" ({kept})" if kept else ""
         raise
     if output.record.problem:
         raise output.record.problem
     return int(Exit.BAD if output.record.result.wrong() else Exit.OK)
+
+
+def _broke_off(output: Output, reason: str) -> str:
+    with job.undisturbed():
+        return output.broke_off(reason)
 
 
 def _run(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
@@ -124,7 +138,9 @@ def inside(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
             if engine(name).in_process:
                 raise UsageError("the sim engine runs in one process", "start it without mpirun: busbw run ... --engine sim -n 4")
             gpus = work.sweep.nthreads * work.sweep.ngpus if work.compat else 1
-            measure(msgspec.structs.replace(work, engine=name, gpus_per_process=gpus), control, output.take, dog.at)
+            chosen = msgspec.structs.replace(work, engine=name, gpus_per_process=gpus)
+            ask_library(dog, chosen, control.rank)
+            measure(chosen, control, output.take, dog.at)
     except BaseException as error:
         if control.size > 1:
             leave(error, control, output, exit_of)
@@ -139,23 +155,38 @@ def _watched(work: Job, where: Where, output: Output, exit_of: ExitOf) -> Watchd
     if work.compat:
         asked = msgspec.structs.replace(asked, start_limit_s=0.0)
 
-    def tell(report: Report) -> None:
-        if isinstance(report, Stalled):
-            kept = output.broke_off(f"{report.place} did not end")
-            talk(f"error: {report.words()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
+    return watched(asked, telling(output), code=exit_of(TimedOut("")))
 
-    return watched(asked, tell, code=exit_of(TimedOut("")))
+
+def telling(output: Output) -> Tell:
+    """Tells people once of each place where this rank stands still, and then what the library says of it."""
+    told: set[int] = set()
+
+    def tell(report: Report) -> None:
+        if not isinstance(report, Stalled):
+            return
+        if report.step in told:
+            talk(report.library)
+            return
+        told.add(report.step)
+        kept = output.broke_off(f"{report.place} did not end")
+        talk(f"error: {report.words()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
+
+    return tell
 
 
 def leave(error: BaseException, control: Control, output: Output, exit_of: ExitOf) -> None:
     """Save what was measured, say why, and end the job on all ranks; does not return."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        by_hand = isinstance(error, KeyboardInterrupt)
+        kept = _broke_off(output, INTERRUPTED if by_hand else TERMINATED)
+        talk(f"{'interrupted' if by_hand else 'told to end'}{': ' + kept if kept else ''}")
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(Exit.INTERRUPTED)
+        control.abort(code, "told to end")
     told = error if isinstance(error, BusbwError) else RankFailed(failed(error, control))
-    kept = output.broke_off(told.message)
+    kept = _broke_off(output, told.message)
     if isinstance(error, UsageError) and control.rank:
         time.sleep(SAME_WORDS_S)  # the same on all ranks: process 0 says it, and ends the others meanwhile
-    if isinstance(error, SystemExit | KeyboardInterrupt):
-        talk(f"told to end{': ' + kept if kept else ''}")
-        control.abort(int(Exit.INTERRUPTED), "told to end")
     talk(told.render() + (f"\n{kept}" if kept else ""))
     control.abort(exit_of(told), told.message)
 
@@ -193,7 +224,7 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
         return
     if missing:
         talk(f"note: measuring on CPUs: {missing}")
-    Follower(prepared, output, places).follow(argv, where.launch_limit_s)
+    Follower(prepared, output, places, where.ifname).follow(argv, where.launch_limit_s)
 
 
 def limited(work: Job, where: Where) -> Job:
@@ -216,7 +247,7 @@ def outside_by_slurm(asked: slurm.Step, work: Job, where: Where, output: Output)
     if where.dry_run:
         answer(shlex.join(argv) + "\n")
         return
-    Follower(prepared, output).follow(argv, where.launch_limit_s)
+    Follower(prepared, output, ifname=where.ifname).follow(argv, where.launch_limit_s)
 
 
 def launcher_command(

@@ -4,6 +4,9 @@ import sqlite3
 
 from busbw.core.errors import UsageError
 
+APPLICATION_ID = 0x62757362  # "busb" in the file's header
+_UNMARKED = 1  # the schema before files had an application id
+_COLUMNS = {"digest", "machine", "collective", "result"}  # of `runs`, from the first schema on
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE runs (
@@ -35,22 +38,38 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID""",
         "CREATE INDEX runs_of_a_machine ON runs (machine, collective, start)",
     ),
+    (f"PRAGMA application_id = {APPLICATION_ID}",),
 )
 
 
-def migrate(connection: sqlite3.Connection, name: str) -> None:
-    """Bring the tables up to date in one transaction; UsageError for a file of a newer busbw, or of another program."""
-    version = _version(connection)
-    if version == len(MIGRATIONS):
-        return
+def check(connection: sqlite3.Connection, name: str) -> int:
+    """The schema that the file has, 0 for an empty one; UsageError for that of another program, or of a newer busbw. Writes nothing."""
+    version = _number(connection, "user_version")
+    mark = _number(connection, "application_id")
+    marks = (0,) if version <= _UNMARKED else (APPLICATION_ID,)
+    runs = {column for (column,) in connection.execute("SELECT name FROM pragma_table_info('runs')")}
+    filled = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    strange = _COLUMNS - runs if version else filled
+    if mark not in marks or strange:
+        raise UsageError(f"{name}: an SQLite file, but no history of busbw", "name another --db")
     if version > len(MIGRATIONS):
         raise UsageError(
             f"{name}: its schema is {version}, this busbw knows up to {len(MIGRATIONS)}",
             "use the busbw that wrote it, or name another --db",
         )
+    return version
+
+
+def migrate(connection: sqlite3.Connection, name: str) -> None:
+    """Bring the tables up to date in one transaction; UsageError as `check` has it."""
+    if check(connection, name) == len(MIGRATIONS):
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        _steps(connection, name)
+        for step in MIGRATIONS[check(connection, name) :]:  # another process may have been first
+            for statement in step:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:  # a full disk ends it by itself
@@ -58,16 +77,6 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
         raise
 
 
-def _steps(connection: sqlite3.Connection, name: str) -> None:
-    version = _version(connection)  # another process may have been first
-    if version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        raise UsageError(f"{name}: an SQLite file, but no history of busbw", "name another --db")
-    for step in MIGRATIONS[version:]:
-        for statement in step:
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {max(version, len(MIGRATIONS))}")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    number: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+    return number

@@ -17,10 +17,11 @@ from busbw.core.cells import CellKey, cells
 from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
 from busbw.core.history import StoredRun, StoredTime, digest, stored
 from busbw.core.result import Result
-from busbw.history.schema import migrate
+from busbw.history.schema import check, migrate
 
 WAIT_S = 10.0  # for another writer
 PAUSE_S = 0.02
+ADD = "busbw history add result.json"
 RUN = StoredRun.__struct_fields__
 CELL = CellKey.__struct_fields__
 NEWEST_FIRST = "start DESC, id DESC"
@@ -112,12 +113,12 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
     What SQLite cannot do becomes a BusbwError that names the file.
     """
     if not create and not file.exists():
-        raise UsageError(f"{file}: there is no history yet", "busbw history add result.json")
+        raise UsageError(f"{file}: there is no history yet", ADD)
     try:
         if create:
             file.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(file, timeout=wait_s, isolation_level=None)) as connection:
-            _prepare(connection, file, wait_s)
+            _prepare(connection, file, wait_s, create=create)
             yield History(connection)
     except sqlite3.Error as error:
         raise explained(error, file, wait_s) from error
@@ -125,11 +126,14 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
         raise UsageError(f"{file}: {error.strerror or error}", "name a file in a directory that you may write, with --db") from error
 
 
-def _prepare(connection: sqlite3.Connection, file: Path, wait_s: float) -> None:
+def _prepare(connection: sqlite3.Connection, file: Path, wait_s: float, *, create: bool) -> None:
+    """The file is a history, which is checked before anything is written to it, and its tables are up to date."""
     until = time.monotonic() + wait_s
     while True:  # SQLite does not wait by itself while the log is being set up
         try:
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            if check(connection, str(file)) == 0 and not create:
+                raise UsageError(f"{file}: there is no history yet", ADD)
+            if create and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 connection.execute("PRAGMA journal_mode = wal")
             break
         except sqlite3.OperationalError as error:

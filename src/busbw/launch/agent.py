@@ -3,13 +3,26 @@
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from busbw.host.process import GONE, stat_fields
 from busbw.launch.mpirun import launch_agent, ssh_args
 
-MOST_AT_ONCE = 32
+MOST_ASKED = 256  # an agent each, all at once
+SSH_FAILED = 255  # ssh's own exit code where it came to no command
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """An agent on its way, the processes it asks for, and where its answer goes: no pipe, which what it leaves behind may hold open."""
+
+    agent: subprocess.Popen[bytes]
+    pids: tuple[int, ...]
+    out: BinaryIO
 
 
 def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None = None) -> list[str]:
@@ -18,26 +31,46 @@ def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None =
     return [*shlex.split(launch_agent(environ)), *shlex.split(ssh_args(environ)), host, *words]
 
 
-def states(host: str, pids: Iterable[int], limit_s: float) -> dict[int, str] | None:
-    """State letters of processes on `host`, GONE for those that are not there; None when it does not answer within `limit_s` seconds."""
-    wanted = tuple(pids)
-    line = command(host, [f"for p in {' '.join(map(str, wanted))}; do cat /proc/$p/stat 2>/dev/null || echo $p gone; done"])
+def states(pids: Mapping[str, Iterable[int]], limit_s: float) -> dict[str, dict[int, str] | None]:
+    """State letters of processes, GONE for those that are not there, by host and pid; `limit_s` seconds for all hosts together.
+
+    None for a host that gives no answer in time or that ssh does not reach; {} for one that cannot be asked: no such program, another
+    error over there, or too many hosts before it.
+    """
+    deadline = time.monotonic() + limit_s
+    found: dict[str, dict[int, str] | None] = {host: {} for host in pids}
+    asked = {host: question for host in list(pids)[:MOST_ASKED] if (question := _ask(host, tuple(pids[host])))}
+    while time.monotonic() < deadline and any(question.agent.poll() is None for question in asked.values()):
+        time.sleep(_POLL_S)
+    return found | {host: _answer(question) for host, question in asked.items()}
+
+
+def _ask(host: str, pids: tuple[int, ...]) -> _Question | None:
+    loop = f"for p in {' '.join(map(str, pids))}; do cat /proc/$p/stat 2>/dev/null || echo $p gone; done"
+    line = command(host, [f"sh -c {shlex.quote(loop)}"])  # the login shell may be csh or fish
+    out = os.fdopen(os.memfd_create("states"), "w+b")
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL, check=True)
-    except (OSError, subprocess.SubprocessError):
+        agent = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
+    except OSError:
+        out.close()
         return None
-    found: dict[int, str] = dict.fromkeys(wanted, GONE)
-    for text in done.stdout.splitlines():
-        pid, fields = text.partition(" ")[0], stat_fields(text)
+    return _Question(agent, pids, out)
+
+
+def _answer(question: _Question) -> dict[int, str] | None:
+    agent = question.agent
+    with question.out as out:
+        if agent.poll() is None:
+            agent.kill()
+            agent.wait()
+            return None
+        if agent.returncode:
+            return None if agent.returncode == SSH_FAILED else {}
+        out.seek(0)
+        text = out.read().decode(errors="replace")
+    found: dict[int, str] = dict.fromkeys(question.pids, GONE)
+    for line in text.splitlines():
+        pid, fields = line.partition(" ")[0], stat_fields(line)
         if pid.isdigit() and fields and int(pid) in found:
             found[int(pid)] = fields[0]
     return found
-
-
-def all_states(pids: Mapping[str, Iterable[int]], limit_s: float) -> dict[str, dict[int, str] | None]:
-    """`states` of several hosts at once, by host."""
-    if not pids:
-        return {}
-    with ThreadPoolExecutor(min(len(pids), MOST_AT_ONCE)) as pool:
-        answers = pool.map(lambda host: states(host, pids[host], limit_s), pids)
-        return dict(zip(pids, answers, strict=True))

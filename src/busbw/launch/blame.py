@@ -48,6 +48,12 @@ class Evidence:
         """Ranks that started and have not said that they stand still."""
         return sorted(self.here.keys() - self.stalled.keys())
 
+    def late(self) -> dict[int, Stalled]:
+        """Ranks that came less far than others, where there are any, by what they said."""
+        first = min((told.step for told in self.stalled.values()), default=0)
+        found = {rank: told for rank, told in self.stalled.items() if told.step == first}
+        return found if len(found) < len(self.stalled) else {}
+
     def name(self, rank: int) -> str:
         """`rank 3 on h2 (GPU 1, pid 77)`, with what is known."""
         here = self.here.get(rank)
@@ -77,8 +83,8 @@ def _listed(ranks: list[int]) -> str:
 
 
 def conclude(seen: Evidence, waited_s: float) -> TimedOut:
-    """The error to end with. What is certain goes first: a process that cannot run, a link that went, a host that is cut off; then who is
-    behind; and where nobody is, that all stand together."""
+    """The error to end with. What is certain goes first: a process that cannot run; then, where all ranks report, the one that is
+    behind; a link that went, a host that is cut off; and where nobody is late or silent, that all stand together."""
     where = _where(seen, waited_s)
     message, hint = _cause(seen)
     return TimedOut(f"{where}: {message}", hint)
@@ -114,10 +120,12 @@ def _cause(seen: Evidence) -> tuple[str, str]:
     broken = seen.broken()
     if broken:
         return _broken(seen, broken), _broken_hint(seen, broken)
-    dark = seen.unlinked()
+    dark, silent = seen.unlinked(), seen.silent()
+    if seen.late() and not silent:
+        message, hint = _behind(seen)
+        return message + (f"; {_dark(seen, dark)[0]} meanwhile" if dark else ""), hint
     if dark:
         return _dark(seen, dark)
-    silent = seen.silent()
     cut = [rank for rank in silent if seen.place(rank) in seen.unreachable]
     if cut:
         hosts = sorted({seen.place(rank) for rank in cut})
@@ -129,21 +137,29 @@ def _cause(seen: Evidence) -> tuple[str, str]:
         return f"{seen.names(silent)} did not report{alive}: {why}", _probe(hosts) if hosts else _DUMP
     if silent:
         return f"{seen.names(silent)} say nothing, not even where they are", _DUMP
-    return _behind(seen)
+    return _together(seen)
 
 
 def _behind(seen: Evidence) -> tuple[str, str]:
-    first = min(told.step for told in seen.stalled.values())
-    late = {rank: told for rank, told in seen.stalled.items() if told.step == first}
-    library = next((told.library for told in seen.stalled.values() if told.library), "")
-    says = f"\nNCCL says:\n{library}" if library else ""
-    doing = " > ".join(next(iter(late.values())).doing)
-    if len(late) < len(seen.stalled):
-        others = next(told for told in seen.stalled.values() if told.step != first)
-        return (
-            f"{seen.names(late)} came no further ({doing}), the others wait in {others.place}{says}",
-            "look at that rank's host: dmesg | tail, top, nvidia-smi",
-        )
+    late = seen.late()
+    others = next(told for rank, told in seen.stalled.items() if rank not in late)
+    return (
+        f"{seen.names(late)} came no further ({_doing(late)}), the others wait in {others.place}{_library(seen)}",
+        "look at that rank's host: dmesg | tail, top, nvidia-smi",
+    )
+
+
+def _doing(told: Mapping[int, Stalled]) -> str:
+    return " > ".join(next(iter(told.values())).doing)
+
+
+def _library(seen: Evidence) -> str:
+    says = next((told.library for told in seen.stalled.values() if told.library), "")
+    return f"\nNCCL says:\n{says}" if says else ""
+
+
+def _together(seen: Evidence) -> tuple[str, str]:
+    doing, says = _doing(seen.stalled), _library(seen)
     message = f"no rank is late: all {len(seen.stalled)} wait there ({doing}), so the network or the library stands still{says}"
     return message, "ip -s link   (on each host: errors and drops), then the same run with NCCL_DEBUG=INFO, or more time: --limit 600"
 

@@ -89,7 +89,7 @@ FAILURES: tuple[Failure, ...] = (
         _PROBE + "   (another port: export OMPI_MCA_plm_rsh_args='-p 22222')",
     ),
     Failure(
-        r"(?P<host>\S+): Permission denied|Permission denied \(publickey",
+        r"(?:(?P<host>\S+): )?Permission denied \([a-z-]+(?:,[a-z-]+)*\)",  # in brackets the ways to log in that are left
         "host {host}: ssh may not log in without a password (permission denied)",
         "ssh-copy-id {host}   (then " + _PROBE + ")",
     ),
@@ -128,6 +128,11 @@ FAILURES: tuple[Failure, ...] = (
         DIED,
         "rank {rank} on host {host} died of signal {signal} ({signal_name})",
         "{signal_hint}",
+    ),
+    Failure(
+        r"(?P<path>/\S+): Permission denied",
+        "host {host}: {path} may not be used there (permission denied)",
+        "ssh {host} ls -l {path}   (is it executable, and is its file system mounted without noexec?)",
     ),
     Failure(
         r"lost communication with a remote daemon.*?Remote daemon: \S+ on node (?P<host>[^\s,]+)",

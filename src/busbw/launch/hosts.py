@@ -63,7 +63,7 @@ def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
 
 
 def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[Host, ...]:
-    """The hosts with the slots that `ranks` need: evenly, first hosts first, where no host says any; all slots for None.
+    """The hosts with the slots that `ranks` take, first hosts first: evenly where no host says any; all slots for None.
 
     `default` is what a host without slots has when there is no number of ranks either.
 
@@ -82,7 +82,17 @@ def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[H
         each = -(-ranks // len(known))
         asked = ",".join(str(Host(host.name, each)) for host in known)
         raise UsageError(f"-n {ranks}: the {len(known)} hosts have {total} slots", f"give more slots, like --hosts {asked}")
-    return known
+    return _filled(known, ranks)
+
+
+def _filled(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
+    """Each host's slots as far as `ranks` reach; hosts that take none are left out."""
+    taken = []
+    for host in hosts:
+        slots = min(host.slots, ranks)
+        ranks -= slots
+        taken += [Host(host.name, slots)] if slots else []
+    return tuple(taken)
 
 
 def _hostfile_line(words: str, where: str) -> Host:

@@ -31,6 +31,14 @@ def resolve(text: str, have: Local) -> tuple[str, ...]:
     return names
 
 
+def selected(text: str) -> tuple[str, ...]:
+    """What `text` selects on this host, nothing where that is none: a host that only launches need have no part in the network."""
+    try:
+        return resolve(text, local()) if text else ()
+    except UsageError:
+        return ()
+
+
 def for_mpi(text: str, have: Local) -> str:
     """What goes after btl_tcp_if_include, prte_if_include and the like: the CIDR itself, else exact names by commas."""
     names = resolve(text, have)

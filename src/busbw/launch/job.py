@@ -17,7 +17,7 @@ from busbw.core.errors import BusbwError, CannotTell, TimedOut
 from busbw.host.process import die_with_parent
 from busbw.launch.failures import explain
 
-__all__ = ["MARKER", "explain", "run"]
+__all__ = ["MARKER", "explain", "run", "terminable", "undisturbed"]
 
 MARKER = "BUSBW_JOB"  # in the environment of every process of a job: mpirun's local ranks leave its process group
 TERM_LIMIT_S = 5.0  # for mpirun to end the ranks of other hosts, which nobody else can
@@ -93,22 +93,24 @@ def run(
     except OSError as error:
         raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
     lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
-    try:
-        with _pump(process, lines, talk) as pump, terminable():
-            if not pump(limit_s or None, verdict=verdict, until=lambda: lines.count > 0 or heard(), queued=queued):
-                raise _silent(argv[0], limit_s, hosts)
-            pump(None, verdict=verdict)
-            lines.end()
-            talk.end()
-            status = _ended(process)
-    except BaseException:
-        _stop(process, lines, talk)
-        raise
-    finally:
-        _sweep(marker)
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+    with terminable():
+        try:
+            with _pump(process, lines, talk) as pump:
+                if not pump(limit_s or None, verdict=verdict, until=lambda: lines.count > 0 or heard(), queued=queued):
+                    raise _silent(argv[0], limit_s, hosts)
+                pump(None, verdict=verdict)
+                lines.end()
+                talk.end()
+                status = _ended(process)
+        except BaseException:
+            _stop(process, lines, talk)
+            raise
+        finally:
+            with undisturbed():
+                _sweep(marker)
+                for stream in (process.stdout, process.stderr):
+                    if stream is not None:
+                        stream.close()
     return status if status >= 0 else 128 - status
 
 
@@ -224,17 +226,43 @@ def _marked(marker: str) -> list[int]:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM and SIGHUP end this process by an exception while a job runs, so that the job is ended too."""
+    """SIGTERM and SIGHUP end this process by an exception while a job runs, so that the job is ended too.
+
+    The first of them alone: those that follow find the end under way. Inside another `terminable` it is the other that holds.
+    """
+    if isinstance(signal.getsignal(signal.SIGTERM), _Leave):
+        yield
+        return
+    with _handled(_Leave(), signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+def undisturbed() -> contextlib.AbstractContextManager[None]:
+    """Interrupts and requests to end are not heard: for the moment that it takes to save and to clean up."""
+    return _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Leave:
+    """Ends this process by an exception, once."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if not self._told:
+            self._told = True
+            raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def _handled(handler: _Leave | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
+    """These signals have this handler; outside the main thread, where Python takes none, they keep theirs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)

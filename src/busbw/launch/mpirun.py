@@ -116,8 +116,9 @@ def _remote(mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping
 
 
 def launch_agent(environ: Mapping[str, str]) -> str:
-    """The program, with its arguments, that starts daemons on other hosts."""
-    return next((environ[name] for name in _AGENTS if environ.get(name)), "ssh")
+    """The program, with its arguments, that starts daemons on other hosts: the first of Open MPI's list such as `ssh : rsh`."""
+    every = next((environ[name] for name in _AGENTS if environ.get(name)), "")
+    return every.partition(":")[0].strip() or "ssh"
 
 
 def ssh_args(environ: Mapping[str, str]) -> str:

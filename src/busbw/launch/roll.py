@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from busbw.core.errors import BusbwError
 from busbw.core.reports import Gone, Here, Stalled, decode
 from busbw.host import carrier, process
-from busbw.launch import agent, blame
+from busbw.launch import agent, blame, interfaces
 
 GATHER_S = 1.0  # from the first rank that stands still to the last: their limits began within one operation of each other
 LIBRARY_S = 3.5  # and for what NCCL says of itself
@@ -22,7 +22,8 @@ class Roll:
     """Follows a job of `ranks` processes (0: as many as come).
 
     `places` are the user's names of their hosts in order of rank, empty for this machine.
-    `limit_s` and `start_limit_s` are those of the ranks (see Job), `gpus` gives what ranks run on once that is known.
+    `limit_s` and `start_limit_s` are those of the ranks (see Job), `gpus` gives what ranks run on once that is known;
+    `ifname` is --ifname, whose interfaces are watched beside those that matter anyway.
     """
 
     ranks: int
@@ -34,12 +35,17 @@ class Roll:
     here: dict[int, Here] = field(default_factory=dict)
     stalled: dict[int, Stalled] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)
-    linked: frozenset[str] = field(default_factory=carrier.linked)
+    ifname: str = ""
+    linked: frozenset[str] = field(init=False)
     begun: float = field(default_factory=time.monotonic)
     heard: float = 0.0
     first_stalled: float = 0.0
     started: bool = False
     leaving: bool = False
+
+    def __post_init__(self) -> None:
+        """Note the links that are there before the job."""
+        self.linked = carrier.linked(interfaces.selected(self.ifname))
 
     def take(self, line: str) -> bool:
         """Whether a line of stderr was a report; it is noted."""
@@ -98,7 +104,7 @@ class Roll:
 
     def _dark(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""
-        lost = sorted(self.linked - carrier.linked())
+        lost = carrier.lost(self.linked, interfaces.selected(self.ifname))
         return {os.uname().nodename: lost} if lost else {}
 
     def _gathered(self, now: float) -> bool:
@@ -117,9 +123,8 @@ class Roll:
                 states[rank] = process.state(here.pid)
             elif place:
                 away.setdefault(place, []).append(rank)
-        answers = agent.all_states({place: [self.here[rank].pid for rank in ranks] for place, ranks in away.items()}, ASK_S)
+        answers = agent.states({place: [self.here[rank].pid for rank in ranks] for place, ranks in away.items()}, ASK_S)
         for place, ranks in away.items():
-            answer = answers[place]
-            if answer is not None:
-                states |= {rank: answer[self.here[rank].pid] for rank in ranks}
+            answer = answers[place] or {}
+            states |= {rank: answer[self.here[rank].pid] for rank in ranks if self.here[rank].pid in answer}
         return states, frozenset(place for place, answer in answers.items() if answer is None)

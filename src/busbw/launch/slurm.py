@@ -103,13 +103,15 @@ def settle(step: Step, env: Mapping[str, str]) -> Step:
         if each is None and step.nodes is None:
             ranks = _number(env, "SLURM_NTASKS")
         if each is None and ranks is None:
-            each = _number(env, "SLURM_GPUS_ON_NODE") or (1 if nodes else None)
+            each = _gpus_per_node(env) or (1 if nodes else None)
         if each is None and ranks is None:
             raise UsageError(
                 "--slurm: neither ranks nor nodes are said, and this is no allocation", "busbw run ... --slurm --nodes 2 --gpus-per-node 8"
             )
     if each is None and ranks and nodes and ranks % nodes == 0:
         each = ranks // nodes
+    if each is None and ranks and not nodes and step.gpus_per_node and ranks % step.gpus_per_node == 0:
+        each = step.gpus_per_node
     if each is not None:
         nodes = nodes or (-(-ranks // each) if ranks else 1)
         if ranks not in (None, nodes * each):
@@ -183,6 +185,12 @@ def _variables(step: Step, ifname: str, env: Mapping[str, str]) -> dict[str, str
 def _number(env: Mapping[str, str], name: str) -> int | None:
     value = env.get(name, "")
     return int(value) if value.isascii() and value.isdigit() and int(value) else None
+
+
+def _gpus_per_node(env: Mapping[str, str]) -> int | None:
+    """GPUs of each node of the allocation: SLURM_GPUS_ON_NODE, else SLURM_GPUS_PER_NODE as it was asked for, `8` or `h100:8`."""
+    asked = env.get("SLURM_GPUS_PER_NODE", "").rpartition(":")[2]
+    return _number(env, "SLURM_GPUS_ON_NODE") or _number({"": asked}, "")
 
 
 def _last(text: str) -> str:

@@ -148,6 +148,41 @@ def test_telling_busbw_to_terminate_ends_its_ranks_too(open_mpi, tmp_path):
     assert left == []
 
 
+def test_a_second_request_to_end_cuts_neither_the_end_nor_the_sweep_short(tmp_path):
+    mark = f"BUSBW_TEST={tmp_path}".encode()
+    script = "trap '' TERM; setsid sleep 600 & echo '{}'; while :; do sleep 600; done"
+    main = (
+        "import os, sys; from busbw.launch import job;"
+        "job.run(sys.argv[1:], os.environ, lambda _: print('up', flush=True), lambda _: None, 60)"
+    )
+    words = [sys.executable, "-c", main, "sh", "-c", script]
+    with subprocess.Popen(words, env={**ENV, "BUSBW_TEST": str(tmp_path)}, stdout=subprocess.PIPE) as busbw:
+        assert busbw.stdout is not None
+        assert busbw.stdout.readline() == b"up\n"
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
+            busbw.send_signal(number)
+            time.sleep(0.5)
+        assert busbw.wait(20) == 128 + signal.SIGTERM
+    left = [entry for entry in Path("/proc").glob("[0-9]*/environ") if mark in _read(entry)]
+    assert left == []
+
+
+@pytest.mark.parametrize(("number", "reason", "code"), [(signal.SIGTERM, "terminated", 143), (signal.SIGINT, "interrupted", 130)])
+def test_a_rank_of_an_outer_mpirun_that_is_told_to_end_saves_and_says_so(open_mpi, tmp_path, number, reason, code):
+    file = tmp_path / "out.json"
+    words = ["run", "all_reduce", "-b", "8", "-e", "16M", "--engine", "mpi", "--iters", "2000", "--json", str(file)]
+    argv = mpirun.command(open_mpi, [sys.executable, "-m", "busbw", *words], 2)
+    with subprocess.Popen(argv, env=ENV, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
+        end = time.monotonic() + 40
+        while b'"time_s"' not in _read(file) and launcher.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        os.kill(json.loads(file.read_bytes())["world"]["devices"][0]["pid"], number)
+        launcher.communicate(timeout=30)
+    result = json.loads(file.read_bytes())
+    assert (launcher.returncode, result["errors"], result.get("complete", False)) == (code, [reason], False)
+    assert result["rows"]
+
+
 def test_killing_busbw_itself_ends_its_ranks_too(open_mpi, tmp_path):
     argv = mpirun.command(open_mpi, [sys.executable, RANK, "wait"], 2)
     main = (

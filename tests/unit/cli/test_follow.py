@@ -6,11 +6,11 @@ import time
 import msgspec
 import pytest
 
-from busbw.cli.follow import Follower, Framing, RankFailed
+from busbw.cli.follow import FRAME_LINES, Follower, Framing, RankFailed
 from busbw.cli.output import Output
 from busbw.core.errors import BusbwError, CannotTell
 from busbw.core.reports import Gone, Here, Report, Stalled, encode
-from busbw.core.result import SCHEMA, Result
+from busbw.core.result import SCHEMA, Library, Result
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import FAILED_PREFIX, Failed, Started
 from busbw.measure.events import encode as event
@@ -87,9 +87,28 @@ def test_the_echo_of_a_death_is_not_talk_and_an_mpi_error_is() -> None:
         "[h1:00000] *** Unknown error",
         "[h2:00000] *** An error occurred in MPI_Allreduce",
         "busbw: hello",
-        "-----",
+        "-" * 74,
         "mpirun was unable",
-        "-----",
+        "-" * 74,
+        "----- a rule of somebody else's",
+        "----------------",
+        "after it",
     )
     framing = Framing()
-    assert [line for line in lines if not framing(line)] == ["[h2:00000] *** An error occurred in MPI_Allreduce", "busbw: hello"]
+    assert [line for line in lines if not framing(line)] == ["[h2:00000] *** An error occurred in MPI_Allreduce", *lines[4:5], *lines[8:]]
+
+
+def test_a_frame_that_is_never_closed_hides_no_more_than_a_message() -> None:
+    framing = Framing()
+    shown = [line for line in ["-" * 76, *map(str, range(100))] if not framing(line)]
+    assert shown == [str(number) for number in range(FRAME_LINES, 100)]
+
+
+def test_nccl_is_given_time_to_speak_until_the_ranks_have_chosen_another_engine() -> None:
+    follower = Follower(Job(sweep=SPEC, engine="auto", ranks=2), Output(Record(SPEC, None), view("csv")))
+    assert follower.roll.library
+    for name, waited in (("mpi", False), ("nccl", True)):
+        started = event(Started(Result(SCHEMA, "busbw", SPEC, library=Library(name)))).decode().strip()
+        with pytest.raises(BusbwError):  # the launcher ends without a result
+            follower.follow(["echo", started], 10)
+        assert follower.roll.library is waited

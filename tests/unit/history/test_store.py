@@ -168,15 +168,61 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
         assert len(history.runs()) == 1
 
 
-def test_another_programs_database_is_not_written_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TABLE books (title TEXT)",
+        "CREATE TABLE books (title TEXT); PRAGMA user_version = 1",
+        "CREATE TABLE runs (title TEXT); CREATE TABLE cells (title TEXT); PRAGMA user_version = 1",
+        "CREATE TABLE books (title TEXT); PRAGMA user_version = 2",
+        "CREATE TABLE books (title TEXT); PRAGMA user_version = 77",
+        "PRAGMA application_id = 7",
+    ],
+)
+def test_another_programs_database_is_not_written_to(tmp_path: Path, made: str, create: bool) -> None:
     file = tmp_path / "other.sqlite"
     connection = sqlite3.connect(file)
-    connection.execute("CREATE TABLE books (title TEXT)")
+    connection.executescript(made)
     connection.close()
-    assert "no history of busbw" in refused(file).message
+    before = file.read_bytes()
+    error = refused(file, create=create)
+    assert isinstance(error, UsageError)
+    assert "an SQLite file, but no history of busbw" in error.message
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["other.sqlite"]
+
+
+def test_an_empty_file_is_no_history_to_read_and_a_place_for_one(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    file.touch()
+    assert "there is no history yet" in refused(file, create=False).message
+    assert file.read_bytes() == b""
+    add(file, result(1))
+
+
+def test_a_history_says_in_its_header_what_it_is_and_one_from_before_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "h.sqlite"
+    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+    add(file, result(1))
+    assert file.read_bytes()[68:72] == bytes(4)
+    monkeypatch.undo()
+    add(file, result(2))
+    assert file.read_bytes()[68:72] == b"busb"
+    with opened(file, create=False) as history:
+        assert [run.id for run in history.runs()] == [2, 1]
+
+
+def test_reading_a_history_leaves_its_journal_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    add(file, result(1))
     connection = sqlite3.connect(file)
-    assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("books",)]
+    assert connection.execute("PRAGMA journal_mode = delete").fetchone() == ("delete",)
     connection.close()
+    before = file.read_bytes()
+    with opened(file, create=False) as history:
+        assert len(history.runs()) == 1
+    assert file.read_bytes() == before
 
 
 def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:

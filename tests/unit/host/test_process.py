@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from busbw.host import carrier, process
+from busbw.host import process
 
 SOURCE = str(Path(__file__).parents[3] / "src")
 
@@ -78,7 +78,3 @@ def test_a_child_ends_with_its_parent_even_when_it_is_stopped() -> None:
     while process.state(child) not in process.ENDED and time.monotonic() < end:
         time.sleep(0.01)
     assert process.state(child) in process.ENDED
-
-
-def test_loopback_has_a_link() -> None:
-    assert "lo" in carrier.linked()

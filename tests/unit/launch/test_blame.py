@@ -51,6 +51,15 @@ def test_a_process_that_cannot_run_goes_before_a_link() -> None:
     assert "rank 3 on h2 (pid 103) is stopped" in conclude(told, 0).message
 
 
+def test_a_rank_that_is_behind_goes_before_a_link_where_all_report() -> None:
+    told = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
+    message = conclude(told, 0).message
+    assert "rank 2 on h2 (pid 102) came no further" in message
+    assert message.endswith("; the link of eth0 on h1 went down meanwhile")
+    together = conclude(seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), stalled(3)), 0)
+    assert together.message.endswith("60 s: the link of eth0 on h1 went down")
+
+
 def test_a_host_that_does_not_answer_is_named_in_the_users_words_in_the_hint() -> None:
     error = conclude(seen(stalled(0), stalled(1), unreachable=frozenset({"10.0.0.2"})), 0)
     assert "ranks 2, 3 on h2 cannot be reached" in error.message

@@ -88,6 +88,12 @@ CASES = [
     ),
     ("ssh: connect to host h2 port 2222: Connection refused", "host h2 does not answer on port 2222 (Connection refused)", "plm_rsh_args"),
     ("root@h2: Permission denied (publickey,password).\n", "host h2: ssh may not log in", "ssh-copy-id h2"),
+    ("Permission denied (publickey).\n" + DAEMON.format(code=255), "host h2: ssh may not log in", "ssh-copy-id h2"),
+    (
+        "bash: line 1: /opt/openmpi/bin/prted: Permission denied\n" + DAEMON.format(code=126),
+        "host h2: /opt/openmpi/bin/prted may not be used there (permission denied)",
+        "ssh h2 ls -l /opt/openmpi/bin/prted",
+    ),
     ("Host key verification failed.\r\n" + DAEMON.format(code=255), "host h2: ssh does not know its host key", "ssh-keyscan h2"),
     ("bash: line 1: orted: command not found\n", "host h1, h2: Open MPI's daemon (orted or prted) was not found", "command -v prted orted"),
     (DAEMON.format(code=127), "host h2: Open MPI's daemon", "ssh h2"),

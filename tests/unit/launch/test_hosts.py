@@ -87,6 +87,19 @@ def test_hosts_without_slots_share_the_ranks_evenly(count, ranks):
     assert len(shared) == min(count, ranks)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        (4, (Host("h1", 4),)),
+        (8, (Host("h1", 8),)),
+        (10, (Host("h1", 8), Host("h2", 2))),
+        (17, (Host("h1", 8), Host("h2", 8), Host("h3", 1))),
+    ],
+)
+def test_fewer_ranks_than_slots_fill_the_first_hosts(ranks, expected):
+    assert share([Host("h1", 8), Host("h2", 8), Host("h3")], ranks) == expected
+
+
 def test_slots_that_are_said_are_kept_and_must_suffice():
     hosts = (Host("h1", 8), Host("h2"))
     assert share(hosts, None) == share(hosts, 9) == (Host("h1", 8), Host("h2", 1))

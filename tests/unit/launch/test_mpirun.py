@@ -76,6 +76,8 @@ def test_hosts_and_interface_on_open_mpi_4():
 def test_the_users_own_ssh_options_are_kept_and_another_agent_gets_none():
     assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_args": "-p 22222"}) == "-p 22222 -o BatchMode=yes -o ConnectTimeout=10"
     assert mpirun.ssh_args({"PRTE_MCA_plm_ssh_agent": "/etc/mpi/kubexec.sh"}) == ""
+    assert mpirun.launch_agent({"OMPI_MCA_plm_rsh_agent": "ssh -q : rsh"}) == "ssh -q"
+    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "ssh : rsh"}) == "-o BatchMode=yes -o ConnectTimeout=10"
     assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -q"}) == "-o BatchMode=yes -o ConnectTimeout=10"
 
 

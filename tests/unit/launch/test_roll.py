@@ -34,6 +34,11 @@ def stands(sleepers: list[subprocess.Popen[bytes]], rank: int) -> str:
     return encode(Stalled(rank, HOST, sleepers[rank].pid, "timing", "8", 3, 5.0))
 
 
+def test_an_interface_that_was_asked_for_is_watched_and_one_that_this_host_lacks_is_no_error() -> None:
+    assert "lo" in Roll(2, (), 5, 5, ifname="lo").linked
+    assert Roll(2, (), 5, 5, ifname="nosuch0").linked == Roll(2, (), 5, 5).linked == Roll(2, (), 5, 5, ifname="198.51.100.0/24").linked
+
+
 def test_lines_that_are_no_report_are_not_taken() -> None:
     assert not Roll(2, (), 5, 5).take("NCCL INFO")
 

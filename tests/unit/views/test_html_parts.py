@@ -53,6 +53,7 @@ def precise(make: Make) -> Result:
             low_s=scale * 0.8,
             high_s=scale * 1.25,
             op_s=scale * 0.75,
+            skew_s=scale * 0.25,
             launch_s=2e-6,
             stopped=stopped,
         )
@@ -202,6 +203,29 @@ def test_files_stand_side_by_side_with_ratio_and_verdict(precise: Result) -> Non
     assert re.fullmatch(r"0\.500 0\.\d{3} – 0\.\d{3}", table[2][8])
     assert [line[-1] for line in table[2:]] == ["faster"] * 3
     assert "95 % confidence over all rows" in " ".join(words(part) for part in comparison(sheets, found)[:-1])
+
+
+def test_repeats_are_told_apart_in_the_rows_and_one_median_in_the_comparison(make: Make) -> None:
+    def repeated(scale: float) -> Result:
+        parts = [make().rows for _ in range(3)]
+        for repeat, part in enumerate(parts):
+            for row in part:
+                row.repeat = repeat
+                row.out_of_place.time_s = scale * (1 + repeat) * 1e-5
+        return make([row for part in parts for row in part])
+
+    one, other = repeated(1), repeated(3)
+    table = grid(rows(one))
+    column = table[0].index("repeat")
+    assert [line[column] for line in table[1::2]] == ["0", "0", "1", "1", "2", "2"]
+    named = [("a", one), ("b", other)]
+    sheets = [Sheet(index, name, result) for index, (name, result) in enumerate(named)]
+    *notes, box = comparison(sheets, {1: compare(named[:1], named[1:])})
+    lines = grid(box)[2:]
+    assert [line[0] for line in lines] == ["8 B", "8 B", "1 MiB", "1 MiB"]
+    assert lines[0][4] == "20.00 us"
+    assert lines[0][6] == "60.00 us"
+    assert "medians over the repeats, A of 3, B of 3" in " ".join(map(words, notes))
 
 
 def test_without_verdicts_ratios_stand_alone_and_the_page_says_so(make: Make) -> None:

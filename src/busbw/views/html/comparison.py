@@ -1,11 +1,13 @@
 """Several files side by side: time and busbw of each cell, and how each file's time stands to the first's."""
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from busbw.core.cells import CellKey, cells, usable
+from busbw.core.cells import CellKey, runs, usable
 from busbw.core.comparison import ComparedCell, Comparison
-from busbw.core.result import Cell
+from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.views.html.plot import swatch
 from busbw.views.html.rows import NONE, scroll
@@ -14,6 +16,22 @@ from busbw.views.html.tree import add, tag
 from busbw.views.words import bandwidth_text, time_text
 
 Comparisons = Mapping[int, Comparison]  # of the file with this index beside the first
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """The medians of a cell over a file's repeats: seconds, and bytes per second."""
+
+    time_s: float
+    busbw: float
+
+
+def typical(result: Result) -> Iterator[tuple[CellKey, Typical]]:
+    """Each cell once, in the order of the table."""
+    repeats = runs(result)
+    for key in dict.fromkeys(key for repeat in repeats for key in repeat):
+        found = [repeat[key] for repeat in repeats if key in repeat]
+        yield key, Typical(statistics.median(cell.time_s for cell in found), statistics.median(cell.busbw for cell in found))
 
 
 def comparison(sheets: Sequence[Sheet], found: Comparisons | None = None) -> list[Element]:
@@ -31,6 +49,9 @@ def comparison(sheets: Sequence[Sheet], found: Comparisons | None = None) -> lis
 def _notes(sheets: Sequence[Sheet], known: Mapping[int, Comparison | None]) -> list[str]:
     first, *others = sheets
     said = [f"ratio: time of the file over the time of {first.letter}; below 1 is faster."]
+    repeated = [f"{sheet.letter} of {count}" for sheet in sheets if (count := len(runs(sheet.result))) > 1]
+    if repeated:
+        said.append(f"time and busbw: medians over the repeats, {', '.join(repeated)}.")
     levels = dict.fromkeys(f"{judged.confidence * 100:g} %" for judged in known.values() if judged is not None)
     if levels:
         said.append(f"verdict: at {', '.join(levels)} confidence over all rows of a file; ambiguous is what the figures do not settle.")
@@ -46,7 +67,7 @@ def _notes(sheets: Sequence[Sheet], known: Mapping[int, Comparison | None]) -> l
 
 
 def _table(sheets: Sequence[Sheet], known: Mapping[int, Comparison | None]) -> Element:
-    times = [dict(cells(sheet.result)) for sheet in sheets]
+    times = [dict(typical(sheet.result)) for sheet in sheets]
     verdicts = [{cell.key: cell for cell in one.cells} if (one := known[sheet.index]) else {} for sheet in sheets]
     groups, titles = tag("tr", tag("td", colspan=4)), tag("tr", tag("th", "size", scope="col"))
     add(titles, *(tag("th", title, scope="col", class_="words") for title in ("type", "op", "placement")))
@@ -60,7 +81,7 @@ def _table(sheets: Sequence[Sheet], known: Mapping[int, Comparison | None]) -> E
     return scroll(tag("table", tag("thead", groups, titles), tag("tbody", *lines), class_="rows compared"), "Comparison")
 
 
-def _line(key: CellKey, times: Sequence[Mapping[CellKey, Cell]], verdicts: Sequence[Mapping[CellKey, ComparedCell]]) -> Element:
+def _line(key: CellKey, times: Sequence[Mapping[CellKey, Typical]], verdicts: Sequence[Mapping[CellKey, ComparedCell]]) -> Element:
     line = tag("tr", tag("th", format_size(key.size_bytes), scope="row"))
     add(line, *(tag("td", word or NONE, class_="words") for word in (key.dtype, key.op, key.placement.replace("_", " "))))
     base = times[0].get(key)
@@ -76,7 +97,7 @@ def _line(key: CellKey, times: Sequence[Mapping[CellKey, Cell]], verdicts: Seque
     return line
 
 
-def _ratio(base: Cell | None, cell: Cell | None, verdict: ComparedCell | None) -> str:
+def _ratio(base: Typical | None, cell: Typical | None, verdict: ComparedCell | None) -> str:
     """The ratio that was tested, which its interval is of; else that of the times."""
     if verdict is not None and verdict.ratio is not None:
         return f"{verdict.ratio:.3f}"

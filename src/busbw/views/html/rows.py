@@ -77,6 +77,7 @@ ROW_COLUMNS: tuple[Column, ...] = (
     Column("type", "", lambda result, figure: figure.row.dtype, words=True),
     Column("op", "", lambda result, figure: op_column(result.spec.row, figure.row), _reduces, words=True),
     Column("root", "", lambda result, figure: str(figure.row.root), lambda result: result.spec.row.rooted),
+    Column("repeat", "", lambda result, figure: str(figure.row.repeat), lambda result: any(row.repeat for row in result.rows)),
 )
 CELL_COLUMNS: tuple[Column, ...] = (
     Column("placement", "", lambda result, figure: figure.placement, words=True),

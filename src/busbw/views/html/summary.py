@@ -26,7 +26,7 @@ def warnings(sheets: Sequence[Sheet]) -> list[Element]:
     for sheet in sheets:
         result, owner = sheet.result, f"{sheet.letter}: " if len(sheets) > 1 else ""
         if result.wrong():
-            said.append(f"{owner}Wrong data: {_wrong(result)} of {_checks(result)} checks saw wrong elements.")
+            said.append(f"{owner}Wrong data: {_found(result)}.")
         if not result.complete:
             said.append(f"{owner}The sweep did not end; these sizes are what was measured.")
         said += [f"{owner}Error: {error}" for error in result.errors]
@@ -73,7 +73,13 @@ def _checks(result: Result) -> int:
 
 
 def _wrong(result: Result) -> int:
-    return max(result.out_of_bounds, sum(bool(figure.cell.wrong) for figure in every(result)))
+    return sum(bool(figure.cell.wrong) for figure in every(result))
+
+
+def _found(result: Result) -> str:
+    if not _wrong(result):  # a log may tell the sum alone
+        return f"{result.out_of_bounds} checks failed"
+    return f"{_wrong(result)} of {_checks(result)} checks saw wrong elements"
 
 
 def _data(result: Result) -> str:

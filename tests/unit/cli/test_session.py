@@ -1,0 +1,26 @@
+"""What a rank under an outer launcher tells people of itself."""
+
+import pytest
+
+from busbw.cli.output import Output
+from busbw.cli.session import telling
+from busbw.core.reports import Here, Stalled
+from busbw.core.sweep import SweepSpec
+from busbw.measure.record import Record
+from busbw.views.registry import view
+
+SPEC = SweepSpec(collective="all_reduce")
+
+
+def test_a_rank_that_stands_still_is_recorded_once_and_what_nccl_says_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(Record(SPEC, None), view("csv"))
+    tell = telling(output)
+    tell(Here(0, "h1", 7))
+    for library in ("", "Job summary"):
+        tell(Stalled(0, "h1", 7, "timing", "8", 4, 1.0, library=library))
+    assert output.record.result.errors == ["timing of 8 did not end"]
+    said = capsys.readouterr().err
+    assert said.count("error: rank 0 on h1: timing of 8 (step 4) did not end within 1 s") == 1
+    assert said.endswith("Job summary\n")
+    tell(Stalled(0, "h1", 7, "verify", "8", 5, 1.0))
+    assert output.record.result.errors[1:] == ["verify of 8 did not end"]

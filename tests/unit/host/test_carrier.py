@@ -1,0 +1,52 @@
+"""Which links are watched: real interfaces, in a network namespace that a process makes for itself."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbw.host import carrier
+
+PROGRAM = """
+import json, subprocess, sys
+from busbw.host import carrier
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+for number, name in enumerate(("eth0", "eth1", "veth9", "docker0", "tun0", "bare0")):
+    ip("link", "add", name, "type", "veth", "peer", f"p{number}")
+    ip("link", "set", f"p{number}", "up")
+    ip("link", "set", name, "up")
+    if name != "bare0":
+        ip("addr", "add", f"10.7.{number}.1/24", "dev", name)
+selected = ("docker0", "bare0")
+before, chosen = carrier.linked(), carrier.linked(selected)
+ip("link", "set", "p0", "down")
+ip("link", "set", "p2", "down")
+ip("link", "delete", "eth1")
+ip("link", "delete", "docker0")
+print(json.dumps([sorted(before), sorted(chosen), carrier.lost(before), carrier.lost(chosen, selected)]))
+"""
+
+
+def test_loopback_has_a_link() -> None:
+    assert "lo" in carrier.linked()
+
+
+def test_links_of_strangers_are_not_watched_and_one_that_was_taken_away_is_not_lost() -> None:
+    unshare = shutil.which("unshare")
+    if os.geteuid() or unshare is None or not shutil.which("ip"):
+        pytest.skip("a network namespace needs root, unshare and ip")
+    env = {**os.environ, "PYTHONPATH": str(Path(carrier.__file__).parents[2])}
+    done = subprocess.run([unshare, "-n", sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    before, chosen, lost, lost_chosen = json.loads(done.stdout)
+    assert before == ["eth0", "eth1"]
+    assert chosen == ["bare0", "docker0", "eth0", "eth1"]
+    assert lost == ["eth0"]
+    assert lost_chosen == ["docker0", "eth0"]
