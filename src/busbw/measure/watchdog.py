@@ -21,6 +21,7 @@ from busbw.core.reports import Gone, Here, Report, Stalled
 from busbw.core.sampling import THROTTLED_TAKES, first
 from busbw.core.sweep import SweepSpec
 from busbw.host import carrier, process
+from busbw.launch import interfaces
 
 STARTING = frozenset({"rendezvous", "init", "prepare"})  # they share one deadline: --launch-limit, from the rank's start on
 GRACE_S = 8.0  # for the launcher to conclude and end the job; then the rank ends by itself
@@ -108,7 +109,8 @@ class Watchdog:
         self._start_deadline = now + start_limit_s if start_limit_s else math.inf
         self.place = Place(0, "start", "", now)
         self.library: Callable[[], str] | None = None
-        self._linked = carrier.linked()
+        self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
+        self._linked = carrier.linked(self._selected)
         self._main = threading.main_thread().ident
         self._deadline, self._wakes = math.inf, math.inf
         self._bell = os.eventfd(0, os.EFD_NONBLOCK)
@@ -187,7 +189,7 @@ class Watchdog:
 
     def _speak(self, place: Place) -> None:
         waited_s = time.monotonic() - place.since
-        dark = sorted(self._linked - carrier.linked())
+        dark = carrier.lost(self._linked, self._selected)
         words = (self._rank, self._host, os.getpid(), place.phase, place.detail, place.step, waited_s, self._doing())
         neighbours = process.siblings()
         self._tell(Stalled(*words, neighbours, dark))
