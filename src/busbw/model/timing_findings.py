@@ -100,8 +100,18 @@ def slow_links(links: list[Link]) -> list[Link]:
     return [link for link in links if link.bandwidth < SLOW_LINK * usual]
 
 
+def slow_rank(links: list[Link]) -> int | None:
+    """The rank whose best pair is far below the worst pair without it; others may differ among themselves."""
+    for rank in {link.a for link in links} | {link.b for link in links}:
+        own = [link.bandwidth for link in links if rank in (link.a, link.b)]
+        rest = [link.bandwidth for link in links if rank not in (link.a, link.b)]
+        if rest and max(own) < SLOW_LINK * min(rest):
+            return rank
+    return None
+
+
 def _links(result: Result) -> list[Finding]:
-    """Slow pairs; where all pairs of one rank are slow and only those, it is that rank's own link."""
+    """Slow pairs; where all pairs of one rank are far slower than any other pair, it is that rank's own link."""
     slow = slow_links(result.links)
     if not result.links:
         return []
@@ -111,13 +121,12 @@ def _links(result: Result) -> list[Finding]:
         message = f"no slow link: {len(result.links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}"
         return [Finding("links", Verdict.PASS, message)]
     hosts = {device.rank: device for device in result.world.devices}
-    shared = set.intersection(*({link.a, link.b} for link in slow))
-    of_rank = {rank for rank in shared if all(link in slow for link in result.links if rank in (link.a, link.b))}
+    culprit = slow_rank(result.links)
     worst = min(slow, key=lambda link: link.bandwidth)
     size = format_size(round(worst.bandwidth * worst.time_s))
     evidence = f"pairs alone, {size} each way: {_gb(worst.bandwidth)} GB/s against {_gb(usual)} usually"
-    if len(of_rank) == 1:
-        device = hosts[of_rank.pop()]
+    if culprit is not None:
+        device = hosts[culprit]
         place = f"host {device.host}" if len({device.host for device in hosts.values()}) > 1 else who(device)
         message = f"the link of {place} is slow: all its pairs are, at {_gb(worst.bandwidth)} GB/s or a little more"
     else:

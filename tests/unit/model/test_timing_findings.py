@@ -118,3 +118,10 @@ def test_a_host_that_takes_twice_as_long_to_enqueue_is_named() -> None:
 def test_behind_a_fence_a_little_lateness_is_no_finding() -> None:
     assert "late_rank" in messages(result([cell([0, 0, 20, 0])] * 3))
     assert "late_rank" not in messages(result([cell([0, 0, 20, 0], launches_s=[7e-6] * 4)] * 3))
+
+
+def test_a_rank_far_slower_than_all_is_named_though_another_pair_is_weak_too() -> None:
+    mixed = [
+        Link(link.a, link.b, 1e-3, 4e9 if (link.a, link.b) == (0, 1) else link.bandwidth) for link in links({(0, 2), (1, 2), (2, 3)}, 0.01)
+    ]
+    assert messages(result([cell()], mixed))["slow_link"].startswith("the link of host h2 is slow")
