@@ -84,7 +84,7 @@ def _sampling_options(function: Any) -> Any:
     for option in reversed((
         click.option("--timing", type=click.Choice(["precise", "classic"]), default="precise", show_default=True,
                      help="precise: medians with intervals, host cost apart; classic: a mean as nccl-tests takes it"),
-        click.option("--precision", type=Share(0, 1), default="1%", show_default=True,
+        click.option("--precision", type=Share(0, 1), default=None, show_default="1% on GPUs, 5% on CPUs",
                      help="how far the median's interval may reach to either side"),
         click.option("--confidence", type=Share(0.5, 0.99999), default="99%", show_default=True, help="of that interval"),
         click.option("--max-time", type=float, default=Sampling().max_time_s, show_default=True, help="seconds for a size and placement"),
@@ -100,7 +100,7 @@ MOST_GROUPED = 64  # operations that are all enqueued while the queue is held
 CLASSIC_ONLY = ("blocking", "cudagraph", "report_cputime", "average", "per_iter_timing", "per_iter_skip")
 
 
-def _sampling(timing: str, precision: float, confidence: float, max_time: float, tail: bool, repeats: int) -> Sampling | None:
+def _sampling(timing: str, precision: float | None, confidence: float, max_time: float, tail: bool, repeats: int) -> Sampling | None:
     """What the timing options ask for; UsageError for options of the other timing."""
     if timing == "classic":
         for name in ("precision", "confidence", "max_time", "tail", "repeats"):
@@ -120,7 +120,7 @@ def _sampling(timing: str, precision: float, confidence: float, max_time: float,
         raise UsageError(f"--agg-iters {grouped}: precise timing groups at most {MOST_GROUPED}", "add --timing classic, or give fewer")
     if not 0 < max_time <= LONGEST_LAUNCH_S:
         raise UsageError(f"--max-time {max_time:g}: must be seconds above 0, at most {LONGEST_LAUNCH_S}", "give seconds, like --max-time 5")
-    return Sampling(precision=precision, confidence=confidence, max_time_s=max_time, fixed=iters, tail=tail, repeats=repeats)
+    return Sampling(precision=precision or 0.0, confidence=confidence, max_time_s=max_time, fixed=iters, tail=tail, repeats=repeats)
 
 
 def _sweep_options(function: Any) -> Any:
@@ -151,7 +151,7 @@ def command(
     name: str, ranks: int | None, hosts: str, hostfile: Path | None, ifname: str, engine_name: str, simulation: str,
     inject: str, ideal: str,
     format_name: str, json_file: str, dry_run: bool, launch_limit: float, limit: float,
-    timing: str, precision: float, confidence: float, max_time: float, tail: bool, repeats: int, **fields: Any,
+    timing: str, precision: float | None, confidence: float, max_time: float, tail: bool, repeats: int, **fields: Any,
 ) -> int:  # fmt: skip
     """Measure COLLECTIVE (all_reduce, all-gather, AllToAll ...) over all local GPUs, or the given ranks or hosts.
 

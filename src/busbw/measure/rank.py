@@ -36,6 +36,7 @@ from busbw.measure.watchdog import Tell, Watchdog
 from busbw.model.bounds import given
 from busbw.model.world import ideals
 
+GPU_PRECISION, CPU_PRECISION = 0.01, 0.05
 DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
 RAS_LIMIT_S = 3.0
 RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
@@ -67,6 +68,7 @@ def measure(job: Job, control: Control, emit: Emit, at: At = lambda *_: None) ->
     for repeat in range(repeats):
         at("init", job.engine)
         opened = row.open(opening)
+        job = settled(job, opened)
         try:
             ended = sweep(job, party, opened, emit, at, repeat)
             at("teardown", "")
@@ -79,6 +81,15 @@ def measure(job: Job, control: Control, emit: Emit, at: At = lambda *_: None) ->
                 raise told from error
             raise
         opened.close()
+
+
+def settled(job: Job, opened: Engine) -> Job:
+    """The job with a precision: where none was asked for, what such ranks can reach; those on CPUs share them with all else."""
+    sampling = job.sweep.sampling
+    if sampling is None or sampling.precision:
+        return job
+    sampling = msgspec.structs.replace(sampling, precision=GPU_PRECISION if opened.queued else CPU_PRECISION)
+    return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
 
 
 def sweep(job: Job, party: Party, opened: Engine, emit: Emit, at: At, repeat: int) -> Ended:
