@@ -14,13 +14,14 @@ from busbw.core.exits import Exit
 from busbw.core.sizes import short_size
 from busbw.engines.registry import AUTO
 from busbw.launch import job, slurm
-from busbw.launch.failures import aborting_host, died
+from busbw.launch.failures import aborting_host, died, known
 from busbw.launch.hosts import Host
 from busbw.launch.roll import Roll
 from busbw.measure.events import Ended, Event, Failed, Note, Started, decode, failure
 from busbw.measure.job import Job
 
 TAIL_LINES = 60
+SIGNALLED = 128  # mpirun's exit code when a rank died of signal N is this plus N
 ABORT_S = 10.0  # for the launcher to end the job after a rank said why it failed
 
 
@@ -113,7 +114,8 @@ class Follower:
             return RankFailed(min(self._failures, key=lambda failed: failed.exit == Exit.BUG))
         if death is None and self.roll.stalled:
             return self.roll.conclude()
-        error = death or job.explain(status, text, self.hosts)
+        fallen = self.roll.fallen(status - SIGNALLED) if status > SIGNALLED else None
+        error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
         error.message += self._reached()
         return error
 

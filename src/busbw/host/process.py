@@ -40,9 +40,17 @@ def name(pid: int) -> str:
 def siblings() -> dict[int, str]:
     """State letters, by pid, of the other processes that this process' parent started."""
     parent, own = os.getppid(), os.getpid()
-    every = (int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
-    found = {pid: fields for pid in every if pid != own and (fields := _fields(pid))}
+    found = {pid: fields for pid in _children(parent) if pid != own and (fields := _fields(pid))}
     return {pid: letter for pid, (letter, of) in found.items() if of == parent}
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that `pid` started; all processes where the kernel keeps no such list (CONFIG_PROC_CHILDREN)."""
+    try:
+        lists = [(thread / "children").read_text(encoding="ascii") for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return [int(child) for line in lists for child in line.split()]
 
 
 def _fields(pid: int) -> tuple[str, int] | None:

@@ -103,9 +103,9 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     return TimedOut(f"launch: {seen.names(missing)} did not start within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did{also}", hint)
 
 
-def death(seen: Evidence, rank: int) -> CannotTell:
-    """The error when a rank's process ended and its launcher did not say of what."""
-    return CannotTell(f"{seen.name(rank)} ended without a word", _broken_hint(seen, {rank: GONE}))
+def death(seen: Evidence, rank: int, how: str = "ended without a word") -> CannotTell:
+    """The error when a rank's process ended and its launcher did not say which."""
+    return CannotTell(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
 
 
 def _where(seen: Evidence, waited_s: float) -> str:

@@ -160,7 +160,19 @@ _SIGNAL_HINTS: dict[int, str] = {
 
 
 def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:
-    """Why a launcher ended with `status` (exit code; 128 + N for signal N), from the end of its stderr and the hosts it was given."""
+    """Why a launcher ended with `status` (exit code; -N where signal N ended it), from the end of its stderr and the hosts it was given."""
+    if error := known(stderr_tail, hosts):
+        return error
+    lines = [line.strip() for line in stderr_tail.replace("\0", "").splitlines() if line.strip().strip("-")]
+    said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else " without a word"
+    how = f"died of {signal_words(-status)}" if status < 0 else f"ended with {status}"
+    how += f", as it does when a rank dies of {signal_words(status - 128)}," if status > 128 else ""
+    where = f" on {', '.join(hosts)}" if hosts else ""
+    return CannotTell(f"the launcher{where} {how}{said}", "busbw run ... --dry-run prints its command: run that by hand")
+
+
+def known(stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError | None:
+    """The error for a failure that the launcher's last words tell of; None where they tell of none that is known."""
     text = " ".join(stderr_tail.replace("\0", " ").split()) + " "
     for failure in FAILURES:
         match = re.search(failure.pattern, text)
@@ -169,11 +181,7 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
             hint = failure.hint.format_map(words)
             # Without hosts everything ran here.
             return CannotTell(failure.message.format_map(words), hint if hosts else hint.replace(f"ssh {words['host']} ", ""))
-    lines = [line.strip() for line in stderr_tail.replace("\0", "").splitlines() if line.strip().strip("-")]
-    said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else " without a word"
-    how = f"died of signal {status - 128} ({signal_name(status - 128)})" if status > 128 else f"ended with {status}"
-    where = f" on {', '.join(hosts)}" if hosts else ""
-    return CannotTell(f"the launcher{where} {how}{said}", "busbw run ... --dry-run prints its command: run that by hand")
+    return None
 
 
 def died(stderr: str) -> bool:
@@ -188,8 +196,12 @@ def aborting_host(stderr: str) -> str:
     return match.group(1) if match else ""
 
 
-def signal_name(number: int) -> str:
-    """`SIGKILL` for 9, `unknown` for what is none."""
+def signal_words(number: int) -> str:
+    """`signal 9 (SIGKILL)`."""
+    return f"signal {number} ({_signal_name(number)})"
+
+
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -203,7 +215,7 @@ def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, s
     words["host"] = words["host"].rpartition("@")[2].strip("[]:'\"") or words["host"]
     if "signal" in words:
         number = int(words["signal"])
-        words["signal_name"] = signal_name(number)
+        words["signal_name"] = _signal_name(number)
         template = _SIGNAL_HINTS.get(number, "ulimit -c unlimited, run again, and read the core file on {host}")
         words["signal_hint"] = template.format_map(words)
     return words

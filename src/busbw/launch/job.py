@@ -68,7 +68,7 @@ def run(
     heard: Callable[[], bool] = bool,
     queued: Callable[[], bool] = bool,
 ) -> int:
-    """Run the launcher `argv` to its end; its exit code, or 128 + N where signal N ended it.
+    """Run the launcher `argv` to its end; its exit code, or -N where signal N ended it.
 
     `verdict` is asked several times a second: an error that it returns ends the job. While `queued` holds, the time of `limit_s` has
     not begun; `heard` ends it as a line for `on_line` does.
@@ -111,7 +111,7 @@ def run(
                 for stream in (process.stdout, process.stderr):
                     if stream is not None:
                         stream.close()
-    return status if status >= 0 else 128 - status
+    return status
 
 
 Pump = Callable[..., bool]

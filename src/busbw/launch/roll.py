@@ -9,6 +9,8 @@ from busbw.core.errors import BusbwError
 from busbw.core.reports import Gone, Here, Stalled, decode
 from busbw.host import carrier, process
 from busbw.launch import agent, blame, interfaces
+from busbw.launch.deaths import Deaths
+from busbw.launch.failures import signal_words
 
 GATHER_S = 1.0  # from the first rank that stands still to the last: their limits began within one operation of each other
 LIBRARY_S = 3.5  # and for what NCCL says of itself
@@ -35,6 +37,7 @@ class Roll:
     here: dict[int, Here] = field(default_factory=dict)
     stalled: dict[int, Stalled] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)
+    deaths: Deaths = field(default_factory=Deaths)
     ifname: str = ""
     linked: frozenset[str] = field(init=False)
     begun: float = field(default_factory=time.monotonic)
@@ -54,6 +57,8 @@ class Roll:
             return False
         self.heard = time.monotonic()
         if isinstance(told, Here):
+            if told.rank not in self.here and told.host == os.uname().nodename:
+                self.deaths.watch(told.rank, told.pid)
             self.here[told.rank] = told
         elif isinstance(told, Gone):
             self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (told.host, told.pid)]
@@ -93,9 +98,15 @@ class Roll:
 
     def death(self, host: str = "") -> BusbwError | None:
         """The error for the rank that others saw end first: of those on `host`, where there are any. None where they saw none."""
-        known = blame.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), places=self.places)
         near = [rank for rank in self.gone if self.here[rank].host == host]
-        return blame.death(known, (near or self.gone)[0]) if self.gone else None
+        return blame.death(self._known(), (near or self.gone)[0]) if self.gone else None
+
+    def fallen(self, signal: int) -> BusbwError | None:
+        """The error where all that the launcher says is that a rank died of `signal`: the first of this host that ended."""
+        return blame.death(self._known(), self.deaths.order[0], f"died of {signal_words(signal)}") if self.deaths.order else None
+
+    def _known(self) -> blame.Evidence:
+        return blame.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), places=self.places)
 
     def evidence(self) -> blame.Evidence:
         """What the ranks said, and what the hosts of those that did not say of them."""

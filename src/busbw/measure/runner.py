@@ -20,6 +20,8 @@ from busbw.measure.plan import Calls, refuse_unsupported
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 PLACES_BOUND = 4096  # buffer positions a cell takes in turn; more would only cost memory
 SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
+LONG_S = 20e-3  # an operation so long shows nothing of what ran before it
+WARM_UP_BYTES = 64 << 20  # beyond it a library takes no other path
 
 
 class Runner:
@@ -91,7 +93,9 @@ class Runner:
     def _warm_up(self, calls: Calls) -> None:
         if not self.spec.warmup_iters:
             return
-        for size in warmup_sizes(self.spec, self.max_bytes):
+        # Precisely timed, every size has an untimed operation of its own: large ones need no other.
+        most = min(self.max_bytes, max(self.spec.min_bytes, WARM_UP_BYTES)) if self.spec.sampling else self.max_bytes
+        for size in warmup_sizes(self.spec, most):
             self.at("warm-up", short_size(size))
             launch = self.engine.bind(calls.at(size, in_place=False))
             for _ in range(self.spec.warmup_iters):
@@ -115,25 +119,46 @@ class Runner:
         checked = self.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
         tally = verification.Tally()
         where = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
+        checked_s = 0.0
         if checked:
             self.at("verify", where)
-            self._check_rounds(call, launch, tally)
+            checked_s = self._check_rounds(call, launch, tally)
         self.at("timing", where)
-        begun = time.perf_counter()
-        launch()  # untimed, as nccl-tests has it, so that the first timed iteration does not follow a check
-        self.engine.synchronize(self.spec.timeout)
-        cell = self._timed(calls, call, size, checked, tally, time.perf_counter() - begun)
+        cell = self._timed(calls, call, size, checked, tally, self._untimed_s(launch, checked_s))
         if checked:
             self._share(tally, cell)
         return cell
 
-    def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally) -> None:
-        """Rounds of one verified operation each, until one is bad anywhere."""
+    def _untimed_s(self, launch: Launch, checked_s: float) -> float:
+        """Run one operation before those that are timed, as nccl-tests has it, so that they do not follow a check; the seconds it took.
+
+        Precise timing spares one so long that what went before does not show in the next; `checked_s` is what it took under check.
+        """
+        if self.spec.sampling:
+            checked_s = self.job.reduce_all([checked_s], "max")[0]  # alike on all ranks
+            if checked_s > LONG_S:
+                return checked_s
+        return self._once_s(launch)
+
+    def _once_s(self, launch: Launch) -> float:
+        begun = time.perf_counter()
+        launch()
+        self.engine.synchronize(self.spec.timeout)
+        return time.perf_counter() - begun
+
+    def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally) -> float:
+        """Rounds of one verified operation each, until one is bad anywhere. The seconds of the last operation."""
+        took_s = [0.0]
+
+        def once() -> None:
+            took_s.append(self._once_s(launch))
+
         for round_number in range(self.spec.check):
             probe = self._probe(call, round_number)
-            tally.add(self.engine.ranks, verification.run_round(self.engine, call, launch, probe, self.spec.timeout), probe)
+            tally.add(self.engine.ranks, verification.run_round(self.engine, call, once, probe), probe)
             if self.spec.check > 1 and self.job.reduce_all([float(tally.bad_rounds)], "max")[0]:
                 break
+        return took_s[-1]
 
     def _probe(self, call: Call, round_number: int) -> Probe:
         # Sizes share a seed, so that one size's data serves the next; rounds differ, so that nothing left over can pass.

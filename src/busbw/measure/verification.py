@@ -1,12 +1,12 @@
 """Verification of one call: what to write, what must arrive and what must stay, from the collective's moves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.layouts import InPlace, Move
 from busbw.core.probe import Probe
 from busbw.core.result import Mismatch
-from busbw.engines.base import Call, Engine, Launch, Region, Wrong
+from busbw.engines.base import Call, Engine, Region, Wrong
 
 
 def write(engine: Engine, call: Call, probe: Probe) -> None:
@@ -80,9 +80,8 @@ class Tally:
         self.bad_rounds += any(wrong.count for wrong in seen)
 
 
-def run_round(engine: Engine, call: Call, launch: Launch, probe: Probe, limit_s: float) -> list[Wrong]:
-    """Write, run once, compare."""
+def run_round(engine: Engine, call: Call, once: Callable[[], object], probe: Probe) -> list[Wrong]:
+    """Write, run the operation once to its end, compare."""
     write(engine, call, probe)
-    launch()
-    engine.synchronize(limit_s)
+    once()
     return check(engine, call, probe)

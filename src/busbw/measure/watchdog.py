@@ -23,6 +23,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.host import carrier, process
 from busbw.launch import interfaces
 
+GATHERING = frozenset({"start", "rendezvous"})  # ranks of this host are still coming
+MEET_S = 0.1  # between looks for them
 STARTING = frozenset({"rendezvous", "init", "prepare"})  # they share one deadline: --launch-limit, from the rank's start on
 GRACE_S = 8.0  # for the launcher to conclude and end the job; then the rank ends by itself
 SLACK = 10.0  # how much longer than before a place may take, above --limit
@@ -118,6 +120,7 @@ class Watchdog:
         self._poll = select.poll()
         self._poll.register(self._bell, select.POLLIN)
         self._others: dict[int, int] = {}  # descriptor of another process: its pid
+        self._met = False
 
     def start(self) -> None:
         """Say that the rank is here, and begin to watch."""
@@ -158,10 +161,13 @@ class Watchdog:
         longest = self._pace.limit_s or 3600.0
         self._wakes = min(deadline, now + longest)
         # Not Condition.wait: with an older C library that waits by the time of day, which may jump.
-        rung = [descriptor for descriptor, _ in self._poll.poll(math.ceil((self._wakes - now) * 1e3))]
+        pause_s = MEET_S if self.place.phase in GATHERING else math.inf
+        rung = [descriptor for descriptor, _ in self._poll.poll(math.ceil(min(self._wakes - now, pause_s) * 1e3))]
         for descriptor in rung:
             self._answer(descriptor)
-        if not rung and self._rank == 0 and self._deadline > time.monotonic():
+        if not self._met:
+            self._meet()
+        elif not rung and self._rank == 0 and self._deadline > time.monotonic():
             self._tell(self._here())
         return False
 
@@ -169,8 +175,6 @@ class Watchdog:
         """A new place, or the end of another process."""
         if descriptor == self._bell:
             os.eventfd_read(self._bell)
-            if self.place.phase not in ("start", "rendezvous") and not self._others:
-                self._meet()
             return
         self._poll.unregister(descriptor)
         os.close(descriptor)
@@ -179,10 +183,13 @@ class Watchdog:
             self._tell(Gone(self._rank, self._host, pid))
 
     def _meet(self) -> None:
-        """All ranks have come: watch those of this host."""
-        self._others = {descriptor: pid for pid in process.siblings() if (descriptor := process.watch(pid)) is not None}
-        for descriptor in self._others:
-            self._poll.register(descriptor, select.POLLIN)
+        """Watch the ranks of this host that have come, for the last time once all have."""
+        self._met = self.place.phase not in GATHERING
+        for pid in process.siblings().keys() - self._others.values():
+            descriptor = process.watch(pid)
+            if descriptor is not None:
+                self._others[descriptor] = pid
+                self._poll.register(descriptor, select.POLLIN)
 
     def _here(self) -> Here:
         return Here(self._rank, self._host, os.getpid())

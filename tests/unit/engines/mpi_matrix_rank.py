@@ -69,7 +69,7 @@ class Matrix:
 
     def _verify(self, call: Call, one: Series) -> None:
         probe = Probe(self.verified + 1, call.dtype, call.op, self.size)
-        seen = verification.run_round(self.engine, call, self.engine.bind(call), probe, 0)
+        seen = verification.run_round(self.engine, call, self.engine.bind(call), probe)
         self.verified += 1
         if seen[0].count:
             where = f"{'in' if call.in_place else 'out of'} place, root {one.root}, count {call.layout.count}, shift {call.shift_bytes}"
@@ -89,7 +89,7 @@ class Matrix:
                 told.append(self._flip(call, probe, int(place * call.recv), bit))
 
         tally = verification.Tally()
-        tally.add(self.engine.ranks, verification.run_round(self.engine, call, corrupting, probe, 0), probe)
+        tally.add(self.engine.ranks, verification.run_round(self.engine, call, corrupting, probe), probe)
         name = f"{call.collective.name} {one.dtype} {one.op} {one.root}"
         self.flipped.append((name, victim, told, tally.mismatches, (tally.wrong, tally.bad_rounds)))
 

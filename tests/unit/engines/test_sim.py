@@ -41,7 +41,7 @@ def combinations(row: Collective, ranks: int) -> Iterator[tuple[Calls, bool]]:
 
 
 def checked(made: SimEngine, call: Call, seed: int = 3) -> list[Wrong]:
-    return verification.run_round(made, call, made.bind(call), Probe(seed, call.dtype, call.op, made.size), 0)
+    return verification.run_round(made, call, made.bind(call), Probe(seed, call.dtype, call.op, made.size))
 
 
 def uneven(made: SimEngine, call: Call) -> bool:

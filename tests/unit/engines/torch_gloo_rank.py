@@ -65,7 +65,7 @@ class Matrix:
             if corrupt:
                 self.engine.view(call, "recv")[8 * call.dtype.itemsize - 1] ^= 0x40  # the high byte of element 7
 
-        (seen,) = verification.run_round(self.engine, call, run, Probe(5, call.dtype, call.op, self.engine.size), 0)
+        (seen,) = verification.run_round(self.engine, call, run, Probe(5, call.dtype, call.op, self.engine.size))
         return f"{seen.count} wrong from offset {seen.offset}" if seen.count else ""
 
 

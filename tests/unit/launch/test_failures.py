@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.launch.failures import FAILURES, explain, signal_name
+from busbw.launch.failures import FAILURES, explain
 
 DAEMON = """------------------------------------------------------------
 A daemon failed to report back after being spawned. This could
@@ -166,5 +166,6 @@ def test_an_unknown_failure_keeps_the_launchers_last_words():
     error = explain(9, "-----\nnever seen before\n-----\n", ["h1"])
     assert error.message == "the launcher on h1 ended with 9; its last words: never seen before"
     assert "--dry-run" in error.hint
-    assert explain(137, "").message == "the launcher died of signal 9 (SIGKILL) without a word"
-    assert signal_name(200) == "unknown"
+    assert explain(-9, "").message == "the launcher died of signal 9 (SIGKILL) without a word"
+    assert explain(137, "").message == "the launcher ended with 137, as it does when a rank dies of signal 9 (SIGKILL), without a word"
+    assert explain(-200, "").message == "the launcher died of signal 200 (unknown) without a word"

@@ -16,6 +16,7 @@ from busbw.core.result import Mismatch
 from busbw.core.sweep import Sampling
 from busbw.engines.base import Call
 from busbw.engines.sim import SimEngine
+from busbw.measure import runner
 
 Measure = Callable[..., Any]
 
@@ -48,6 +49,23 @@ def test_rows_come_in_order_of_type_operator_root_and_size(measured: Measure) ->
     assert [(row.dtype, row.op, row.root, row.size_bytes) for row in seen.rows] == [
         ("half", op.name, root, size) for op in REDOPS for root in (0, 1) for size in (64, 128)
     ]
+
+
+def test_precise_timing_warms_up_small_sizes_and_spares_the_untimed_operation_where_one_is_long(
+    measured: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "WARM_UP_BYTES", 128)
+
+    def launches_before_the_samples() -> list[int]:
+        seen = measured("broadcast", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=1, check=1, sampling=Sampling(fixed=1))
+        log = seen.engine.log[: next(number for number, entry in enumerate(seen.engine.log) if entry[0] == "mark")]
+        return [entry[1].send * 4 for entry in log if entry[0] == "launch" and entry[1].send * 4 in (64, 128, 256)]
+
+    with_untimed = launches_before_the_samples()
+    monkeypatch.setattr(runner, "LONG_S", 0.0)  # every operation is long
+    spared = launches_before_the_samples()
+    assert with_untimed[:2] == spared[:2] == [64, 128]
+    assert len(with_untimed) == len(spared) + 1
 
 
 def test_cycles_repeat_every_row(measured: Measure) -> None:
