@@ -4,6 +4,7 @@ Lines over TCP to 127.0.0.1:28028, or NCCL_RAS_ADDR, of any host of the job: `CL
 `TIMEOUT seconds` by `OK`, and `STATUS` by text until the connection ends (nccl: src/ras/client.cc). NCCL_RAS_ENABLE=0 switches it off.
 """
 
+import math
 import os
 import socket
 import time
@@ -14,6 +15,7 @@ from busbw.host.source import Unavailable
 PORT = 28028
 PROTOCOL = 2
 MOST_BYTES = 1 << 20
+GREETING_S = 0.3
 
 
 def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
@@ -29,21 +31,41 @@ def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
 
 
 def status(where: tuple[str, int], limit_s: float) -> str:
-    """The service's report as text, within `limit_s` seconds; Unavailable where nobody answers so, or not in time."""
+    """The service's report as text, within `limit_s` seconds; Unavailable where nobody answers so, or not in time.
+
+    All processes of a host listen on one port, and the kernel picks one for each connection: one that is stopped takes it and says
+    nothing, so others are tried.
+    """
     deadline = time.monotonic() + limit_s
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            with socket.create_connection(where, timeout=max(left, 0.01)) as line:
+                return _report(line, f"{where[0]}:{where[1]}", deadline)
+        except _Silent:
+            if left <= GREETING_S:
+                raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: no process that listens there says anything") from None
+        except OSError as error:
+            raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: {error.strerror or error}") from error
+
+
+class _Silent(Exception):
+    """The process that took the connection does not greet."""
+
+
+def _report(line: socket.socket, name: str, deadline: float) -> str:
     try:
-        with socket.create_connection(where, timeout=limit_s) as line:
-            greeting = _ask(line, f"CLIENT PROTOCOL {PROTOCOL}", deadline)
-            if not greeting.upper().startswith("SERVER PROTOCOL "):
-                raise Unavailable(f"{where[0]}:{where[1]} is not NCCL RAS: it says {greeting[:40]!r}")
-            # NCCL's own patience with ranks that do not answer must end before ours.
-            agreed = _ask(line, f"TIMEOUT {max(int(limit_s) - 1, 1)}", deadline)
-            if agreed.upper() != "OK":
-                raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]} refuses: {agreed[:40]!r}")
-            line.sendall(b"STATUS\n")
-            return _until_end(line, deadline)
-    except OSError as error:
-        raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: {error.strerror or error}") from error
+        greeting = _ask(line, f"CLIENT PROTOCOL {PROTOCOL}", min(deadline, time.monotonic() + GREETING_S))
+    except TimeoutError:
+        raise _Silent from None
+    if not greeting.upper().startswith("SERVER PROTOCOL "):
+        raise Unavailable(f"{name} is not NCCL RAS: it says {greeting[:40]!r}")
+    # NCCL's own patience with ranks that do not answer must end before ours.
+    agreed = _ask(line, f"TIMEOUT {max(math.ceil(deadline - time.monotonic()) - 1, 1)}", deadline)
+    if agreed.upper() != "OK":
+        raise Unavailable(f"NCCL RAS at {name} refuses: {agreed[:40]!r}")
+    line.sendall(b"STATUS\n")
+    return _until_end(line, deadline)
 
 
 def _ask(line: socket.socket, words: str, deadline: float) -> str:

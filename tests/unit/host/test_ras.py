@@ -68,6 +68,26 @@ def test_a_service_that_says_nothing_is_left_in_time() -> None:
     assert time.monotonic() - start < 3
 
 
+def test_a_stopped_process_that_listens_on_the_same_port_is_passed_over() -> None:
+    with contextlib.ExitStack() as open_sockets:
+        mute = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0), reuse_port=True))
+        speaking = open_sockets.enter_context(socket.create_server(mute.getsockname(), reuse_port=True))
+
+        def speak() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    line, _ = speaking.accept()
+                    with line, line.makefile("rb") as words:
+                        for word in words:
+                            line.sendall(as_nccl(word))
+                            if word == b"STATUS\n":
+                                break
+
+        threading.Thread(target=speak, daemon=True).start()
+        says = [status(mute.getsockname(), 5) for _ in range(6)]  # the kernel picks one of the two each time
+    assert all(text.startswith("NCCL version 2.28.9") for text in says)
+
+
 def test_nobody_there_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         where = free.getsockname()[:2]
