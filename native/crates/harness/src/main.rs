@@ -1,0 +1,2 @@
+//! Programs around the transport: raw TCP limits, and the plugin driven as NCCL drives it.
+fn main() {}

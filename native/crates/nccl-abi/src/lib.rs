@@ -1,0 +1,1 @@
+//! NCCL's plugin structures, one module a version: layouts only, no logic.

@@ -1,0 +1,1 @@
+//! The plugin NCCL loads: exported tables, version adapters and nothing else.
