@@ -1,17 +1,53 @@
 //! A TCP transport of many streams for point-to-point messages, as NCCL's net plugins need it: messages of a connection arrive in order,
 //! several are in flight at a time, and their chunks take whichever stream is free.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+pub mod config;
+mod connect;
 mod error;
+mod handle;
+mod listen;
+mod nic;
+mod pool;
+mod receiver;
+mod recv_lane;
+mod request;
+mod send_lane;
+mod sender;
+mod sock;
+mod speed;
+pub mod stats;
+mod wire;
+
+use config::Config;
+use connect::Connecting;
+use handle::Invitation;
+use listen::Waiting;
+use nic::Nic;
+use pool::{Pool, Seat, Task};
+use receiver::RecvCore;
+use recv_lane::RecvLane;
+use send_lane::SendLane;
+use sender::{SendCore, lock};
+use stats::Counters;
+
 pub use error::{Error, Kind};
+use request::Owner;
+pub use request::Request;
 
 /// Opaque bytes that a listener gives to its peer: addresses, ports and a random token.
 pub type Handle = [u8; 128];
 
 /// Buffers of one grouped receive at most.
 pub const MAX_GROUP: usize = 8;
+
+/// For an I/O thread to let go of a stream.
+const LET_GO: Duration = Duration::from_millis(500);
 
 /// How loud a line of the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,31 +61,46 @@ pub enum Level {
 /// Where lines of the log go; called from any thread.
 pub type Log = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
-/// A network interface that the transport may use.
+/// What the transport offers as one device: all interfaces that it uses together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Interface name.
+    /// Interface names, joined by `+`.
     pub name: String,
-    /// Real path of its PCI device in sysfs; None for a virtual interface.
+    /// Real path of the first one's PCI device in sysfs; None for a virtual interface.
     pub pci_path: Option<String>,
-    /// In Mbit/s.
+    /// In Mbit/s, of all together.
     pub speed_mbps: u32,
 }
 
 /// The transport of this process.
-pub struct Transport {}
+pub struct Transport {
+    config: Arc<Config>,
+    log: Log,
+    nics: Vec<Nic>,
+    devices: Vec<Device>,
+    pool: Pool,
+    connecting: Mutex<HashMap<Handle, Connecting>>,
+}
 
 /// Waits for one peer.
-pub struct Listener {}
+pub struct Listener {
+    transport: Arc<Transport>,
+    waiting: Waiting,
+}
 
 /// The sending end of a connection.
-pub struct Sender {}
+pub struct Sender {
+    core: Arc<SendCore>,
+    seats: Vec<Seat>,
+    _transport: Arc<Transport>,
+}
 
 /// The receiving end of a connection.
-pub struct Receiver {}
-
-/// One message under way, or one grouped receive; lives in its connection.
-pub struct Request {}
+pub struct Receiver {
+    core: Arc<RecvCore>,
+    seats: Vec<Seat>,
+    _transport: Arc<Transport>,
+}
 
 impl Transport {
     /// Read `BUSBW_NET_*`, find interfaces, start nothing yet.
@@ -57,32 +108,110 @@ impl Transport {
     /// # Errors
     /// A variable that cannot be meant, or no usable interface.
     pub fn open(log: Log) -> Result<Arc<Self>, Error> {
-        let _ = log;
-        todo!()
+        Self::with(Config::from_env()?, log)
     }
 
-    /// Usable interfaces, at least one.
+    /// As `open`, with settings from elsewhere.
+    ///
+    /// # Errors
+    /// No usable interface.
+    pub fn with(config: Config, log: Log) -> Result<Arc<Self>, Error> {
+        let nics = nic::find(&config)?;
+        let speeds: Vec<u32> = nics.iter().map(|nic| speed::of(nic, &config)).collect();
+        let name = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join("+");
+        let device = Device { name, pci_path: nics[0].pci_path.clone(), speed_mbps: speeds.iter().sum() };
+        for (nic, speed) in nics.iter().zip(&speeds) {
+            log(Level::Info, &format!("busbw net: {} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
+        }
+        log(
+            Level::Info,
+            &format!(
+                "busbw net: {} streams a connection, {} I/O threads, small up to {} bytes",
+                config.streams, config.threads, config.inline
+            ),
+        );
+        let pool = Pool::new(config.threads, config.spin_us);
+        Ok(Arc::new(Self { config: Arc::new(config), log, nics, devices: vec![device], pool, connecting: Mutex::default() }))
+    }
+
+    /// What it offers: one device.
     pub fn devices(&self) -> &[Device] {
-        todo!()
+        &self.devices
     }
 
-    /// Listen for one peer on a device, at once.
+    /// Listen for one peer, at once.
     ///
     /// # Errors
     /// No such device, or the system refuses a socket.
     pub fn listen(self: &Arc<Self>, device: usize) -> Result<(Box<Listener>, Handle), Error> {
-        let _ = device;
-        todo!()
+        self.check(device)?;
+        let (waiting, invitation) = Waiting::new(&self.nics)?;
+        Ok((Box::new(Listener { transport: self.clone(), waiting }), invitation.encode()))
     }
 
-    /// Connect to a listener: never waits; None until called again often enough.
+    /// Connect to a listener: never waits; None until called again often enough with the same handle.
     ///
     /// # Errors
     /// The handle is none of ours, or the peer refuses or does not answer in time.
     pub fn connect(self: &Arc<Self>, device: usize, handle: &Handle) -> Result<Option<Box<Sender>>, Error> {
-        let _ = (device, handle);
-        todo!()
+        self.check(device)?;
+        let mut every = lock(&self.connecting);
+        let mut one = match every.remove(handle) {
+            Some(one) => one,
+            None => Connecting::new(Invitation::decode(handle)?, &self.nics, &self.config, nonce()?),
+        };
+        let Some(opened) = one.advance(&self.nics, &self.config)? else {
+            every.insert(*handle, one);
+            return Ok(None);
+        };
+        drop(every);
+        let mut opened = opened.into_iter();
+        let Some(home) = opened.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
+        let peer = home.socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+        let lanes: Vec<_> = opened.collect();
+        let label = self.label("to", peer);
+        let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| self.nics[lane.nic].name.clone())));
+        let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, home.socket);
+        let sockets = lanes.into_iter().map(|lane| lane.socket).collect();
+        let seats = self.seat(sockets, |seats| core.seated(seats), |lane, socket| Box::new(SendLane::new(core.clone(), lane, socket)))?;
+        Ok(Some(Box::new(Sender { core, seats, _transport: self.clone() })))
     }
+
+    fn check(&self, device: usize) -> Result<(), Error> {
+        if device < self.devices.len() {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Usage, format!("device {device}: there is only device 0")))
+    }
+
+    fn label(&self, way: &str, peer: Option<SocketAddr>) -> String {
+        let peer = peer.map_or_else(|| "a peer that has gone".to_owned(), |peer| peer.ip().to_canonical().to_string());
+        format!("busbw net: {way} {peer} over {}", self.devices[0].name)
+    }
+
+    /// Give every socket to an I/O thread; `known` gets the seats before the first of them runs.
+    fn seat<S>(
+        &self,
+        sockets: Vec<S>,
+        known: impl FnOnce(Vec<Seat>),
+        mut task: impl FnMut(usize, S) -> Box<dyn Task>,
+    ) -> Result<Vec<Seat>, Error> {
+        let seats = sockets.iter().map(|_| self.pool.reserve()).collect::<Result<Vec<_>, _>>()?;
+        known(seats.clone());
+        for (lane, (socket, seat)) in sockets.into_iter().zip(&seats).enumerate() {
+            self.pool.seat(seat, task(lane, socket));
+        }
+        Ok(seats)
+    }
+}
+
+fn nonce() -> Result<u64, Error> {
+    let mut bytes = [0; 8];
+    // SAFETY: getrandom writes at most eight bytes; so few come at once.
+    if unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), 8, 0) } != 8 {
+        return Err(Error::system("random bytes"));
+    }
+    Ok(u64::from_le_bytes(bytes))
 }
 
 impl Listener {
@@ -91,7 +220,24 @@ impl Listener {
     /// # Errors
     /// The system refuses, or the peer speaks another version.
     pub fn accept(&mut self) -> Result<Option<Box<Receiver>>, Error> {
-        todo!()
+        let transport = &self.transport;
+        let Some(streams) = self.waiting.advance(&transport.config)? else { return Ok(None) };
+        if self.waiting.dropped > 0 {
+            (transport.log)(
+                Level::Info,
+                &format!("busbw net: {} connections were dropped that did not know the token", self.waiting.dropped),
+            );
+        }
+        let mut streams = streams.into_iter();
+        let Some(home) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
+        let lanes: Vec<_> = streams.collect();
+        let label = transport.label("from", Some(home.peer));
+        let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| transport.nics[lane.nic].name.clone())));
+        let core = RecvCore::new(label, transport.log.clone(), counters, home.socket);
+        let known = |seats| core.seated(seats);
+        let seats =
+            transport.seat(lanes, known, |lane, one| Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have)))?;
+        Ok(Some(Box::new(Receiver { core, seats, _transport: transport.clone() })))
     }
 }
 
@@ -104,8 +250,15 @@ impl Sender {
     /// # Errors
     /// The peer is gone.
     pub unsafe fn isend(&self, data: *const u8, size: usize, tag: i32) -> Result<Option<NonNull<Request>>, Error> {
-        let _ = (data, size, tag);
-        todo!()
+        // SAFETY: the caller's promise.
+        unsafe { self.core.isend(data, size, tag) }
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.core.linger();
+        let_go(&self.seats);
     }
 }
 
@@ -118,8 +271,21 @@ impl Receiver {
     /// # Errors
     /// The peer is gone.
     pub unsafe fn irecv(&self, buffers: &[(*mut u8, usize, i32)]) -> Result<Option<NonNull<Request>>, Error> {
-        let _ = buffers;
-        todo!()
+        // SAFETY: the caller's promise.
+        unsafe { self.core.irecv(buffers) }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let_go(&self.seats);
+    }
+}
+
+/// Nothing touches the callers' buffers after this.
+fn let_go(seats: &[Seat]) {
+    for seat in seats {
+        seat.remove(LET_GO);
     }
 }
 
@@ -132,7 +298,13 @@ impl Request {
     /// # Errors
     /// The peer is gone, or sent more than was posted.
     pub unsafe fn test(request: NonNull<Self>, sizes: &mut [usize]) -> Result<bool, Error> {
-        let _ = (request, sizes);
-        todo!()
+        // SAFETY: requests live as long as their connection, and so does the connection's core.
+        unsafe {
+            let request = request.as_ref();
+            match request.owner {
+                Owner::Send(core) => (*core).test(request, sizes),
+                Owner::Receive(core) => (*core).test(request, sizes),
+            }
+        }
     }
 }

@@ -1,0 +1,217 @@
+//! The table of `BUSBW_NET_*` variables, and their values.
+
+use crate::error::{Error, Kind};
+
+/// One variable: its default is what an empty value means.
+pub struct Variable {
+    /// After `BUSBW_NET_`.
+    pub name: &'static str,
+    /// In words, where it is not fixed.
+    pub default: &'static str,
+    /// One line for a reader.
+    pub help: &'static str,
+}
+
+const PREFIX: &str = "BUSBW_NET_";
+
+/// All of them.
+pub const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "IFNAME",
+        default: "NCCL_SOCKET_IFNAME",
+        help: "interfaces: name prefixes by comma; ^ before them excludes, = means the whole name",
+    },
+    Variable { name: "FAMILY", default: "any", help: "addresses to use: 4, 6 or any" },
+    Variable { name: "STREAMS", default: "4", help: "TCP streams of a connection beside the one for small messages: 1 to 32" },
+    Variable { name: "THREADS", default: "by cores", help: "I/O threads of a process: 1 to 64" },
+    Variable { name: "CHUNK", default: "by size", help: "bytes of a chunk: 4096 to 67108864" },
+    Variable { name: "INLINE", default: "16384", help: "messages up to this many bytes are sent by the calling thread: 0 to 32768" },
+    Variable { name: "SPIN_US", default: "20", help: "microseconds an I/O thread looks for more work before it sleeps: 0 to 1000000" },
+    Variable { name: "SPEED", default: "as found", help: "Mbit/s of one interface: 1 to 10000000" },
+    Variable {
+        name: "STALL_MS",
+        default: "300",
+        help: "milliseconds without progress after which a stream's chunks go elsewhere: 10 to 60000",
+    },
+    Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a peer is given up: 1 to 86400" },
+    Variable { name: "STATS", default: "none", help: "file, or unix:PATH of a socket, that gets counters as JSON lines" },
+];
+
+/// What the variables say. Sizes in bytes, times as named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Interfaces, in NCCL's words; empty: all that are no loopback or container bridge.
+    pub ifname: String,
+    /// IPv4 addresses may be used.
+    pub ipv4: bool,
+    /// IPv6 addresses may be used.
+    pub ipv6: bool,
+    /// Streams of a connection for chunks.
+    pub streams: usize,
+    /// I/O threads.
+    pub threads: usize,
+    /// Of a chunk; 0: by the message's size.
+    pub chunk: usize,
+    /// Messages up to this size go inline.
+    pub inline: usize,
+    /// Before an I/O thread sleeps.
+    pub spin_us: u64,
+    /// Of an interface; 0: as found.
+    pub speed_mbps: u32,
+    /// Until a stream counts as stalled.
+    pub stall_ms: u64,
+    /// Until a peer is given up.
+    pub timeout_s: u64,
+    /// Where counters go; empty: nowhere.
+    pub stats: String,
+}
+
+impl Config {
+    /// From the environment.
+    ///
+    /// # Errors
+    /// A value that cannot be meant, or a name that begins with BUSBW_NET_ and is none of the table.
+    pub fn from_env() -> Result<Self, Error> {
+        Self::read(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))))
+    }
+
+    /// From names and values.
+    ///
+    /// # Errors
+    /// As `from_env`.
+    pub fn read(variables: impl Iterator<Item = (String, String)>) -> Result<Self, Error> {
+        let mut made = Self::default();
+        let mut nccl_ifname = String::new();
+        let mut local_ranks = 1;
+        for (name, value) in variables {
+            let value = value.trim();
+            if let Some(short) = name.strip_prefix(PREFIX) {
+                if !value.is_empty() {
+                    made.set(short, value)?;
+                }
+            } else if name == "NCCL_SOCKET_IFNAME" {
+                nccl_ifname = value.to_owned();
+            } else if ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"]
+                .contains(&name.as_str())
+            {
+                local_ranks = value.parse().unwrap_or(1).max(local_ranks);
+            }
+        }
+        if made.ifname.is_empty() {
+            made.ifname = nccl_ifname;
+        }
+        if made.threads == 0 {
+            made.threads = threads_for(usable_cores(), local_ranks);
+        }
+        Ok(made)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        match name {
+            "IFNAME" => self.ifname = value.to_owned(),
+            "FAMILY" => {
+                (self.ipv4, self.ipv6) = match value {
+                    "4" => (true, false),
+                    "6" => (false, true),
+                    "any" => (true, true),
+                    _ => return Err(wrong(name, value)),
+                }
+            }
+            "STREAMS" => self.streams = number(name, value, 1, 32)? as usize,
+            "THREADS" => self.threads = number(name, value, 1, 64)? as usize,
+            "CHUNK" => self.chunk = number(name, value, 4096, 64 << 20)? as usize,
+            "INLINE" => self.inline = number(name, value, 0, 32768)? as usize,
+            "SPIN_US" => self.spin_us = number(name, value, 0, 1_000_000)?,
+            "SPEED" => self.speed_mbps = number(name, value, 1, 10_000_000)? as u32,
+            "STALL_MS" => self.stall_ms = number(name, value, 10, 60_000)?,
+            "TIMEOUT" => self.timeout_s = number(name, value, 1, 86_400)?,
+            "STATS" => self.stats = value.to_owned(),
+            _ => {
+                let known: Vec<_> = VARIABLES.iter().map(|one| one.name).collect();
+                return Err(Error::new(
+                    Kind::Usage,
+                    format!("{PREFIX}{name}: there is no such setting (known after {PREFIX}: {})", known.join(", ")),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            ifname: String::new(),
+            ipv4: true,
+            ipv6: true,
+            streams: 4,
+            threads: 0,
+            chunk: 0,
+            inline: 16384,
+            spin_us: 20,
+            speed_mbps: 0,
+            stall_ms: 300,
+            timeout_s: 60,
+            stats: String::new(),
+        }
+    }
+}
+
+fn number(name: &str, value: &str, least: u64, most: u64) -> Result<u64, Error> {
+    value.parse().ok().filter(|parsed| (least..=most).contains(parsed)).ok_or_else(|| wrong(name, value))
+}
+
+fn wrong(name: &str, value: &str) -> Error {
+    let help = VARIABLES.iter().find(|one| one.name == name).map_or("", |one| one.help);
+    Error::new(Kind::Usage, format!("{PREFIX}{name}={value} cannot be meant: {help}"))
+}
+
+/// Cores this process may run on.
+fn usable_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Three of four of a rank's share: the others drive the GPU and the messages.
+fn threads_for(cores: usize, local_ranks: usize) -> usize {
+    (cores / local_ranks * 3 / 4).clamp(2, 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Config, Error> {
+        Config::read(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+    }
+
+    #[test]
+    fn every_variable_of_the_table_is_read() {
+        for one in VARIABLES {
+            let value = if one.name == "FAMILY" { "6" } else { "4096" };
+            let made = read(&[(&format!("BUSBW_NET_{}", one.name), value)]);
+            let rejected = made.as_ref().is_err_and(|error| error.message.contains("no such setting"));
+            assert!(!rejected, "{}", one.name);
+        }
+    }
+
+    #[test]
+    fn values_that_cannot_be_meant_are_named() {
+        for (name, value) in [("STREAMS", "0"), ("STREAMS", "many"), ("FAMILY", "5"), ("INLINE", "32769"), ("TIMEOUT", "-1")] {
+            let error = read(&[(&format!("BUSBW_NET_{name}"), value)]).unwrap_err();
+            assert!(error.message.starts_with(&format!("BUSBW_NET_{name}={value} cannot be meant")), "{error}");
+        }
+        assert!(read(&[("BUSBW_NET_STREAM", "4")]).unwrap_err().message.contains("no such setting"));
+    }
+
+    #[test]
+    fn interfaces_are_ncclss_unless_told_otherwise() {
+        assert_eq!(read(&[("NCCL_SOCKET_IFNAME", "eth")]).unwrap().ifname, "eth");
+        assert_eq!(read(&[("NCCL_SOCKET_IFNAME", "eth"), ("BUSBW_NET_IFNAME", "^lo")]).unwrap().ifname, "^lo");
+        assert_eq!(read(&[("BUSBW_NET_STREAMS", " ")]).unwrap().streams, 4);
+    }
+
+    #[test]
+    fn threads_follow_the_cores_of_a_rank() {
+        assert_eq!([threads_for(2, 1), threads_for(16, 1), threads_for(128, 8), threads_for(128, 1)], [2, 12, 12, 16]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Opening a connection from the receiving end: strangers are dropped before they cost anything.
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+use subtle::ConstantTimeEq;
+
+use crate::config::Config;
+use crate::error::{Error, Kind};
+use crate::handle::{Address, Invitation};
+use crate::nic::Nic;
+use crate::sock::{self, Io};
+use crate::wire::{self, Frame, HEADER, HELLO, Hello, TOKEN, VERSION};
+
+/// Connections that have not yet shown the token: more push out the oldest.
+const MOST_STRANGERS: usize = 64;
+/// For a connection to show it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// New connections looked at in one call.
+const MOST_AT_ONCE: usize = 256;
+const BACKLOG: i32 = 4096;
+
+struct Stranger {
+    socket: Socket,
+    nic: usize,
+    since: Instant,
+    hello: [u8; HELLO],
+    have: usize,
+}
+
+/// A stream whose peer has shown the token.
+pub(crate) struct Welcomed {
+    pub(crate) socket: Socket,
+    pub(crate) peer: SocketAddr,
+    pub(crate) index: usize,
+    pub(crate) nic: usize,
+    /// What came while nobody knew which stream is which: the beginning of its first frame.
+    pub(crate) first: [u8; HEADER],
+    pub(crate) have: usize,
+}
+
+/// A connection that is being waited for.
+pub(crate) struct Waiting {
+    listening: Vec<(Socket, usize)>,
+    token: [u8; TOKEN],
+    strangers: Vec<Stranger>,
+    nonce: Option<u64>,
+    streams: Vec<Welcomed>,
+    /// The streams there will be, and the one for small messages.
+    ready: Option<(u64, usize)>,
+    /// Connections dropped because they did not know the token.
+    pub(crate) dropped: u64,
+}
+
+impl Waiting {
+    pub(crate) fn new(nics: &[Nic]) -> Result<(Self, Invitation), Error> {
+        let mut token = [0; TOKEN];
+        // SAFETY: getrandom writes at most TOKEN bytes; so few come at once.
+        if unsafe { libc::getrandom(token.as_mut_ptr().cast(), TOKEN, 0) } != TOKEN as isize {
+            return Err(Error::system("random bytes"));
+        }
+        let mut listening = Vec::new();
+        let mut addresses = Vec::new();
+        for (number, nic) in nics.iter().enumerate() {
+            let socket = sock::bound(nic, 0)?;
+            let told = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
+            socket.listen(BACKLOG).map_err(told)?;
+            let here = socket.local_addr().map_err(told)?.as_socket();
+            addresses.push(Address { socket: here.unwrap_or(nic.address.socket), prefix: nic.address.prefix });
+            listening.push((socket, number));
+        }
+        let made = Self { listening, token, strangers: Vec::new(), nonce: None, streams: Vec::new(), ready: None, dropped: 0 };
+        Ok((made, Invitation { token, addresses }))
+    }
+
+    /// Go on as far as possible: the streams once all have come, the one for small messages first.
+    pub(crate) fn advance(&mut self, config: &Config) -> Result<Option<Vec<Welcomed>>, Error> {
+        let now = Instant::now();
+        self.meet(now);
+        self.hear(now, config)?;
+        self.read_ready();
+        let Some((mask, home)) = self.ready else { return Ok(None) };
+        let there = self.streams.iter().fold(0, |there, one| there | 1u64 << one.index);
+        if there & mask != mask {
+            return Ok(None);
+        }
+        self.streams.retain(|one| mask & (1 << one.index) != 0);
+        self.streams.sort_by_key(|one| (one.index != home, one.index));
+        Ok(Some(std::mem::take(&mut self.streams)))
+    }
+
+    fn meet(&mut self, now: Instant) {
+        for (socket, nic) in &self.listening {
+            for _ in 0..MOST_AT_ONCE {
+                let Ok((socket, _)) = socket.accept() else { break };
+                if socket.set_nonblocking(true).is_err() {
+                    continue;
+                }
+                if self.strangers.len() == MOST_STRANGERS {
+                    self.strangers.remove(0);
+                    self.dropped += 1;
+                }
+                self.strangers.push(Stranger { socket, nic: *nic, since: now, hello: [0; HELLO], have: 0 });
+                // Whoever speaks at once is heard before others push it out.
+                if let Some(last) = self.strangers.last_mut() {
+                    last.listen();
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, now: Instant, config: &Config) -> Result<(), Error> {
+        for mut stranger in std::mem::take(&mut self.strangers) {
+            let alive = stranger.listen();
+            if stranger.have == HELLO {
+                self.judge(stranger, config)?;
+            } else if alive && now - stranger.since < PATIENCE {
+                self.strangers.push(stranger);
+            } else {
+                self.dropped += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, stranger: Stranger, config: &Config) -> Result<(), Error> {
+        let hello = Hello::decode(&stranger.hello).filter(|hello| bool::from(hello.token.ct_eq(&self.token)));
+        let Some(hello) = hello else {
+            self.dropped += 1;
+            return Ok(());
+        };
+        // SAFETY: our own bytes; a new socket takes so few at once, and a peer that does not get them tries again.
+        unsafe { sock::send(stranger.socket.as_raw_fd(), &wire::welcome(), std::ptr::null(), 0) };
+        let Some(peer) = stranger.socket.peer_addr().ok().and_then(|peer| peer.as_socket()) else { return Ok(()) };
+        if hello.version != VERSION {
+            let message =
+                format!("{peer} speaks version {} of busbw's format, this is {VERSION}: install one version everywhere", hello.version);
+            return Err(Error::new(Kind::Usage, message));
+        }
+        let index = usize::from(hello.index);
+        if index >= 63 || *self.nonce.get_or_insert(hello.nonce) != hello.nonce {
+            self.dropped += 1;
+            return Ok(());
+        }
+        sock::tune(&stranger.socket, config.timeout_s);
+        self.streams.retain(|one| one.index != index); // the peer tried again
+        self.streams.push(Welcomed { socket: stranger.socket, peer, index, nic: stranger.nic, first: [0; HEADER], have: 0 });
+        Ok(())
+    }
+
+    /// The peer says on the stream for small messages which streams there are.
+    fn read_ready(&mut self) {
+        if self.ready.is_some() {
+            return;
+        }
+        for one in &mut self.streams {
+            let room = &mut one.first[one.have..];
+            // SAFETY: our own buffer.
+            if let Io::Done(bytes) = unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+                one.have += bytes;
+            }
+            if let (HEADER, Ok(Frame::Ready { mask })) = (one.have, Frame::decode(&one.first)) {
+                self.ready = Some((mask, one.index));
+                break;
+            }
+        }
+    }
+}
+
+impl Stranger {
+    /// Read on; false where nothing more will come.
+    fn listen(&mut self) -> bool {
+        let room = &mut self.hello[self.have..];
+        if room.is_empty() {
+            return true;
+        }
+        // SAFETY: our own buffer.
+        match unsafe { sock::receive(self.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+            Io::Done(bytes) => {
+                self.have += bytes;
+                true
+            }
+            Io::Blocked => true,
+            Io::Ended(_) => false,
+        }
+    }
+}

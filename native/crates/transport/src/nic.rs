@@ -1,0 +1,184 @@
+//! Interfaces: which there are, which may be used, their addresses and speeds.
+
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::path::Path;
+
+use crate::config::Config;
+use crate::error::{Error, Kind};
+use crate::handle::{Address, MOST_ADDRESSES};
+
+/// An interface with the address to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nic {
+    /// As the kernel calls it.
+    pub name: String,
+    /// With port 0.
+    pub address: Address,
+    /// Real path of its PCI device; None for a virtual interface.
+    pub pci_path: Option<String>,
+    /// From sysfs in Mbit/s; None where it is down, virtual (veth says 10000 whatever it carries) or does not say.
+    pub speed_mbps: Option<u32>,
+}
+
+/// Usable interfaces in the kernel's order, at most as many as a handle names.
+///
+/// # Errors
+/// There is none: what was asked for and what there is.
+pub fn find(config: &Config) -> Result<Vec<Nic>, Error> {
+    let every = addresses()?;
+    let mut found: Vec<Nic> = Vec::new();
+    for (name, address) in &every {
+        let family = if address.socket.is_ipv4() { config.ipv4 } else { config.ipv6 && !link_local(address.socket.ip()) };
+        if family && selected(name, &config.ifname) && !found.iter().any(|nic| nic.name == *name) {
+            found.push(Nic { name: name.clone(), address: *address, pci_path: pci_path(name), speed_mbps: speed(name) });
+        }
+    }
+    if config.ifname.is_empty() {
+        // Loopback and bridges of containers only where there is nothing else, as NCCL has it.
+        let plain: Vec<Nic> = found.iter().filter(|nic| !is_local(&nic.name)).cloned().collect();
+        if !plain.is_empty() {
+            found = plain;
+        }
+    }
+    found.truncate(MOST_ADDRESSES);
+    if found.is_empty() {
+        let mut names: Vec<_> = every.into_iter().map(|(name, _)| name).collect();
+        names.dedup();
+        let asked = if config.ifname.is_empty() { "any".to_owned() } else { format!("'{}'", config.ifname) };
+        return Err(Error::new(Kind::System, format!("no interface matches {asked}: with addresses there are {}", names.join(", "))));
+    }
+    Ok(found)
+}
+
+/// Whether a name is meant by a list in the words of NCCL_SOCKET_IFNAME.
+fn selected(name: &str, words: &str) -> bool {
+    let (words, exclude) = words.strip_prefix('^').map_or((words, false), |rest| (rest, true));
+    let (words, exact) = words.strip_prefix('=').map_or((words, false), |rest| (rest, true));
+    let hit = words.split(',').map(str::trim).filter(|word| !word.is_empty()).any(|word| {
+        let (word, _) = word.split_once(':').unwrap_or((word, ""));
+        if exact { name == word } else { name.starts_with(word) }
+    });
+    words.is_empty() || hit != exclude
+}
+
+fn is_local(name: &str) -> bool {
+    ["lo", "docker", "virbr", "cni", "br-"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80)
+}
+
+fn pci_path(name: &str) -> Option<String> {
+    let path = std::fs::canonicalize(format!("/sys/class/net/{name}/device")).ok()?;
+    Some(path.to_str()?.to_owned())
+}
+
+fn speed(name: &str) -> Option<u32> {
+    if !Path::new(&format!("/sys/class/net/{name}/device")).exists() {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    text.trim().parse::<i64>().ok().and_then(|speed| u32::try_from(speed).ok()).filter(|speed| *speed > 0)
+}
+
+/// All addresses of interfaces that are up, IPv4 first for each in the kernel's order.
+fn addresses() -> Result<Vec<(String, Address)>, Error> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: getifaddrs fills the list, which freeifaddrs below releases.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(Error::system("getifaddrs"));
+    }
+    let mut found = Vec::new();
+    let mut at = list;
+    while !at.is_null() {
+        // SAFETY: getifaddrs' entries are valid until they are freed.
+        let entry = unsafe { &*at };
+        at = entry.ifa_next;
+        let up = entry.ifa_flags & libc::IFF_UP as u32 != 0 && entry.ifa_flags & libc::IFF_RUNNING as u32 != 0;
+        // SAFETY: null or a socket address of the family it names, both for address and mask.
+        let (ip, mask) = unsafe { (address_of(entry.ifa_addr), address_of(entry.ifa_netmask)) };
+        if let (true, Some((ip, scope))) = (up, ip) {
+            let prefix = mask.map_or(0, |(mask, _)| bits(mask));
+            let socket = match ip {
+                IpAddr::V4(_) => SocketAddr::new(ip, 0),
+                IpAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(v6, 0, 0, scope)),
+            };
+            // SAFETY: a NUL-terminated name.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+            found.push((name, Address { socket, prefix }));
+        }
+    }
+    // SAFETY: made by getifaddrs, freed once.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// # Safety
+/// `from` is null or points to a socket address.
+unsafe fn address_of(from: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
+    if from.is_null() {
+        return None;
+    }
+    // SAFETY: the family says which structure it is.
+    unsafe {
+        match i32::from((*from).sa_family) {
+            libc::AF_INET => {
+                let v4 = &*from.cast::<libc::sockaddr_in>();
+                Some((IpAddr::V4(Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes())), 0))
+            }
+            libc::AF_INET6 => {
+                let v6 = &*from.cast::<libc::sockaddr_in6>();
+                Some((IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)), v6.sin6_scope_id))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn bits(mask: IpAddr) -> u8 {
+    let ones = match mask {
+        IpAddr::V4(v4) => v4.to_bits().leading_ones(),
+        IpAddr::V6(v6) => v6.to_bits().leading_ones(),
+    };
+    ones as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_selected_as_nccl_does() {
+        let cases = [
+            ("eth0", "", true),
+            ("eth0", "eth", true),
+            ("eth0", "ib,eth", true),
+            ("eth0", "=eth", false),
+            ("eth0", "=eth0", true),
+            ("eth0", "^eth", false),
+            ("ib0", "^eth", true),
+            ("eth0", "^=eth", true),
+            ("eth0", "eth0:7000", true),
+        ];
+        for (name, words, expected) in cases {
+            assert_eq!(selected(name, words), expected, "{name} in '{words}'");
+        }
+    }
+
+    #[test]
+    fn loopback_serves_where_it_is_asked_for() {
+        let config = Config { ifname: "=lo".to_owned(), ..Config::default() };
+        let found = find(&config).unwrap();
+        assert_eq!((found.len(), found[0].name.as_str(), found[0].pci_path.as_deref(), found[0].speed_mbps), (1, "lo", None, None));
+        assert!(found[0].address.socket.ip().is_loopback());
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_is_told_with_those_that_are() {
+        let config = Config { ifname: "nonesuch".to_owned(), ..Config::default() };
+        let error = find(&config).unwrap_err();
+        assert!(error.message.contains("'nonesuch'") && error.message.contains("lo"), "{error}");
+    }
+}

@@ -1,0 +1,401 @@
+//! The receiving end: buffers are posted in the order of messages; chunks find theirs by number and go straight into it.
+//!
+//! A chunk may come twice, when a stream was given up too early: it counts once, and nothing is written into a buffer whose message is
+//! complete.
+
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use socket2::Socket;
+
+use crate::error::{Error, Kind};
+use crate::pool::Seat;
+use crate::request::{Owner, Request};
+use crate::sender::lock;
+use crate::sock::{self, Io};
+use crate::stats::Counters;
+use crate::wire::{Chunk, Frame, HEADER};
+use crate::{Level, Log, MAX_GROUP};
+
+/// Of the stream of small messages; a message and its header always fit.
+const HOME_BUFFER: usize = 64 << 10;
+/// Small messages between acknowledgements.
+const ACK_EVERY: usize = 8;
+
+/// The stream of small messages, among the bits of streams.
+const HOME: usize = 63;
+
+/// A buffer to fill: address, bytes, tag.
+pub(crate) type Buffer = (*mut u8, usize, i32);
+
+/// What a chunk's header leads to.
+pub(crate) enum Claim {
+    /// Its bytes go here, by whom `resume` lets.
+    Into(*mut u8),
+    /// It has come before: read and forget.
+    Stale,
+    /// No buffer is posted for its message yet.
+    Early,
+}
+
+struct Post {
+    request: usize,
+    /// Buffer of the request: known at once, or by the tag of the first chunk of a grouped receive.
+    part: Option<usize>,
+    total: u64,
+    /// One bit a chunk; empty before the first.
+    seen: Vec<u64>,
+    left: usize,
+    /// Threads that write into the buffer at this moment.
+    writers: usize,
+    complete: bool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Number of the first post.
+    base: u64,
+    posts: VecDeque<Post>,
+    /// Buffers of each request, taken ones marked.
+    groups: Vec<Vec<(Buffer, bool)>>,
+    /// Streams that wait for a message to be posted.
+    early: Vec<(u64, usize)>,
+    dead: u64,
+    place: usize,
+}
+
+// SAFETY: the addresses are the caller's buffers, writable until the requests are done.
+unsafe impl Send for State {}
+
+struct Home {
+    socket: Socket,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    since_ack: usize,
+    /// Acknowledgements that the kernel has not taken.
+    out: Vec<u8>,
+    /// Why nothing more comes.
+    ended: Option<String>,
+    /// And all that came is delivered.
+    over: bool,
+}
+
+/// What streams and callers of a receiving end share.
+pub(crate) struct RecvCore {
+    pub(crate) label: String,
+    pub(crate) log: Log,
+    pub(crate) counters: Arc<Counters>,
+    state: Mutex<State>,
+    home: Mutex<Home>,
+    /// All that may still come is in the stream of small messages.
+    lanes_over: AtomicBool,
+    failed: OnceLock<Error>,
+    requests: Box<[Request]>,
+    seats: OnceLock<Vec<Seat>>,
+}
+
+impl RecvCore {
+    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, home: Socket) -> Arc<Self> {
+        let home = Home {
+            socket: home,
+            buffer: vec![0; HOME_BUFFER].into(),
+            start: 0,
+            end: 0,
+            since_ack: 0,
+            out: Vec::new(),
+            ended: None,
+            over: false,
+        };
+        Arc::new_cyclic(|this| Self {
+            label,
+            log,
+            counters,
+            state: Mutex::new(State { groups: vec![Vec::new(); crate::request::PLACES], ..State::default() }),
+            home: Mutex::new(home),
+            lanes_over: AtomicBool::new(false),
+            failed: OnceLock::new(),
+            requests: Request::places(|| Owner::Receive(this.as_ptr())),
+            seats: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn seated(&self, seats: Vec<Seat>) {
+        let _ = self.seats.set(seats);
+    }
+
+    fn seats(&self) -> &[Seat] {
+        self.seats.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn fail(&self, error: &Error) {
+        let error = Error::new(error.kind, format!("{}: {}", self.label, error.message));
+        if self.failed.set(error.clone()).is_ok() {
+            (self.log)(Level::Warn, &error.message);
+        }
+    }
+
+    // -- the caller's thread ---------------------------------------------------------------------------------------
+
+    /// # Safety
+    /// As Receiver::irecv.
+    pub(crate) unsafe fn irecv(&self, buffers: &[Buffer]) -> Result<Option<NonNull<Request>>, Error> {
+        if buffers.is_empty() || buffers.len() > MAX_GROUP {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("{}: a receive of {} buffers, 1 to {MAX_GROUP} are possible", self.label, buffers.len()),
+            ));
+        }
+        if let Some(error) = self.failed.get() {
+            return Err(error.clone());
+        }
+        let mut state = lock(&self.state);
+        let place = state.place;
+        let request = &self.requests[place];
+        if !request.take(buffers.len()) {
+            return Ok(None);
+        }
+        state.place = (place + 1) % self.requests.len();
+        state.groups[place].clear();
+        state.groups[place].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
+        let part = (buffers.len() == 1).then_some(0);
+        for _ in buffers {
+            state.posts.push_back(Post { request: place, part, total: 0, seen: Vec::new(), left: 0, writers: 0, complete: false });
+        }
+        let posted = state.base + state.posts.len() as u64;
+        state.early.retain(|&(seq, lane)| {
+            let now = seq < posted;
+            if now {
+                self.seats()[lane].kick();
+            }
+            !now
+        });
+        Ok(Some(NonNull::from(request)))
+    }
+
+    /// Whether a request is done; looks for small messages itself.
+    pub(crate) fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
+        if request.finish(sizes) {
+            return Ok(true);
+        }
+        if !request.by_chunks.load(Ordering::Relaxed) || self.lanes_over.load(Ordering::Relaxed) {
+            if let Ok(mut home) = self.home.try_lock() {
+                if let Some(error) = (!home.over).then(|| self.hear(&mut home)).and_then(Result::err) {
+                    self.fail(&error);
+                }
+            }
+            if request.finish(sizes) {
+                return Ok(true);
+            }
+        }
+        self.failed.get().map_or(Ok(false), |error| Err(error.clone()))
+    }
+
+    fn hear(&self, home: &mut Home) -> Result<(), Error> {
+        loop {
+            if home.start > 0 {
+                home.buffer.copy_within(home.start..home.end, 0);
+                (home.start, home.end) = (0, home.end - home.start);
+            }
+            let room = if home.ended.is_some() { &mut [][..] } else { &mut home.buffer[home.end..] };
+            let mut more = false;
+            if !room.is_empty() {
+                let asked = room.len();
+                // SAFETY: our own buffer.
+                match unsafe { sock::receive(home.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut []) } {
+                    Io::Done(bytes) => (home.end, more) = (home.end + bytes, bytes == asked),
+                    Io::Blocked => {}
+                    Io::Ended(why) => home.ended = Some(reason(why)),
+                }
+            }
+            let waits = self.deliver(home)?;
+            // What came before the end still counts.
+            if let Some(why) = home.ended.as_ref().filter(|_| !waits && !home.over) {
+                self.over(HOME, why);
+                home.over = true;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Hand out the whole messages in the buffer whose receives are posted; whether one waits for its receive.
+    fn deliver(&self, home: &mut Home) -> Result<bool, Error> {
+        let mut waits = false;
+        while home.end - home.start >= HEADER {
+            let head = home.buffer[home.start..home.start + HEADER].try_into().unwrap_or([0; HEADER]);
+            let Frame::Chunk(chunk) = Frame::decode(&head)? else {
+                return Err(Error::new(Kind::Remote, "a frame that only senders understand"));
+            };
+            let length = chunk.len();
+            if length > HOME_BUFFER - HEADER || chunk.count() != 1 {
+                return Err(Error::new(Kind::Remote, format!("a small message of {} bytes", chunk.total)));
+            }
+            if home.end - home.start < HEADER + length {
+                break;
+            }
+            match self.claim(&chunk, None)? {
+                Claim::Early => {
+                    waits = true;
+                    break;
+                }
+                Claim::Stale => {}
+                Claim::Into(to) => {
+                    if self.resume(&chunk) {
+                        let from = home.buffer[home.start + HEADER..].as_ptr();
+                        // SAFETY: we are a writer of a buffer that has room for the whole message.
+                        unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
+                        self.written(&chunk);
+                        self.counters.small(length);
+                    }
+                }
+            }
+            home.start += HEADER + length;
+            home.since_ack += 1;
+        }
+        if home.since_ack >= ACK_EVERY && home.ended.is_none() {
+            home.since_ack = 0;
+            let below = lock(&self.state).base;
+            home.out.extend_from_slice(&Frame::Ack { seq: u64::MAX, below }.encode());
+        }
+        flush(&home.socket, &mut home.out);
+        Ok(waits)
+    }
+
+    // -- any thread ------------------------------------------------------------------------------------------------
+
+    /// Where a chunk's bytes go. `lane` None is the caller's thread.
+    pub(crate) fn claim(&self, chunk: &Chunk, lane: Option<usize>) -> Result<Claim, Error> {
+        let mut state = lock(&self.state);
+        if chunk.seq < state.base {
+            return Ok(Claim::Stale);
+        }
+        let at = (chunk.seq - state.base) as usize;
+        if at >= state.posts.len() {
+            if let Some(wait) = lane.map(|lane| (chunk.seq, lane)).filter(|wait| !state.early.contains(wait)) {
+                state.early.push(wait);
+            }
+            return Ok(Claim::Early);
+        }
+        let State { posts, groups, .. } = &mut *state;
+        let post = &mut posts[at];
+        if post.complete {
+            return Ok(Claim::Stale);
+        }
+        if post.seen.is_empty() {
+            let group = &mut groups[post.request];
+            let part = match post.part {
+                Some(part) => part,
+                None => group.iter().position(|((_, _, tag), taken)| !taken && *tag == chunk.tag).ok_or_else(|| {
+                    Error::new(
+                        Kind::Usage,
+                        format!("a message with tag {} came for a group of receives that has none left with it", chunk.tag),
+                    )
+                })?,
+            };
+            group[part].1 = true;
+            let room = group[part].0.1;
+            if chunk.total > room as u64 {
+                return Err(Error::new(
+                    Kind::Usage,
+                    format!(
+                        "message {} has {} bytes, {room} were posted: do all ranks have the same NCCL settings?",
+                        chunk.seq, chunk.total
+                    ),
+                ));
+            }
+            post.part = Some(part);
+            post.total = chunk.total;
+            post.left = chunk.count();
+            post.seen = vec![0; post.left.div_ceil(64)];
+            self.requests[post.request].by_chunks.store(lane.is_some(), Ordering::Relaxed);
+        } else if chunk.total != post.total || chunk.count().div_ceil(64) != post.seen.len() {
+            return Err(Error::new(Kind::Remote, format!("chunks of message {} contradict each other", chunk.seq)));
+        }
+        let index = chunk.index();
+        if post.left == 0 || post.seen[index / 64] & (1 << (index % 64)) != 0 {
+            return Ok(Claim::Stale);
+        }
+        let (address, _, _) = groups[post.request][post.part.unwrap_or(0)].0;
+        Ok(Claim::Into(address.wrapping_add(chunk.offset as usize)))
+    }
+
+    /// Become a writer of a chunk until `written` or `paused`: false where its message has been completed by others.
+    pub(crate) fn resume(&self, chunk: &Chunk) -> bool {
+        let mut state = lock(&self.state);
+        let Some(at) = chunk.seq.checked_sub(state.base) else { return false };
+        let Some(post) = state.posts.get_mut(at as usize) else { return false };
+        let open = !post.complete && post.left > 0;
+        post.writers += usize::from(open);
+        open
+    }
+
+    /// A writer stops in the middle of its chunk.
+    pub(crate) fn paused(&self, chunk: &Chunk) -> Option<u64> {
+        self.leave(chunk, false)
+    }
+
+    /// A writer has written its whole chunk. The number below which all messages are complete, when this one is so by that.
+    pub(crate) fn written(&self, chunk: &Chunk) -> Option<u64> {
+        self.leave(chunk, true)
+    }
+
+    fn leave(&self, chunk: &Chunk, whole: bool) -> Option<u64> {
+        let mut state = lock(&self.state);
+        let at = chunk.seq.checked_sub(state.base)? as usize;
+        let State { posts, base, .. } = &mut *state;
+        let post = posts.get_mut(at)?;
+        post.writers -= 1;
+        let (word, bit) = (chunk.index() / 64, 1 << (chunk.index() % 64));
+        if whole && post.seen[word] & bit == 0 {
+            post.seen[word] |= bit;
+            post.left -= 1;
+        }
+        if post.left > 0 || post.writers > 0 || post.complete {
+            return None;
+        }
+        post.complete = true;
+        self.requests[post.request].complete(post.part.unwrap_or(0), post.total);
+        while posts.front().is_some_and(|post| post.complete) {
+            posts.pop_front();
+            *base += 1;
+        }
+        Some(*base)
+    }
+
+    /// A stream has ended, HOME for that of small messages; without any left so has the connection.
+    pub(crate) fn over(&self, lane: usize, why: &str) {
+        let mut state = lock(&self.state);
+        state.dead |= 1 << lane;
+        let lanes = (1u64 << self.seats().len()) - 1;
+        let (lanes_over, all_over) = (state.dead & lanes == lanes, state.dead == lanes | 1 << HOME);
+        drop(state);
+        self.lanes_over.store(lanes_over, Ordering::Relaxed);
+        if all_over {
+            self.fail(&Error::new(Kind::Remote, why));
+        } else {
+            let which = if lane == HOME { "the stream of small messages".to_owned() } else { format!("stream {lane}") };
+            (self.log)(Level::Info, &format!("{}: {which} has ended ({why})", self.label));
+        }
+    }
+}
+
+/// Send what the kernel takes of `out`.
+pub(crate) fn flush(socket: &Socket, out: &mut Vec<u8>) {
+    while !out.is_empty() {
+        // SAFETY: our own bytes.
+        match unsafe { sock::send(socket.as_raw_fd(), &[], out.as_ptr(), out.len()) } {
+            Io::Done(bytes) => drop(out.drain(..bytes)),
+            Io::Blocked => return,
+            Io::Ended(_) => out.clear(), // reading tells why
+        }
+    }
+}
+
+fn reason(why: Option<std::io::Error>) -> String {
+    why.map_or_else(|| "the peer closed the connection".to_owned(), |error| error.to_string())
+}

@@ -1,0 +1,194 @@
+//! A stream that brings chunks from the peer, and carries acknowledgements back.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use socket2::Socket;
+
+use crate::error::{Error, Kind};
+use crate::pool::{Next, Task};
+use crate::receiver::{Claim, RecvCore, flush};
+use crate::sock::{self, Io};
+use crate::wire::{Chunk, Frame, HEADER};
+
+/// Bytes after which another stream of the thread has its turn.
+const SHARE: usize = 1 << 20;
+
+enum Stage {
+    /// Reading a header.
+    Head,
+    /// No buffer is posted for this chunk yet: its bytes wait in the kernel.
+    Early(Chunk),
+    /// So many bytes of the chunk are in its buffer.
+    Body(Chunk, *mut u8, usize),
+    /// So many bytes are still to be read and forgotten.
+    Skip(usize),
+}
+
+pub(crate) struct RecvLane {
+    core: Arc<RecvCore>,
+    lane: usize,
+    socket: Socket,
+    head: [u8; HEADER],
+    have: usize,
+    stage: Stage,
+    /// Acknowledgements that the kernel has not taken.
+    out: Vec<u8>,
+    nowhere: Box<[u8]>,
+}
+
+// SAFETY: the address is of a buffer that the core says may be written.
+unsafe impl Send for RecvLane {}
+
+enum Step {
+    On,
+    Blocked,
+    Ended(String),
+}
+
+impl RecvLane {
+    /// `head` has `have` bytes of the first frame.
+    pub(crate) fn new(core: Arc<RecvCore>, lane: usize, socket: Socket, head: [u8; HEADER], have: usize) -> Self {
+        Self { core, lane, socket, head, have, stage: Stage::Head, out: Vec::new(), nowhere: Box::default() }
+    }
+
+    /// Receive `want` bytes at `to`, then what fits of the next header. Bytes of the body that came.
+    ///
+    /// # Safety
+    /// `to` is writable for `want` bytes.
+    unsafe fn receive(&mut self, to: *mut u8, want: usize) -> Result<usize, Step> {
+        // SAFETY: the caller's promise, and our own header.
+        match unsafe { sock::receive(self.socket.as_raw_fd(), to, want, &mut self.head[self.have..]) } {
+            Io::Done(bytes) => {
+                self.have += bytes.saturating_sub(want);
+                Ok(bytes.min(want))
+            }
+            Io::Blocked => Err(Step::Blocked),
+            Io::Ended(None) => Err(Step::Ended("the peer closed the connection".to_owned())),
+            Io::Ended(Some(error)) => Err(Step::Ended(error.to_string())),
+        }
+    }
+
+    fn step(&mut self, share: &mut usize) -> Result<Step, Error> {
+        match self.stage {
+            Stage::Head => {
+                if self.have < HEADER {
+                    // SAFETY: nothing is asked for but the header.
+                    if let Err(step) = unsafe { self.receive(std::ptr::null_mut(), 0) } {
+                        return Ok(step);
+                    }
+                    if self.have < HEADER {
+                        return Ok(Step::On);
+                    }
+                }
+                let Frame::Chunk(chunk) = Frame::decode(&self.head)? else {
+                    return Err(Error::new(Kind::Remote, "a frame that only senders understand"));
+                };
+                self.have = 0;
+                self.place(chunk)
+            }
+            Stage::Early(chunk) => self.place(chunk),
+            Stage::Body(chunk, to, done) => self.body(chunk, to, done, share),
+            Stage::Skip(left) => {
+                if self.nowhere.is_empty() {
+                    self.nowhere = vec![0; 64 << 10].into();
+                }
+                let (to, want) = (self.nowhere.as_mut_ptr(), left.min(self.nowhere.len()));
+                // A header must not follow before the last byte: only then is there room for it.
+                let held = if want < left { std::mem::replace(&mut self.have, HEADER) } else { self.have };
+                // SAFETY: our own buffer.
+                let got = unsafe { self.receive(to, want) };
+                if want < left {
+                    self.have = held;
+                }
+                match got {
+                    Err(step) => Ok(step),
+                    Ok(bytes) => {
+                        self.stage = if bytes == left { Stage::Head } else { Stage::Skip(left - bytes) };
+                        Ok(Step::On)
+                    }
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, chunk: Chunk) -> Result<Step, Error> {
+        match self.core.claim(&chunk, Some(self.lane))? {
+            Claim::Early => {
+                self.stage = Stage::Early(chunk);
+                return Ok(Step::Blocked);
+            }
+            Claim::Stale => {
+                self.core.counters.twice(chunk.len());
+                self.stage = if chunk.len() == 0 { Stage::Head } else { Stage::Skip(chunk.len()) };
+            }
+            Claim::Into(_) if chunk.len() == 0 => {
+                let below = self.core.resume(&chunk).then(|| self.core.written(&chunk)).flatten();
+                self.acknowledge(&chunk, below);
+                self.stage = Stage::Head;
+            }
+            Claim::Into(to) => self.stage = Stage::Body(chunk, to, 0),
+        }
+        Ok(Step::On)
+    }
+
+    fn body(&mut self, chunk: Chunk, to: *mut u8, done: usize, share: &mut usize) -> Result<Step, Error> {
+        let left = chunk.len() - done;
+        if !self.core.resume(&chunk) {
+            self.stage = Stage::Skip(left);
+            return Ok(Step::On);
+        }
+        // SAFETY: as a writer we may fill the chunk's part of its buffer.
+        let got = unsafe { self.receive(to.wrapping_add(done), left) };
+        let bytes = *got.as_ref().unwrap_or(&0);
+        let below = if bytes == left { self.core.written(&chunk) } else { self.core.paused(&chunk) };
+        self.acknowledge(&chunk, below);
+        *share = share.saturating_sub(bytes);
+        if bytes == left {
+            self.core.counters.chunk(self.lane, chunk.len());
+            self.stage = Stage::Head;
+        } else {
+            self.stage = Stage::Body(chunk, to, done + bytes);
+        }
+        Ok(got.err().unwrap_or(Step::On))
+    }
+
+    /// Tell the peer that a message is complete, where it is.
+    fn acknowledge(&mut self, chunk: &Chunk, below: Option<u64>) {
+        if let Some(below) = below {
+            self.out.extend_from_slice(&Frame::Ack { seq: chunk.seq, below }.encode());
+            flush(&self.socket, &mut self.out);
+        }
+    }
+}
+
+impl Task for RecvLane {
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn run(&mut self) -> Next {
+        flush(&self.socket, &mut self.out);
+        let mut share = SHARE;
+        while share > 0 {
+            match self.step(&mut share) {
+                Ok(Step::On) => {}
+                Ok(Step::Blocked) => return Next::Wait,
+                Ok(Step::Ended(why)) => {
+                    self.core.over(self.lane, &why);
+                    return Next::Gone;
+                }
+                Err(error) => {
+                    self.core.fail(&error);
+                    return Next::Gone;
+                }
+            }
+        }
+        Next::Again
+    }
+
+    fn tick(&mut self, _now: Instant) -> bool {
+        false
+    }
+}

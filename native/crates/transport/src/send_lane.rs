@@ -1,0 +1,127 @@
+//! A stream that carries chunks to the peer, and brings back acknowledgements.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+
+use crate::pool::{Next, Task};
+use crate::sender::{Job, SendCore, Still};
+use crate::sock::{self, Io};
+use crate::wire::{Frame, HEADER};
+
+/// Bytes after which another stream of the thread has its turn.
+const SHARE: usize = 1 << 20;
+/// What goes out instead of a buffer that is no longer ours: the peer has the message and throws the rest away.
+static NOTHING: [u8; 64 << 10] = [0; 64 << 10];
+
+pub(crate) struct SendLane {
+    core: Arc<SendCore>,
+    lane: usize,
+    socket: Socket,
+    job: Option<Job>,
+    head: [u8; HEADER],
+    /// Bytes of the job that are out, its header included.
+    sent: usize,
+    /// Since the stream began.
+    taken: u64,
+    heard: [u8; 16 * HEADER],
+    have: usize,
+    still: Still,
+}
+
+impl SendLane {
+    pub(crate) fn new(core: Arc<SendCore>, lane: usize, socket: Socket) -> Self {
+        let heard = [0; 16 * HEADER];
+        Self { core, lane, socket, job: None, head: [0; HEADER], sent: 0, taken: 0, heard, have: 0, still: Still::default() }
+    }
+
+    /// Acknowledgements that have come; Err says why the stream is at its end.
+    fn hear(&mut self) -> Result<(), String> {
+        loop {
+            let room = &mut self.heard[self.have..];
+            // SAFETY: our own buffer.
+            match unsafe { sock::receive(self.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+                Io::Done(bytes) => self.have += bytes,
+                Io::Blocked => return Ok(()),
+                Io::Ended(None) => return Err("the peer closed the connection".to_owned()),
+                Io::Ended(Some(error)) => return Err(error.to_string()),
+            }
+            let whole = self.have / HEADER * HEADER;
+            for frame in self.heard[..whole].chunks_exact(HEADER) {
+                if let Frame::Ack { seq, below } = Frame::decode(frame.try_into().unwrap_or(&[0; HEADER])).map_err(|error| error.message)? {
+                    self.core.arrived(seq, below);
+                }
+            }
+            self.heard.copy_within(whole..self.have, 0);
+            self.have -= whole;
+        }
+    }
+
+    fn send(&mut self) -> Result<Next, String> {
+        let mut share = SHARE;
+        while share > 0 {
+            if self.job.is_none() {
+                let Some(job) = self.core.pull(self.lane) else { return Ok(Next::Wait) };
+                self.head = Frame::Chunk(job.chunk).encode();
+                (self.job, self.sent) = (Some(job), 0);
+            }
+            let Some(job) = self.job else { return Ok(Next::Wait) };
+            let (head, length) = (&self.head[self.sent.min(HEADER)..], job.chunk.len());
+            let done = self.sent.saturating_sub(HEADER);
+            let (data, left) = if self.core.flies(job.chunk.seq) {
+                (job.data.wrapping_add(done), length - done)
+            } else {
+                (NOTHING.as_ptr(), (length - done).min(NOTHING.len()))
+            };
+            // SAFETY: the message flies, so its bytes are there; or they are our own.
+            match unsafe { sock::send(self.socket.as_raw_fd(), head, data, left) } {
+                Io::Done(bytes) => {
+                    self.sent += bytes;
+                    self.taken += bytes as u64;
+                    share = share.saturating_sub(bytes);
+                    if self.sent == HEADER + length {
+                        self.job = None;
+                        self.core.counters.chunk(self.lane, length);
+                    }
+                }
+                Io::Blocked => return Ok(Next::Wait),
+                Io::Ended(error) => return Err(error.map_or_else(String::new, |error| error.to_string())),
+            }
+        }
+        Ok(Next::Again)
+    }
+}
+
+impl Task for SendLane {
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn run(&mut self) -> Next {
+        match self.hear().and_then(|()| self.send()) {
+            Ok(next) => next,
+            Err(why) => {
+                self.job = None;
+                self.core.ended(self.lane, &why);
+                Next::Gone
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Instant) -> bool {
+        if self.lane == 0 {
+            self.core.look_home(now);
+        }
+        let limit = Duration::from_millis(self.core.config.stall_ms);
+        if self.core.is_stalled(self.lane) {
+            if sock::unacknowledged(&self.socket) == 0 {
+                self.core.moves(self.lane);
+            }
+        } else if self.still.look(&self.socket, self.taken, limit, now) {
+            self.core.stalled(self.lane);
+        }
+        self.core.busy()
+    }
+}

@@ -1,0 +1,114 @@
+//! System calls on stream sockets: non-blocking, without signals.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::error::Error;
+use crate::nic::Nic;
+
+/// What a non-blocking call came to.
+#[derive(Debug)]
+pub enum Io {
+    /// So many bytes, at least one.
+    Done(usize),
+    /// Not now.
+    Blocked,
+    /// Never again: the peer closed in order (None), or the error.
+    Ended(Option<io::Error>),
+}
+
+/// A TCP socket bound to an interface and its address; `port` 0 lets the kernel choose.
+///
+/// # Errors
+/// The system refuses.
+pub fn bound(nic: &Nic, port: u16) -> Result<Socket, Error> {
+    let address = SocketAddr::new(nic.address.socket.ip(), port);
+    let make = || -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+        // The address alone does not choose the way out where several interfaces share a network. Not allowed before Linux 5.7.
+        let _ = socket.bind_device(Some(nic.name.as_bytes()));
+        socket.set_reuse_address(port != 0)?;
+        socket.bind(&address.into())?;
+        Ok(socket)
+    };
+    make().map_err(|error| Error::new(crate::Kind::System, format!("a socket on {} ({address}): {error}", nic.name)))
+}
+
+/// Settings of a stream that carries data. A peer that does not answer for `timeout_s` ends it.
+pub fn tune(socket: &Socket, timeout_s: u64) {
+    let limit = Duration::from_secs(timeout_s);
+    let beat = Duration::from_secs((timeout_s / 4).max(1));
+    let socket = SockRef::from(socket);
+    // What a kernel refuses here costs speed or patience, not correctness.
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_user_timeout(Some(limit));
+    let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(beat).with_interval(beat).with_retries(3));
+    let _ = socket.set_keepalive(true);
+}
+
+/// Receive into `first`, and what is left over into `second`.
+///
+/// # Safety
+/// `first` is writable for `len` bytes.
+pub unsafe fn receive(fd: RawFd, first: *mut u8, len: usize, second: &mut [u8]) -> Io {
+    let parts =
+        [libc::iovec { iov_base: first.cast(), iov_len: len }, libc::iovec { iov_base: second.as_mut_ptr().cast(), iov_len: second.len() }];
+    // SAFETY: both parts are writable; the descriptor is the caller's.
+    outcome(unsafe { libc::readv(fd, parts.as_ptr(), 2) })
+}
+
+/// Send `head`, then `len` bytes at `data`.
+///
+/// # Safety
+/// `data` is readable for `len` bytes, or nobody minds what is sent.
+pub unsafe fn send(fd: RawFd, head: &[u8], data: *const u8, len: usize) -> Io {
+    let mut parts = [
+        libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
+        libc::iovec { iov_base: data.cast_mut().cast(), iov_len: len },
+    ];
+    // SAFETY: all zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = 2;
+    // SAFETY: the parts outlive the call.
+    match outcome(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) }) {
+        Io::Ended(None) => Io::Blocked, // zero bytes were asked for
+        other => other,
+    }
+}
+
+fn outcome(result: isize) -> Io {
+    match result {
+        1.. => Io::Done(result as usize),
+        0 => Io::Ended(None),
+        _ => {
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Io::Blocked,
+                _ => Io::Ended(Some(error)),
+            }
+        }
+    }
+}
+
+/// Bytes the peer's kernel has not acknowledged; 0 where the socket is no more.
+pub fn unacknowledged(socket: &impl AsRawFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } == 0 { bytes.max(0) as usize } else { 0 }
+}
+
+/// Whether the kernel sends the same bytes again because nobody acknowledges them: not so where the peer only reads slowly.
+pub fn retransmits(socket: &impl AsRawFd) -> bool {
+    // SAFETY: all zero is a valid tcp_info, and getsockopt writes at most its size.
+    unsafe {
+        let mut info: libc::tcp_info = std::mem::zeroed();
+        let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let got = libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut size);
+        got == 0 && info.tcpi_retransmits > 0
+    }
+}

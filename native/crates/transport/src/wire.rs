@@ -1,0 +1,218 @@
+//! What goes over a stream: a hello and a welcome when it opens, then frames. All numbers are little-endian.
+
+use crate::error::{Error, Kind};
+
+/// The version of this format; both ends must speak the same.
+pub const VERSION: u16 = 1;
+/// Bytes of the secret that a listener hands out and every stream must show.
+pub const TOKEN: usize = 16;
+/// Bytes of a hello.
+pub const HELLO: usize = 64;
+/// Bytes of a welcome.
+pub const WELCOME: usize = 8;
+/// Bytes of a frame's header.
+pub const HEADER: usize = 40;
+/// Chunks of one message at most: bounds what a header can make the receiver allocate to one bit each.
+pub const MOST_CHUNKS: u64 = 1 << 20;
+
+const HELLO_MAGIC: [u8; 4] = *b"bBw\x01";
+const FRAME_MAGIC: u16 = 0xb5b1;
+
+/// The first words of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The format the sender speaks.
+    pub version: u16,
+    /// Which of the connection's streams this is.
+    pub index: u16,
+    /// The same on all streams of a connection.
+    pub nonce: u64,
+    /// The listener's secret.
+    pub token: [u8; TOKEN],
+}
+
+impl Hello {
+    /// As bytes.
+    pub fn encode(&self) -> [u8; HELLO] {
+        let mut to = [0; HELLO];
+        to[..4].copy_from_slice(&HELLO_MAGIC);
+        to[4..6].copy_from_slice(&self.version.to_le_bytes());
+        to[6..8].copy_from_slice(&self.index.to_le_bytes());
+        to[8..16].copy_from_slice(&self.nonce.to_le_bytes());
+        to[16..32].copy_from_slice(&self.token);
+        to
+    }
+
+    /// None where the bytes are no hello of any version.
+    pub fn decode(from: &[u8; HELLO]) -> Option<Self> {
+        if from[..4] != HELLO_MAGIC {
+            return None;
+        }
+        let mut token = [0; TOKEN];
+        token.copy_from_slice(&from[16..32]);
+        Some(Self { version: u16_at(from, 4), index: u16_at(from, 6), nonce: u64_at(from, 8), token })
+    }
+}
+
+/// The receiver's answer to a hello whose token is right: the version it speaks.
+pub fn welcome() -> [u8; WELCOME] {
+    let mut to = [0; WELCOME];
+    to[..4].copy_from_slice(&HELLO_MAGIC);
+    to[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    to
+}
+
+/// The version a welcome names.
+///
+/// # Errors
+/// The bytes are no welcome.
+pub fn read_welcome(from: &[u8; WELCOME]) -> Result<u16, Error> {
+    if from[..4] == HELLO_MAGIC { Ok(u16_at(from, 4)) } else { Err(Error::new(Kind::Remote, "the peer's answer is not busbw's")) }
+}
+
+/// A frame: what follows a chunk's header is its bytes, other frames are a header alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// `min(chunk, total - offset)` bytes of message `seq` follow.
+    Chunk(Chunk),
+    /// Message `seq` is complete, and so are all before `below`.
+    Ack { seq: u64, below: u64 },
+    /// The streams with their bit in `mask` are all there will be; this one carries small messages.
+    Ready { mask: u64 },
+}
+
+/// A part of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Number of the message in its connection.
+    pub seq: u64,
+    /// Bytes of the whole message.
+    pub total: u64,
+    /// Where this chunk begins: a multiple of `chunk`.
+    pub offset: u64,
+    /// Bytes of every chunk of the message but its last.
+    pub chunk: u32,
+    /// Selects a buffer of a grouped receive.
+    pub tag: i32,
+}
+
+impl Chunk {
+    /// Bytes that follow the header.
+    pub fn len(&self) -> usize {
+        (self.total - self.offset).min(u64::from(self.chunk)) as usize
+    }
+
+    /// Which of the message's chunks it is.
+    pub fn index(&self) -> usize {
+        if self.chunk == 0 { 0 } else { (self.offset / u64::from(self.chunk)) as usize }
+    }
+
+    /// Chunks of the message: one where it is empty.
+    pub fn count(&self) -> usize {
+        if self.total == 0 { 1 } else { self.total.div_ceil(u64::from(self.chunk)) as usize }
+    }
+
+    fn checked(self) -> Result<Self, Error> {
+        let whole = self.total == 0 && self.offset == 0;
+        let part = self.chunk > 0 && self.offset < self.total && self.offset % u64::from(self.chunk) == 0;
+        if !whole && (!part || self.total.div_ceil(u64::from(self.chunk)) > MOST_CHUNKS) {
+            return Err(Error::new(Kind::Remote, format!("a chunk that cannot be: {self:?}")));
+        }
+        Ok(self)
+    }
+}
+
+impl Frame {
+    /// As bytes.
+    pub fn encode(&self) -> [u8; HEADER] {
+        let (kind, tag, words, chunk) = match *self {
+            Self::Chunk(c) => (1, c.tag, [c.seq, c.total, c.offset], c.chunk),
+            Self::Ack { seq, below } => (2, 0, [seq, below, 0], 0),
+            Self::Ready { mask } => (3, 0, [mask, 0, 0], 0),
+        };
+        let mut to = [0; HEADER];
+        to[..2].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
+        to[2] = kind;
+        to[4..8].copy_from_slice(&tag.to_le_bytes());
+        for (at, word) in words.iter().enumerate() {
+            to[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
+        }
+        to[32..36].copy_from_slice(&chunk.to_le_bytes());
+        to
+    }
+
+    /// The frame a header tells of, its numbers checked against each other.
+    ///
+    /// # Errors
+    /// Bytes that no sender of this format writes: the stream is out of step or somebody else's.
+    pub fn decode(from: &[u8; HEADER]) -> Result<Self, Error> {
+        let word = |at: usize| u64_at(from, 8 + 8 * at);
+        if u16_at(from, 0) != FRAME_MAGIC || from[3] != 0 {
+            return Err(Error::new(Kind::Remote, format!("a frame begins with {:02x?}, which is not busbw's", &from[..4])));
+        }
+        match from[2] {
+            1 => {
+                let tag = i32::from_le_bytes([from[4], from[5], from[6], from[7]]);
+                let chunk = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
+                Chunk { seq: word(0), total: word(1), offset: word(2), chunk, tag }.checked().map(Self::Chunk)
+            }
+            2 => Ok(Self::Ack { seq: word(0), below: word(1) }),
+            3 => Ok(Self::Ready { mask: word(0) }),
+            other => Err(Error::new(Kind::Remote, format!("a frame of unknown kind {other}"))),
+        }
+    }
+}
+
+fn u16_at(from: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([from[at], from[at + 1]])
+}
+
+fn u64_at(from: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&from[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_the_wire() {
+        let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18, tag: -2 };
+        for frame in [Frame::Chunk(chunk), Frame::Ack { seq: u64::MAX, below: 5 }, Frame::Ready { mask: 0b1011 }] {
+            assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+        }
+        assert_eq!((chunk.index(), chunk.count(), chunk.len()), (3, 4096, 1 << 18));
+        let hello = Hello { version: 9, index: 3, nonce: 11, token: [5; TOKEN] };
+        assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+        assert_eq!(read_welcome(&welcome()), Ok(VERSION));
+    }
+
+    #[test]
+    fn headers_that_cannot_be_are_refused() {
+        let good = Chunk { seq: 0, total: 100, offset: 64, chunk: 64, tag: 0 };
+        assert!(Frame::decode(&Frame::Chunk(good).encode()).is_ok());
+        for bad in [
+            Chunk { offset: 63, ..good },
+            Chunk { offset: 128, ..good },
+            Chunk { chunk: 0, ..good },
+            Chunk { total: u64::MAX, offset: 0, chunk: 1, ..good },
+            Chunk { total: 0, offset: 64, ..good },
+        ] {
+            assert!(Frame::decode(&Frame::Chunk(bad).encode()).is_err(), "{bad:?}");
+        }
+        for at in 0..4 {
+            let mut bytes = Frame::Chunk(good).encode();
+            bytes[at] ^= 0x80;
+            assert!(Frame::decode(&bytes).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn an_empty_message_is_one_chunk() {
+        let empty = Chunk { seq: 1, total: 0, offset: 0, chunk: 0, tag: 0 };
+        assert_eq!(Frame::decode(&Frame::Chunk(empty).encode()), Ok(Frame::Chunk(empty)));
+        assert_eq!((empty.len(), empty.count(), empty.index()), (0, 1, 0));
+    }
+}

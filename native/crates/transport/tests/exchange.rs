@@ -1,0 +1,169 @@
+//! Both ends of connections in one process, over loopback: what is sent is what arrives, in order, whatever the sizes.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use transport::config::Config;
+use transport::{Error, Kind, Receiver, Request, Sender, Transport};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn open(config: Config) -> Arc<Transport> {
+    Transport::with(Config { ifname: "=lo".to_owned(), threads: 2, ..config }, Arc::new(|_, line| eprintln!("{line}"))).unwrap()
+}
+
+fn pair(transport: &Arc<Transport>) -> (Box<Sender>, Box<Receiver>) {
+    let (mut listener, handle) = transport.listen(0).unwrap();
+    let (mut sender, mut receiver) = (None, None);
+    let end = Instant::now() + LIMIT;
+    while sender.is_none() || receiver.is_none() {
+        assert!(Instant::now() < end, "no connection");
+        if sender.is_none() {
+            sender = transport.connect(0, &handle).unwrap();
+        }
+        if receiver.is_none() {
+            receiver = listener.accept().unwrap();
+        }
+    }
+    (sender.unwrap(), receiver.unwrap())
+}
+
+fn wait(request: NonNull<Request>) -> Result<usize, Error> {
+    let end = Instant::now() + LIMIT;
+    let mut sizes = [0];
+    // SAFETY: the connections of these tests outlive their requests.
+    while !unsafe { Request::test(request, &mut sizes) }? {
+        assert!(Instant::now() < end, "a request that does not end");
+    }
+    Ok(sizes[0])
+}
+
+/// Bytes that differ everywhere and from seed to seed.
+fn data(size: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..size)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+/// Send all, at most eight at a time each way, and check every byte.
+fn exchange(sender: &Sender, receiver: &Receiver, sizes: &[usize]) {
+    let sent: Vec<_> = sizes.iter().enumerate().map(|(number, size)| data(*size, number as u64 + 1)).collect();
+    let mut got: Vec<_> = sizes.iter().map(|size| vec![0u8; size + 100]).collect();
+    for first in (0..sizes.len()).step_by(8) {
+        let last = (first + 8).min(sizes.len());
+        let mut requests = Vec::new();
+        for number in first..last {
+            // SAFETY: the buffers live until the end of this function, after all requests.
+            unsafe {
+                requests.push(receiver.irecv(&[(got[number].as_mut_ptr(), got[number].len(), 0)]).unwrap().unwrap());
+                requests.push(sender.isend(sent[number].as_ptr(), sent[number].len(), 0).unwrap().unwrap());
+            }
+        }
+        for (number, pair) in (first..last).zip(requests.chunks(2)) {
+            assert_eq!(wait(pair[0]), Ok(sizes[number]), "message {number}");
+            assert_eq!(wait(pair[1]).map(|_| ()), Ok(()));
+        }
+    }
+    for (number, size) in sizes.iter().enumerate() {
+        assert!(got[number][..*size] == sent[number][..], "message {number} of {size} bytes is not what was sent");
+        assert!(got[number][*size..].iter().all(|byte| *byte == 0), "bytes after message {number}");
+    }
+}
+
+#[test]
+fn every_size_arrives_whole_and_in_order() {
+    let transport = open(Config::default());
+    let (sender, receiver) = pair(&transport);
+    let mut sizes = vec![0, 1, 39, 40, 41, 16383, 16384, 16385, 65536, 65537, 1 << 20, (1 << 20) + 1, 0, 7 << 20, 3];
+    let mut state = 7u64;
+    for _ in 0..200 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        sizes.push((state >> 33) as usize % (1 << (4 + (state >> 20) % 18)));
+    }
+    exchange(&sender, &receiver, &sizes);
+}
+
+#[test]
+fn one_stream_and_tiny_chunks_do_as_well() {
+    let transport = open(Config { streams: 1, chunk: 4096, inline: 0, ..Config::default() });
+    let (sender, receiver) = pair(&transport);
+    exchange(&sender, &receiver, &[0, 1, 4096, 4097, 1 << 20, 5]);
+}
+
+#[test]
+fn grouped_receives_are_told_apart_by_tag() {
+    let transport = open(Config::default());
+    let (sender, receiver) = pair(&transport);
+    let tags = [5, 9, 5, 2];
+    let sent: Vec<_> = [10, 70_000, 300_000, 0].iter().zip(1..).map(|(size, seed)| data(*size, seed)).collect();
+    let mut got: Vec<Vec<u8>> = tags.iter().map(|_| vec![0; 400_000]).collect();
+    let posted = [2, 5, 9, 5];
+    let buffers: Vec<_> = got.iter_mut().zip(posted).map(|(buffer, tag)| (buffer.as_mut_ptr(), buffer.len(), tag)).collect();
+    // SAFETY: the buffers outlive the requests.
+    let receive = unsafe { receiver.irecv(&buffers) }.unwrap().unwrap();
+    let sends: Vec<_> =
+        sent.iter().zip(tags).map(|(bytes, tag)| unsafe { sender.isend(bytes.as_ptr(), bytes.len(), tag) }.unwrap().unwrap()).collect();
+    let end = Instant::now() + LIMIT;
+    let mut sizes = [0; 4];
+    while !unsafe { Request::test(receive, &mut sizes) }.unwrap() {
+        assert!(Instant::now() < end);
+    }
+    sends.into_iter().for_each(|request| drop(wait(request).unwrap()));
+    assert_eq!(sizes.map(|size| size > 0), [false, true, true, true]);
+    let mut fives = [got[1][..sizes[1]].to_vec(), got[3][..sizes[3]].to_vec()];
+    fives.sort_by_key(Vec::len);
+    assert!(fives[0] == sent[0] && fives[1] == sent[2] && got[2][..sizes[2]] == sent[1]);
+}
+
+#[test]
+fn more_bytes_than_were_posted_are_an_error_and_stay_out() {
+    for (size, room) in [(100, 50), (300_000, 200_000)] {
+        let transport = open(Config::default());
+        let (sender, receiver) = pair(&transport);
+        let (sent, mut got) = (data(size, 1), vec![7u8; size]);
+        // SAFETY: the buffers outlive the connection.
+        let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), room, 0)]) }.unwrap().unwrap();
+        unsafe { sender.isend(sent.as_ptr(), size, 0) }.unwrap().unwrap();
+        let error = wait(request).unwrap_err();
+        assert_eq!(error.kind, Kind::Usage);
+        assert!(error.message.contains(&format!("{size} bytes, {room} were posted")), "{error}");
+        assert!(got[room..].iter().all(|byte| *byte == 7));
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_an_error() {
+    let transport = open(Config::default());
+    let (sender, receiver) = pair(&transport);
+    let mut got = vec![0u8; 1 << 20];
+    // SAFETY: the buffer outlives the connection.
+    let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), got.len(), 0)]) }.unwrap().unwrap();
+    drop(sender);
+    assert_eq!(wait(request).unwrap_err().kind, Kind::Remote);
+}
+
+#[test]
+fn small_messages_reach_a_receiver_that_looks_after_the_sender_has_gone() {
+    let transport = open(Config::default());
+    let (sender, receiver) = pair(&transport);
+    let sent = data(1000, 1);
+    for _ in 0..20 {
+        // SAFETY: the buffer outlives the connection.
+        let request = unsafe { sender.isend(sent.as_ptr(), sent.len(), 0) }.unwrap().unwrap();
+        wait(request).unwrap();
+    }
+    drop(sender);
+    for number in 0..20 {
+        let mut got = vec![0u8; 1000];
+        let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), got.len(), 0)]) }.unwrap().unwrap();
+        assert_eq!(wait(request), Ok(1000), "message {number}");
+        assert!(got == sent);
+    }
+}
