@@ -21,7 +21,7 @@ mod send_lane;
 mod sender;
 mod sock;
 mod speed;
-pub mod stats;
+mod stats;
 mod wire;
 
 use config::Config;
@@ -34,7 +34,7 @@ use receiver::RecvCore;
 use recv_lane::RecvLane;
 use send_lane::SendLane;
 use sender::{SendCore, lock};
-use stats::Counters;
+use stats::{Counters, Register};
 
 pub use error::{Error, Kind};
 use request::Owner;
@@ -80,6 +80,7 @@ pub struct Transport {
     devices: Vec<Device>,
     pool: Pool,
     connecting: Mutex<HashMap<Handle, Connecting>>,
+    register: Arc<Register>,
 }
 
 /// Waits for one peer.
@@ -92,14 +93,16 @@ pub struct Listener {
 pub struct Sender {
     core: Arc<SendCore>,
     seats: Vec<Seat>,
-    _transport: Arc<Transport>,
+    number: usize,
+    transport: Arc<Transport>,
 }
 
 /// The receiving end of a connection.
 pub struct Receiver {
     core: Arc<RecvCore>,
     seats: Vec<Seat>,
-    _transport: Arc<Transport>,
+    number: usize,
+    transport: Arc<Transport>,
 }
 
 impl Transport {
@@ -121,17 +124,21 @@ impl Transport {
         let name = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join("+");
         let device = Device { name, pci_path: nics[0].pci_path.clone(), speed_mbps: speeds.iter().sum() };
         for (nic, speed) in nics.iter().zip(&speeds) {
-            log(Level::Info, &format!("busbw net: {} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
+            log(Level::Info, &format!("{} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
         }
         log(
             Level::Info,
-            &format!(
-                "busbw net: {} streams a connection, {} I/O threads, small up to {} bytes",
-                config.streams, config.threads, config.inline
-            ),
+            &format!("{} streams a connection, {} I/O threads, small up to {} bytes", config.streams, config.threads, config.inline),
         );
+        let register = Arc::new(Register::default());
+        register.write_to(&config.stats, &log);
         let pool = Pool::new(config.threads, config.spin_us);
-        Ok(Arc::new(Self { config: Arc::new(config), log, nics, devices: vec![device], pool, connecting: Mutex::default() }))
+        Ok(Arc::new(Self { config: Arc::new(config), log, nics, devices: vec![device], pool, connecting: Mutex::default(), register }))
+    }
+
+    /// What all connections that have ended carried, over which interfaces: one line.
+    pub fn summary(&self) -> String {
+        self.register.summary()
     }
 
     /// What it offers: one device.
@@ -171,10 +178,11 @@ impl Transport {
         let lanes: Vec<_> = opened.collect();
         let label = self.label("to", peer);
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| self.nics[lane.nic].name.clone())));
+        let number = self.register.add(&counters);
         let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, home.socket);
         let sockets = lanes.into_iter().map(|lane| lane.socket).collect();
         let seats = self.seat(sockets, |seats| core.seated(seats), |lane, socket| Box::new(SendLane::new(core.clone(), lane, socket)))?;
-        Ok(Some(Box::new(Sender { core, seats, _transport: self.clone() })))
+        Ok(Some(Box::new(Sender { core, seats, number, transport: self.clone() })))
     }
 
     fn check(&self, device: usize) -> Result<(), Error> {
@@ -186,7 +194,7 @@ impl Transport {
 
     fn label(&self, way: &str, peer: Option<SocketAddr>) -> String {
         let peer = peer.map_or_else(|| "a peer that has gone".to_owned(), |peer| peer.ip().to_canonical().to_string());
-        format!("busbw net: {way} {peer} over {}", self.devices[0].name)
+        format!("{way} {peer} over {}", self.devices[0].name)
     }
 
     /// Give every socket to an I/O thread; `known` gets the seats before the first of them runs.
@@ -223,21 +231,19 @@ impl Listener {
         let transport = &self.transport;
         let Some(streams) = self.waiting.advance(&transport.config)? else { return Ok(None) };
         if self.waiting.dropped > 0 {
-            (transport.log)(
-                Level::Info,
-                &format!("busbw net: {} connections were dropped that did not know the token", self.waiting.dropped),
-            );
+            (transport.log)(Level::Info, &format!("{} connections were dropped that did not know the token", self.waiting.dropped));
         }
         let mut streams = streams.into_iter();
         let Some(home) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
         let lanes: Vec<_> = streams.collect();
         let label = transport.label("from", Some(home.peer));
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| transport.nics[lane.nic].name.clone())));
+        let number = transport.register.add(&counters);
         let core = RecvCore::new(label, transport.log.clone(), counters, home.socket);
         let known = |seats| core.seated(seats);
         let seats =
             transport.seat(lanes, known, |lane, one| Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have)))?;
-        Ok(Some(Box::new(Receiver { core, seats, _transport: transport.clone() })))
+        Ok(Some(Box::new(Receiver { core, seats, number, transport: transport.clone() })))
     }
 }
 
@@ -259,6 +265,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         self.core.linger();
         let_go(&self.seats);
+        self.transport.register.remove(self.number, &self.core.counters);
     }
 }
 
@@ -279,6 +286,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let_go(&self.seats);
+        self.transport.register.remove(self.number, &self.core.counters);
     }
 }
 

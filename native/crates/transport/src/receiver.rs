@@ -134,7 +134,7 @@ impl RecvCore {
     pub(crate) fn fail(&self, error: &Error) {
         let error = Error::new(error.kind, format!("{}: {}", self.label, error.message));
         if self.failed.set(error.clone()).is_ok() {
-            (self.log)(Level::Warn, &error.message);
+            (self.log)(Level::Info, &error.message); // whoever calls next gets it, and warns
         }
     }
 
@@ -250,7 +250,6 @@ impl RecvCore {
                         // SAFETY: we are a writer of a buffer that has room for the whole message.
                         unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
                         self.written(&chunk);
-                        self.counters.small(length);
                     }
                 }
             }
@@ -288,6 +287,7 @@ impl RecvCore {
         }
         if post.seen.is_empty() {
             let group = &mut groups[post.request];
+            let alone = group.len() == 1;
             let part = match post.part {
                 Some(part) => part,
                 None => group.iter().position(|((_, _, tag), taken)| !taken && *tag == chunk.tag).ok_or_else(|| {
@@ -312,7 +312,7 @@ impl RecvCore {
             post.total = chunk.total;
             post.left = chunk.count();
             post.seen = vec![0; post.left.div_ceil(64)];
-            self.requests[post.request].by_chunks.store(lane.is_some(), Ordering::Relaxed);
+            self.requests[post.request].by_chunks.store(lane.is_some() && alone, Ordering::Relaxed);
         } else if chunk.total != post.total || chunk.count().div_ceil(64) != post.seen.len() {
             return Err(Error::new(Kind::Remote, format!("chunks of message {} contradict each other", chunk.seq)));
         }
@@ -360,6 +360,7 @@ impl RecvCore {
         }
         post.complete = true;
         self.requests[post.request].complete(post.part.unwrap_or(0), post.total);
+        self.counters.message(post.total);
         while posts.front().is_some_and(|post| post.complete) {
             posts.pop_front();
             *base += 1;

@@ -120,7 +120,7 @@ impl RecvLane {
                 return Ok(Step::Blocked);
             }
             Claim::Stale => {
-                self.core.counters.twice(chunk.len());
+                self.core.counters.twice();
                 self.stage = if chunk.len() == 0 { Stage::Head } else { Stage::Skip(chunk.len()) };
             }
             Claim::Into(_) if chunk.len() == 0 => {

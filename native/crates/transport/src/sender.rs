@@ -82,7 +82,7 @@ pub(crate) struct Home {
     given: u64,
     taken: u64,
     kept: VecDeque<Kept>,
-    marks: VecDeque<(u64, usize)>, // where each request's bytes end
+    marks: VecDeque<(u64, usize, u64)>, // where each request's bytes end, its place and size
     heard: Vec<u8>,
     ended: bool,
     still: Still,
@@ -167,7 +167,7 @@ impl SendCore {
 
     fn fail(&self, error: Error) {
         if self.failed.set(error.clone()).is_ok() {
-            (self.log)(Level::Warn, &error.message);
+            (self.log)(Level::Info, &error.message); // whoever calls next gets it, and warns
         }
     }
 
@@ -209,7 +209,7 @@ impl SendCore {
             );
         }
         state.place = (place + 1) % self.requests.len();
-        self.counters.message(size);
+        self.counters.message(size as u64);
         Ok(Some(NonNull::from(request)))
     }
 
@@ -256,7 +256,7 @@ impl SendCore {
                 .encode();
         let whole = HEADER + kept.bytes.len();
         home.given += whole as u64;
-        home.marks.push_back((home.given, place));
+        home.marks.push_back((home.given, place, kept.bytes.len() as u64));
         let mut sent = 0;
         if home.backlog.is_empty() && !home.ended {
             // SAFETY: our own bytes.
@@ -279,13 +279,12 @@ impl SendCore {
 
     /// Requests whose bytes the kernel has are done: their buffers are free, and copies are kept.
     fn settle_home(&self, home: &mut Home) {
-        while let Some(&(end, place)) = home.marks.front() {
+        while let Some(&(end, place, size)) = home.marks.front() {
             if end > home.taken {
                 break;
             }
             home.marks.pop_front();
-            let request = &self.requests[place];
-            request.complete(0, 0);
+            self.requests[place].complete(0, size);
         }
     }
 
@@ -358,6 +357,7 @@ impl SendCore {
             state.idle |= 1 << lane;
             return None;
         };
+        self.counters.queue(state.queue.len());
         if let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq == job.chunk.seq) {
             flying.carriers[job.chunk.index()] = lane as u8;
         }

@@ -1,57 +1,288 @@
-//! Counters of every connection.
+//! Counters of every connection, and the thread that writes them as JSON lines to a file or a socket.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::sender::lock;
+use crate::{Level, Log};
+
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Counters of one stream of chunks.
-pub struct Lane {
-    /// Interface it is bound to.
-    pub nic: String,
+struct Lane {
+    nic: String,
     bytes: AtomicU64,
     chunks: AtomicU64,
 }
 
-/// Counters of one end of a connection. Whoever counts goes on at once: values are exact, but not of one moment.
-pub struct Counters {
-    /// Which connection and end.
-    pub label: String,
+/// Counters of one end of a connection. Whoever counts goes on at once: values are exact, but not all of one moment.
+pub(crate) struct Counters {
+    label: String,
     lanes: Vec<Lane>,
     messages: AtomicU64,
     bytes: AtomicU64,
-    small: AtomicU64,
     resent: AtomicU64,
     stalls: AtomicU64,
     twice: AtomicU64,
+    queue: AtomicU64,
 }
 
 impl Counters {
     /// All zero; `nics` names each stream's interface.
-    pub fn new(label: String, nics: impl IntoIterator<Item = String>) -> Self {
-        let lanes = nics.into_iter().map(|nic| Lane { nic, bytes: AtomicU64::new(0), chunks: AtomicU64::new(0) }).collect();
+    pub(crate) fn new(label: String, nics: impl IntoIterator<Item = String>) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { label, lanes, messages: zero(), bytes: zero(), small: zero(), resent: zero(), stalls: zero(), twice: zero() }
+        let lanes = nics.into_iter().map(|nic| Lane { nic, bytes: zero(), chunks: zero() }).collect();
+        Self { label, lanes, messages: zero(), bytes: zero(), resent: zero(), stalls: zero(), twice: zero(), queue: zero() }
     }
 
-    pub(crate) fn message(&self, bytes: usize) {
+    /// A message was given to be sent, or has arrived.
+    pub(crate) fn message(&self, bytes: u64) {
         self.messages.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn small(&self, bytes: usize) {
-        self.small.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
+    /// A stream has carried a chunk.
     pub(crate) fn chunk(&self, lane: usize, bytes: usize) {
         self.lanes[lane].bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.lanes[lane].chunks.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A stream was given up, for now or for good: others send its chunks again.
     pub(crate) fn stall(&self, resent: usize) {
         self.stalls.fetch_add(1, Ordering::Relaxed);
         self.resent.fetch_add(resent as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn twice(&self, _bytes: usize) {
+    /// A chunk came that had come before.
+    pub(crate) fn twice(&self) {
         self.twice.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Chunks that wait for a stream.
+    pub(crate) fn queue(&self, chunks: usize) {
+        self.queue.store(chunks as u64, Ordering::Relaxed);
+    }
+
+    fn nics(&self) -> BTreeMap<&str, (u64, u64)> {
+        let mut sums = BTreeMap::new();
+        for lane in &self.lanes {
+            let sum: &mut (u64, u64) = sums.entry(lane.nic.as_str()).or_default();
+            sum.0 += lane.bytes.load(Ordering::Relaxed);
+            sum.1 += lane.chunks.load(Ordering::Relaxed);
+        }
+        sums
+    }
+
+    fn line(&self, number: usize, now_s: f64) -> String {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut line = format!(
+            "{{\"time_s\":{now_s:.3},\"pid\":{},\"connection\":{number},\"peer\":{},\"messages\":{},\"bytes\":{},\"resent_chunks\":{},\"stalls\":{},\
+             \"chunks_twice\":{},\"queued_chunks\":{},\"nics\":{{",
+            std::process::id(),
+            quoted(&self.label),
+            of(&self.messages),
+            of(&self.bytes),
+            of(&self.resent),
+            of(&self.stalls),
+            of(&self.twice),
+            of(&self.queue),
+        );
+        for (at, (nic, (bytes, chunks))) in self.nics().into_iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            let _ = write!(line, "{comma}{}:{{\"bytes\":{bytes},\"chunks\":{chunks}}}", quoted(nic));
+        }
+        line.push_str("}}\n");
+        line
+    }
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut made = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => made.extend(['\\', letter]),
+            control if control < ' ' => drop(write!(made, "\\u{:04x}", control as u32)),
+            other => made.push(other),
+        }
+    }
+    made.push('"');
+    made
+}
+
+/// All connections of the process, those that have ended summed up.
+#[derive(Default)]
+pub(crate) struct Register {
+    every: Mutex<Vec<(usize, Weak<Counters>)>>,
+    count: AtomicU64,
+    over: Mutex<BTreeMap<String, (u64, u64)>>,
+    troubles: AtomicU64,
+    writer: Mutex<Option<Sender<String>>>,
+}
+
+impl Register {
+    /// Begin to write to `place`, a file or `unix:PATH`; nowhere where it is empty.
+    pub(crate) fn write_to(self: &Arc<Self>, place: &str, log: &Log) {
+        if place.is_empty() {
+            return;
+        }
+        let (last_words, heard) = channel();
+        *lock(&self.writer) = Some(last_words);
+        let (register, place, log) = (Arc::downgrade(self), place.to_owned(), log.clone());
+        let made = std::thread::Builder::new().name("busbw-net-stats".to_owned()).spawn(move || follow(&register, &heard, &place, &log));
+        drop(made); // without the thread there are no lines, and all else works
+    }
+
+    /// A new connection.
+    pub(crate) fn add(&self, counters: &Arc<Counters>) -> usize {
+        let number = self.count.fetch_add(1, Ordering::Relaxed) as usize;
+        lock(&self.every).push((number, Arc::downgrade(counters)));
+        number
+    }
+
+    /// A connection has ended: its last line is written, and it counts in the summary.
+    pub(crate) fn remove(&self, number: usize, counters: &Counters) {
+        lock(&self.every).retain(|(one, _)| *one != number);
+        let mut over = lock(&self.over);
+        for (nic, (bytes, chunks)) in counters.nics() {
+            let sum = over.entry(nic.to_owned()).or_default();
+            (sum.0, sum.1) = (sum.0 + bytes, sum.1 + chunks);
+        }
+        self.troubles.fetch_add(counters.stalls.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(writer) = &*lock(&self.writer) {
+            let _ = writer.send(counters.line(number, now_s()));
+        }
+    }
+
+    /// One line on all connections that have ended.
+    pub(crate) fn summary(&self) -> String {
+        let over = lock(&self.over);
+        let nics = over.iter().map(|(nic, (bytes, chunks))| format!("{nic} {:.3} GB in {chunks} chunks", *bytes as f64 / 1e9));
+        let words = nics.collect::<Vec<_>>().join(", ");
+        format!("{} connections: {words}; {} stalls", self.count.load(Ordering::Relaxed), self.troubles.load(Ordering::Relaxed))
+    }
+}
+
+fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+enum Target {
+    File(File),
+    Socket(UnixStream),
+}
+
+impl Target {
+    fn open(place: &str) -> std::io::Result<Self> {
+        match place.strip_prefix("unix:") {
+            Some(path) => {
+                let socket = UnixStream::connect(path)?;
+                socket.set_write_timeout(Some(INTERVAL))?;
+                Ok(Self::Socket(socket))
+            }
+            None => OpenOptions::new().create(true).append(true).open(place).map(Self::File),
+        }
+    }
+
+    /// Lines are whole: several processes may append to one file.
+    fn write(&mut self, lines: &str) -> std::io::Result<()> {
+        match self {
+            Self::File(file) => file.write_all(lines.as_bytes()),
+            Self::Socket(socket) => socket.write_all(lines.as_bytes()),
+        }
+    }
+}
+
+/// Write once a second until the transport is no more. A target that fails is opened again, and told of once.
+fn follow(register: &Weak<Register>, heard: &Receiver<String>, place: &str, log: &Log) {
+    let (mut target, mut told, mut before) = (None, false, String::new());
+    loop {
+        let mut lines = String::new();
+        match heard.recv_timeout(INTERVAL) {
+            Ok(line) => {
+                lines.push_str(&line);
+                lines.extend(heard.try_iter());
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let Some(register) = register.upgrade() else { return };
+                let every = lock(&register.every).clone();
+                let now = now_s();
+                lines.extend(every.iter().filter_map(|(number, counters)| Some(counters.upgrade()?.line(*number, now))));
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let content = lines.split_once("\"pid\"").map_or("", |(_, rest)| rest).to_owned();
+        if lines.is_empty() || content == before {
+            continue; // nothing has moved
+        }
+        before = content;
+        let written = match &mut target {
+            Some(open) => Target::write(open, &lines),
+            None => Target::open(place).and_then(|mut open| {
+                let written = open.write(&lines);
+                target = Some(open);
+                written
+            }),
+        };
+        if let Err(error) = written {
+            target = None;
+            if !std::mem::replace(&mut told, true) {
+                log(Level::Warn, &format!("BUSBW_NET_STATS={place}: {error}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_every_counter_and_quotes_names() {
+        let counters = Counters::new("to \"x\\y\"".to_owned(), ["eth0", "eth1", "eth0"].map(str::to_owned));
+        counters.message(1000);
+        counters.chunk(0, 600);
+        counters.chunk(2, 400);
+        counters.stall(2);
+        counters.twice();
+        counters.queue(5);
+        let line = counters.line(3, 1.5);
+        assert!(line.starts_with("{\"time_s\":1.500,\"pid\":"), "{line}");
+        let rest = line.split_once("\"connection\"").unwrap().1;
+        assert_eq!(
+            rest,
+            ":3,\"peer\":\"to \\\"x\\\\y\\\"\",\"messages\":1,\"bytes\":1000,\"resent_chunks\":2,\"stalls\":1,\"chunks_twice\":1,\"queued_chunks\":5,\
+             \"nics\":{\"eth0\":{\"bytes\":1000,\"chunks\":2},\"eth1\":{\"bytes\":0,\"chunks\":0}}}\n"
+        );
+    }
+
+    #[test]
+    fn lines_reach_a_file_while_a_connection_lives_and_when_it_ends() {
+        let path = std::env::temp_dir().join(format!("busbw-stats-{}", std::process::id()));
+        let register = Arc::new(Register::default());
+        let log: Log = Arc::new(|_, line| panic!("{line}"));
+        register.write_to(path.to_str().unwrap(), &log);
+        let counters = Arc::new(Counters::new("to x".to_owned(), ["eth0".to_owned()]));
+        let number = register.add(&counters);
+        counters.message(7);
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while std::fs::read_to_string(&path).unwrap_or_default().lines().count() < 1 {
+            assert!(std::time::Instant::now() < until, "no line");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        counters.message(8);
+        register.remove(number, &counters);
+        while !std::fs::read_to_string(&path).unwrap().contains("\"messages\":2,\"bytes\":15") {
+            assert!(std::time::Instant::now() < until, "no last line");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::fs::remove_file(path).unwrap();
     }
 }
