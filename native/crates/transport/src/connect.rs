@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::handle::{Address, Invitation, same_network};
 use crate::nic::Nic;
+use crate::ports;
 use crate::sock::{self, Io};
 use crate::wire::{self, Frame, HELLO, Hello, VERSION, WELCOME};
 
@@ -107,7 +108,7 @@ impl Connecting {
             return;
         }
         let hello = Hello { version: VERSION, index: index as u16, nonce: self.nonce, token: self.invitation.token }.encode();
-        if let Err(error) = opening.advance(&nics[opening.nic], config, &hello) {
+        if let Err(error) = opening.advance(&nics[opening.nic], config, &hello, self.nonce) {
             self.trouble = error;
             opening.stage = Stage::Lost;
             opening.socket = None;
@@ -116,10 +117,10 @@ impl Connecting {
 }
 
 impl Opening {
-    fn advance(&mut self, nic: &Nic, config: &Config, hello: &[u8; HELLO]) -> Result<(), String> {
+    fn advance(&mut self, nic: &Nic, config: &Config, hello: &[u8; HELLO], random: u64) -> Result<(), String> {
         if matches!(self.stage, Stage::Lost) {
             self.attempts += 1;
-            let socket = sock::bound(nic, 0).map_err(|error| error.message)?;
+            let socket = ports::socket(nic, random).map_err(|error| error.message)?;
             sock::tune(&socket, config.timeout_s);
             match socket.connect(&self.to.into()) {
                 Ok(()) => {}

@@ -14,6 +14,7 @@ mod handle;
 mod listen;
 mod nic;
 mod pool;
+mod ports;
 mod receiver;
 mod recv_lane;
 mod request;

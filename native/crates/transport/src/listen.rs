@@ -64,7 +64,7 @@ impl Waiting {
         let mut listening = Vec::new();
         let mut addresses = Vec::new();
         for (number, nic) in nics.iter().enumerate() {
-            let socket = sock::bound(nic, 0)?;
+            let socket = sock::bound(nic, 0).map_err(|(_, error)| error)?;
             let told = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
             socket.listen(BACKLOG).map_err(told)?;
             let here = socket.local_addr().map_err(told)?.as_socket();

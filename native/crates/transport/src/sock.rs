@@ -24,18 +24,17 @@ pub enum Io {
 /// A TCP socket bound to an interface and its address; `port` 0 lets the kernel choose.
 ///
 /// # Errors
-/// The system refuses.
-pub fn bound(nic: &Nic, port: u16) -> Result<Socket, Error> {
+/// The system refuses: of which kind, and in words.
+pub fn bound(nic: &Nic, port: u16) -> Result<Socket, (io::ErrorKind, Error)> {
     let address = SocketAddr::new(nic.address.socket.ip(), port);
     let make = || -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
         // The address alone does not choose the way out where several interfaces share a network. Not allowed before Linux 5.7.
         let _ = socket.bind_device(Some(nic.name.as_bytes()));
-        socket.set_reuse_address(port != 0)?;
         socket.bind(&address.into())?;
         Ok(socket)
     };
-    make().map_err(|error| Error::new(crate::Kind::System, format!("a socket on {} ({address}): {error}", nic.name)))
+    make().map_err(|error| (error.kind(), Error::new(crate::Kind::System, format!("a socket on {} ({address}): {error}", nic.name))))
 }
 
 /// Settings of a stream that carries data. A peer that does not answer for `timeout_s` ends it.

@@ -1,12 +1,77 @@
 //! How fast an interface is: as told, as sysfs says, or as TCP goes on this machine where nobody knows.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
 use crate::config::Config;
 use crate::nic::Nic;
 
-/// Mbit/s of an interface whose speed nobody knows.
-const UNKNOWN_MBPS: u32 = 100_000;
+/// Mbit/s that are told: NCCL plans channels by it, and ranks are to find the same.
+const STEPS_MBPS: [u32; 8] = [1_000, 10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000];
+/// Streams that are thought to add up.
+const MOST_STREAMS: usize = 8;
+const WARM_UP: Duration = Duration::from_millis(5);
+const LASTS: Duration = Duration::from_millis(20);
+const BLOCK: usize = 256 << 10;
 
 /// In Mbit/s.
 pub(crate) fn of(nic: &Nic, config: &Config) -> u32 {
-    if config.speed_mbps > 0 { config.speed_mbps } else { nic.speed_mbps.unwrap_or(UNKNOWN_MBPS) }
+    if config.speed_mbps > 0 {
+        return config.speed_mbps;
+    }
+    nic.speed_mbps.unwrap_or_else(|| {
+        // A virtual interface carries what the processors copy: what one stream does here, times those that can run.
+        let one = local_mbps(nic).unwrap_or(0.0);
+        rounded(one * config.threads.min(MOST_STREAMS) as f64)
+    })
+}
+
+/// The highest step that is reached.
+fn rounded(mbps: f64) -> u32 {
+    STEPS_MBPS.into_iter().rev().find(|step| f64::from(*step) <= mbps).unwrap_or(STEPS_MBPS[0])
+}
+
+/// Mbit/s of one TCP stream from an interface's address to itself, for some 25 ms.
+fn local_mbps(nic: &Nic) -> std::io::Result<f64> {
+    let listener = TcpListener::bind(SocketAddr::new(nic.address.socket.ip(), 0))?;
+    let mut out = TcpStream::connect(listener.local_addr()?)?;
+    let (mut back, _) = listener.accept()?;
+    let writer = std::thread::Builder::new().name("busbw-net-speed".to_owned()).spawn(move || {
+        let block = vec![0u8; BLOCK];
+        while out.write_all(&block).is_ok() {}
+    })?;
+    let mut block = vec![0u8; BLOCK];
+    let mut read_for = |limit: Duration| -> std::io::Result<(usize, f64)> {
+        let (begun, mut bytes) = (Instant::now(), 0);
+        while begun.elapsed() < limit {
+            bytes += back.read(&mut block)?;
+        }
+        Ok((bytes, begun.elapsed().as_secs_f64()))
+    };
+    read_for(WARM_UP)?;
+    let (bytes, seconds) = read_for(LASTS)?;
+    let mbps = bytes as f64 * 8e-6 / seconds;
+    drop(back); // which ends the writer
+    drop(writer.join());
+    Ok(mbps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_told_in_steps() {
+        assert_eq!([0.0, 12_000.0, 399_999.0, 1e9].map(rounded), [1_000, 10_000, 200_000, 400_000]);
+    }
+
+    #[test]
+    fn an_interface_that_does_not_say_is_measured() {
+        let config = Config { ifname: "=lo".to_owned(), threads: 2, ..Config::default() };
+        let nic = crate::nic::find(&config).unwrap().remove(0);
+        let speed = of(&nic, &config);
+        assert!(STEPS_MBPS.contains(&speed) && speed >= 1_000);
+        assert_eq!(of(&nic, &Config { speed_mbps: 1234, ..config }), 1234);
+    }
 }
