@@ -1,0 +1,108 @@
+//! The one transport of this process, and what NCCL is told of its devices.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use transport::{Device, Error, Kind, Transport};
+
+use crate::logger;
+
+/// What NCCL_NET calls this network.
+pub const NAME: &CStr = c"busbw";
+
+/// Comms of a device at most: sockets and memory end earlier.
+pub const MAX_COMMS: c_int = 65536;
+
+/// Bytes of a point-to-point message at most: any; NCCL cuts them.
+pub const MAX_P2P_BYTES: usize = 1 << 40;
+
+/// Bytes of a collective's message at most, as NCCL has it for plugins that cannot say.
+pub const MAX_COLL_BYTES: usize = 512 << 20;
+
+// Never emptied: NCCL keeps names of devices, and a later init finds the same transport.
+static NET: OnceLock<Net> = OnceLock::new();
+static OPENING: Mutex<()> = Mutex::new(());
+
+/// The transport, and its devices in C's words.
+pub struct Net {
+    /// Shared by all communicators.
+    pub transport: Arc<Transport>,
+    /// In the transport's order.
+    pub devices: Vec<NetDevice>,
+}
+
+/// A device, its texts as C strings.
+pub struct NetDevice {
+    name: CString,
+    pci_path: Option<CString>,
+    speed_mbps: u32,
+}
+
+impl Net {
+    /// Of this process: opened by the first call that can.
+    ///
+    /// # Errors
+    /// The transport cannot open; the next call tries again.
+    pub fn open() -> Result<&'static Self, Error> {
+        let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(net) = NET.get() {
+            return Ok(net);
+        }
+        let transport = Transport::open(Arc::new(logger::say))?;
+        let devices = transport.devices().iter().map(NetDevice::new).collect::<Result<_, _>>()?;
+        Ok(NET.get_or_init(|| Self { transport, devices }))
+    }
+
+    /// Of this process, which an init has opened before.
+    ///
+    /// # Errors
+    /// None has.
+    pub fn opened() -> Result<&'static Self, Error> {
+        NET.get().ok_or_else(|| Error::new(Kind::Usage, "NCCL called before a successful init"))
+    }
+
+    /// A device by NCCL's number, and that number.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn device(&self, dev: c_int) -> Result<(usize, &NetDevice), Error> {
+        let index = usize::try_from(dev).ok().filter(|&index| index < self.devices.len());
+        index
+            .map(|index| (index, &self.devices[index]))
+            .ok_or_else(|| Error::new(Kind::Usage, format!("no device {dev}: there are {}, numbered from 0", self.devices.len())))
+    }
+}
+
+impl NetDevice {
+    /// Of the transport's device.
+    ///
+    /// # Errors
+    /// A text holds a zero byte.
+    pub fn new(device: &Device) -> Result<Self, Error> {
+        let text = |text: &str| {
+            CString::new(text).map_err(|_| Error::new(Kind::Internal, format!("a zero byte in the name of a device: {text:?}")))
+        };
+        Ok(Self { name: text(&device.name)?, pci_path: device.pci_path.as_deref().map(text).transpose()?, speed_mbps: device.speed_mbps })
+    }
+
+    /// Its name; stays as long as the device.
+    pub fn name(&self) -> *const c_char {
+        self.name.as_ptr()
+    }
+
+    /// Its PCI path or NULL; stays as long as the device.
+    pub fn pci_path(&self) -> *const c_char {
+        self.pci_path.as_ref().map_or(ptr::null(), |path| path.as_ptr())
+    }
+
+    /// In Mbit/s.
+    pub fn speed(&self) -> c_int {
+        saturated(self.speed_mbps)
+    }
+}
+
+/// As C's int, the largest where it does not fit.
+pub fn saturated(value: impl TryInto<c_int>) -> c_int {
+    value.try_into().unwrap_or(c_int::MAX)
+}

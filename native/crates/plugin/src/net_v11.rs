@@ -1,0 +1,137 @@
+//! Net plugin v11: an init per communicator, sizes as size_t.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, ProfilerCallback, pointer};
+use nccl_abi::net_v11::{CommConfig, MAX_DEVS_PER_NIC, Net as Table, Properties, VDeviceProps};
+
+use crate::entry::{entry, given, init_entry};
+use crate::logger;
+use crate::net::{MAX_COLL_BYTES, MAX_COMMS, MAX_P2P_BYTES, NAME, Net, NetDevice, saturated};
+use crate::setup;
+use crate::traffic::{self, Group};
+
+pub const TABLE: Table = Table {
+    name: NAME.as_ptr(),
+    init,
+    devices: setup::devices,
+    get_properties,
+    listen,
+    connect,
+    accept: setup::accept,
+    reg_mr: setup::reg_mr,
+    reg_mr_dma_buf: None,
+    dereg_mr: setup::dereg_mr,
+    isend,
+    irecv,
+    iflush: traffic::iflush,
+    test: traffic::test,
+    close_send: setup::close_send,
+    close_recv: setup::close_recv,
+    close_listen: setup::close_listen,
+    get_device_mr: None,
+    irecv_consumed: None,
+    make_v_device: None,
+    finalize,
+    set_net_attr: None,
+};
+
+pub fn properties(index: usize, device: &NetDevice) -> Properties {
+    let mut devs = [0; MAX_DEVS_PER_NIC];
+    devs[0] = saturated(index);
+    Properties {
+        name: device.name(),
+        pci_path: device.pci_path(),
+        guid: index as u64,
+        ptr_support: pointer::HOST,
+        reg_is_global: 0,
+        force_flush: 0,
+        speed: device.speed(),
+        port: 0,
+        latency: 0.0,
+        max_comms: MAX_COMMS,
+        max_recvs: 1,
+        net_device_type: NET_DEVICE_HOST,
+        net_device_version: NET_DEVICE_INVALID_VERSION,
+        v_props: VDeviceProps { ndevs: 1, devs },
+        max_p2p_bytes: MAX_P2P_BYTES,
+        max_coll_bytes: MAX_COLL_BYTES,
+        max_multi_request_size: 1,
+    }
+}
+
+unsafe extern "C" fn init(
+    ctx: *mut *mut c_void,
+    _comm_id: u64,
+    _config: *mut CommConfig,
+    logger: Option<Logger>,
+    _profiler: Option<ProfilerCallback>,
+) -> NcclResult {
+    init_entry(|| {
+        logger::keep(logger);
+        let ctx = given(ctx, "place for the context")?;
+        // All communicators share one transport: their context is the same, and nothing of it ends with a communicator.
+        let net = ptr::from_ref(Net::open()?).cast_mut();
+        // SAFETY: NCCL's pointer.
+        unsafe { ctx.write(net.cast()) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn finalize(_ctx: *mut c_void) -> NcclResult {
+    entry("finalize", || Ok(()))
+}
+
+unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclResult {
+    entry("getProperties", || {
+        let props = given(props, "place for the properties")?;
+        let (index, device) = Net::opened()?.device(dev)?;
+        // SAFETY: NCCL's structure.
+        unsafe { props.write(properties(index, device)) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn listen(_ctx: *mut c_void, dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
+    // SAFETY: of NCCL.
+    unsafe { setup::listen(dev, handle, listen_comm) }
+}
+
+unsafe extern "C" fn connect(
+    _ctx: *mut c_void,
+    dev: c_int,
+    handle: *mut c_void,
+    send_comm: *mut *mut c_void,
+    _device: *mut *mut DeviceHandle,
+) -> NcclResult {
+    // SAFETY: of NCCL.
+    unsafe { setup::connect(dev, handle, send_comm) }
+}
+
+unsafe extern "C" fn isend(
+    send_comm: *mut c_void,
+    data: *mut c_void,
+    size: usize,
+    tag: c_int,
+    _mhandle: *mut c_void,
+    _phandle: *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    // SAFETY: of NCCL.
+    entry("isend", || unsafe { traffic::isend(send_comm, data, size, tag, request) })
+}
+
+unsafe extern "C" fn irecv(
+    recv_comm: *mut c_void,
+    n: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut usize,
+    tags: *mut c_int,
+    _mhandles: *mut *mut c_void,
+    _phandles: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    // SAFETY: of NCCL.
+    entry("irecv", || unsafe { traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, Ok) })
+}

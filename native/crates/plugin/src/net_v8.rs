@@ -1,0 +1,108 @@
+//! Net plugin v8: one init per process, sizes as C's int.
+
+use std::ffi::{c_int, c_void};
+
+use nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, pointer};
+use nccl_abi::net_v8::{Net as Table, Properties};
+use transport::{Error, Kind};
+
+use crate::entry::{entry, given, init_entry};
+use crate::logger;
+use crate::net::{MAX_COMMS, NAME, Net, NetDevice};
+use crate::setup;
+use crate::traffic::{self, Group};
+
+pub const TABLE: Table = Table {
+    name: NAME.as_ptr(),
+    init,
+    devices: setup::devices,
+    get_properties,
+    listen,
+    connect,
+    accept: setup::accept,
+    reg_mr: setup::reg_mr,
+    reg_mr_dma_buf: None,
+    dereg_mr: setup::dereg_mr,
+    isend,
+    irecv,
+    iflush: traffic::iflush,
+    test: traffic::test,
+    close_send: setup::close_send,
+    close_recv: setup::close_recv,
+    close_listen: setup::close_listen,
+    get_device_mr: None,
+    irecv_consumed: None,
+};
+
+pub fn properties(index: usize, device: &NetDevice) -> Properties {
+    Properties {
+        name: device.name(),
+        pci_path: device.pci_path(),
+        guid: index as u64,
+        ptr_support: pointer::HOST,
+        reg_is_global: 0,
+        speed: device.speed(),
+        port: 0,
+        latency: 0.0,
+        max_comms: MAX_COMMS,
+        max_recvs: 1,
+        net_device_type: NET_DEVICE_HOST,
+        net_device_version: NET_DEVICE_INVALID_VERSION,
+    }
+}
+
+unsafe extern "C" fn init(logger: Option<Logger>) -> NcclResult {
+    init_entry(|| {
+        logger::keep(logger);
+        Net::open().map(drop)
+    })
+}
+
+unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclResult {
+    entry("getProperties", || {
+        let props = given(props, "place for the properties")?;
+        let (index, device) = Net::opened()?.device(dev)?;
+        // SAFETY: NCCL's structure.
+        unsafe { props.write(properties(index, device)) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
+    // SAFETY: of NCCL.
+    unsafe { setup::listen(dev, handle, listen_comm) }
+}
+
+unsafe extern "C" fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_void, _device: *mut *mut DeviceHandle) -> NcclResult {
+    // SAFETY: of NCCL.
+    unsafe { setup::connect(dev, handle, send_comm) }
+}
+
+unsafe extern "C" fn isend(
+    send_comm: *mut c_void,
+    data: *mut c_void,
+    size: c_int,
+    tag: c_int,
+    _mhandle: *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    // SAFETY: of NCCL.
+    entry("isend", || unsafe { traffic::isend(send_comm, data, bytes(size)?, tag, request) })
+}
+
+unsafe extern "C" fn irecv(
+    recv_comm: *mut c_void,
+    n: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut c_int,
+    tags: *mut c_int,
+    _mhandles: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    // SAFETY: of NCCL.
+    entry("irecv", || unsafe { traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, bytes) })
+}
+
+fn bytes(size: c_int) -> Result<usize, Error> {
+    usize::try_from(size).map_err(|_| Error::new(Kind::Usage, format!("a message of {size} bytes")))
+}

@@ -1,0 +1,116 @@
+//! Devices, connections and memory: exported as they are where all versions agree, else the common part.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use nccl_abi::common::{DeviceHandle, HANDLE_BYTES, NcclResult, pointer};
+use transport::{Error, Handle, Kind, Listener, Receiver, Sender};
+
+use crate::entry::{entry, given, place};
+use crate::net::{Net, saturated};
+
+const _: () = assert!(size_of::<Handle>() == HANDLE_BYTES);
+
+pub unsafe extern "C" fn devices(ndev: *mut c_int) -> NcclResult {
+    entry("devices", || {
+        let ndev = given(ndev, "place for the number of devices")?;
+        // SAFETY: NCCL's int.
+        unsafe { ndev.write(saturated(Net::opened()?.devices.len())) };
+        Ok(())
+    })
+}
+
+pub unsafe fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
+    entry("listen", || {
+        // SAFETY: NCCL's pointer.
+        let comm = unsafe { place(listen_comm, "place for the listen comm") }?;
+        let handle = given(handle, "handle")?.cast::<Handle>();
+        let net = Net::opened()?;
+        let (index, _) = net.device(dev)?;
+        let (listener, bytes) = net.transport.listen(index)?;
+        // SAFETY: NCCL's 128 bytes and its pointer. All bytes are written, as NCCL sends them all.
+        unsafe {
+            handle.write(bytes);
+            comm.write(Box::into_raw(listener).cast());
+        }
+        Ok(())
+    })
+}
+
+pub unsafe fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_void) -> NcclResult {
+    entry("connect", || {
+        // SAFETY: NCCL's pointer.
+        let comm = unsafe { place(send_comm, "place for the send comm") }?;
+        let handle = given(handle, "handle")?.cast::<Handle>();
+        let net = Net::opened()?;
+        let (index, _) = net.device(dev)?;
+        // SAFETY: NCCL's 128 bytes.
+        if let Some(sender) = net.transport.connect(index, unsafe { handle.as_ref() })? {
+            // SAFETY: as above.
+            unsafe { comm.write(Box::into_raw(sender).cast()) };
+        }
+        Ok(())
+    })
+}
+
+pub unsafe extern "C" fn accept(listen_comm: *mut c_void, recv_comm: *mut *mut c_void, _device: *mut *mut DeviceHandle) -> NcclResult {
+    entry("accept", || {
+        // SAFETY: NCCL's pointer.
+        let comm = unsafe { place(recv_comm, "place for the receive comm") }?;
+        let mut listener = given(listen_comm, "listen comm")?.cast::<Listener>();
+        // SAFETY: a Listener of `listen`, which one thread at a time uses.
+        if let Some(receiver) = unsafe { listener.as_mut() }.accept()? {
+            // SAFETY: as above.
+            unsafe { comm.write(Box::into_raw(receiver).cast()) };
+        }
+        Ok(())
+    })
+}
+
+pub unsafe extern "C" fn reg_mr(
+    _comm: *mut c_void,
+    _data: *mut c_void,
+    _size: usize,
+    kind: c_int,
+    mhandle: *mut *mut c_void,
+) -> NcclResult {
+    entry("regMr", || {
+        if kind != pointer::HOST {
+            let message = format!("regMr of memory of type {kind:#x}: only host memory, {:#x}, is offered", pointer::HOST);
+            return Err(Error::new(Kind::Usage, message));
+        }
+        if !mhandle.is_null() {
+            // SAFETY: NCCL's pointer. Sockets need no registration, so there is nothing to undo either.
+            unsafe { mhandle.write(ptr::null_mut()) };
+        }
+        Ok(())
+    })
+}
+
+pub unsafe extern "C" fn dereg_mr(_comm: *mut c_void, _mhandle: *mut c_void) -> NcclResult {
+    entry("deregMr", || Ok(()))
+}
+
+pub unsafe extern "C" fn close_send(send_comm: *mut c_void) -> NcclResult {
+    // SAFETY: a Sender of `connect`.
+    entry("closeSend", || unsafe { close::<Sender>(send_comm) })
+}
+
+pub unsafe extern "C" fn close_recv(recv_comm: *mut c_void) -> NcclResult {
+    // SAFETY: a Receiver of `accept`.
+    entry("closeRecv", || unsafe { close::<Receiver>(recv_comm) })
+}
+
+pub unsafe extern "C" fn close_listen(listen_comm: *mut c_void) -> NcclResult {
+    // SAFETY: a Listener of `listen`.
+    entry("closeListen", || unsafe { close::<Listener>(listen_comm) })
+}
+
+/// Drop what `Box::into_raw` gave. NULL is fine: NCCL closes what never came to be where a communicator is aborted.
+unsafe fn close<T>(comm: *mut c_void) -> Result<(), Error> {
+    if !comm.is_null() {
+        // SAFETY: of the caller; NCCL closes each once.
+        drop(unsafe { Box::from_raw(comm.cast::<T>()) });
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! What a caller sees of the exported functions where nothing is connected.
+
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::ptr::{NonNull, dangling_mut, null_mut};
+
+use nccl_abi::common::{NcclResult, pointer, result};
+use transport::{Device, Error, Kind, Level, MAX_GROUP};
+
+use crate::entry::{caught, entry, init_entry, refusal_level};
+use crate::net::NetDevice;
+use crate::{ncclNetPlugin_v8 as V8, ncclNetPlugin_v11 as V11};
+
+fn failed(kind: Kind) -> NcclResult {
+    entry("test", || Err(Error::new(kind, "on purpose")))
+}
+
+#[test]
+fn every_kind_of_error_has_its_result() {
+    assert_eq!(entry("test", || Ok(())), result::SUCCESS);
+    assert_eq!(failed(Kind::System), 2);
+    assert_eq!(failed(Kind::Internal), 3);
+    assert_eq!(failed(Kind::Usage), 5);
+    assert_eq!(failed(Kind::Remote), 6);
+}
+
+#[test]
+fn a_panic_is_an_internal_error_that_says_where() {
+    let missing = 7;
+    assert_eq!(entry("isend", || panic!("on purpose")), result::INTERNAL_ERROR);
+    assert_eq!(init_entry(|| panic!("on purpose")), result::INTERNAL_ERROR);
+    assert_eq!(caught("isend", || panic!("on purpose")).unwrap_err().message, "a fault in isend: on purpose");
+    assert_eq!(caught("test", || panic!("no stream {missing}")).unwrap_err().message, "a fault in test: no stream 7");
+}
+
+#[test]
+fn a_refusal_is_a_warning_only_where_nccl_net_asks_for_this_network() {
+    assert_eq!(refusal_level(Some(OsStr::new("BusBW"))), Level::Warn);
+    assert_eq!(refusal_level(Some(OsStr::new("Socket"))), Level::Info);
+    assert_eq!(refusal_level(None), Level::Info);
+}
+
+fn device(speed_mbps: u32) -> NetDevice {
+    let pci_path = Some("/sys/devices/pci0000:00/0000:00:03.0".to_string());
+    NetDevice::new(&Device { name: "eth1".to_string(), pci_path, speed_mbps }).unwrap()
+}
+
+#[test]
+fn properties_tell_what_the_device_is() {
+    let device = device(25_000);
+    let (v8, v11) = (crate::net_v8::properties(3, &device), crate::net_v11::properties(3, &device));
+    for name in [v8.name, v11.name] {
+        // SAFETY: the device's string.
+        assert_eq!(unsafe { CStr::from_ptr(name) }, c"eth1");
+    }
+    for path in [v8.pci_path, v11.pci_path] {
+        // SAFETY: the device's string.
+        assert_eq!(unsafe { CStr::from_ptr(path) }, c"/sys/devices/pci0000:00/0000:00:03.0");
+    }
+    assert_eq!((v8.guid, v11.guid), (3, 3));
+    assert_eq!((v8.speed, v11.speed), (25_000, 25_000));
+    assert_eq!((v8.ptr_support, v11.ptr_support), (pointer::HOST, pointer::HOST));
+    assert_eq!((v11.v_props.ndevs, v11.v_props.devs), (1, [3, 0, 0, 0]));
+    assert_eq!((v11.max_p2p_bytes, v11.max_coll_bytes), (1_099_511_627_776, 536_870_912));
+}
+
+#[test]
+fn a_virtual_device_has_no_pci_path_and_a_speed_beyond_int_stays_positive() {
+    let lo = NetDevice::new(&Device { name: "lo".to_string(), pci_path: None, speed_mbps: u32::MAX }).unwrap();
+    assert!(crate::net_v8::properties(0, &lo).pci_path.is_null());
+    assert_eq!(lo.speed(), c_int::MAX);
+}
+
+#[test]
+fn null_is_a_usage_error_everywhere() {
+    let (null, nulls, ints) = (null_mut::<c_void>(), null_mut::<*mut c_void>(), null_mut::<c_int>());
+    // SAFETY: NULL is what these functions check for.
+    let results = unsafe {
+        [
+            (V8.devices)(ints),
+            (V8.get_properties)(0, null_mut()),
+            (V8.listen)(0, null, nulls),
+            (V8.connect)(0, null, nulls, null_mut()),
+            (V8.accept)(null, nulls, null_mut()),
+            (V8.isend)(null, null, 1, 0, null, nulls),
+            (V8.irecv)(null, 1, nulls, ints, ints, nulls, nulls),
+            (V8.iflush)(null, 1, nulls, ints, nulls, nulls),
+            (V8.test)(null, ints, ints),
+            (V11.init)(nulls, 0, null_mut(), None, None),
+            (V11.get_properties)(0, null_mut()),
+            (V11.listen)(null, 0, null, nulls),
+            (V11.connect)(null, 0, null, nulls, null_mut()),
+            (V11.isend)(null, null, 1, 0, null, null, nulls),
+            (V11.irecv)(null, 1, nulls, null_mut(), ints, nulls, nulls, nulls),
+        ]
+    };
+    assert_eq!(results, [result::INVALID_USAGE; 15]);
+}
+
+#[test]
+fn closing_nothing_is_fine() {
+    // SAFETY: NULL is what these functions check for.
+    let results =
+        unsafe { [(V8.close_send)(null_mut()), (V8.close_recv)(null_mut()), (V8.close_listen)(null_mut()), (V11.finalize)(null_mut())] };
+    assert_eq!(results, [result::SUCCESS; 4]);
+}
+
+/// irecv of `n` buffers of `size` bytes where NCCL has left a flag in the request; what it answers, and the request.
+fn group(n: c_int, size: c_int) -> (NcclResult, *mut c_void) {
+    let comm = NonNull::<c_void>::dangling().as_ptr();
+    let mut request = dangling_mut::<c_void>();
+    let mut byte = 0_u8;
+    let mut data = [(&raw mut byte).cast::<c_void>(); MAX_GROUP + 1];
+    let (mut sizes, mut tags) = ([size; MAX_GROUP + 1], [0; MAX_GROUP + 1]);
+    // SAFETY: the arrays hold n; the comm is not touched, as the group is refused before.
+    let got = unsafe { (V8.irecv)(comm, n, data.as_mut_ptr(), sizes.as_mut_ptr(), tags.as_mut_ptr(), null_mut(), &raw mut request) };
+    (got, request)
+}
+
+#[test]
+fn a_group_that_cannot_be_is_refused_and_leaves_no_request() {
+    let too_many = c_int::try_from(MAX_GROUP).unwrap() + 1;
+    for (n, size) in [(0, 1), (-1, 1), (too_many, 1), (1, -1)] {
+        assert_eq!(group(n, size), (result::INVALID_USAGE, null_mut()), "{n} buffers of {size} bytes");
+    }
+}
+
+#[test]
+fn a_negative_send_is_refused() {
+    let comm = NonNull::<c_void>::dangling().as_ptr();
+    let mut request = null_mut();
+    // SAFETY: the comm is not touched, as the size is refused before.
+    let got = unsafe { (V8.isend)(comm, null_mut(), -1, 0, null_mut(), &raw mut request) };
+    assert_eq!((got, request), (result::INVALID_USAGE, null_mut()));
+}
+
+#[test]
+fn host_memory_alone_can_be_registered() {
+    for (kind, expected) in
+        [(pointer::HOST, result::SUCCESS), (pointer::CUDA, result::INVALID_USAGE), (pointer::DMABUF, result::INVALID_USAGE)]
+    {
+        let mut mhandle = null_mut();
+        // SAFETY: registration touches neither comm nor memory.
+        let got = unsafe { (V8.reg_mr)(null_mut(), null_mut(), 4096, kind, &raw mut mhandle) };
+        assert_eq!((got, mhandle), (expected, null_mut()), "type {kind:#x}");
+    }
+}
+
+#[test]
+fn nothing_is_flushed() {
+    let mut request = dangling_mut::<c_void>();
+    // SAFETY: flushing touches nothing but the request.
+    let got = unsafe { (V11.iflush)(null_mut(), 1, null_mut(), null_mut(), null_mut(), &raw mut request) };
+    assert_eq!((got, request), (result::INTERNAL_ERROR, null_mut()));
+}

@@ -1,0 +1,104 @@
+//! Messages: exported as they are where all versions agree, else the common part.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::slice;
+
+use nccl_abi::common::NcclResult;
+use transport::{Error, Kind, MAX_GROUP, Receiver, Request, Sender};
+
+use crate::entry::{entry, given, place};
+use crate::net::saturated;
+
+// What the transport leaves in the sizes of buffers that a request does not have: no message is as long.
+const NO_BUFFER: usize = usize::MAX;
+
+pub unsafe fn isend(send_comm: *mut c_void, data: *mut c_void, size: usize, tag: c_int, request: *mut *mut c_void) -> Result<(), Error> {
+    // SAFETY: NCCL's pointer.
+    let request = unsafe { place(request, "place for the request") }?;
+    let sender = given(send_comm, "send comm")?.cast::<Sender>();
+    if size > 0 {
+        given(data, "bytes to send")?;
+    }
+    // SAFETY: a Sender of `connect`; NCCL leaves the bytes alone until the request is done or the comm closed.
+    let started = unsafe { sender.as_ref().isend(data.cast(), size, tag) }?;
+    if let Some(started) = started {
+        // SAFETY: as above.
+        unsafe { request.write(started.as_ptr().cast()) };
+    }
+    Ok(())
+}
+
+/// What irecv gets in every version, the sizes as the version has them.
+pub struct Group<S> {
+    pub n: c_int,
+    pub data: *mut *mut c_void,
+    pub sizes: *mut S,
+    pub tags: *mut c_int,
+}
+
+/// `bytes` reads a size, or says that it is none.
+pub unsafe fn irecv<S: Copy>(
+    recv_comm: *mut c_void,
+    group: &Group<S>,
+    request: *mut *mut c_void,
+    bytes: impl Fn(S) -> Result<usize, Error>,
+) -> Result<(), Error> {
+    // SAFETY: NCCL's pointer.
+    let request = unsafe { place(request, "place for the request") }?;
+    let receiver = given(recv_comm, "receive comm")?.cast::<Receiver>();
+    let n = usize::try_from(group.n).ok().filter(|n| (1..=MAX_GROUP).contains(n));
+    let n = n.ok_or_else(|| Error::new(Kind::Usage, format!("irecv of {} buffers: 1 to {MAX_GROUP} are possible", group.n)))?;
+    let (data, sizes, tags) = (given(group.data, "buffers")?, given(group.sizes, "sizes")?, given(group.tags, "tags")?);
+    let mut buffers = [(ptr::null_mut(), 0, 0); MAX_GROUP];
+    for (i, buffer) in buffers[..n].iter_mut().enumerate() {
+        // SAFETY: NCCL's arrays of n.
+        let (address, size, tag) = unsafe { (data.add(i).read(), bytes(sizes.add(i).read())?, tags.add(i).read()) };
+        if size > 0 {
+            given(address, "buffer to receive into")?;
+        }
+        *buffer = (address.cast(), size, tag);
+    }
+    // SAFETY: a Receiver of `accept`; NCCL leaves the buffers alone until the request is done or the comm closed.
+    let posted = unsafe { receiver.as_ref().irecv(&buffers[..n]) }?;
+    if let Some(posted) = posted {
+        // SAFETY: as above.
+        unsafe { request.write(posted.as_ptr().cast()) };
+    }
+    Ok(())
+}
+
+pub unsafe extern "C" fn iflush(
+    _recv_comm: *mut c_void,
+    _n: c_int,
+    _data: *mut *mut c_void,
+    _sizes: *mut c_int,
+    _mhandles: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    entry("iflush", || {
+        // SAFETY: NCCL's pointer.
+        unsafe { place(request, "place for the request") }?;
+        Err(Error::new(Kind::Internal, "iflush is for memory of GPUs, which is not offered"))
+    })
+}
+
+pub unsafe extern "C" fn test(request: *mut c_void, done: *mut c_int, sizes: *mut c_int) -> NcclResult {
+    entry("test", || {
+        let (request, done) = (given(request, "request")?.cast::<Request>(), given(done, "place for done")?);
+        // SAFETY: NCCL's int.
+        unsafe { done.write(0) };
+        let mut got = [NO_BUFFER; MAX_GROUP];
+        // SAFETY: a request of isend or irecv that NCCL has not yet seen done, of a comm that it has not closed.
+        let ended = unsafe { Request::test(request, &mut got) }?;
+        // SAFETY: as above.
+        unsafe { done.write(c_int::from(ended)) };
+        if ended && !sizes.is_null() {
+            let count = got.iter().take_while(|&&size| size != NO_BUFFER).count();
+            // SAFETY: NCCL's array has as many as the request has buffers.
+            let sizes = unsafe { slice::from_raw_parts_mut(sizes, count) };
+            sizes.iter_mut().zip(got).for_each(|(to, size)| *to = saturated(size));
+        }
+        Ok(())
+    })
+}
