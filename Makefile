@@ -6,6 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
+NATIVE := --manifest-path native/Cargo.toml
 
 .PHONY: help run test lint format docs bench faults clean
 
@@ -27,6 +28,7 @@ run: $(VENV)/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARG
 	$(BIN)/busbw run $(ARGS)
 
 test: $(VENV)/test.stamp lint ## install all that the tests need, lint, and run every test
+	cargo test --quiet $(NATIVE)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/test.stamp ## format, lint, types and the layers of the house
@@ -34,10 +36,13 @@ lint: $(VENV)/test.stamp ## format, lint, types and the layers of the house
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	cargo fmt --all --check $(NATIVE)
+	cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings
 
 format: $(VENV)/test.stamp ## rewrite the code in the house's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	cargo fmt --all $(NATIVE)
 
 docs: $(VENV)/test.stamp ## make docs/reference from the tables
 	$(BIN)/python docs/generate.py
@@ -49,5 +54,5 @@ faults: $(VENV)/test.stamp ## 200 seeded faults on emulated hosts: no hang, the 
 	$(BIN)/python tests/faults/run.py $(FAULTS)
 
 clean: ## remove what make made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -107,6 +107,19 @@ def test_dry_run_prints_the_line_and_runs_nothing(run):
     assert "-n 4" in done.out
 
 
+def test_the_network_asked_for_goes_to_every_rank_with_its_job(run):
+    done = run("busbw", "run", "all_reduce", "--engine", "nccl", "--hosts", "h1:1,h2:1", "--net", "socket", "--dry-run")
+    assert done.code == 0, done.err
+    assert '"net":"socket"' in done.out
+
+
+def test_a_network_is_refused_where_the_ranks_turn_out_to_have_no_nccl(run):
+    pytest.importorskip("torch")
+    done = run("busbw", "run", "all_reduce", "--engine", "torch", "-n", "2", "-e", "64", "--net", "socket", CUDA_VISIBLE_DEVICES="")
+    assert (done.code, done.out) == (2, "")
+    assert "--net socket: PyTorch has no GPU here" in done.err
+
+
 def test_inside_mpirun_each_process_is_a_rank(run):
     from busbw.launch import mpirun
 

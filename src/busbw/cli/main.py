@@ -21,6 +21,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("compare", "Hold one result against another: same, slower, faster, or cannot be told."),
     ("history", "Keep results, list and plot them, and say whether a run differs from the last ones."),
     ("manifest", "Print a job for Kubernetes or Slurm."),
+    ("env", "Print the variables that make any program's NCCL use busbw's plugins."),
     ("engines", "Which engines can run here, and what the others lack."),
 )
 _PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")

@@ -14,6 +14,7 @@ from busbw.cli.slurm_options import slurm_options, take_step
 from busbw.cli.words import Share
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
+from busbw.core.networks import BY_NAME, NETWORKS
 from busbw.core.options import BY_FIELD, OPTIONS, Option
 from busbw.core.sampling import MOST_TAIL_SAMPLES
 from busbw.core.sizes import parse_size, short_size
@@ -135,6 +136,13 @@ def _sweep_options(function: Any) -> Any:
 @click.option("--hosts", default="", help="hosts and ranks on each: h1:8,h2:8")
 @click.option("--hostfile", type=click.Path(path_type=Path), help="file of hosts: `h1 slots=8` a line")
 @click.option("--ifname", default="", help="network interface for MPI, PMIx and NCCL together")
+@click.option(
+    "--net",
+    type=click.Choice(list(BY_NAME)),
+    default=None,
+    show_default="NCCL's own choice",
+    help=f"network that NCCL shall use; it fails where it cannot: {'; '.join(f'{row.name} = {row.meaning}' for row in NETWORKS)}",
+)
 @click.option("--engine", "engine_name", default="auto", show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}")
 @click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
 @click.option("--inject", default="", help="a fault to see told, in a rehearsal: late:rank=2,us=200")
@@ -148,7 +156,7 @@ def _sweep_options(function: Any) -> Any:
 @_sampling_options
 @_sweep_options
 def command(
-    name: str, ranks: int | None, hosts: str, hostfile: Path | None, ifname: str, engine_name: str, simulation: str,
+    name: str, ranks: int | None, hosts: str, hostfile: Path | None, ifname: str, net: str | None, engine_name: str, simulation: str,
     inject: str, ideal: str,
     format_name: str, json_file: str, dry_run: bool, launch_limit: float, limit: float,
     timing: str, precision: float | None, confidence: float, max_time: float, tail: bool, repeats: int, **fields: Any,
@@ -175,7 +183,7 @@ def command(
     _check_words(engine_name, simulation, launch_limit, format_name if to_stdout and _given("format_name") else "json")
     shown = view("json" if to_stdout else _csv_of(engine_name, format_name))
     where = Where(ranks, hosts, hostfile, ifname, engine_name, simulation, dry_run, launch_limit, step, limit)
-    job = Job(sweep=spec, engine="", program="busbw run", argv=_argv(), ideal=ideal, inject=inject)
+    job = Job(sweep=spec, engine="", program="busbw run", argv=_argv(), ideal=ideal, inject=inject, net=net or "")
     output = Output(Record(spec, None if to_stdout or not json_file else Path(json_file)), shown)
     return run_job(job, where, output)
 

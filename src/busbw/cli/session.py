@@ -19,8 +19,9 @@ from busbw.core.exits import Exit
 from busbw.core.reports import Report, Stalled
 from busbw.core.sweep import roots
 from busbw.engines.base import Control
-from busbw.engines.registry import AUTO, EngineRow, choose, cpu_ranks, engine, gpu_count, torch_gpus
+from busbw.engines.registry import AUTO, EngineRow, choose, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
 from busbw.engines.sim_parameters import parse_parameters
+from busbw.host import net_plugin
 from busbw.launch import environment, hosts, interfaces, job, mpirun, slurm, torchrun
 from busbw.measure.job import Job, encode
 from busbw.measure.rank import ask_library, failed, measure, watched
@@ -112,6 +113,7 @@ def _run(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
     away = bool(where.hosts or where.hostfile) and where.engine != "auto"
     # An engine named for other hosts need not run on the one that launches.
     row, missing = (engine(where.engine), "") if away else choose(where.engine)
+    refuse_network(work.net, row.name)
     if not row.in_process:
         outside(row, missing, work, where, output)
     elif where.dry_run or where.hosts or where.hostfile:
@@ -207,6 +209,8 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
     if places:
         # Hosts of one job are alike as a rule: what is not said is taken from this one.
         places = hosts.share(places, where.ranks, gpu_count() if row.name == "nccl" and row.availability() is None else 1)
+    else:
+        net_plugin.variables(work.net)  # every rank looks for the plugin itself; here a missing one is told before any is started
     ranks = sum(place.slots for place in places) or where.ranks or local_ranks(row, work)
     if row.name == "nccl" and not places and ranks > gpu_count():
         raise TooFewGpus(ranks, gpu_count())
@@ -239,6 +243,8 @@ def outside_by_slurm(asked: slurm.Step, work: Job, where: Where, output: Output)
     row = engine(where.engine) if where.engine != AUTO else None
     if row and row.in_process:
         raise UsageError(f"engine {row.name} runs in this process: it starts nothing", "leave out --slurm")
+    if row:
+        refuse_network(work.net, row.name)
     step = slurm.settle(asked, os.environ)
     roots(work.sweep, step.ranks or 1)
     prepared = limited(msgspec.structs.replace(work, engine=where.engine, ranks=step.ranks or 0), where)

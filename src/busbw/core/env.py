@@ -40,6 +40,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(ALLTOALLV.print_summary, "alltoallv: set to 1 for one line of bytes per rank", "nccl-tests"),
     Variable("BUSBW_ENGINE", "engine of the compat face, which has no option for it: nccl, torch, mpi, sim", "busbw"),
     Variable("BUSBW_IFNAME", "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; --ifname sets it", "busbw"),
+    Variable("BUSBW_PLUGIN", "library of NCCL plugins for --net busbw and `busbw env net`, instead of busbw-native's", "busbw"),
 )
 
 _CARRIED = re.compile(

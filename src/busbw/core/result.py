@@ -121,11 +121,17 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Library(msgspec.Struct):
-    """What moved the data: engine and the versions it reports (nccl as an integer such as 22809)."""
+    """What moved the data: engine and the versions it reports (nccl as an integer such as 22809).
+
+    network is the one that NCCL says it uses between hosts, in its own word (Socket, IB, busbw, a plugin's name); it names one even
+    where all ranks are on one host and none is used. Empty where nobody could tell: without NCCL, and where the user's NCCL_DEBUG keeps
+    it out of NCCL's log.
+    """
 
     engine: str
     nccl: int = 0
     versions: dict[str, str] = {}
+    network: str = ""
 
 
 class World(msgspec.Struct):

@@ -36,6 +36,7 @@ class EngineRow:
     availability: Callable[[], str | None]
     open: Callable[[Opening], Engine]
     in_process: bool = False  # all ranks live in one process: no launcher
+    nccl: bool = False  # whether its data can move through NCCL
 
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
@@ -94,8 +95,10 @@ def _open_sim(opening: Opening) -> Engine:
 
 
 ENGINES: tuple[EngineRow, ...] = (
-    EngineRow("nccl", "GPUs through NCCL", "pip install 'busbw[cuda13]' (or [cuda12])", _nccl_available, _open_nccl),
-    EngineRow("torch", "GPUs (NCCL) or CPUs (Gloo) through PyTorch", "pip install 'busbw[torch]'", _torch_available, _open_torch),
+    EngineRow("nccl", "GPUs through NCCL", "pip install 'busbw[cuda13]' (or [cuda12])", _nccl_available, _open_nccl, nccl=True),
+    EngineRow(
+        "torch", "GPUs (NCCL) or CPUs (Gloo) through PyTorch", "pip install 'busbw[torch]'", _torch_available, _open_torch, nccl=True
+    ),
     EngineRow("mpi", "CPUs through MPI", "pip install 'busbw[mpi]'", _mpi_available, _open_mpi),
     EngineRow("sim", "no hardware: a model with noise and faults", "pip install 'busbw[mpi]'", _sim_available, _open_sim, in_process=True),
 )
@@ -110,6 +113,13 @@ def engine(name: str) -> EngineRow:
     if row is None:
         raise UsageError(f"--engine: there is no engine '{name}'", f"use one of {', '.join(BY_NAME)}")
     return row
+
+
+def refuse_network(net: str, name: str) -> None:
+    """UsageError where --net is given and the engine called `name` never asks NCCL."""
+    if net and not engine(name).nccl:
+        able = " or ".join(f"--engine {row.name}" for row in ENGINES if row.nccl)
+        raise UsageError(f"--net {net}: engine {name} moves no data through NCCL", f"add {able}, or leave out --net")
 
 
 def choose(name: str) -> tuple[EngineRow, str]:

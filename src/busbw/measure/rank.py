@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ from busbw.host import process, ras
 from busbw.host.read import read_host
 from busbw.host.source import Unavailable
 from busbw.launch.environment import detect
-from busbw.measure import inject, plan
+from busbw.measure import inject, network, plan
 from busbw.measure.beside import Beside
 from busbw.measure.events import At, Emit, Ended, Event, Failed, Note, Started, encode, say, say_failed
 from busbw.measure.job import Job, decode
@@ -67,10 +67,11 @@ def measure(job: Job, control: Control, emit: Emit, at: At = lambda *_: None) ->
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
     for repeat in range(repeats):
         at("init", job.engine)
-        opened = row.open(opening)
+        with network.starting(job) as log:
+            opened = row.open(opening)
         job = settled(job, opened)
         try:
-            ended = sweep(job, party, opened, emit, at, repeat)
+            ended = sweep(job, party, opened, emit, at, repeat, log.networks)
             at("teardown", "")
             if control.rank == 0 and repeat == repeats - 1:
                 emit(ended)
@@ -92,14 +93,17 @@ def settled(job: Job, opened: Engine) -> Job:
     return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
 
 
-def sweep(job: Job, party: Party, opened: Engine, emit: Emit, at: At, repeat: int) -> Ended:
-    """The whole sweep on communicators just made, and what there is to tell at its end."""
+def sweep(job: Job, party: Party, opened: Engine, emit: Emit, at: At, repeat: int, heard: Sequence[str]) -> Ended:
+    """The whole sweep on communicators just made, and what there is to tell at its end; `heard` are the networks NCCL named meanwhile."""
     first = party.job.rank == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
     at("prepare", "")
     result, max_bytes = prepare(job, party, opened)
+    result.library.network = network.agreed(job, party.job, result.library, heard)
     if first:
         emit(Started(result))
+        for note in filter(None, [network.unconfirmed(job, result.library.network)]):
+            emit(Note(note))
     _summarise_alltoallv(job, opened, max_bytes, emit if first else None)
     late_s = inject.delay_s(inject.parse(job.inject), opened, party.job.rank, party.job.size)
     with closing(Beside(own_devices(job, party, result))) as beside:

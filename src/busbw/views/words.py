@@ -74,10 +74,11 @@ def machine(result: Result) -> str:
 
 
 def library(result: Result) -> str:
-    """`nccl engine, NCCL 2.28.9`, as far as both are known."""
+    """`nccl engine, NCCL 2.28.9, network Socket`, as far as they are known."""
     engine = f"{result.library.engine} engine" if result.library.engine else ""
     nccl = f"NCCL {nccl_version_text(result.library.nccl)}" if result.library.nccl else ""
-    return ", ".join(word for word in (engine, nccl) if word)
+    network = f"network {result.library.network}" if result.library.network else ""
+    return ", ".join(word for word in (engine, nccl, network) if word)
 
 
 def op_column(collective: Collective, row: Row) -> str:

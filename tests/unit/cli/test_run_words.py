@@ -55,6 +55,11 @@ def refused(*words: str) -> UsageError:
         (("all_reduce", "--sim", "gbps=0", "--engine", "sim"), "--sim: 'gbps=0' is out of range"),
         (("all_reduce", "--json", "-", "--format", "csv"), "--json - and --format csv both want stdout"),
         (("all_reduce", "--json", "-", "--format", "table"), "--json - and --format table both want stdout"),
+        (("all_reduce", "--net", "ib", "--engine", "sim"), "--net ib: engine sim moves no data through NCCL"),
+        (
+            ("all_reduce", "--net", "ib", "--engine", "mpi", "--hosts", "a,b", "--dry-run"),
+            "--net ib: engine mpi moves no data through NCCL",
+        ),
         (("all_reduce", "--ideal", "nan"), "--ideal: 'nan' is not a bus bandwidth"),
     ],
 )

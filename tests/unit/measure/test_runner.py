@@ -16,7 +16,7 @@ from busbw.core.result import Mismatch
 from busbw.core.sweep import Sampling
 from busbw.engines.base import Call
 from busbw.engines.sim import SimEngine
-from busbw.measure import runner
+from busbw.measure import batches, runner
 
 Measure = Callable[..., Any]
 
@@ -55,6 +55,7 @@ def test_precise_timing_warms_up_small_sizes_and_spares_the_untimed_operation_wh
     measured: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "WARM_UP_BYTES", 128)
+    monkeypatch.setattr(batches, "LEAD_S", 0.0)
 
     def launches_before_the_samples() -> list[int]:
         seen = measured("broadcast", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=1, check=1, sampling=Sampling(fixed=1))

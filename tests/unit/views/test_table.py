@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Ideal, Result, Row
+from busbw.core.result import Cell, Ideal, Library, Result, Row
 from busbw.views import findings, markdown, table, table_rich, words
 from busbw.views.read import read
 
@@ -125,3 +125,8 @@ def test_times_choose_their_unit(seconds: float, text: str) -> None:
 def test_versions_of_nccl(number: int, text: str) -> None:
     assert words.nccl_version_text(number) == text
     assert words.nccl_version_number(text) == number
+
+
+def test_the_network_that_nccl_uses_stands_beside_its_version(make: Make) -> None:
+    assert "nccl engine, NCCL 2.28.9, network Socket\n" in table.header(make(library=Library("nccl", 22809, network="Socket")))
+    assert "nccl engine, NCCL 2.28.9\n" in table.header(make()), "nothing where nobody could tell"

@@ -108,7 +108,7 @@ def _bound(bound: Ideal) -> str:
 def _versions(result: Result) -> Element | None:
     library = result.library
     nccl = nccl_version_text(library.nccl) if library.nccl else ""
-    return facts((("engine", library.engine), ("NCCL", nccl), *library.versions.items()))
+    return facts((("engine", library.engine), ("NCCL", nccl), ("network", library.network), *library.versions.items()))
 
 
 def _environment(environment: dict[str, str]) -> Element | None:

@@ -1,0 +1,45 @@
+"""`busbw env`: variables for the shell, so that any program that uses NCCL gets busbw's plugins."""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+
+import click
+
+from busbw.cli.streams import answer
+from busbw.host import net_plugin
+from busbw.launch import interfaces
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+def _dotenv(variables: Mapping[str, str], before: str = "") -> str:
+    return "".join(f"{before}{name}={shlex.quote(value)}\n" for name, value in variables.items())
+
+
+FORMATS: dict[str, Callable[[Mapping[str, str]], str]] = {
+    "sh": lambda variables: _dotenv(variables, "export "),
+    "json": lambda variables: json.dumps(variables, indent=1) + "\n",
+    "dotenv": _dotenv,
+}
+
+
+@click.group("env", context_settings=_SETTINGS)
+def command() -> None:
+    """Print the variables that make any program's NCCL use busbw's plugins."""
+
+
+@command.command("net", context_settings=_SETTINGS, short_help="The network plugin: many TCP streams.")
+@click.option("--ifname", default="", help="also NCCL_SOCKET_IFNAME: a name, prefix, ^exclusion, or a network like 10.1.0.0/16")
+@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="sh", show_default=True, help="how they are written")
+def net(ifname: str, format_name: str) -> int:
+    """The network plugin, for this shell: eval "$(busbw env net)".
+
+    Looks first whether the plugin is there, loads, and has what NCCL looks for; exit code 3 where it does not.
+    """
+    net_plugin.check(net_plugin.find())
+    variables = net_plugin.variables("busbw")
+    if ifname:
+        variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
+    answer(FORMATS[format_name](variables))
+    return 0

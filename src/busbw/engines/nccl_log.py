@@ -1,0 +1,135 @@
+"""What NCCL tells while it starts: NCCL has no call that says which network it uses, but its log does.
+
+The lines are those of NCCL 2.4 to 2.32: `Using network Socket`, from 2.28 on also `Assigned NET plugin Socket to comm`.
+"""
+
+import contextlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
+NEEDED = {LEVEL: "INFO", SUBSYSTEMS: "INIT,NET"}
+CHATTY = ("INFO", "TRACE")  # the levels at which NCCL names its network
+TEE_LIMIT_S = 5.0
+_NAMED = re.compile(r"NCCL INFO (?:Using network (.+)|Assigned NET plugin (.+) to comm)")
+_DESCRIPTORS = Path("/proc/self/fd")
+
+
+class Log:
+    """What NCCL wrote between two moments; empty until the second."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The networks it names, each once, in NCCL's words."""
+        found = (match.group(1) or match.group(2) for match in _NAMED.finditer(self.text))
+        return tuple(dict.fromkeys(name.strip() for name in found))
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Log]:
+    """Hears what NCCL logs until it is left; to be entered before this process first calls NCCL, which reads its variables once.
+
+    A user who set NCCL_DEBUG keeps the log as he asked for it: lines to stdout still go there, and a file of his is read. Levels below
+    INFO do not name the network, and nothing is heard. Afterwards NCCL writes where it would have written without this, at no cost.
+    """
+    log = Log()
+    level = os.environ.get(LEVEL, "").upper()
+    with contextlib.ExitStack() as stack:
+        if not level:
+            stack.enter_context(_alone(log))
+        elif level in CHATTY:
+            file = os.environ.get(FILE)
+            stack.enter_context(_read(log, Path(expanded(file))) if file else _shared(log))
+        yield log
+
+
+def expanded(file: str) -> str:
+    """NCCL_DEBUG_FILE as NCCL reads it: %h is the host's short name, %p the process, %% a percent sign."""
+    host = platform.node().partition(".")[0].replace("%", "-").replace("/", "-")
+    words = {"h": host, "p": str(os.getpid()), "%": "%"}
+    return re.sub("%(.)", lambda match: words.get(match.group(1), match.group(0)), file)
+
+
+@contextlib.contextmanager
+def _read(log: Log, file: Path) -> Iterator[None]:
+    """The user's own file."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            log.text = file.read_text(errors="replace")
+
+
+@contextlib.contextmanager
+def _alone(log: Log) -> Iterator[None]:
+    """Nobody asked for a log: it goes to memory, and later to nowhere."""
+    memory = os.memfd_create("nccl-log")
+    try:
+        with _environment({**NEEDED, FILE: f"{_DESCRIPTORS}/{memory}"}):
+            yield
+    finally:
+        log.text = _contents(memory)
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        _redirect(memory, nowhere)
+        os.close(nowhere)
+        os.close(memory)
+
+
+@contextlib.contextmanager
+def _shared(log: Log) -> Iterator[None]:
+    """The user reads stdout: each line goes there at once, through `tee`, which no hanging or dying NCCL can hold up."""
+    memory = os.memfd_create("nccl-log")
+    reading, writing = os.pipe()
+    try:
+        tee = subprocess.Popen(["tee", f"/dev/fd/{memory}"], stdin=reading, pass_fds=(memory,), start_new_session=True)
+    except OSError:  # without tee the log stays the user's alone
+        for one in (memory, reading, writing):
+            os.close(one)
+        yield
+        return
+    os.close(reading)
+    try:
+        with _environment({FILE: f"{_DESCRIPTORS}/{writing}"}):
+            yield
+    finally:
+        _redirect(writing, 1)  # NCCL's stdout
+        os.close(writing)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            tee.wait(TEE_LIMIT_S)
+        log.text = _contents(memory)
+        os.close(memory)
+
+
+def _contents(memory: int) -> str:
+    return os.pread(memory, os.fstat(memory).st_size, 0).decode(errors="replace")
+
+
+def _redirect(opened: int, target: int) -> None:
+    """Whatever else in this process has the file behind `opened` open writes to `target` from now on: NCCL keeps it open for ever."""
+    wanted = os.fstat(opened)
+    for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - the listing's own descriptor is gone when the next is looked at
+        with contextlib.suppress(OSError):
+            if int(name) != opened and os.path.samestat(os.fstat(int(name)), wanted):
+                os.dup2(target, int(name), inheritable=False)
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """These variables for a while: they steer what busbw hears, and are none of the run's."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

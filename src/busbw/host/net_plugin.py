@@ -1,0 +1,85 @@
+"""The library of NCCL plugins on this host: where it lies, and whether NCCL could load it."""
+
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from busbw.core.errors import CannotTell
+from busbw.core.networks import BY_NAME, LIBRARY_VARIABLE
+
+PACKAGE, LIBRARY = "busbw_native", "plugin/libplugin.so"
+OWN_VARIABLE = "BUSBW_PLUGIN"
+INSTALL = f"{sys.executable} -m pip install busbw-native   (in a checkout of busbw: pip install ./native)"
+PATH_BYTES = 254  # NCCL keeps it in 255, its terminating zero included, and ignores a longer one
+LIST_SEPARATOR = ","  # NCCL 2.27 and newer take several plugins
+SYMBOLS = ("ncclNetPlugin_v8", "ncclNetPlugin_v11")  # for NCCL 2.20 to 2.27, and from 2.28 on
+LOAD_LIMIT_S = 10.0
+_LACKS = "it has no "
+# As NCCL opens it; symbols that are not there end the program with their names.
+_LOAD = f"""
+import ctypes, os, sys
+library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_LOCAL)
+missing = [name for name in sys.argv[2:] if not hasattr(library, name)]
+sys.exit("{_LACKS}" + ", ".join(missing) if missing else 0)
+"""
+
+
+def find() -> Path:
+    """The library: BUSBW_PLUGIN's, else the one that busbw-native carries. CannotTell where there is none, or NCCL could not name it."""
+    named = os.environ.get(OWN_VARIABLE)
+    if named:
+        path = Path(named).absolute()
+        if not path.is_file():
+            raise CannotTell(f"{OWN_VARIABLE}={named}: no such file", f"unset {OWN_VARIABLE}, or name the library")
+    else:
+        path = _installed()
+    size = len(os.fsencode(path))
+    if size > PATH_BYTES:
+        raise CannotTell(
+            f"{path}: the path has {size} bytes, and NCCL takes {PATH_BYTES}", f"ln -s {path} /tmp/ and set {OWN_VARIABLE} to the link"
+        )
+    if LIST_SEPARATOR in str(path):
+        raise CannotTell(f"{path}: NCCL takes the comma for the end of the name", f"set {OWN_VARIABLE} to a link without a comma")
+    return path
+
+
+def _installed() -> Path:
+    """Asked without importing it, which would take cffi."""
+    spec = find_spec(PACKAGE)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    if not folders:
+        raise CannotTell(f"busbw-native, which holds the plugin, is not installed for {sys.executable}", INSTALL)
+    path = Path(folders[0]).absolute() / LIBRARY
+    if not path.is_file():
+        raise CannotTell(f"busbw-native in {folders[0]} has no {LIBRARY}", INSTALL.replace("install", "install --force-reinstall"))
+    return path
+
+
+def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
+    """CannotTell where the library does not load, or lacks a table that NCCL looks for.
+
+    Loaded in a process of its own: what ends or stops that one does not end busbw.
+    """
+    command = [sys.executable, "-c", _LOAD, str(path), *SYMBOLS]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise CannotTell(f"{path} does not load within {limit_s:g} s", f"ldd {path}") from error
+    if done.returncode < 0:
+        raise CannotTell(f"{path} ends the process that loads it, by {signal.Signals(-done.returncode).name}", INSTALL)
+    if done.returncode:
+        why = (done.stderr.decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
+        hint = INSTALL if why.startswith(_LACKS) else f"ldd {path}"
+        why = why.removeprefix("OSError: ").removeprefix(f"{path}: ")
+        raise CannotTell(f"{path} is no plugin that NCCL could load: {why}", hint)
+
+
+def variables(net: str) -> dict[str, str]:
+    """What NCCL's environment on this host gets for --net; nothing where there is none. CannotTell where the plugin is not here."""
+    if not net:
+        return {}
+    row = BY_NAME[net]
+    return {**({LIBRARY_VARIABLE: str(find())} if row.plugin else {}), **row.variables}

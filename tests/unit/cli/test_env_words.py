@@ -1,0 +1,70 @@
+"""`busbw env net` prints what a shell, a program or a .env file needs, and nothing where the plugin would not work."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbw.cli.main import main
+from busbw.core.exits import Exit
+
+Build = Callable[..., Path]
+LIMIT_S = 60
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch, library: Build) -> Path:
+    path = library(name="it's here/libplugin.so")
+    monkeypatch.setenv("BUSBW_PLUGIN", str(path))
+    return path
+
+
+def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None:
+    busbw = f"{sys.executable} -m busbw"
+    script = f'eval "$({busbw} env net --ifname lo)"; printf "%s|%s|%s" "$NCCL_NET_PLUGIN" "$NCCL_NET" "$NCCL_SOCKET_IFNAME"; sh -c env'
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert done.stdout.startswith(f"{plugin}|busbw|lo")
+    assert f"NCCL_NET_PLUGIN={plugin}\n" in done.stdout, "programs that the shell starts have it too"
+
+
+def test_json_and_dotenv_hold_the_same(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["busbw", "env", "net", "--format", "json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw"}
+    assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
+    quoted = str(plugin).replace("'", "'\"'\"'")
+    assert capsys.readouterr().out == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\n"
+
+
+def test_a_network_is_written_as_the_names_it_has_here(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["busbw", "env", "net", "--ifname", "127.0.0.0/8"]) == Exit.OK
+    assert "export NCCL_SOCKET_IFNAME==lo\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--ifname", "nosuch0"), Exit.USAGE, "error: --ifname nosuch0: no such interface on"),
+        (("--format", "fish"), Exit.USAGE, "error: Invalid value for '--format'"),
+    ],
+)
+def test_words_that_cannot_be_meant_print_no_variables(
+    plugin: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: Exit, message: str
+) -> None:
+    assert main(["busbw", "env", "net", *words]) == code
+    told = capsys.readouterr()
+    assert (told.out, told.err.startswith(message)) == ("", True)
+
+
+def test_a_plugin_that_nccl_could_not_load_prints_no_variables(
+    monkeypatch: pytest.MonkeyPatch, library: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUSBW_PLUGIN", str(library("int other;")))
+    assert main(["busbw", "env", "net"]) == Exit.UNKNOWN
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "it has no ncclNetPlugin_v8, ncclNetPlugin_v11\n\nhint: " in told.err

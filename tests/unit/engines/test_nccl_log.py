@@ -1,0 +1,130 @@
+"""NCCL's log is heard while it starts, goes where the user wants it, and costs nothing afterwards."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from busbw.engines.nccl_log import Log, expanded, listening
+
+LIMIT_S = 60
+BEFORE_2_28 = """\
+a1:11434:11434 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so).
+a1:11434:11434 [0] NCCL INFO NET/Socket : Using [0]ens3:172.31.11.73<0>
+a1:11434:11434 [0] NCCL INFO Using network Socket
+"""
+SINCE_2_28 = """\
+NCCL version 2.28.9+cuda13.0
+a1:6801:6839 [1] NCCL INFO Initialized NET plugin IB
+a1:6801:6839 [1] NCCL INFO Assigned NET plugin IB to comm
+a1:6801:6839 [1] NCCL INFO Using network IB
+"""
+TWO = "a1:1:2 [0] NCCL INFO Using network AWS Libfabric\na1:1:3 [1] NCCL INFO Using network Socket\n"
+# Plays NCCL: opens its file once, as NCCL does, and writes a line inside and one after.
+PLAYED = """
+import os, sys
+from busbw.engines.nccl_log import listening
+with listening() as log:
+    file = os.environ.get("NCCL_DEBUG_FILE")
+    out = open(file, "w", buffering=1) if file else sys.stdout
+    out.write("h:1:1 [0] NCCL INFO Using network Socket\\n")
+out.write("h:1:1 [0] NCCL INFO later\\n")
+out.flush()
+sys.stderr.write(f"{log.networks} {sorted(name for name in os.environ if name.startswith('NCCL'))}")
+"""
+REAL = """
+import ctypes, os, sys
+from busbw.engines.nccl_log import listening
+with listening() as log:
+    nccl = ctypes.CDLL(sys.argv[1])
+    code = nccl.ncclGetUniqueId(ctypes.create_string_buffer(128))
+if code:
+    sys.exit(f"ncclGetUniqueId returned {code}")
+sys.stderr.write(log.text)
+"""
+
+
+def run(program: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
+    env = {**clean, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    return subprocess.run([sys.executable, "-c", program, *words], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+
+def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
+    """What it writes to stdout and to stderr."""
+    done = run(program, *words, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "networks"), [(BEFORE_2_28, ("Socket",)), (SINCE_2_28, ("IB",)), (TWO, ("AWS Libfabric", "Socket")), ("", ())]
+)
+def test_networks_are_those_that_nccls_lines_name(text: str, networks: tuple[str, ...]) -> None:
+    log = Log()
+    log.text = text
+    assert log.networks == networks
+
+
+def test_where_nobody_asked_for_a_log_nobody_sees_one() -> None:
+    out, heard = python(PLAYED)
+    assert (out, heard) == ("", "('Socket',) []")
+
+
+@pytest.mark.parametrize("level", ["INFO", "trace"])
+def test_a_log_that_the_user_reads_on_stdout_stays_whole(level: str) -> None:
+    out, heard = python(PLAYED, NCCL_DEBUG=level)
+    assert out.splitlines() == ["h:1:1 [0] NCCL INFO Using network Socket", "h:1:1 [0] NCCL INFO later"]
+    assert heard == "('Socket',) ['NCCL_DEBUG']"
+
+
+def test_what_nccl_said_before_it_killed_the_process_is_shown() -> None:
+    dying = PLAYED.replace('Socket\\n")', 'Socket\\n")\n    os.kill(os.getpid(), 9)')
+    done = run(dying, NCCL_DEBUG="INFO")
+    assert done.returncode == -9
+    assert done.stdout == "h:1:1 [0] NCCL INFO Using network Socket\n"
+
+
+def test_a_file_of_the_user_is_read_and_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "log.txt"
+    out, heard = python(PLAYED, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(file))
+    assert (out, heard) == ("", "('Socket',) ['NCCL_DEBUG', 'NCCL_DEBUG_FILE']")
+    assert "later" in file.read_text()
+
+
+def test_a_quieter_level_names_no_network() -> None:
+    out, heard = python(PLAYED, NCCL_DEBUG="WARN")
+    assert "Using network" in out, "what NCCL says at that level goes where it always went"
+    assert heard == "() ['NCCL_DEBUG']"
+
+
+def test_an_error_inside_gives_the_variables_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCCL_DEBUG", raising=False)
+    monkeypatch.setenv("NCCL_DEBUG_SUBSYS", "COLL")
+    before = list(Path("/proc/self/fd").iterdir())
+    with pytest.raises(KeyError), listening():
+        assert os.environ["NCCL_DEBUG_SUBSYS"] == "INIT,NET"
+        raise KeyError
+    assert ("NCCL_DEBUG" in os.environ, os.environ["NCCL_DEBUG_SUBSYS"]) == (False, "COLL")
+    assert list(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_a_file_name_is_read_as_nccl_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "gpu7.example.org")
+    assert expanded("/tmp/n.%h.%p.100%%.%x") == f"/tmp/n.gpu7.{os.getpid()}.100%.%x"
+
+
+@pytest.mark.parametrize("level", ["", "INFO"])
+def test_a_real_nccl_is_heard(level: str) -> None:
+    found = find_spec("nvidia.nccl") if find_spec("nvidia") else None
+    places = found.submodule_search_locations or () if found else ()
+    libraries = [file for place in places for file in Path(place).glob("lib/libnccl.so.2")]
+    if not libraries:
+        pytest.skip("no NCCL library is installed")
+    variables = {"NCCL_DEBUG": level} if level else {}
+    out, heard = python(REAL, str(libraries[0]), NCCL_SOCKET_IFNAME="lo", **variables)
+    assert "NCCL INFO" in heard
+    assert (heard.splitlines()[0] in out) == bool(level), "what is heard is shown where the user asked for it alone"

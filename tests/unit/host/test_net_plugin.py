@@ -1,0 +1,122 @@
+"""The plugin's library is found without importing its package, and whatever is wrong with it is told before NCCL meets it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbw.core.errors import CannotTell
+from busbw.host import net_plugin
+
+Build = Callable[..., Path]
+NEVER = "raise RuntimeError('imported')"
+
+
+@pytest.fixture(autouse=True)
+def none_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BUSBW_PLUGIN", raising=False)
+
+
+def package(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """An installed busbw-native that cannot be imported."""
+    home = folder / "busbw_native"
+    home.mkdir(parents=True)
+    (home / "__init__.py").write_text(NEVER)
+    monkeypatch.syspath_prepend(str(folder))
+    return home
+
+
+def error(call: Callable[..., object], *words: object) -> CannotTell:
+    with pytest.raises(CannotTell) as told:
+        call(*words)
+    assert told.value.hint
+    return told.value
+
+
+def test_the_library_of_the_installed_package_is_found_without_importing_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = package(monkeypatch, tmp_path)
+    (home / "plugin").mkdir()
+    (home / "plugin" / "libplugin.so").touch()
+    assert net_plugin.find() == home / "plugin" / "libplugin.so"
+    assert "busbw_native" not in sys.modules
+
+
+def test_a_package_without_its_library_is_to_be_installed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = package(monkeypatch, tmp_path)
+    told = error(net_plugin.find)
+    assert told.message == f"busbw-native in {home} has no plugin/libplugin.so"
+    assert "--force-reinstall" in told.hint
+
+
+def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    told = error(net_plugin.find)
+    assert told.message == f"busbw-native, which holds the plugin, is not installed for {sys.executable}"
+    assert "pip install busbw-native" in told.hint
+    assert "pip install ./native" in told.hint
+
+
+def test_a_library_named_by_hand_comes_first_and_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUSBW_PLUGIN", "own.so")
+    assert error(net_plugin.find).message == "BUSBW_PLUGIN=own.so: no such file"
+    Path("own.so").touch()
+    assert net_plugin.find() == tmp_path / "own.so", "NCCL may run in another directory"
+
+
+@pytest.mark.parametrize(("size", "taken"), [(254, True), (255, False)])
+def test_a_path_longer_than_nccl_keeps_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, taken: bool) -> None:
+    folder = tmp_path / ("d" * 60)
+    folder.mkdir()
+    path = folder / ("l" * (size - len(str(folder)) - 1))
+    path.touch()
+    monkeypatch.setenv("BUSBW_PLUGIN", str(path))
+    if taken:
+        assert len(str(net_plugin.find())) == size
+    else:
+        assert f"the path has {size} bytes, and NCCL takes 254" in error(net_plugin.find).message
+
+
+def test_a_comma_would_end_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "a,b.so"
+    path.touch()
+    monkeypatch.setenv("BUSBW_PLUGIN", str(path))
+    assert "the comma" in error(net_plugin.find).message
+
+
+def test_a_library_with_both_tables_passes(library: Build) -> None:
+    net_plugin.check(library())
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("int ncclNetPlugin_v8 = 8;", "is no plugin that NCCL could load: it has no ncclNetPlugin_v11"),
+        ("int other;", "is no plugin that NCCL could load: it has no ncclNetPlugin_v8, ncclNetPlugin_v11"),
+        ("void gone(void); void f(void) { gone(); }", "is no plugin that NCCL could load: undefined symbol: gone"),
+        ("#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }", "ends the process that loads it, by SIGABRT"),
+        ("#include <unistd.h>\n__attribute__((constructor)) void f(void) { pause(); }", "does not load within 1.5 s"),
+    ],
+)
+def test_what_nccl_could_not_load_is_told_and_does_busbw_no_harm(library: Build, source: str, why: str) -> None:
+    path = library(source)
+    assert error(net_plugin.check, path, 1.5).message == f"{path} {why}"
+
+
+def test_a_file_that_is_no_library_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "words.so"
+    path.write_text("words")
+    assert error(net_plugin.check, path).message == f"{path} is no plugin that NCCL could load: file too short"
+
+
+def test_the_variables_name_the_library_of_this_host(monkeypatch: pytest.MonkeyPatch, library: Build) -> None:
+    path = library()
+    monkeypatch.setenv("BUSBW_PLUGIN", str(path))
+    assert net_plugin.variables("busbw") == {"NCCL_NET_PLUGIN": str(path), "NCCL_NET": "busbw"}
+    assert net_plugin.variables("") == {}
+
+
+def test_nccls_own_networks_need_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    assert net_plugin.variables("ib") == {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0"}

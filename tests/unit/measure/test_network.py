@@ -1,0 +1,129 @@
+"""A run uses the network it asked for, or it ends before anything is measured and says which one NCCL took."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.result import Library
+from busbw.core.sweep import SweepSpec
+from busbw.launch.control import SoloControl
+from busbw.measure import network
+from busbw.measure.job import Job, decode, encode
+from busbw.measure.rank import measure
+
+NCCL = Library("nccl", 22809)
+
+
+class Ranks(SoloControl):
+    """This process among others, of which each has said its host and networks."""
+
+    def __init__(self, *said: tuple[str, tuple[str, ...]]) -> None:
+        self._said = list(said)
+
+    def allgather(self, value: Any) -> list[Any]:
+        return self._said
+
+
+def job(net: str = "", engine: str = "nccl") -> Job:
+    return Job(sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine=engine, net=net)
+
+
+def starting(work: Job, *lines: str) -> Sequence[str]:
+    """Start as an engine does whose NCCL writes these lines; the networks that were heard."""
+    with network.starting(work) as log, Path(os.environ["NCCL_DEBUG_FILE"]).open("w") as file:
+        file.writelines(f"h:1:1 [0] NCCL INFO {line}\n" for line in lines)
+    return log.networks
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a rank sets for good ends with the test."""
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    for name in ("NCCL_DEBUG", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE"):
+        os.environ.pop(name, None)
+
+
+def test_the_network_travels_to_the_ranks_with_the_job() -> None:
+    assert decode(encode(job("socket"))).net == "socket"
+    assert '"net"' not in encode(job())
+
+
+def test_what_was_asked_wins_over_the_environment() -> None:
+    os.environ["NCCL_NET"], os.environ["NCCL_IB_DISABLE"] = "Socket", "1"
+    assert starting(job("ib"), "Using network IB") == ("IB",)
+    assert (os.environ["NCCL_NET"], os.environ["NCCL_IB_DISABLE"]) == ("IB", "0")
+
+
+def test_without_net_the_environment_is_nccls_own_business() -> None:
+    os.environ["NCCL_NET"] = "AWS Libfabric"
+    assert starting(job(), "Using network AWS Libfabric") == ("AWS Libfabric",)
+    assert os.environ["NCCL_NET"] == "AWS Libfabric"
+    assert "NCCL_IB_DISABLE" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "error", [CannotTell("NCCL failed on rank 0: invalid usage"), RuntimeError("NCCL failed on rank 0: invalid usage")]
+)
+def test_a_network_that_nccl_cannot_start_with_is_told_beside_its_error(error: Exception) -> None:
+    with pytest.raises(CannotTell) as told, network.starting(job("ib")):
+        raise error
+    assert told.value.message == "NCCL failed on rank 0: invalid usage (asked for --net ib, NCCL takes no other network)"
+    assert "busbw env net" in told.value.hint
+
+
+def test_an_error_of_a_run_that_asked_for_no_network_stays_as_it_is() -> None:
+    with pytest.raises(RuntimeError, match=r"^boom$"), network.starting(job()):
+        raise RuntimeError("boom")
+
+
+def test_a_plugin_that_is_not_on_this_host_is_told_before_nccl_starts() -> None:
+    os.environ["BUSBW_PLUGIN"] = "/nowhere/libplugin.so"
+    with pytest.raises(CannotTell, match=r"BUSBW_PLUGIN=/nowhere/libplugin\.so: no such file"), network.starting(job("busbw")):
+        raise AssertionError
+
+
+def test_a_result_names_the_network_and_several_where_they_differ() -> None:
+    assert network.agreed(job(), Ranks(("a", ("Socket",)), ("b", ("Socket",))), NCCL, ()) == "Socket"
+    assert network.agreed(job(), Ranks(("a", ("Socket",)), ("b", ("IB",))), NCCL, ()) == "IB, Socket"
+    assert network.agreed(job(), Ranks(("a", ()), ("b", ())), NCCL, ()) == ""
+
+
+@pytest.mark.parametrize("used", ["busbw", "BusBW"])
+def test_the_network_asked_for_is_confirmed_whatever_its_case(used: str) -> None:
+    assert network.agreed(job("busbw"), Ranks(("a", (used,))), NCCL, ()) == used
+
+
+def test_another_network_than_asked_ends_the_run_and_names_the_hosts() -> None:
+    said = [("h1", ("busbw",)), *((f"h{n}", ("Socket",)) for n in range(2, 8)), ("h2", ("Socket",))]
+    with pytest.raises(CannotTell) as told:
+        network.agreed(job("busbw"), Ranks(*said), NCCL, ())
+    assert told.value.message == "--net busbw asks NCCL for busbw, and it uses Socket on h2, h3, h4, h5 and 2 more hosts"
+    assert "NCCL_DEBUG=INFO" in told.value.hint
+
+
+def test_a_network_that_no_log_names_is_not_taken_for_the_one_asked_for() -> None:
+    os.environ["NCCL_DEBUG"] = "WARN"
+    assert network.unconfirmed(job("busbw"), "busbw") == ""
+    assert network.unconfirmed(job(), "") == ""
+    assert network.unconfirmed(job("busbw"), "").startswith("note: --net busbw could not be confirmed: NCCL_DEBUG=WARN keeps it")
+
+
+def test_pytorch_without_a_gpu_has_no_network_to_choose() -> None:
+    with pytest.raises(UsageError, match="PyTorch has no GPU here"):
+        network.agreed(job("socket", "torch"), SoloControl(), Library("torch"), ())
+
+
+def test_a_job_of_an_engine_without_nccl_is_refused() -> None:
+    with pytest.raises(UsageError, match="--net socket: engine sim moves no data through NCCL"):
+        measure(job("socket", "sim"), SoloControl(), print)
+
+
+def test_a_job_without_nccl_has_no_network() -> None:
+    seen: list[Any] = []
+    tell: Callable[[Any], None] = seen.append
+    measure(Job(sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine="sim", gpus_per_process=2), SoloControl(), tell)
+    assert seen[0].result.library.network == ""
