@@ -1,0 +1,139 @@
+//! The one thread that plays NCCL's progress thread: it posts and tests on all channels in turn, and spins.
+
+use std::time::{Duration, Instant};
+
+use harness::Failure;
+
+use crate::lane::Lane;
+use crate::plugin::Plugin;
+
+/// What runs between two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The process that runs sends.
+    OneWay,
+    /// Both send, each as fast as it can.
+    BothWays,
+    /// Both send; a message waits for the one that came in before it, as the steps of a ring all-reduce do.
+    LockStep,
+    /// One message there, one back; one channel.
+    PingPong,
+}
+
+impl Mode {
+    /// By its name on the command line.
+    pub fn named(name: &str) -> Result<Self, Failure> {
+        Ok(match name {
+            "one-way" => Self::OneWay,
+            "both-ways" => Self::BothWays,
+            "lock-step" => Self::LockStep,
+            "ping-pong" => Self::PingPong,
+            _ => return Err(format!("--mode {name}: one-way, both-ways, lock-step or ping-pong")),
+        })
+    }
+
+    /// Whether the process that serves sends.
+    pub fn is_both(self) -> bool {
+        self != Self::OneWay
+    }
+}
+
+/// A channel: what this process sends on it and what it receives, where it does.
+pub struct Channel {
+    /// To the peer.
+    pub out: Option<Lane>,
+    /// From the peer.
+    pub back: Option<Lane>,
+}
+
+/// Whether a sender may post its next message, is to say that no more come, or has to wait.
+enum Next {
+    Message,
+    End,
+    Wait,
+}
+
+impl Channel {
+    fn step(&mut self, plugin: &Plugin, mode: Mode, window: usize, over: bool) -> Result<bool, Failure> {
+        let mut moved = false;
+        let (mut arrived, mut peer_ends) = (0, false);
+        if let Some(back) = &mut self.back {
+            while back.has_room() && back.post(plugin, false)? {
+                moved = true;
+            }
+            moved |= back.test(plugin)?;
+            (arrived, peer_ends) = (back.done, back.is_ending());
+        }
+        if let Some(out) = &mut self.out {
+            while out.has_room() {
+                let next = match (over || peer_ends || out.is_ending(), mode) {
+                    (true, _) => Next::End,
+                    (false, Mode::LockStep) if out.posted() >= arrived + window => Next::Wait,
+                    _ => Next::Message,
+                };
+                if matches!(next, Next::Wait) || !out.post(plugin, matches!(next, Next::End))? {
+                    break;
+                }
+                moved = true;
+            }
+            moved |= out.test(plugin)?;
+        }
+        Ok(moved)
+    }
+
+    fn is_over(&self) -> bool {
+        self.out.as_ref().is_none_or(Lane::is_over) && self.back.as_ref().is_none_or(Lane::is_over)
+    }
+}
+
+/// Move messages on all channels. The process that runs ends it after `seconds`, its peer (None) when it is told so.
+pub fn stream(plugin: &Plugin, channels: &mut [Channel], mode: Mode, window: usize, seconds: Option<f64>) -> Result<(), Failure> {
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    while !channels.iter().all(Channel::is_over) {
+        let over = until.is_some_and(|until| Instant::now() >= until);
+        let mut moved = false;
+        for channel in &mut *channels {
+            moved |= channel.step(plugin, mode, window, over)?;
+        }
+        if !moved {
+            std::thread::yield_now(); // as NCCL's own thread does
+        }
+    }
+    Ok(())
+}
+
+/// One message there and one back until the time is over: half of each round trip in seconds, in their order.
+pub fn ping_pong(plugin: &Plugin, out: &mut Lane, back: &mut Lane, seconds: Option<f64>) -> Result<Vec<f64>, Failure> {
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    let (mut halves, serves) = (Vec::new(), until.is_none());
+    wait(|| back.post(plugin, false))?;
+    loop {
+        let began = Instant::now();
+        if serves {
+            wait(|| back.test(plugin))?;
+            if !back.is_ending() {
+                wait(|| back.post(plugin, false))?;
+            }
+        }
+        let end = back.is_ending() || until.is_some_and(|until| began >= until);
+        wait(|| out.post(plugin, end))?;
+        if !serves {
+            wait(|| back.test(plugin))?;
+            if !back.is_ending() {
+                wait(|| back.post(plugin, false))?;
+                halves.push(began.elapsed().as_secs_f64() / 2.0);
+            }
+        }
+        wait(|| out.test(plugin))?;
+        if end {
+            return Ok(halves);
+        }
+    }
+}
+
+fn wait(mut attempt: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    while !attempt()? {
+        std::thread::yield_now();
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Lines of words between the two processes of a measurement, apart from what is measured.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::{Failure, failed};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// One end of the line.
+pub struct Control(BufReader<TcpStream>);
+
+impl Control {
+    /// Over a connection that carries nothing else.
+    ///
+    /// # Errors
+    /// The system refuses its settings.
+    pub fn over(stream: TcpStream) -> Result<Self, Failure> {
+        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(LIMIT))).map_err(failed("control line"))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// Send a line.
+    ///
+    /// # Errors
+    /// The other process is gone.
+    pub fn say(&mut self, line: &str) -> Result<(), Failure> {
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(failed("control line"))
+    }
+
+    /// Wait for a line.
+    ///
+    /// # Errors
+    /// The other process is gone, or says nothing for two minutes.
+    pub fn hear(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        match self.0.read_line(&mut line) {
+            Ok(0) => Err("the other process has ended".to_owned()),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(format!("control line: {error}")),
+        }
+    }
+
+    /// Wait for a line of as many values.
+    ///
+    /// # Errors
+    /// As `hear`, or the line holds something else.
+    pub fn values<T: FromStr, const N: usize>(&mut self) -> Result<[T; N], Failure> {
+        let line = self.hear()?;
+        let values: Option<Vec<T>> = line.split(' ').map(|word| word.parse().ok()).collect();
+        values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("the other process said: {line}"))
+    }
+
+    /// Meet: returns in both processes once both have come here.
+    ///
+    /// # Errors
+    /// As `hear`.
+    pub fn meet(&mut self) -> Result<(), Failure> {
+        self.say("here")?;
+        let line = self.hear()?;
+        if line == "here" { Ok(()) } else { Err(format!("the other process said: {line}")) }
+    }
+}

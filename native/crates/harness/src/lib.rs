@@ -1,0 +1,17 @@
+//! What the programs around the transport share: words of a command line, lines between two processes, and processor time.
+
+mod control;
+mod usage;
+mod words;
+
+pub use control::Control;
+pub use usage::{process_cpu_s, thread_cpu_s};
+pub use words::Words;
+
+/// What went wrong, in one line.
+pub type Failure = String;
+
+/// An error of the system with what was asked for.
+pub fn failed(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Failure {
+    move |error| format!("{what}: {error}")
+}

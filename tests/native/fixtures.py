@@ -1,0 +1,94 @@
+"""Hosts and jobs for the tests of the plugin; skipped, with the reason, where this machine cannot emulate hosts."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import netlab
+import peers
+import pytest
+import rails
+
+Job = Callable[..., tuple[peers.Peer, peers.Peer]]
+
+
+def _made(count: int, family: str) -> Iterator[rails.Rails]:
+    try:
+        with rails.rails(count, family) as made:
+            yield made
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")
+
+
+@pytest.fixture(scope="session")
+def rail() -> Iterator[rails.Rails]:
+    """Two hosts, one NIC each, IPv4; for tests that break nothing."""
+    yield from _made(1, rails.IPV4)
+
+
+@pytest.fixture(scope="session")
+def rail6() -> Iterator[rails.Rails]:
+    """The same with IPv6 alone."""
+    yield from _made(1, rails.IPV6)
+
+
+@pytest.fixture(params=[rails.IPV4, rails.IPV6])
+def family(request: pytest.FixtureRequest) -> rails.Rails:
+    """One, then the other."""
+    made: rails.Rails = request.getfixturevalue("rail" if request.param == rails.IPV4 else "rail6")
+    return made
+
+
+@pytest.fixture
+def own_rails() -> Iterator[Callable[..., rails.Rails]]:
+    """Makes hosts for one test, which may break them."""
+    with contextlib.ExitStack() as undo:
+
+        def make(count: int, family: str = rails.IPV4) -> rails.Rails:
+            try:
+                return undo.enter_context(rails.rails(count, family))
+            except netlab.Unavailable as error:
+                pytest.skip(f"no emulated hosts: {error}")
+
+        yield make
+
+
+@pytest.fixture(params=[8, 11], ids=["v8", "v11"])
+def version(request: pytest.FixtureRequest) -> int:
+    """Of the table that is called."""
+    value: int = request.param
+    return value
+
+
+@pytest.fixture
+def job(plugin_library: Path) -> Iterator[Job]:
+    """Starts a process on each of two hosts, both begun. Those that live at the end must end by themselves, and well."""
+    made: list[peers.Peer] = []
+
+    def start(on: rails.Rails, version: int = 11, **variables: Any) -> tuple[peers.Peer, peers.Peer]:
+        a, b = (peers.Peer(plugin_library, version, host.inside, host.addresses[0], **variables) for host in on.hosts)
+        made.extend((a, b))
+        for peer in (a, b):
+            peer.call("init")
+        return a, b
+
+    yield start
+    alive = [peer for peer in made if peer.process.poll() is None]
+    ends = [peer.stop() for peer in alive]
+    for peer in made:
+        peer.stop()
+    assert ends == [0] * len(alive), [peer.wrote for peer in alive]
+
+
+@pytest.fixture
+def lone(plugin_library: Path, rail: rails.Rails) -> Iterator[Callable[..., peers.Peer]]:
+    """Starts one process that has not begun."""
+    made: list[peers.Peer] = []
+
+    def start(version: int = 11, **variables: str) -> peers.Peer:
+        made.append(peers.Peer(plugin_library, version, rail.hosts[0].inside, rail.hosts[0].addresses[0], **variables))
+        return made[-1]
+
+    yield start
+    assert [peer.stop() for peer in made] == [0] * len(made), [peer.wrote for peer in made]

@@ -1,0 +1,141 @@
+"""Two emulated hosts joined by several rails: on each rail a NIC at both ends and a switch between them, whose parts can be made to fail.
+
+Rail r has the networks 10.78.r.0/24 and fd78:0:0:r::/64; host 1 and 2 have the last number 1 and 2.
+"""
+
+import contextlib
+import ipaddress
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import netlab
+
+IPV4, IPV6 = "IPv4", "IPv6"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One emulated host: an interface and an address a rail."""
+
+    namespace: str
+    interfaces: list[str]
+    addresses: list[str]
+
+    @property
+    def inside(self) -> list[str]:
+        """Words before a command that run it there, with a /sys of its own interfaces."""
+        return ["ip", "netns", "exec", self.namespace]
+
+
+@dataclass(frozen=True)
+class Rails:
+    """The two hosts and the switches."""
+
+    hosts: list[Host]
+    switch: str
+    family: str
+
+    def cut(self, rail: int, at: tuple[int, ...] = (0, 1)) -> None:
+        """Pull the cables of a rail: the hosts' interfaces lose their carrier."""
+        for host in at:
+            netlab.ip("-n", self.switch, "link", "set", _port(rail, host), "down")
+
+    def mend(self, rail: int) -> None:
+        """The cables are back."""
+        for host in (0, 1):
+            netlab.ip("-n", self.switch, "link", "set", _port(rail, host), "up")
+
+    def down(self, rail: int, host: int) -> None:
+        """An interface is set down by its own host, which forgets the routes of it."""
+        netlab.ip("-n", self.hosts[host].namespace, "link", "set", self.hosts[host].interfaces[rail], "down")
+
+    def up(self, rail: int, host: int) -> None:
+        """And up again; IPv6 addresses are given anew, as whatever configures a host does."""
+        one = self.hosts[host]
+        netlab.ip("-n", one.namespace, "link", "set", one.interfaces[rail], "up")
+        if self.family == IPV6:
+            _address(one, rail, "replace")
+
+    def blackhole(self, rail: int) -> None:
+        """Nothing passes any more, and nobody is told: carriers stay."""
+        netlab.ip("-n", self.switch, "link", "set", f"br{rail}", "down")
+
+    def limit(self, rate_mbit: float) -> None:
+        """Each host sends at most this much on each rail. Unavailable."""
+        shape = ["tbf", "rate", f"{rate_mbit:g}mbit", "burst", "64kb", "latency", "20ms"]
+        for host in self.hosts:
+            for interface in host.interfaces:
+                words = ["tc", "-n", host.namespace, "qdisc", "replace", "dev", interface, "root", *shape]
+                done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+                if done.returncode:
+                    raise netlab.Unavailable(f"{' '.join(words)}: {done.stderr.strip()}")
+
+    def sent(self, host: int) -> list[int]:
+        """Bytes that a host's interfaces have sent, one figure a rail."""
+        one = self.hosts[host]
+        words = [*one.inside, "cat", *(f"/sys/class/net/{name}/statistics/tx_bytes" for name in one.interfaces)]
+        return [int(word) for word in subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout.split()]
+
+
+@contextlib.contextmanager
+def rails(count: int = 1, family: str = IPV4) -> Iterator[Rails]:
+    """Two hosts with `count` rails and addresses of one family; everything is gone at the end. Unavailable."""
+    missing = [program for program in ("ip", "tc") if not shutil.which(program)]
+    if os.geteuid() != 0 or missing:
+        raise netlab.Unavailable(f"no {' nor '.join(missing)} here" if missing else "not root")
+    token = uuid.uuid4().hex[:6]
+    with contextlib.ExitStack() as undo:
+        switch = f"bb{token}sw"
+        netlab.namespace(switch, undo)
+        hosts = [_host(token, number, count, family, undo) for number in (1, 2)]
+        for rail in range(count):
+            netlab.ip("-n", switch, "link", "add", f"br{rail}", "type", "bridge")
+            netlab.ip("-n", switch, "link", "set", f"br{rail}", "mtu", "9000", "up")
+            for number, host in enumerate(hosts):
+                _plug(host, rail, switch, _port(rail, number))
+        made = Rails(hosts, switch, family)
+        _wait(made)
+        yield made
+
+
+def _port(rail: int, host: int) -> str:
+    return f"r{rail}h{host}"
+
+
+def _host(token: str, number: int, count: int, family: str, undo: contextlib.ExitStack) -> Host:
+    made = [f"10.78.{rail}.{number}" if family == IPV4 else f"fd78:0:0:{rail:x}::{number:x}" for rail in range(count)]
+    addresses = [str(ipaddress.ip_address(one)) for one in made]  # as anybody writes them
+    host = Host(f"bb{token}h{number}", [f"n{token}{number}{rail}" for rail in range(count)], addresses)
+    netlab.namespace(host.namespace, undo)
+    return host
+
+
+def _plug(host: Host, rail: int, switch: str, port: str) -> None:
+    name = host.interfaces[rail]
+    netlab.ip("link", "add", name, "netns", host.namespace, "type", "veth", "peer", port, "netns", switch)
+    netlab.ip("-n", switch, "link", "set", port, "mtu", "9000", "master", f"br{rail}", "up")
+    netlab.ip("-n", host.namespace, "link", "set", name, "mtu", "9000", "up")
+    _address(host, rail, "add")
+
+
+def _address(host: Host, rail: int, verb: str) -> None:
+    address = host.addresses[rail]
+    words = [f"{address}/64", "dev", host.interfaces[rail], "nodad"] if ":" in address else [f"{address}/24", "dev", host.interfaces[rail]]
+    netlab.ip("-n", host.namespace, "addr", verb, *words)
+
+
+def _wait(made: Rails) -> None:
+    """Until a host reaches the other on every rail: bridges learn their ports' state a moment after they are made."""
+    deadline = time.monotonic() + 5
+    probe = "import socket,sys\ntry: socket.create_connection((sys.argv[1], 9), 0.5)\nexcept ConnectionRefusedError: pass"
+    for address in made.hosts[1].addresses:
+        words: list[Any] = [*made.hosts[0].inside, "python3", "-c", probe, address]
+        while subprocess.run(words, capture_output=True, timeout=20, check=False).returncode:
+            if time.monotonic() > deadline:
+                raise netlab.Unavailable(f"no way to {address} over the emulated switch")

@@ -1,0 +1,73 @@
+"""Connections from somebody who is no peer: `python stranger.py KIND ADDRESS PORT [TOKEN]`; they stay until standard input ends.
+
+Prints one line of JSON when all are made: what came back on the first.
+"""
+
+import json
+import random
+import resource
+import socket
+import struct
+import sys
+
+CROWD = 1000
+HELLO_BYTES, TOKEN_BYTES = 64, 16
+
+
+def hello(token: bytes) -> bytes:
+    """What a peer says first: magic, version 1, stream 0, a number of the connection, the token."""
+    return (b"bBw\x01" + struct.pack("<HHQ", 1, 0, 7) + token).ljust(HELLO_BYTES, b"\0")
+
+
+def say(kind: str, token: bytes) -> bytes:
+    """What a stranger of a kind sends."""
+    random_bytes = random.Random(5).randbytes(1 << 20)
+    return {
+        "garbage": random_bytes,
+        "half a hello": hello(token)[: HELLO_BYTES // 2],
+        "wrong token": hello(bytes(TOKEN_BYTES)) + random_bytes,
+        "right token": hello(token),
+    }[kind]
+
+
+def _connect(address: str, port: int, waits: bool) -> socket.socket:
+    """A connection; one that waits for nothing may be refused, or still be on its way."""
+    one = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    one.settimeout(5 if waits else 0)
+    if waits:
+        one.connect((address, port))
+    else:
+        one.connect_ex((address, port))
+    return one
+
+
+def main() -> None:
+    """Connect, speak, tell, hold."""
+    kind, address, port, *rest = sys.argv[1:]
+    token = bytes.fromhex(rest[0]) if rest else bytes(TOKEN_BYTES)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    if kind == "scanner":
+        for _ in range(50):
+            socket.create_connection((address, int(port)), 5).close()
+        print(json.dumps({"back": ""}), flush=True)
+        return
+    held = [_connect(address, int(port), waits=kind != "crowd") for _ in range(CROWD if kind == "crowd" else 8)]
+    back = b""
+    for one in held if kind != "crowd" else []:
+        one.settimeout(1)
+        try:
+            one.sendall(say(kind, token))
+        except OSError:  # dropped while it spoke: as it should be
+            continue
+    if kind in ("right token", "wrong token"):
+        try:
+            back = held[0].recv(64)
+        except OSError:
+            back = b""
+    print(json.dumps({"back": back.hex()}), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Contract of a net plugin where something goes wrong: too long a message, a peer that closes or dies, a setting that cannot be meant."""
+
+import signal
+import time
+
+import pytest
+from nccl_net import INVALID_USAGE, REMOTE_ERROR
+from peers import Raised, fine, link, move
+
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+
+M = 1 << 20
+CLOSE_S = 1.0
+DEATH_S = 2.0
+
+
+@pytest.mark.parametrize(("posted", "sent"), [(0, 1), (10, 11), (16384, 16385), (M, 2 * M), (3, 64 * M)])
+def test_more_than_was_posted_is_an_error_and_touches_nothing_else(job, rail, version, posted, sent):
+    a, b = job(rail, version)
+    sender, receiver = link(a, b)[0]
+    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": [[sent, 1, 0]]}], limit_s=2)
+    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[sent, 1, 0, posted]]}], limit_s=5)["flows"][0]
+    a.result()
+    assert received["error"] == INVALID_USAGE
+    assert received["faults"] == []
+    log = b.log()
+    assert str(posted) in log and str(sent) in log, log
+
+
+def test_a_receiver_closes_with_requests_outstanding(job, family, version):
+    a, b = job(family, version)
+    sender, receiver = link(a, b)[0]
+    b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]] * 8}], until_posted=True)
+    closed = b.call("close", way="recv", comm=receiver)
+    assert closed["seconds"] < CLOSE_S
+    sent = a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[M, 1, 0]] * 64}], limit_s=5)["flows"][0]
+    assert sent["error"] == REMOTE_ERROR
+    assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
+
+
+def test_a_sender_closes_with_requests_outstanding(job, family, version):
+    a, b = job(family, version)
+    sender, receiver = link(a, b)[0]
+    a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[64 * M, 1, 0]] * 8}], until_posted=True)
+    assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
+    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[64 * M, 1, 0]] * 8}], limit_s=10)["flows"][0]
+    assert (received["error"], received["faults"]) == (REMOTE_ERROR, [])
+    assert b.call("close", way="recv", comm=receiver)["seconds"] < CLOSE_S
+
+
+def test_what_was_sent_before_a_close_still_arrives(job, rail, version):
+    a, b = job(rail, version)
+    sender, receiver = link(a, b)[0]
+    some = [[size, number, 0] for number, size in enumerate([0, 10, 1000, 16000])]
+    sent = a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": some}], limit_s=1)["flows"][0]
+    a.call("close", way="send", comm=sender)
+    time.sleep(0.3)
+    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}], limit_s=5)["flows"][0]
+    assert received["faults"] == []
+    assert received["done"] >= sent["done"], "done means that it can no longer be lost"
+
+
+def test_close_does_not_wait_for_a_peer_that_does_not_answer(job, rail, version):
+    a, b = job(rail, version)
+    (sender, _), back = link(a, b)[0], link(b, a)[0]
+    a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1, 0]] * 8}], until_posted=True)
+    a.call("traffic", flows=[{"comm": back[1], "way": "recv", "messages": [[M, 1, 0]] * 8}], until_posted=True)
+    b.process.send_signal(signal.SIGSTOP)
+    try:
+        assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
+        assert a.call("close", way="recv", comm=back[1])["seconds"] < CLOSE_S
+    finally:
+        b.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("dies", ["sender", "receiver", "waiting sender"])
+def test_a_peer_that_is_killed_is_named(job, family, version, dies):
+    a, b = job(family, version)
+    sender, receiver = link(a, b)[0]
+    endless = [[M, 1, 0]] * 2000
+    if dies != "waiting sender":  # killed in the middle of messages, else before the first
+        a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": endless}], limit_s=20)
+    b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": endless}], limit_s=20)
+    time.sleep(0.5)
+    dead, lives, host = (b, a, 0) if dies == "receiver" else (a, b, 1)
+    dead.kill()
+    killed = time.monotonic()
+    flow = lives.result()["flows"][0]
+    assert flow["error"] == REMOTE_ERROR
+    assert flow["faults"] == []
+    assert flow["ended"] - killed < DEATH_S
+    log = lives.log()
+    assert dead.address in log, log
+    assert family.hosts[host].interfaces[0] in log, log
+
+
+def test_a_peer_that_ends_without_closing_is_told_too(job, rail, version):
+    a, b = job(rail, version)
+    sender, receiver = link(a, b)[0]
+    fine(*move(a, b, (sender, receiver), [[1000, 1, 0]]), messages=1)
+    b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]]}], limit_s=10)
+    assert a.stop() == 0
+    assert b.result()["flows"][0]["error"] == REMOTE_ERROR
+
+
+def test_a_process_that_is_stopped_for_a_while_is_no_error(job, rail):
+    a, b = job(rail, 11)
+    pair = link(a, b)[0]
+    some = [[M, number, 0] for number in range(300)]
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}])
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}])
+    time.sleep(0.1)
+    b.process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    b.process.send_signal(signal.SIGCONT)
+    fine(a.result()["flows"][0], b.result()["flows"][0], messages=300)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("BUSBW_NET_STREAMS", "0"), ("BUSBW_NET_STREAMS", "many"), ("BUSBW_NET_TIMEOUT", "-1"), ("BUSBW_NET_FAMILY", "5"),
+        ("BUSBW_NET_STREAM", "4"), ("BUSBW_NET_IFNAME", "nonesuch"), ("NCCL_SOCKET_IFNAME", "nonesuch"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_meant_ends_init_with_one_clear_line(lone, version, variable, value):
+    peer = lone(version, **{variable: value, "NCCL_NET": "busbw"})
+    with pytest.raises(Raised) as raised:
+        peer.call("init")
+    assert raised.value.code
+    lines = peer.log().splitlines()
+    assert len(lines) == 1, lines
+    unknown = variable == "BUSBW_NET_STREAM"
+    assert lines[0].startswith("busbw") and (variable if unknown else value) in lines[0], lines
+    assert value == "nonesuch" or variable in lines[0], lines

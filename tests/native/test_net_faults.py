@@ -1,0 +1,138 @@
+"""Links that fail while messages are under way: what can go on goes on, over what is left, and nothing is corrupted."""
+
+import itertools
+import time
+from typing import Any
+
+import netlab
+import pytest
+from nccl_net import REMOTE_ERROR
+from peers import Peer, fine, link, move
+from rails import IPV4, IPV6, Rails
+
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native")]
+
+M = 1 << 20
+RATE_MBIT = 400.0
+RATE = RATE_MBIT * 1e6 / 8  # bytes a second of one rail
+GOES_ON_S = 2.0  # after a NIC is lost
+UNSTALLED_S = 3.0  # after a path swallows everything: it must be noticed first
+
+
+def limited(rails: Rails) -> Rails:
+    try:
+        rails.limit(RATE_MBIT)
+    except netlab.Unavailable as error:
+        pytest.skip(str(error))
+    return rails
+
+
+def begin(a: Peer, b: Peer, pair: tuple[int, int], seconds: float, rails: int, limit_s: float = 60) -> int:
+    """Messages for about so many seconds at the rate of the rails: how many."""
+    count = int(seconds * rails * RATE / M)
+    some = [[M, number, 0] for number in range(count)]
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=limit_s)
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=limit_s)
+    return count
+
+
+def pause(flow: dict[str, Any], since: float) -> float:
+    """Seconds of the longest time without a message done that ends after `since`."""
+    return max(late - early for early, late in itertools.pairwise(flow["times"]) if late > since)
+
+
+def rate_from(flow: dict[str, Any], since: float) -> float:
+    """Bytes a second from then to the end."""
+    late = [one for one in flow["times"] if one > since]
+    return len(late) * M / (late[-1] - since)
+
+
+@pytest.mark.parametrize(("how", "family"), [("cable", IPV4), ("interface", IPV4), ("interface", IPV6)])
+def test_a_link_that_is_down_for_five_seconds_is_waited_for(job, own_rails, how, family):
+    rails = limited(own_rails(1, family))
+    a, b = job(rails)
+    count = begin(a, b, link(a, b)[0], seconds=2, rails=1)
+    time.sleep(0.7)
+    if how == "cable":
+        rails.cut(0)
+    else:
+        rails.down(0, host=0)
+    time.sleep(5)
+    if how == "cable":
+        rails.mend(0)
+    else:
+        rails.up(0, host=0)
+    mended = time.monotonic()
+    sent, received = a.result()["flows"][0], b.result()["flows"][0]
+    fine(sent, received, messages=count)
+    assert received["times"][-1] > mended, "the link was down in the middle"
+    # TCP doubles the time between its tries, so the next one is at most as far away as the link was down, and a little for load.
+    assert pause(received, mended) < 5 + 5 + 2
+
+
+@pytest.mark.parametrize("lost", ["cable", "interface", "blackhole"])
+def test_one_of_two_nics_is_lost_for_good(job, own_rails, lost):
+    rails = limited(own_rails(2))
+    a, b = job(rails)
+    count = begin(a, b, link(a, b)[0], seconds=3, rails=2)
+    time.sleep(1.2)
+    before = rails.sent(0)
+    {"cable": lambda: rails.cut(1), "interface": lambda: rails.down(1, host=0), "blackhole": lambda: rails.blackhole(1)}[lost]()
+    since = time.monotonic()
+    sent, received = a.result()["flows"][0], b.result()["flows"][0]
+    fine(sent, received, messages=count)
+    assert min(before) > 0.25 * sum(before), f"both NICs carry messages: {before}"
+    limit_s = UNSTALLED_S if lost == "blackhole" else GOES_ON_S
+    assert pause(received, since) < limit_s
+    assert rate_from(received, since + limit_s) > 0.8 * RATE
+
+
+def test_the_nic_that_is_lost_may_be_the_one_that_connected_first(job, own_rails):
+    rails = limited(own_rails(2))
+    a, b = job(rails)
+    count = begin(a, b, link(a, b)[0], seconds=3, rails=2)
+    time.sleep(1.2)
+    rails.cut(0)
+    since = time.monotonic()
+    sent, received = a.result()["flows"][0], b.result()["flows"][0]
+    fine(sent, received, messages=count)
+    assert pause(received, since) < GOES_ON_S
+
+
+def test_small_messages_go_on_too(job, own_rails):
+    rails = own_rails(2)
+    a, b = job(rails)
+    pair = link(a, b)[0]
+    for number, broken in enumerate([None, 0]):
+        if broken is not None:
+            rails.cut(broken)
+        began = time.monotonic()
+        fine(*move(a, b, pair, [[100 + number, seed, 0] for seed in range(50)]), messages=50)
+        assert time.monotonic() - began < GOES_ON_S
+
+
+def test_when_no_way_is_left_the_peer_and_the_interface_are_named(job, own_rails):
+    rails = limited(own_rails(2))
+    a, b = job(rails, BUSBW_NET_TIMEOUT="2")
+    begin(a, b, link(a, b)[0], seconds=20, rails=2, limit_s=12)
+    time.sleep(1)
+    rails.blackhole(0)
+    rails.blackhole(1)
+    since = time.monotonic()
+    for peer, other, host in ((a, b, 0), (b, a, 1)):
+        flow = peer.result()["flows"][0]
+        assert (flow["error"], flow["faults"]) == (REMOTE_ERROR, [])
+        assert flow["ended"] - since < 2 + 4
+        log = peer.log()
+        assert other.address in log and rails.hosts[host].interfaces[0] in log, log
+
+
+def test_an_idle_connection_survives_a_link_that_was_away(job, own_rails):
+    rails = own_rails(1)
+    a, b = job(rails)
+    pair = link(a, b)[0]
+    fine(*move(a, b, pair, [[M, 1, 0]]), messages=1)
+    rails.cut(0)
+    time.sleep(3)
+    rails.mend(0)
+    fine(*move(a, b, pair, [[M, 2, 0], [10, 3, 0]]), messages=2)

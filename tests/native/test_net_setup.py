@@ -1,0 +1,141 @@
+"""Contract of a net plugin up to its first message: init, devices, listen, connect, accept, memory."""
+
+import random
+import signal
+import time
+
+import pytest
+from nccl_net import HANDLE_BYTES, INTERNAL_ERROR, INVALID_USAGE
+from peers import Raised, fine, link, move
+
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+
+# A call that waits for the network waits for a round trip at least, usually for a timer; a busy machine makes short calls longer.
+AT_ONCE_S = 0.02
+FOLLOWS = {"guid": 0, "ptrSupport": 1, "regIsGlobal": 0, "port": 0, "maxRecvs": 1, "netDeviceType": 0, "netDeviceVersion": 0}
+FOLLOWS_V11 = {"forceFlush": 0, "vProps": [0], "maxMultiRequestSize": 1}
+MANDATORY = {
+    "init", "devices", "getProperties", "listen", "connect", "accept", "regMr", "deregMr", "isend", "irecv", "iflush", "test",
+    "closeSend", "closeRecv", "closeListen",
+}  # fmt: skip
+
+
+def test_a_device_is_an_interface_with_every_field_set(lone, rail, version):
+    begun = lone(version).call("init")
+    assert begun["name"].lower() == "busbw"
+    assert set(begun["present"]) == MANDATORY | ({"finalize"} if version == 11 else set()), "others would be called, or are missing"
+    (device,) = begun["devices"]
+    assert device["name"] == rail.hosts[0].interfaces[0]
+    assert device["pciPath"] is None, "a veth is on no PCI bus"
+    expected = {**FOLLOWS, **(FOLLOWS_V11 if version == 11 else {})}
+    assert {name: device[name] for name in expected} == expected
+    assert 0 < device["speed"] < 10_000_000 and 1024 <= device["maxComms"] <= 1 << 20 and 0 <= device["latency"] < 1000
+    if version == 11:
+        assert 1 << 30 <= device["maxP2pBytes"] <= 1 << 40 and 1 << 20 <= device["maxCollBytes"] <= 1 << 40
+
+
+def test_a_second_communicator_begins_and_ends_by_itself(job, rail):
+    a, b = job(rail, 11)
+    first = a.call("init")
+    a.call("finalize")
+    assert a.call("init")["devices"] == first["devices"]
+    pair = link(a, b)[0]
+    fine(*move(a, b, pair, [[1000, 1, 0]]), messages=1)
+
+
+def test_listen_returns_at_once_with_a_handle_of_its_own(job, family, version):
+    _, b = job(family, version)
+    made = [b.call("listen") for _ in range(20)]
+    assert all(one["comm"] for one in made)
+    assert len({one["handle"] for one in made}) == 20
+    assert all(len(bytes.fromhex(one["handle"])) == HANDLE_BYTES and any(bytes.fromhex(one["handle"])) for one in made)
+    assert sorted(one["seconds"] for one in made)[10] < AT_ONCE_S
+    for one in made:
+        b.call("close", way="listen", comm=one["comm"])
+
+
+@pytest.mark.parametrize("first", ["connect", "accept"])
+def test_both_orders_connect_and_no_call_waits(job, family, version, first):
+    a, b = job(family, version)
+    listening = b.call("listen")
+    if first == "accept":
+        early = b.call("accept", listeners=[listening["comm"]], limit_s=0.3)
+        assert early["comms"] == [None], "nobody has come yet"
+        assert early["calls"] > 100 and early["slowest_s"] < AT_ONCE_S
+    a.start("connect", handles=[listening["handle"]], limit_s=5)
+    if first == "connect":
+        time.sleep(0.3)
+    accepted = b.call("accept", listeners=[listening["comm"]], limit_s=5)
+    connected = a.result()
+    assert accepted["comms"][0] and connected["comms"][0]
+    assert accepted["slowest_s"] < AT_ONCE_S and connected["slowest_s"] < AT_ONCE_S
+    # The listener was closed right after accept.
+    fine(*move(a, b, (connected["comms"][0], accepted["comms"][0]), [[100_000, 1, 0]]), messages=1)
+
+
+def test_connect_never_waits_for_a_process_that_does_not_answer(job, rail, version):
+    a, b = job(rail, version)
+    listening = b.call("listen")
+    b.process.send_signal(signal.SIGSTOP)
+    try:
+        silent = a.call("connect", handles=[listening["handle"]], limit_s=1)
+    finally:
+        b.process.send_signal(signal.SIGCONT)
+    assert silent["comms"] == [None]
+    assert silent["calls"] > 100 and silent["slowest_s"] < AT_ONCE_S
+    a.start("connect", handles=[listening["handle"]], limit_s=5)
+    assert b.call("accept", listeners=[listening["comm"]], limit_s=5)["comms"][0]
+    assert a.result()["comms"][0]
+
+
+@pytest.mark.parametrize("count", [64])
+def test_many_connections_are_made_at_once_in_both_directions(job, rail, version, count):
+    a, b = job(rail, version)
+    to_b, to_a = [b.call("listen") for _ in range(count)], [a.call("listen") for _ in range(count)]
+    for peer, other, own in ((a, to_b, to_a), (b, to_a, to_b)):
+        peer.call("begin", name="accept", line={"do": "accept", "listeners": [one["comm"] for one in own], "limit_s": 10})
+        peer.call("begin", name="connect", line={"do": "connect", "handles": [one["handle"] for one in other], "limit_s": 10})
+    sent = [peer.call("end", name="connect") for peer in (a, b)]
+    received = [peer.call("end", name="accept") for peer in (a, b)]
+    assert all(all(one["comms"]) for one in sent + received)
+    # Connections must not be mixed up: each carries messages of its own.
+    flows_a, flows_b = [], []
+    for number in range(count):
+        messages = [[5000 + number, number, 0]]
+        flows_a += [{"comm": sent[0]["comms"][number], "way": "send", "messages": messages}]
+        flows_b += [{"comm": received[1]["comms"][number], "way": "recv", "messages": messages}]
+        flows_b += [{"comm": sent[1]["comms"][number], "way": "send", "messages": messages}]
+        flows_a += [{"comm": received[0]["comms"][number], "way": "recv", "messages": messages}]
+    a.start("traffic", flows=flows_a)
+    b.start("traffic", flows=flows_b)
+    fine(*a.result()["flows"], *b.result()["flows"], messages=1)
+
+
+def test_memory_of_the_host_is_registered_and_no_other(job, rail, version):
+    a, b = job(rail, version)
+    sender, receiver = link(a, b)[0]
+    a.call("memory", comm=sender)
+    b.call("memory", comm=receiver)
+    with pytest.raises(Raised) as cuda:
+        a.call("memory", comm=sender, kind=2)
+    assert cuda.value.code == INVALID_USAGE
+    with pytest.raises(Raised) as flush:
+        b.call("iflush", comm=receiver)
+    assert flush.value.code == INTERNAL_ERROR
+
+
+def test_a_handle_that_no_listener_made_is_refused(job, rail, version):
+    a, b = job(rail, version)
+    handle = bytes.fromhex(b.call("listen")["handle"])
+    drawn = random.Random(4)
+    strange = [drawn.randbytes(HANDLE_BYTES) for _ in range(50)] + [bytes(HANDLE_BYTES)]
+    # The first bytes say that it is a handle, and which kind.
+    strange += [handle[:at] + bytes([handle[at] ^ 0xFF]) + handle[at + 1 :] for at in range(8)]
+    outcomes = set()
+    for one in strange:
+        try:
+            outcomes.update(a.call("connect", handles=[one.hex()])["comms"])
+        except Raised as raised:
+            outcomes.add(raised.code)
+    assert INVALID_USAGE in outcomes
+    assert outcomes <= {None, INVALID_USAGE}, "no comm comes of strange bytes"

@@ -1,0 +1,106 @@
+"""Whoever can reach a port of the plugin but holds no token: is dropped, costs nothing, and holds up no peer."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peers import Peer, Raised, fine, link, move
+from rails import Rails
+
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+
+STRANGER = str(Path(__file__).with_name("stranger.py"))
+KINDS = ["scanner", "garbage", "half a hello", "wrong token", "crowd"]
+TOKEN = slice(8, 24)  # where a handle has it
+IN_TIME_S = 2.0
+MORE_BYTES = 8_000_000
+
+
+@contextlib.contextmanager
+def stranger(on: Rails, kind: str, listener: Peer, token: bytes = b"") -> Iterator[dict[str, Any]]:
+    """On the first host, at every port that the process of the second listens on: what came back from the last port."""
+    with contextlib.ExitStack() as undo:
+        ports = listener.ports()
+        assert ports, "the process listens on no port"
+        answer = {}
+        for port in ports:
+            words = [*on.hosts[0].inside, sys.executable, STRANGER, kind, listener.address, str(port), *([token.hex()] if token else [])]
+            process = undo.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            assert process.stdin and process.stdout
+            undo.callback(process.stdin.close)
+            answer = json.loads(process.stdout.readline())
+        yield answer
+
+
+def begin_accept(peer: Peer, listener: int, limit_s: float = 10) -> None:
+    """The peer calls accept from now on, as NCCL does."""
+    peer.call("begin", name="accept", line={"do": "accept", "listeners": [listener], "limit_s": limit_s})
+
+
+def connect_in_time(a: Peer, b: Peer, handle: str) -> tuple[int, int]:
+    """The pair, once the second process, which is accepting, has the first one's connection."""
+    began = time.monotonic()
+    connected = a.call("connect", handles=[handle], limit_s=10)["comms"][0]
+    accepted = b.call("end", name="accept")["comms"][0]
+    assert accepted and connected
+    assert time.monotonic() - began < IN_TIME_S
+    return connected, accepted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_peer_gets_through_past_strangers(job, family, kind):
+    a, b = job(family, 11)
+    fine(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0]] * 8), messages=8)  # so that memory of the first connection is not counted
+    listening = b.call("listen")
+    before = b.call("usage")
+    begin_accept(b, listening["comm"])
+    with stranger(family, kind, b):
+        time.sleep(0.3)
+        assert b.call("usage")["rss"] - before["rss"] < MORE_BYTES
+        pair = connect_in_time(a, b, listening["handle"])
+        fine(*move(a, b, pair, [[1 << 20, 1, 0], [10, 2, 0]]), messages=2)
+        assert b.call("usage")["threads"] <= before["threads"], "strangers get no threads"
+
+
+def test_strangers_in_the_middle_of_messages_disturb_nothing(job, rail):
+    a, b = job(rail, 11)
+    sender, receiver = link(a, b)[0]
+    some = [[1 << 20, number, 0] for number in range(300)]
+    begin_accept(b, b.call("listen")["comm"], limit_s=2)
+    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": some}])
+    b.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]})
+    with stranger(rail, "garbage", b):
+        fine(a.result()["flows"][0], b.call("end", name="traffic")["flows"][0], messages=300)
+    assert b.call("end", name="accept")["comms"] == [None]
+
+
+def test_the_right_token_alone_is_welcomed(job, rail):
+    """So that the tests above fail for the token and not for the form."""
+    _, b = job(rail, 11)
+    listening = b.call("listen")
+    token = bytes.fromhex(listening["handle"])[TOKEN]
+    begin_accept(b, listening["comm"], limit_s=4)
+    with stranger(rail, "wrong token", b) as answer:
+        assert not answer["back"]
+    with stranger(rail, "right token", b, token) as answer:
+        assert answer["back"]
+    b.call("end", name="accept")
+
+
+def test_another_listeners_token_opens_nothing(job, rail, version):
+    a, b = job(rail, version)
+    mine, other = b.call("listen"), b.call("listen")
+    b.call("close", way="listen", comm=other["comm"])
+    swapped = bytearray(bytes.fromhex(mine["handle"]))
+    swapped[TOKEN] = bytes.fromhex(other["handle"])[TOKEN]
+    assert swapped.hex() != mine["handle"]
+    begin_accept(b, mine["comm"])
+    with contextlib.suppress(Raised):
+        assert a.call("connect", handles=[swapped.hex()], limit_s=1)["comms"] == [None]
+    connect_in_time(a, b, mine["handle"])

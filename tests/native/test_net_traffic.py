@@ -1,0 +1,166 @@
+"""Contract of a net plugin for messages: sizes, order, groups, windows, threads; every byte is compared."""
+
+import random
+import time
+
+import pytest
+from peers import both, fine, link, move
+
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native")]
+
+K, M = 1 << 10, 1 << 20
+EDGES = [
+    0,
+    1,
+    2,
+    39,
+    40,
+    41,
+    4 * K - 1,
+    4 * K,
+    4 * K + 1,
+    16 * K - 1,
+    16 * K,
+    16 * K + 1,
+    64 * K,
+    128 * K + 3,
+    M - 1,
+    M,
+    M + 1,
+    0,
+    4 * M + 5,
+]
+
+
+def drawn_sizes(seed: int, count: int, most: int) -> list[int]:
+    """Sizes whose logarithm is uniform."""
+    drawn = random.Random(seed)
+    return [int(most ** drawn.random()) for _ in range(count)]
+
+
+def messages(sizes: list[int], posted: int = 0) -> list[list[int]]:
+    """One of each size, each with a content of its own."""
+    return [[size, number, 0, max(size, posted)] for number, size in enumerate(sizes)]
+
+
+def test_messages_of_all_sizes_arrive_as_they_were(job, family, version):
+    a, b = job(family, version)
+    sizes = EDGES + drawn_sizes(version, 150, 8 * M)
+    sent, received = move(a, b, link(a, b)[0], messages(sizes))
+    fine(sent, received, messages=len(sizes))
+    assert received["sizes"] == sizes
+    assert sent["sizes"] == sizes
+
+
+def test_a_message_of_256_mib_arrives_between_small_ones(job, rail, version):
+    a, b = job(rail, version)
+    sizes = [3, 256 * M, 0, 64 * M + 1, 5]
+    sent, received = move(a, b, link(a, b)[0], messages(sizes), limit_s=60)
+    fine(sent, received, messages=len(sizes))
+    assert received["sizes"] == sizes
+
+
+def test_what_is_posted_may_be_larger_than_what_is_sent(job, rail, version):
+    a, b = job(rail, version)
+    sizes = [0, 1, 1000, 70_000, M + 1]
+    sent, received = move(a, b, link(a, b)[0], messages(sizes, posted=4 * M))
+    fine(sent, received, messages=len(sizes))
+    assert received["sizes"] == sizes
+
+
+def test_eight_each_way_are_in_flight_and_only_the_oldest_is_tested(job, family, version):
+    a, b = job(family, version)
+    there, back = link(a, b)[0], link(b, a)[0]
+    one_way, other_way = (messages([*drawn_sizes(seed, 150, 256 * K), *[M] * 50]) for seed in (1, 2))
+    of_a, of_b = both(
+        a, {"flows": [{"comm": there[0], "way": "send", "messages": one_way}, {"comm": back[1], "way": "recv", "messages": other_way}]},
+        b, {"flows": [{"comm": back[0], "way": "send", "messages": other_way}, {"comm": there[1], "way": "recv", "messages": one_way}]},
+    )  # fmt: skip
+    fine(*of_a, *of_b, messages=200)
+    assert [one["refused"] for one in of_a + of_b] == [0] * 4, "a window of eight is never refused"
+
+
+def test_a_request_that_was_preset_is_overwritten(job, rail, version):
+    a, b = job(rail, version)
+    sizes = [0, 100, 20_000, M]
+    fine(*move(a, b, link(a, b)[0], messages(sizes), preset=1), messages=4)
+
+
+def test_sizes_may_be_null_in_test(job, rail, version):
+    a, b = job(rail, version)
+    fine(*move(a, b, link(a, b)[0], messages([0, 1, 20_000, M]), sizes=False), messages=4)
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_a_grouped_receive_is_matched_by_tags(job, rail, version, n):
+    a, b = job(rail, version)
+    drawn = random.Random(n)
+    sent, posted = [], []
+    for group in range(6):
+        size = [0, 30, 5000, 16 * K + 1, 300_000, M][group]
+        made = [[size + tag, 100 * group + tag, tag, 2 * M] for tag in range(n)]
+        posted += made
+        sent += drawn.sample(made, n)
+    pair = link(a, b)[0]
+    of_a, of_b = both(
+        a, {"flows": [{"comm": pair[0], "way": "send", "messages": [one[:3] for one in sent]}]},
+        b, {"flows": [{"comm": pair[1], "way": "recv", "messages": posted, "group": n}]},
+    )  # fmt: skip
+    fine(*of_a, *of_b, messages=6 * n)
+    assert of_b[0]["sizes"] == [one[0] for one in posted]
+
+
+def test_a_send_that_cannot_now_is_taken_when_it_is_tried_again(job, rail, version):
+    a, b = job(rail, version)
+    sender, receiver = link(a, b)[0]
+    many = messages([size + 200 * K for size in drawn_sizes(3, 300, 100 * K)])  # more than sockets hold
+    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": many, "window": 300}])
+    time.sleep(0.5)
+    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": many}])["flows"][0]
+    sent = a.result()["flows"][0]
+    fine(sent, received, messages=300)
+    assert sent["refused"] > 0, "requests of a connection are bounded"
+
+
+@pytest.mark.parametrize("size", [0, 1000, 4 * M])
+def test_messages_may_come_before_they_are_expected(job, rail, version, size):
+    a, b = job(rail, version)
+    sender, receiver = link(a, b)[0]
+    some = messages([size] * 8)
+    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": some}])
+    time.sleep(0.3)
+    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}])["flows"][0]
+    fine(received, a.result()["flows"][0], messages=8)
+
+
+def test_a_connection_that_nobody_reads_holds_up_no_other(job, rail, version):
+    a, b = job(rail, version)
+    unread, read = link(a, b, 2)
+    stuck = messages([8 * M] * 8)
+    a.call("traffic", flows=[{"comm": unread[0], "way": "send", "messages": stuck}], until_posted=True)
+    fine(*move(a, b, read, messages([1000, M] * 20), limit_s=10), messages=40)
+
+
+def test_one_thread_sends_while_another_connects(job, rail, version):
+    a, b = job(rail, version)
+    sender, receiver = link(a, b)[0]
+    # 1 s or so of traffic; connections are made all the while.
+    some = messages([M] * 400)
+    a.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": sender, "way": "send", "messages": some}]})
+    b.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]})
+    pairs = [pair for _ in range(8) for pair in link(a, b, 2)]
+    of_a, of_b = a.call("end", name="traffic")["flows"], b.call("end", name="traffic")["flows"]
+    fine(*of_a, *of_b, messages=400)
+    for pair in pairs:
+        fine(*move(a, b, pair, messages([5000])), messages=1)
+
+
+def test_connections_that_are_idle_cost_no_processor_time(job, rail):
+    a, b = job(rail, 11)
+    link(a, b, 16)
+    time.sleep(0.5)
+    before = [peer.call("usage") for peer in (a, b)]
+    time.sleep(1.5)
+    after = [peer.call("usage") for peer in (a, b)]
+    used = [late["cpu_s"] - early["cpu_s"] for early, late in zip(before, after, strict=True)]
+    assert max(used) < 0.03, f"{used} s of processor time in 1.5 s"
