@@ -47,8 +47,9 @@ format: $(VENV)/test.stamp ## rewrite the code in the house's format
 docs: $(VENV)/test.stamp ## make docs/reference from the tables
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/test.stamp ## the mpi engine beside a bare mpi4py loop, on this machine
+bench: $(VENV)/test.stamp ## the mpi engine beside a bare mpi4py loop, and the net plugin beside raw TCP, on this machine
 	$(BIN)/python benchmarks/mpi_overhead.py
+	$(BIN)/python benchmarks/net_loopback.py
 
 faults: $(VENV)/test.stamp ## 200 seeded faults on emulated hosts: no hang, the right name, nothing left, no row lost (root; FAULTS=...)
 	$(BIN)/python tests/faults/run.py $(FAULTS)

@@ -28,6 +28,7 @@ def repeats(file: Path) -> tuple[int, dict[str, list[dict[str, Any]]]]:
                 "low_ns": round(cell.low_s * 1e9, 1),
                 "high_ns": round(cell.high_s * 1e9, 1),
                 "dropped": cell.dropped,
+                "tick_ns": round((cell.tick_s or 0.0) * 1e9, 1),
                 "samples_ns": [round(sample * 1e9) for sample in cell.samples_s],
             }
             for cell in every

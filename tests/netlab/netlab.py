@@ -92,11 +92,12 @@ def lab(folder: Path, hosts: int = 2, rate_mbit: float | None = None, mtu: int =
 
 def _host(token: str, number: int, undo: contextlib.ExitStack) -> Host:
     host = Host(f"h{number}-{token}", f"bb{token}h{number}", f"10.77.0.{number}", f"v{token}{number}")
-    _namespace(host.namespace, undo)
+    namespace(host.namespace, undo)
     return host
 
 
-def _namespace(name: str, undo: contextlib.ExitStack) -> None:
+def namespace(name: str, undo: contextlib.ExitStack) -> None:
+    """An empty network with a loopback that is up; gone when `undo` ends, with the processes in it. Unavailable."""
     ip("netns", "add", name)
     undo.callback(_remove, name)
     ip("-n", name, "link", "set", "lo", "up")
@@ -108,7 +109,7 @@ def _join(hosts: list[Host], token: str, undo: contextlib.ExitStack) -> None:
         ip("link", "add", first.interface, "netns", first.namespace, "type", "veth", "peer", second.interface, "netns", second.namespace)
         return
     switch = f"bb{token}sw"
-    _namespace(switch, undo)
+    namespace(switch, undo)
     ip("-n", switch, "link", "add", "br0", "type", "bridge")
     ip("-n", switch, "link", "set", "br0", "mtu", "9000", "up")
     for number, host in enumerate(hosts):

@@ -36,7 +36,8 @@ class Cell(msgspec.Struct):
     on each; stopped says why sampling ended: ok (as precise as asked), fixed (the number of iterations was given), budget (no more
     time) or unstable (no number of samples would help); dropped counts samples at the head that were still warming up and are left
     out, though kept in samples_s; late_s is the lower quartile of each rank's lateness at the start of an operation; modes_s are the
-    medians of two groups of samples that a wide gap parts; p99_s is given where --tail asked for it.
+    medians of two groups of samples that a wide gap parts; p99_s is given where --tail asked for it. tick_s is what the clock counts in,
+    where it is coarse: the interval has one tick more to either side than order statistics give it.
     """
 
     time_s: float
@@ -61,6 +62,7 @@ class Cell(msgspec.Struct):
     stopped: str = ""
     dropped: int = 0
     late_s: list[float] | None = None
+    tick_s: float | None = None
 
     @property
     def kept_s(self) -> list[float]:

@@ -1,5 +1,6 @@
 """Batches of timed operations, each rank's duration of each: on device queues between marks, on CPUs by a common clock."""
 
+import itertools
 import os
 import random
 import time
@@ -18,6 +19,8 @@ MOST_HELD = 32  # operations enqueued before any runs; queues of a GPU hold abou
 LEAD_S, MOST_LEAD = 300e-6, 8  # untimed operations that bring caches and links into the state of a long series
 TRAIL = 8  # untimed fences behind the last operation: the last four of a queue run 2 to 4 % slower
 TRAIL_UP_TO_S = 1e-3  # where that would show
+TICKS = 64  # durations of nothing that are looked at
+FINEST_TICK_S = 1e-9  # below it two durations are the same, but for rounding
 SLACK = 1.5  # a slot of the common clock, in durations of an operation,
 SLOT_MARGIN_S = 100e-6  # and for ranks that wake up late
 
@@ -35,7 +38,9 @@ class Taken:
 
 
 class Batches(Protocol):
-    """A way to time operations."""
+    """A way to time operations, by a clock that counts in `tick_s`; 0 where that is far finer than operations vary."""
+
+    tick_s: float
 
     def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
         """Run and time the launches, one operation each, in step with all other processes; `usual_s`, the same on all, is about how long
@@ -62,8 +67,18 @@ class HeldBatches:
         self._fence = engine.fence()
         self._fence()  # what it sets up must not wait in a held queue
         engine.synchronize(spec.timeout)
+        self.tick_s = self._tick()
         self._costs = engine.name != "sim"  # a simulated launch costs nothing
         self._random = random.Random(1)
+
+    def _tick(self) -> float:
+        """The smallest difference between durations of nothing: a GPU's clock counts in 32 ns."""
+        for number in range(TICKS):
+            self._engine.mark(2 * number)
+            self._engine.mark(2 * number + 1)
+        self._engine.synchronize(self._limit_s)
+        every = sorted(seconds for number in range(TICKS) for seconds in self._engine.elapsed_s(2 * number, 2 * number + 1))
+        return min((after - before for before, after in itertools.pairwise(every) if after - before > FINEST_TICK_S), default=0.0)
 
     def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
         """At most MOST_HELD operations at a time, or one group."""
@@ -105,6 +120,7 @@ class ClockedBatches:
 
     def __init__(self, control: Control, late_s: float = 0.0) -> None:
         self._control, self._late_s = control, late_s
+        self.tick_s = 0.0
         self._clocks = Clocks(control)
 
     def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:

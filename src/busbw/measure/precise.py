@@ -30,6 +30,7 @@ class Measured:
     late_s: list[list[float]] = field(default_factory=list)
     launches_s: list[float] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
+    tick_s: float = 0.0
 
 
 def run(
@@ -39,7 +40,7 @@ def run(
 
     `usual_s` is about how long one takes, the same on all processes; `team` tells groups apart that do not wait for each other.
     """
-    seen, launch_s = Measured(), []
+    seen, launch_s = Measured(tick_s=batches.tick_s), []
     start = time.perf_counter()
     turn = itertools.cycle(launches)
     more = first(sampling)
@@ -49,7 +50,7 @@ def run(
         every = control.gather((team, taken.durations_s, taken.late_s))
         if every is not None:
             _add(seen, every)
-            seen.verdict = judge(seen.longest_s, sampling, time.perf_counter() - start)
+            seen.verdict = judge(seen.longest_s, sampling, time.perf_counter() - start, seen.tick_s)
             usual_s = median(sorted(seen.longest_s))
         more, usual_s = control.bcast((seen.verdict.more, usual_s))
     costs = control.gather(median(sorted(launch_s)) if launch_s else None)
@@ -68,8 +69,9 @@ def cell(seen: Measured, sampling: Sampling, operations: int, *, joined: bool = 
     made = Cell(_each(median(sorted(seen.longest_s[kept:])), operations), 0.0, 0.0)
     made.samples_s = [_each(value, operations) for value in seen.longest_s]
     made.dropped, made.stopped, made.modes_s = kept, seen.verdict.stopped, seen.verdict.modes_s
-    found = stated(seen.longest_s[kept:], sampling.confidence)
+    found = stated(seen.longest_s[kept:], sampling.confidence, seen.tick_s)
     made.low_s, made.high_s = (_each(found[0], operations), _each(found[1], operations)) if found else (None, None)
+    made.tick_s = round(seen.tick_s / operations, DIGITS) or None
     made.launches_s = [_each(cost, operations) for cost in seen.launches_s] or None
     made.launch_s = max(made.launches_s) if made.launches_s else None
     if joined:

@@ -136,3 +136,12 @@ def test_the_rank_sum_is_that_of_all_pairs() -> None:
     a, b = [dice.randint(0, 9) for _ in range(20)], [dice.randint(2, 11) for _ in range(15)]
     wins = sum(1.0 if x > y else 0.5 if x == y else 0.0 for x in a for y in b)
     assert rank_sum_z(a, b) == pytest.approx(abs(wins - 150) / math.sqrt(20 * 15 * 36 / 12))
+
+
+def test_no_duration_is_known_better_than_the_clock_counts() -> None:
+    samples = [8.0 + 0.032 * (number % 5) for number in range(50)]
+    low, high = stated(samples, 0.95) or (0.0, 0.0)
+    assert stated(samples, 0.95, 0.032) == (pytest.approx(low - 0.032), pytest.approx(high + 0.032))
+    sampling = Sampling(precision=0.005, confidence=0.95)
+    assert judge(samples, sampling, 0.0).stopped == "ok"
+    assert judge(samples, sampling, 0.0, 0.032).more > 0

@@ -7,6 +7,7 @@ import pytest
 
 from busbw.core.errors import CannotTell
 from busbw.core.result import Cell
+from busbw.core.sampling import stated
 from busbw.core.sweep import Sampling, Series, SweepSpec
 from busbw.engines.base import Launch
 from busbw.engines.sim import SimEngine
@@ -133,6 +134,26 @@ def timed(wait_s: float) -> Callable[[], None]:
             pass
 
     return run
+
+
+class Ticking(SimEngine):
+    """Its clock counts in 32 ns, and durations of nothing differ by some ticks."""
+
+    def elapsed_s(self, first: int, last: int) -> list[float]:
+        return [32e-9 * (40 + first % 7) for _ in self.ranks]
+
+
+def test_the_step_of_the_clock_is_found_and_widens_the_interval() -> None:
+    made = Ticking(2, {})
+    made.allocate(1 << 20, 1 << 20)
+    batches = HeldBatches(made, SPEC)
+    assert batches.tick_s == pytest.approx(32e-9)
+    seen = precise.run(batches, SoloControl(), [launch(made)], Sampling(fixed=20), 1e-5)
+    assert seen is not None
+    cell = precise.cell(seen, Sampling(), 1)
+    plain = stated(seen.longest_s, Sampling().confidence)
+    assert plain is not None
+    assert (cell.tick_s, cell.low_s, cell.high_s) == (32e-9, pytest.approx(plain[0] - 32e-9), pytest.approx(plain[1] + 32e-9))
 
 
 def test_by_the_clock_operations_are_timed_one_by_one() -> None:

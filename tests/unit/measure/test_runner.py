@@ -59,8 +59,9 @@ def test_precise_timing_warms_up_small_sizes_and_spares_the_untimed_operation_wh
 
     def launches_before_the_samples() -> list[int]:
         seen = measured("broadcast", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=1, check=1, sampling=Sampling(fixed=1))
-        log = seen.engine.log[: next(number for number, entry in enumerate(seen.engine.log) if entry[0] == "mark")]
-        return [entry[1].send * 4 for entry in log if entry[0] == "launch" and entry[1].send * 4 in (64, 128, 256)]
+        words = [entry[0] if entry[0] != "launch" else entry[1].send * 4 for entry in seen.engine.log]
+        begun = words.index(64)  # the clock's own marks come before
+        return [word for word in words[begun : words.index("mark", begun)] if word in (64, 128, 256)]
 
     with_untimed = launches_before_the_samples()
     monkeypatch.setattr(runner, "LONG_S", 0.0)  # every operation is long

@@ -1,10 +1,13 @@
-//! What the programs around the transport share: words of a command line, lines between two processes, and processor time.
+//! What the programs around the transport share: words of a command line, lines between two processes, memory, and processor
+//! time.
 
 mod control;
+mod memory;
 mod usage;
 mod words;
 
 pub use control::Control;
+pub use memory::Memory;
 pub use usage::{process_cpu_s, thread_cpu_s};
 pub use words::Words;
 

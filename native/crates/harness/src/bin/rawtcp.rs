@@ -1,8 +1,9 @@
 //! How much TCP carries between two hosts when nothing but `send` and `recv` stands between memory and the wire: the ceiling of any
 //! transport over TCP.
 //!
-//! `rawtcp serve ADDRESS PORT` on one host, `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both]` on the other, which prints one
-//! line of JSON. Every stream goes one way and has a blocking thread at each end, which moves 1 MiB at a time from or to one hot buffer.
+//! `rawtcp serve ADDRESS PORT` on one host, `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the other,
+//! which prints one line of JSON. Every stream goes one way and has a blocking thread at each end, which moves a piece (1 MiB) at a time
+//! from or to one buffer. Pieces that stay in a core's cache show TCP without the cost of memory, which a transport of large messages has.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,10 +11,9 @@ use std::process::ExitCode;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use harness::{Control, Failure, Words, failed, process_cpu_s};
+use harness::{Control, Failure, Memory, Words, failed, process_cpu_s};
 
-const USAGE: &str = "usage: rawtcp serve ADDRESS PORT\n       rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both]";
-const PIECE: usize = 1 << 20;
+const USAGE: &str = "usage: rawtcp serve ADDRESS PORT\n       rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]";
 /// What the connecting side says first on a stream: who will send on it.
 const I_SEND: u8 = b'>';
 const YOU_SEND: u8 = b'<';
@@ -21,24 +21,23 @@ const YOU_SEND: u8 = b'<';
 /// What a thread carried: bytes received, and seconds from its first byte to its last.
 type Carried = Result<(u64, f64), Failure>;
 
-/// What a command line asks for.
-enum Asked {
-    Serve,
-    Run { streams: usize, seconds: f64, both: bool },
+/// What a run does.
+struct Plan {
+    streams: usize,
+    seconds: f64,
+    both: bool,
+    piece: usize,
 }
 
 fn main() -> ExitCode {
-    let (asked, address, port) = match read(Words::of_process()) {
+    let (plan, address, port) = match read(Words::of_process()) {
         Ok(asked) => asked,
         Err(failure) => {
             eprintln!("error: {failure}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    let done = match asked {
-        Asked::Serve => serve(&address, port),
-        Asked::Run { streams, seconds, both } => run(&address, port, streams, seconds, both),
-    };
+    let done = plan.map_or_else(|| serve(&address, port), |plan| run(&address, port, &plan));
     done.map_or_else(
         |failure| {
             eprintln!("error: {failure}");
@@ -48,17 +47,20 @@ fn main() -> ExitCode {
     )
 }
 
-fn read(mut words: Words) -> Result<(Asked, String, u16), Failure> {
-    let (streams, seconds, both) = (words.value("--streams", 1)?, words.value("--seconds", 5.0)?, words.flag("--both"));
+/// The plan (None: to serve), and where.
+fn read(mut words: Words) -> Result<(Option<Plan>, String, u16), Failure> {
+    let (streams, seconds) = (words.value("--streams", 1)?, words.value("--seconds", 5.0)?);
+    let (both, piece) = (words.flag("--both"), words.value("--piece", 1 << 20)?);
     let [verb, address, port] = words.rest()?;
     let port = port.parse().map_err(|_| format!("{port}: not a port"))?;
-    let asked = match verb.as_str() {
-        "serve" => Asked::Serve,
-        "run" if (1..=1024).contains(&streams) && (0.01..=3600.0).contains(&seconds) => Asked::Run { streams, seconds, both },
-        "run" => return Err(format!("--streams {streams} --seconds {seconds}: 1 to 1024 streams, 0.01 to 3600 seconds")),
+    let fits = (1..=1024).contains(&streams) && (0.01..=3600.0).contains(&seconds) && (1..=1 << 30).contains(&piece);
+    let plan = match verb.as_str() {
+        "serve" => None,
+        "run" if fits => Some(Plan { streams, seconds, both, piece }),
+        "run" => return Err("1 to 1024 streams, 0.01 to 3600 seconds, pieces of 1 byte to 1 GiB".to_owned()),
         _ => return Err(format!("{verb}: neither serve nor run")),
     };
-    Ok((asked, address, port))
+    Ok((plan, address, port))
 }
 
 /// Serve runs one after the other until killed; the line that it prints says where.
@@ -74,7 +76,7 @@ fn serve(address: &str, port: u16) -> Result<(), Failure> {
 }
 
 fn serve_one(listener: &TcpListener, mut control: Control) -> Result<(), Failure> {
-    let [streams, seconds] = control.values::<f64, 2>()?;
+    let [streams, piece, seconds] = control.values::<f64, 3>()?;
     let mut made = Vec::new();
     for _ in 0..streams as usize {
         let (mut stream, _) = listener.accept().map_err(failed("accept"))?;
@@ -83,15 +85,16 @@ fn serve_one(listener: &TcpListener, mut control: Control) -> Result<(), Failure
         made.push((stream, says[0] == YOU_SEND));
     }
     control.meet()?;
-    let (received, cpu_s) = carry(made, seconds)?;
+    let (received, cpu_s) = carry(made, seconds, piece as usize)?;
     control.say(&format!("{} {} {cpu_s}", received.0, received.1))
 }
 
-fn run(address: &str, port: u16, streams: usize, seconds: f64, both: bool) -> Result<(), Failure> {
+fn run(address: &str, port: u16, plan: &Plan) -> Result<(), Failure> {
+    let &Plan { streams, seconds, both, piece } = plan;
     let connect = || TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")));
     let mut control = Control::over(connect()?)?;
     let count = if both { 2 * streams } else { streams };
-    control.say(&format!("{count} {seconds}"))?;
+    control.say(&format!("{count} {piece} {seconds}"))?;
     let mut made = Vec::new();
     for number in 0..count {
         let mut stream = connect()?;
@@ -100,12 +103,12 @@ fn run(address: &str, port: u16, streams: usize, seconds: f64, both: bool) -> Re
         made.push((stream, sends));
     }
     control.meet()?;
-    let (received, cpu_s) = carry(made, seconds)?;
+    let (received, cpu_s) = carry(made, seconds, piece)?;
     let [there_bytes, there_s, serve_cpu_s] = control.values::<f64, 3>()?;
     let rate = |bytes: f64, seconds: f64| if seconds > 0.0 { bytes / seconds / 1e9 } else { 0.0 };
     let moved = (there_bytes + received.0 as f64) / 1e9;
     println!(
-        "{{\"streams\": {streams}, \"both\": {both}, \"to_GBps\": {:.3}, \"from_GBps\": {:.3}, \"cpu_s\": {{\"run\": {cpu_s:.3}, \"serve\": \
+        "{{\"streams\": {streams}, \"both\": {both}, \"piece_bytes\": {piece}, \"to_GBps\": {:.3}, \"from_GBps\": {:.3}, \"cpu_s\": {{\"run\": {cpu_s:.3}, \"serve\": \
          {serve_cpu_s:.3}}}, \"cpu_s_per_GB\": {:.4}}}",
         rate(there_bytes, there_s),
         rate(received.0 as f64, received.1),
@@ -115,10 +118,10 @@ fn run(address: &str, port: u16, streams: usize, seconds: f64, both: bool) -> Re
 }
 
 /// Move bytes on all streams, (stream, whether this end sends): ((bytes received in all, seconds of the longest stream), processor time).
-fn carry(streams: Vec<(TcpStream, bool)>, seconds: f64) -> Result<((u64, f64), f64), Failure> {
+fn carry(streams: Vec<(TcpStream, bool)>, seconds: f64, piece: usize) -> Result<((u64, f64), f64), Failure> {
     let before = process_cpu_s();
     let until = Instant::now() + Duration::from_secs_f64(seconds);
-    let spawn = |(stream, sends)| std::thread::spawn(move || if sends { send(stream, until) } else { receive(stream) });
+    let spawn = |(stream, sends)| std::thread::spawn(move || if sends { send(stream, until, piece) } else { receive(stream, piece) });
     let threads: Vec<JoinHandle<Carried>> = streams.into_iter().map(spawn).collect();
     let mut received = (0, 0.0_f64);
     for thread in threads {
@@ -128,8 +131,8 @@ fn carry(streams: Vec<(TcpStream, bool)>, seconds: f64) -> Result<((u64, f64), f
     Ok((received, process_cpu_s() - before))
 }
 
-fn send(mut stream: TcpStream, until: Instant) -> Carried {
-    let buffer = vec![0x5a; PIECE];
+fn send(mut stream: TcpStream, until: Instant, piece: usize) -> Carried {
+    let buffer = Memory::new(piece)?;
     while Instant::now() < until {
         stream.write_all(&buffer).map_err(failed("send"))?;
     }
@@ -142,8 +145,8 @@ fn send(mut stream: TcpStream, until: Instant) -> Carried {
     }
 }
 
-fn receive(mut stream: TcpStream) -> Carried {
-    let mut buffer = vec![0; PIECE];
+fn receive(mut stream: TcpStream, piece: usize) -> Carried {
+    let mut buffer = Memory::new(piece)?;
     let (mut bytes, mut began) = (0, None);
     loop {
         match stream.read(&mut buffer) {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use harness::Failure;
+use harness::{Failure, Memory};
 
 use crate::plugin::{Opaque, Plugin};
 
@@ -14,7 +14,7 @@ use crate::plugin::{Opaque, Plugin};
 pub struct Lane {
     comm: Opaque,
     sends: bool,
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<Memory>,
     ahead: VecDeque<Opaque>,
     posted: usize,
     ends: usize,
@@ -26,9 +26,9 @@ pub struct Lane {
 
 impl Lane {
     /// `window` buffers of `size` bytes, all touched.
-    pub fn new(comm: Opaque, sends: bool, size: usize, window: usize) -> Self {
-        let buffers = (0..window).map(|_| vec![0x5a; size]).collect();
-        Self { comm, sends, buffers, ahead: VecDeque::new(), posted: 0, ends: 0, done: 0, span: None }
+    pub fn new(comm: Opaque, sends: bool, size: usize, window: usize) -> Result<Self, Failure> {
+        let buffers = (0..window).map(|_| Memory::new(size)).collect::<Result<_, _>>()?;
+        Ok(Self { comm, sends, buffers, ahead: VecDeque::new(), posted: 0, ends: 0, done: 0, span: None })
     }
 
     /// Whether there is room for another message, or for one that says that no more come.

@@ -150,10 +150,10 @@ fn connect(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) -> R
     let mut channels: Vec<Channel> = (0..plan.channels).map(|_| Channel { out: None, back: None }).collect();
     while channels.iter().any(|one| one.out.is_some() != sends || one.back.is_some() != receives) {
         for (channel, handle) in channels.iter_mut().zip(&mut handles).filter(|(channel, _)| channel.out.is_none()) {
-            channel.out = plugin.connect(handle)?.map(|comm| lane(comm, true));
+            channel.out = plugin.connect(handle)?.map(|comm| lane(comm, true)).transpose()?;
         }
         for (channel, &listener) in channels.iter_mut().zip(&listeners).filter(|(channel, _)| channel.back.is_none()) {
-            channel.back = plugin.accept(listener)?.map(|comm| lane(comm, false));
+            channel.back = plugin.accept(listener)?.map(|comm| lane(comm, false)).transpose()?;
         }
     }
     Ok(channels)
