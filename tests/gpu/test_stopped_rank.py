@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from busbw.host import ras
-from busbw.host.process import state
+from busbw.host.process import GONE, state
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -54,6 +54,6 @@ def test_a_stopped_rank_is_named_while_nccl_tells_of_the_job(gpus: int, tmp_path
     assert run.returncode == 3, talk
     assert f"rank {victim['rank']} on {victim['host']} (GPU {victim['index']}, pid {victim['pid']}) is stopped" in talk, talk
     assert len(rows(file)["rows"]) >= len(measured["rows"])
-    while state(victim["pid"]) not in ("", "Z") and time.monotonic() < deadline:
+    while state(victim["pid"]) not in (GONE, "Z") and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert state(victim["pid"]) in ("", "Z")  # a driver takes a moment to let go of a GPU's memory
+    assert state(victim["pid"]) in (GONE, "Z")  # a driver takes a moment to let go of a GPU's memory
