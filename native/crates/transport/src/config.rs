@@ -29,11 +29,6 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "SPIN_US", default: "20", help: "microseconds an I/O thread looks for more work before it sleeps: 0 to 1000000" },
     Variable { name: "SPEED", default: "as found", help: "Mbit/s of one interface: 1 to 10000000" },
     Variable {
-        name: "DEVICES",
-        default: "by speed",
-        help: "devices that NCCL sees, all over the same interfaces; it plans channels by them: 1 to 16",
-    },
-    Variable {
         name: "STALL_MS",
         default: "300",
         help: "milliseconds without progress after which a stream's chunks go elsewhere: 10 to 60000",
@@ -63,8 +58,6 @@ pub struct Config {
     pub spin_us: u64,
     /// Of an interface; 0: as found.
     pub speed_mbps: u32,
-    /// That NCCL sees; 0: by speed.
-    pub devices: usize,
     /// Until a stream counts as stalled.
     pub stall_ms: u64,
     /// Until a peer is given up.
@@ -130,7 +123,6 @@ impl Config {
             "INLINE" => self.inline = number(name, value, 0, 32768)? as usize,
             "SPIN_US" => self.spin_us = number(name, value, 0, 1_000_000)?,
             "SPEED" => self.speed_mbps = number(name, value, 1, 10_000_000)? as u32,
-            "DEVICES" => self.devices = number(name, value, 1, 16)? as usize,
             "STALL_MS" => self.stall_ms = number(name, value, 10, 60_000)?,
             "TIMEOUT" => self.timeout_s = number(name, value, 1, 86_400)?,
             "STATS" => self.stats = value.to_owned(),
@@ -158,7 +150,6 @@ impl Default for Config {
             inline: 16384,
             spin_us: 20,
             speed_mbps: 0,
-            devices: 0,
             stall_ms: 300,
             timeout_s: 60,
             stats: String::new(),

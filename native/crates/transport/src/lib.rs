@@ -62,14 +62,14 @@ pub enum Level {
 /// Where lines of the log go; called from any thread.
 pub type Log = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
-/// What the transport offers as a device: all interfaces that it uses together.
+/// What the transport offers as one device: all interfaces that it uses together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Interface names, joined by `+`.
     pub name: String,
     /// Real path of the first one's PCI device in sysfs; None for a virtual interface.
     pub pci_path: Option<String>,
-    /// In Mbit/s: its share of what all interfaces have together.
+    /// In Mbit/s, of all together.
     pub speed_mbps: u32,
 }
 
@@ -123,7 +123,7 @@ impl Transport {
         let nics = nic::find(&config)?;
         let speeds: Vec<u32> = nics.iter().map(|nic| speed::of(nic, &config)).collect();
         let name = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join("+");
-        let devices = devices(&name, nics[0].pci_path.as_deref(), speeds.iter().sum(), config.devices);
+        let device = Device { name, pci_path: nics[0].pci_path.clone(), speed_mbps: speeds.iter().sum() };
         for (nic, speed) in nics.iter().zip(&speeds) {
             log(Level::Info, &format!("{} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
         }
@@ -134,7 +134,7 @@ impl Transport {
         let register = Arc::new(Register::default());
         register.write_to(&config.stats, &log);
         let pool = Pool::new(config.threads, config.spin_us);
-        Ok(Arc::new(Self { config: Arc::new(config), log, nics, devices, pool, connecting: Mutex::default(), register }))
+        Ok(Arc::new(Self { config: Arc::new(config), log, nics, devices: vec![device], pool, connecting: Mutex::default(), register }))
     }
 
     /// What all connections that have ended carried, over which interfaces: one line.
@@ -142,7 +142,7 @@ impl Transport {
         self.register.summary()
     }
 
-    /// What it offers: devices that all use all interfaces.
+    /// What it offers: one device, of all interfaces together.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
@@ -212,19 +212,6 @@ impl Transport {
         }
         Ok(seats)
     }
-}
-
-/// One device would do, but NCCL plans one channel for it, or two, and a channel is one block of threads on the GPU and a few messages in
-/// flight, which do not fill a fast network: so there are more, that share its speed.
-fn devices(name: &str, pci_path: Option<&str>, speed_mbps: u32, asked: usize) -> Vec<Device> {
-    let by_speed = match speed_mbps {
-        ..20_000 => 2,
-        20_000..80_000 => 4,
-        _ => 8,
-    };
-    let count = if asked > 0 { asked } else { by_speed };
-    let one = Device { name: name.to_owned(), pci_path: pci_path.map(str::to_owned), speed_mbps: speed_mbps.div_ceil(count as u32) };
-    vec![one; count]
 }
 
 fn nonce() -> Result<u64, Error> {
