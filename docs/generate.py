@@ -8,10 +8,11 @@ sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]  # a checkout's own tables,
 
 import reference_commands  # noqa: E402 - found by the path above
 import reference_machine  # noqa: E402
+import reference_net  # noqa: E402
 import reference_result  # noqa: E402
 import reference_tables  # noqa: E402
 
-NOTE = "<!-- Made by docs/generate.py from the tables in src/busbw. Change those, then run it again. -->\n"
+NOTE = "<!-- Made by docs/generate.py from the tables of the code. Change those, then run it again. -->\n"
 
 # File name, title, and what makes the text under it.
 PAGES = (
@@ -23,6 +24,7 @@ PAGES = (
     ("views.md", "Views", reference_tables.views),
     ("exit-codes.md", "Exit codes", reference_tables.exit_codes),
     ("environment.md", "Environment variables", reference_tables.environment),
+    ("net-plugin.md", "Settings of the net plugin", reference_net.variables),
     ("launchers.md", "Launchers", reference_tables.launchers),
     ("launch-failures.md", "Failures of a launch", reference_tables.launch_failures),
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),

@@ -78,7 +78,7 @@ def job(plugin_library: Path) -> Iterator[Job]:
     ends = [peer.stop() for peer in alive]
     for peer in made:
         peer.stop()
-    assert ends == [0] * len(alive), [peer.wrote for peer in alive]
+    assert ends == [0] * len(alive), (ends, [peer.wrote for peer in alive])
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class Peer:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in stop()
         self.process = subprocess.Popen(
-            [*inside, sys.executable, str(HERE / "peer.py"), str(library), str(version)],
+            [*inside, sys.executable, "-X", "faulthandler", str(HERE / "peer.py"), str(library), str(version)],
             env={**environment, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
         )  # fmt: skip
         self._rest = b""

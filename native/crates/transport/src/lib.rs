@@ -137,9 +137,11 @@ impl Transport {
         Ok(Arc::new(Self { config: Arc::new(config), log, nics, devices: vec![device], pool, connecting: Mutex::default(), register }))
     }
 
-    /// What all connections that have ended carried, over which interfaces: one line.
-    pub fn summary(&self) -> String {
-        self.register.summary()
+    /// A connection has ended; after the last one comes a line on all of them.
+    fn ended(&self, number: usize, counters: &Counters) {
+        if self.register.remove(number, counters) {
+            (self.log)(Level::Info, &self.register.summary());
+        }
     }
 
     /// What it offers: one device, of all interfaces together.
@@ -266,7 +268,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         self.core.linger();
         let_go(&self.seats);
-        self.transport.register.remove(self.number, &self.core.counters);
+        self.transport.ended(self.number, &self.core.counters);
     }
 }
 
@@ -287,7 +289,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let_go(&self.seats);
-        self.transport.register.remove(self.number, &self.core.counters);
+        self.transport.ended(self.number, &self.core.counters);
     }
 }
 

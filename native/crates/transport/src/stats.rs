@@ -147,9 +147,13 @@ impl Register {
         number
     }
 
-    /// A connection has ended: its last line is written, and it counts in the summary.
-    pub(crate) fn remove(&self, number: usize, counters: &Counters) {
-        lock(&self.every).retain(|(one, _)| *one != number);
+    /// A connection has ended: its last line is written, and it counts in the summary. Whether it was the last.
+    pub(crate) fn remove(&self, number: usize, counters: &Counters) -> bool {
+        let last = {
+            let mut every = lock(&self.every);
+            every.retain(|(one, _)| *one != number);
+            every.is_empty()
+        };
         let mut over = lock(&self.over);
         for (nic, (bytes, chunks)) in counters.nics() {
             let sum = over.entry(nic.to_owned()).or_default();
@@ -159,9 +163,10 @@ impl Register {
         if let Some(writer) = &*lock(&self.writer) {
             let _ = writer.send(counters.line(number, now_s()));
         }
+        last
     }
 
-    /// One line on all connections that have ended.
+    /// One line on all connections that have ended: what their chunks were; small messages are not among them.
     pub(crate) fn summary(&self) -> String {
         let over = lock(&self.over);
         let nics = over.iter().map(|(nic, (bytes, chunks))| format!("{nic} {:.3} GB in {chunks} chunks", *bytes as f64 / 1e9));
