@@ -66,10 +66,11 @@ def chunks() -> list[str]:
 
 def drawing() -> str:
     """The whole SVG."""
-    arrow = '<defs><marker id="to" markerWidth="7" markerHeight="7" refX="6" refY="3" orient="auto"><path d="M0 0 L7 3 L0 6 z" fill="gray"/></marker></defs>'
+    tip = '<path d="M0 0 L7 3 L0 6 z" fill="gray"/>'
+    arrow = f'<defs><marker id="to" markerWidth="7" markerHeight="7" refX="6" refY="3" orient="auto">{tip}</marker></defs>'
     title = "<title>A small message and a large one between two processes</title>"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">{title}<style>{STYLE}</style>{arrow}'
-    return head + "\n".join([*hosts(), *small(), *chunks()]) + "</svg>\n"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">'
+    return f"{head}{title}<style>{STYLE}</style>{arrow}" + "\n".join([*hosts(), *small(), *chunks()]) + "</svg>\n"
 
 
 if __name__ == "__main__":
