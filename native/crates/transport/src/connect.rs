@@ -66,6 +66,11 @@ impl Connecting {
         Self { invitation, nonce, openings, deadline, first_open: None, trouble: String::new() }
     }
 
+    /// Whether nobody has asked for it long after its time.
+    pub(crate) fn given_up(&self) -> bool {
+        Instant::now() > self.deadline + STRAGGLERS
+    }
+
     /// Go on as far as possible: the open streams once there will be no more, the one for small messages first.
     pub(crate) fn advance(&mut self, nics: &[Nic], config: &Config) -> Result<Option<Vec<Opened>>, Error> {
         let now = Instant::now();

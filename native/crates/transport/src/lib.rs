@@ -166,6 +166,7 @@ impl Transport {
     pub fn connect(self: &Arc<Self>, device: usize, handle: &Handle) -> Result<Option<Box<Sender>>, Error> {
         self.check(device)?;
         let mut every = lock(&self.connecting);
+        every.retain(|_, one| !one.given_up()); // by a caller that asks no more
         let mut one = match every.remove(handle) {
             Some(one) => one,
             None => Connecting::new(Invitation::decode(handle)?, &self.nics, &self.config, nonce()?),

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub trait Task: Send {
     fn run(&mut self) -> Next;
     /// Called about ten times a second; whether it wants to be.
     fn tick(&mut self, now: Instant) -> bool;
+    /// It panicked, and is dropped: whoever waits for it must know.
+    fn broken(&mut self);
 }
 
 enum Order {
@@ -268,7 +271,13 @@ impl Worker {
     fn run(&mut self, key: u64) {
         let Some(seated) = self.tasks.get_mut(&key) else { return };
         seated.queued = false;
-        match seated.task.run() {
+        let task = &mut seated.task;
+        // Other streams of this thread go on: their connections have nothing to do with it.
+        let next = catch_unwind(AssertUnwindSafe(|| task.run())).unwrap_or_else(|_| {
+            task.broken();
+            Next::Gone
+        });
+        match next {
             Next::Wait => {}
             Next::Again => self.queue(key),
             Next::Gone => {
@@ -301,5 +310,62 @@ impl Worker {
             }
         }
         count > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::{Sender, channel};
+
+    struct Reporting {
+        socket: UnixStream,
+        panics: bool,
+        told: Sender<&'static str>,
+    }
+
+    impl Task for Reporting {
+        fn fd(&self) -> RawFd {
+            self.socket.as_raw_fd()
+        }
+
+        fn run(&mut self) -> Next {
+            assert!(!self.panics, "on purpose");
+            let _ = self.told.send("ran");
+            Next::Wait
+        }
+
+        fn tick(&mut self, _now: Instant) -> bool {
+            false
+        }
+
+        fn broken(&mut self) {
+            let _ = self.told.send("broken");
+        }
+    }
+
+    fn seated(pool: &Pool, panics: bool, told: Sender<&'static str>) -> (Seat, UnixStream) {
+        let (socket, other) = UnixStream::pair().unwrap();
+        let seat = pool.reserve().unwrap();
+        pool.seat(&seat, Box::new(Reporting { socket, panics, told }));
+        (seat, other)
+    }
+
+    #[test]
+    fn a_stream_that_panics_takes_no_other_with_it() {
+        let pool = Pool::new(1, 0);
+        let (told, heard) = channel();
+        let limit = Duration::from_secs(5);
+        let (_bad, _far) = seated(&pool, true, told.clone());
+        assert_eq!(heard.recv_timeout(limit), Ok("broken"));
+        let (good, _near) = seated(&pool, false, told);
+        assert_eq!(heard.recv_timeout(limit), Ok("ran"));
+        while heard.recv_timeout(Duration::from_millis(200)).is_ok() {} // its socket is writable: another run
+        good.kick();
+        assert_eq!(heard.recv_timeout(limit), Ok("ran"), "a kick wakes a thread that sleeps");
+        assert!(good.remove(limit));
+        good.kick();
+        assert!(heard.recv_timeout(Duration::from_millis(100)).is_err(), "nothing runs after it was let go");
     }
 }

@@ -188,6 +188,10 @@ impl Task for RecvLane {
         Next::Again
     }
 
+    fn broken(&mut self) {
+        self.core.fail(&Error::new(Kind::Internal, "an I/O thread panicked: a fault in busbw"));
+    }
+
     fn tick(&mut self, _now: Instant) -> bool {
         false
     }

@@ -110,6 +110,10 @@ impl Task for SendLane {
         }
     }
 
+    fn broken(&mut self) {
+        self.core.broken();
+    }
+
     fn tick(&mut self, now: Instant) -> bool {
         if self.lane == 0 {
             self.core.look_home(now);

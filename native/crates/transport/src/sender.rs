@@ -443,6 +443,11 @@ impl SendCore {
         }
     }
 
+    /// A stream's thread panicked.
+    pub(crate) fn broken(&self) {
+        self.fail(self.error(Kind::Internal, "an I/O thread panicked: a fault in busbw"));
+    }
+
     fn alive(&self, state: &State) -> u64 {
         let all = (1u64 << self.seats().len()) - 1;
         all & !state.dead
