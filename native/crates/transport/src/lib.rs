@@ -245,8 +245,9 @@ impl Listener {
         let number = transport.register.add(&counters);
         let core = RecvCore::new(label, transport.log.clone(), counters, home.socket);
         let known = |seats| core.seated(seats);
-        let seats =
-            transport.seat(lanes, known, |lane, one| Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have)))?;
+        let patience = Duration::from_millis(transport.config.stall_ms);
+        let seats = transport
+            .seat(lanes, known, |lane, one| Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, patience)))?;
         Ok(Some(Box::new(Receiver { core, seats, number, transport: transport.clone() })))
     }
 }

@@ -27,14 +27,25 @@ pub enum Next {
     Gone,
 }
 
+/// What a look at a stream from time to time came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// There is nothing to look at before it has run again.
+    Enough,
+    /// Look again.
+    Again,
+    /// Run it, and look again.
+    Run,
+}
+
 /// A stream, in the hands of one thread.
 pub trait Task: Send {
     /// Its socket.
     fn fd(&self) -> RawFd;
     /// Do what can be done without waiting.
     fn run(&mut self) -> Next;
-    /// Called about ten times a second; whether it wants to be.
-    fn tick(&mut self, now: Instant) -> bool;
+    /// Called about ten times a second, as long as some stream of the thread wants to be looked at.
+    fn tick(&mut self, now: Instant) -> Look;
     /// It panicked, and is dropped: whoever waits for it must know.
     fn broken(&mut self);
 }
@@ -93,10 +104,10 @@ impl Seat {
         self.shared.order(Order::Kick(self.key));
     }
 
-    /// There will be something to look at in the next tick.
+    /// There is something to look at from time to time. A thread that dozes will; one that is awake may have decided to sleep.
     pub fn rouse(&self) {
-        if self.shared.state.load(Ordering::SeqCst) == ASLEEP {
-            self.shared.ring();
+        if self.shared.state.load(Ordering::SeqCst) != DOZING {
+            self.kick();
         }
     }
 
@@ -208,6 +219,7 @@ impl Worker {
                 let Some(key) = self.ready.pop_front() else { break };
                 self.run(key);
                 idle_since = None;
+                wants_ticks = true; // until the next one says otherwise
             }
             let now = Instant::now();
             if now - self.ticked >= TICK {
@@ -232,7 +244,6 @@ impl Worker {
                 self.events(if wants_ticks { TICK.as_millis() as i32 } else { -1 });
             }
             self.shared.state.store(AWAKE, Ordering::SeqCst);
-            wants_ticks = true; // until the next tick says otherwise
         }
     }
 
@@ -288,8 +299,16 @@ impl Worker {
 
     fn tick(&mut self, now: Instant) -> bool {
         let mut wanted = false;
-        for seated in self.tasks.values_mut() {
-            wanted |= seated.task.tick(now);
+        let mut moved = Vec::new();
+        for (key, seated) in &mut self.tasks {
+            let look = seated.task.tick(now);
+            wanted |= look != Look::Enough;
+            if look == Look::Run {
+                moved.push(*key);
+            }
+        }
+        for key in moved {
+            self.queue(key);
         }
         wanted
     }
@@ -336,8 +355,8 @@ mod tests {
             Next::Wait
         }
 
-        fn tick(&mut self, _now: Instant) -> bool {
-            false
+        fn tick(&mut self, _now: Instant) -> Look {
+            Look::Enough
         }
 
         fn broken(&mut self) {

@@ -28,6 +28,9 @@ const ACK_EVERY: usize = 8;
 /// The stream of small messages, among the bits of streams.
 const HOME: usize = 63;
 
+/// Bytes of chunks that came before their receive and are kept here, so that others behind them are not held up.
+const MOST_ASIDE: usize = 64 << 20;
+
 /// A buffer to fill: address, bytes, tag.
 pub(crate) type Buffer = (*mut u8, usize, i32);
 
@@ -35,8 +38,9 @@ pub(crate) type Buffer = (*mut u8, usize, i32);
 pub(crate) enum Claim {
     /// Its bytes go here, by whom `resume` lets.
     Into(*mut u8),
-    /// It has come before: read and forget.
-    Stale,
+    /// It has come before: read and forget. Where its whole message has, the peer does not know yet: the number below which all are
+    /// complete.
+    Stale(Option<u64>),
     /// No buffer is posted for its message yet.
     Early,
 }
@@ -63,6 +67,13 @@ struct State {
     groups: Vec<Vec<(Buffer, bool)>>,
     /// Streams that wait for a message to be posted.
     early: Vec<(u64, usize)>,
+    /// Chunks that do.
+    aside: Vec<(Chunk, Box<[u8]>)>,
+    aside_bytes: usize,
+    /// Acknowledgements for whichever stream comes first.
+    acks: Vec<(u64, u64)>,
+    /// Streams whose acknowledgements do not arrive.
+    stuck: u64,
     dead: u64,
     place: usize,
 }
@@ -173,6 +184,11 @@ impl RecvCore {
             }
             !now
         });
+        let waits = !state.aside.is_empty();
+        drop(state);
+        if waits {
+            self.place_aside(posted)?;
+        }
         Ok(Some(NonNull::from(request)))
     }
 
@@ -243,7 +259,7 @@ impl RecvCore {
                     waits = true;
                     break;
                 }
-                Claim::Stale => {}
+                Claim::Stale(_) => {}
                 Claim::Into(to) => {
                     if self.resume(&chunk) {
                         let from = home.buffer[home.start + HEADER..].as_ptr();
@@ -271,7 +287,7 @@ impl RecvCore {
     pub(crate) fn claim(&self, chunk: &Chunk, lane: Option<usize>) -> Result<Claim, Error> {
         let mut state = lock(&self.state);
         if chunk.seq < state.base {
-            return Ok(Claim::Stale);
+            return Ok(Claim::Stale(Some(state.base)));
         }
         let at = (chunk.seq - state.base) as usize;
         if at >= state.posts.len() {
@@ -280,10 +296,10 @@ impl RecvCore {
             }
             return Ok(Claim::Early);
         }
-        let State { posts, groups, .. } = &mut *state;
+        let State { posts, groups, base, .. } = &mut *state;
         let post = &mut posts[at];
         if post.complete {
-            return Ok(Claim::Stale);
+            return Ok(Claim::Stale(Some(*base)));
         }
         if post.seen.is_empty() {
             let group = &mut groups[post.request];
@@ -318,10 +334,80 @@ impl RecvCore {
         }
         let index = chunk.index();
         if post.left == 0 || post.seen[index / 64] & (1 << (index % 64)) != 0 {
-            return Ok(Claim::Stale);
+            return Ok(Claim::Stale(None));
         }
         let (address, _, _) = groups[post.request][post.part.unwrap_or(0)].0;
         Ok(Claim::Into(address.wrapping_add(chunk.offset as usize)))
+    }
+
+    /// Whether `bytes` more may be kept aside; they count until they are placed.
+    pub(crate) fn reserve_aside(&self, bytes: usize) -> bool {
+        let mut state = lock(&self.state);
+        let fits = state.aside_bytes + bytes <= MOST_ASIDE;
+        state.aside_bytes += if fits { bytes } else { 0 };
+        fits
+    }
+
+    /// A chunk that came before its receive is complete.
+    pub(crate) fn put_aside(&self, chunk: Chunk, bytes: Box<[u8]>) -> Result<(), Error> {
+        let posted = {
+            let mut state = lock(&self.state);
+            state.aside.push((chunk, bytes));
+            state.base + state.posts.len() as u64
+        };
+        self.place_aside(posted) // its receive may have come meanwhile
+    }
+
+    /// Bring the chunks kept aside into the buffers that are posted now.
+    fn place_aside(&self, posted: u64) -> Result<(), Error> {
+        loop {
+            let mut state = lock(&self.state);
+            let Some(at) = state.aside.iter().position(|(chunk, _)| chunk.seq < posted) else { return Ok(()) };
+            let (chunk, bytes) = state.aside.swap_remove(at);
+            state.aside_bytes -= bytes.len();
+            drop(state);
+            let below = match self.claim(&chunk, None)? {
+                Claim::Into(to) if self.resume(&chunk) => {
+                    // SAFETY: we are a writer of a buffer that has room for the whole message.
+                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+                    self.written(&chunk)
+                }
+                Claim::Stale(below) => below,
+                _ => None,
+            };
+            if let Some(below) = below {
+                self.acknowledge_by_any(&mut lock(&self.state), chunk.seq, below);
+            }
+        }
+    }
+
+    fn acknowledge_by_any(&self, state: &mut State, seq: u64, below: u64) {
+        state.acks.push((seq, below));
+        for (lane, seat) in self.seats().iter().enumerate() {
+            if (state.dead | state.stuck) & (1 << lane) == 0 {
+                seat.kick();
+            }
+        }
+    }
+
+    /// Acknowledgements that any stream may carry, for one whose own do arrive.
+    pub(crate) fn take_acks(&self, lane: usize) -> Vec<(u64, u64)> {
+        let mut state = lock(&self.state);
+        if state.stuck & (1 << lane) == 0 { std::mem::take(&mut state.acks) } else { Vec::new() }
+    }
+
+    /// A stream's acknowledgements do not arrive, or do again: others say what it said, all at once.
+    pub(crate) fn sticks(&self, lane: usize, stuck: bool) {
+        let mut state = lock(&self.state);
+        if (state.stuck & (1 << lane) != 0) == stuck {
+            return;
+        }
+        state.stuck ^= 1 << lane;
+        if stuck {
+            let below = state.base;
+            self.acknowledge_by_any(&mut state, u64::MAX, below);
+            (self.log)(Level::Info, &format!("{}: acknowledgements over stream {lane} do not arrive, others repeat them", self.label));
+        }
     }
 
     /// Become a writer of a chunk until `written` or `paused`: false where its message has been completed by others.

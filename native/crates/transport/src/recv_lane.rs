@@ -2,13 +2,14 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
 use crate::error::{Error, Kind};
-use crate::pool::{Next, Task};
+use crate::pool::{Look, Next, Task};
 use crate::receiver::{Claim, RecvCore, flush};
+use crate::sender::Still;
 use crate::sock::{self, Io};
 use crate::wire::{Chunk, Frame, HEADER};
 
@@ -18,8 +19,11 @@ const SHARE: usize = 1 << 20;
 enum Stage {
     /// Reading a header.
     Head,
-    /// No buffer is posted for this chunk yet: its bytes wait in the kernel.
-    Early(Chunk),
+    /// No buffer is posted for this chunk yet: its bytes wait in the kernel, but not for long, because others may be behind it that
+    /// have to come first.
+    Early(Chunk, Instant),
+    /// So many bytes of the chunk are kept aside.
+    Aside(Chunk, Box<[u8]>, usize),
     /// So many bytes of the chunk are in its buffer.
     Body(Chunk, *mut u8, usize),
     /// So many bytes are still to be read and forgotten.
@@ -33,8 +37,11 @@ pub(crate) struct RecvLane {
     head: [u8; HEADER],
     have: usize,
     stage: Stage,
-    /// Acknowledgements that the kernel has not taken.
+    /// Acknowledgements that the kernel has not taken, and bytes of all that there were.
     out: Vec<u8>,
+    told: u64,
+    still: Still,
+    patience: Duration,
     nowhere: Box<[u8]>,
 }
 
@@ -48,9 +55,21 @@ enum Step {
 }
 
 impl RecvLane {
-    /// `head` has `have` bytes of the first frame.
-    pub(crate) fn new(core: Arc<RecvCore>, lane: usize, socket: Socket, head: [u8; HEADER], have: usize) -> Self {
-        Self { core, lane, socket, head, have, stage: Stage::Head, out: Vec::new(), nowhere: Box::default() }
+    /// `head` has `have` bytes of the first frame; what does not move for `patience` counts as stalled.
+    pub(crate) fn new(core: Arc<RecvCore>, lane: usize, socket: Socket, head: [u8; HEADER], have: usize, patience: Duration) -> Self {
+        Self {
+            core,
+            lane,
+            socket,
+            head,
+            have,
+            stage: Stage::Head,
+            out: Vec::new(),
+            told: 0,
+            still: Still::default(),
+            patience,
+            nowhere: Box::default(),
+        }
     }
 
     /// Receive `want` bytes at `to`, then what fits of the next header. Bytes of the body that came.
@@ -88,7 +107,8 @@ impl RecvLane {
                 self.have = 0;
                 self.place(chunk)
             }
-            Stage::Early(chunk) => self.place(chunk),
+            Stage::Early(chunk, _) => self.place(chunk),
+            Stage::Aside(..) => self.aside(share),
             Stage::Body(chunk, to, done) => self.body(chunk, to, done, share),
             Stage::Skip(left) => {
                 if self.nowhere.is_empty() {
@@ -116,11 +136,13 @@ impl RecvLane {
     fn place(&mut self, chunk: Chunk) -> Result<Step, Error> {
         match self.core.claim(&chunk, Some(self.lane))? {
             Claim::Early => {
-                self.stage = Stage::Early(chunk);
+                let since = if let Stage::Early(_, since) = self.stage { since } else { Instant::now() };
+                self.stage = Stage::Early(chunk, since);
                 return Ok(Step::Blocked);
             }
-            Claim::Stale => {
+            Claim::Stale(below) => {
                 self.core.counters.twice();
+                self.acknowledge(&chunk, below); // again: the first may have been lost with its stream
                 self.stage = if chunk.len() == 0 { Stage::Head } else { Stage::Skip(chunk.len()) };
             }
             Claim::Into(_) if chunk.len() == 0 => {
@@ -131,6 +153,22 @@ impl RecvLane {
             Claim::Into(to) => self.stage = Stage::Body(chunk, to, 0),
         }
         Ok(Step::On)
+    }
+
+    /// Read on a chunk that is kept aside.
+    fn aside(&mut self, share: &mut usize) -> Result<Step, Error> {
+        let Stage::Aside(chunk, mut bytes, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
+        let left = bytes.len() - done;
+        // SAFETY: our own buffer.
+        let got = unsafe { self.receive(bytes.as_mut_ptr().wrapping_add(done), left) };
+        let more = *got.as_ref().unwrap_or(&0);
+        *share = share.saturating_sub(more);
+        if more == left {
+            self.core.put_aside(chunk, bytes)?;
+        } else {
+            self.stage = Stage::Aside(chunk, bytes, done + more);
+        }
+        Ok(got.err().unwrap_or(Step::On))
     }
 
     fn body(&mut self, chunk: Chunk, to: *mut u8, done: usize, share: &mut usize) -> Result<Step, Error> {
@@ -157,9 +195,14 @@ impl RecvLane {
     /// Tell the peer that a message is complete, where it is.
     fn acknowledge(&mut self, chunk: &Chunk, below: Option<u64>) {
         if let Some(below) = below {
-            self.out.extend_from_slice(&Frame::Ack { seq: chunk.seq, below }.encode());
-            flush(&self.socket, &mut self.out);
+            self.say(chunk.seq, below);
         }
+    }
+
+    fn say(&mut self, seq: u64, below: u64) {
+        self.out.extend_from_slice(&Frame::Ack { seq, below }.encode());
+        self.told += HEADER as u64;
+        flush(&self.socket, &mut self.out);
     }
 }
 
@@ -170,6 +213,9 @@ impl Task for RecvLane {
 
     fn run(&mut self) -> Next {
         flush(&self.socket, &mut self.out);
+        for (seq, below) in self.core.take_acks(self.lane) {
+            self.say(seq, below);
+        }
         let mut share = SHARE;
         while share > 0 {
             match self.step(&mut share) {
@@ -192,7 +238,19 @@ impl Task for RecvLane {
         self.core.fail(&Error::new(Kind::Internal, "an I/O thread panicked: a fault in busbw"));
     }
 
-    fn tick(&mut self, _now: Instant) -> bool {
-        false
+    fn tick(&mut self, now: Instant) -> Look {
+        let stuck = self.still.look(&self.socket, self.told, self.patience, now);
+        if stuck || sock::unacknowledged(&self.socket) == 0 {
+            self.core.sticks(self.lane, stuck);
+        }
+        if let Stage::Early(chunk, since) = self.stage {
+            // Empty chunks have nothing behind them in the kernel but the next header.
+            if now - since >= self.patience && self.core.reserve_aside(chunk.len()) {
+                self.stage = Stage::Aside(chunk, vec![0; chunk.len()].into(), 0);
+                return Look::Run;
+            }
+        }
+        let waits = matches!(self.stage, Stage::Early(..)) || sock::unacknowledged(&self.socket) > 0;
+        if waits { Look::Again } else { Look::Enough }
     }
 }

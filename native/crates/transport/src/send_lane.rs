@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use crate::pool::{Next, Task};
+use crate::pool::{Look, Next, Task};
 use crate::sender::{Job, SendCore, Still};
 use crate::sock::{self, Io};
 use crate::wire::{Frame, HEADER};
@@ -114,7 +114,7 @@ impl Task for SendLane {
         self.core.broken();
     }
 
-    fn tick(&mut self, now: Instant) -> bool {
+    fn tick(&mut self, now: Instant) -> Look {
         if self.lane == 0 {
             self.core.look_home(now);
         }
@@ -126,6 +126,6 @@ impl Task for SendLane {
         } else if self.still.look(&self.socket, self.taken, limit, now) {
             self.core.stalled(self.lane);
         }
-        self.core.busy()
+        if self.core.busy() { Look::Again } else { Look::Enough }
     }
 }

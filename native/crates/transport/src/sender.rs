@@ -104,7 +104,7 @@ impl Still {
             (self.taken, self.unacknowledged, self.since) = (taken, unacknowledged, (unacknowledged > 0).then_some(now));
             return false;
         }
-        self.since.is_some_and(|since| now - since >= limit) && sock::retransmits(socket)
+        self.since.is_some_and(|since| now - since >= limit) && sock::tries_again(socket)
     }
 }
 

@@ -101,13 +101,15 @@ pub fn unacknowledged(socket: &impl AsRawFd) -> usize {
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } == 0 { bytes.max(0) as usize } else { 0 }
 }
 
-/// Whether the kernel sends the same bytes again because nobody acknowledges them: not so where the peer only reads slowly.
-pub fn retransmits(socket: &impl AsRawFd) -> bool {
+/// Whether the kernel tries again and again to send: it retransmits, or probes a window that is open (nothing could go out at all, as over
+/// an interface that was taken down). A peer that only reads slowly closes its window instead.
+pub fn tries_again(socket: &impl AsRawFd) -> bool {
     // SAFETY: all zero is a valid tcp_info, and getsockopt writes at most its size.
     unsafe {
         let mut info: libc::tcp_info = std::mem::zeroed();
         let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
         let got = libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut size);
-        got == 0 && info.tcpi_retransmits > 0
+        let probes = info.tcpi_backoff > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss.max(1);
+        got == 0 && (info.tcpi_retransmits > 0 || probes)
     }
 }
