@@ -62,8 +62,11 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def job(plugin_library: Path) -> Iterator[Job]:
-    """Starts a process on each of two hosts, both begun. Those that live at the end must end by themselves, and well."""
+def job(plugin_library: Path, own_rails: object) -> Iterator[Job]:
+    """Starts a process on each of two hosts, both begun. Those that live at the end must end by themselves, and well.
+
+    The hosts of a test alone (own_rails) go after their processes.
+    """
     made: list[peers.Peer] = []
 
     def start(on: rails.Rails, version: int = 11, **variables: Any) -> tuple[peers.Peer, peers.Peer]:

@@ -99,6 +99,21 @@ def test_the_nic_that_is_lost_may_be_the_one_that_connected_first(job, own_rails
     assert pause(received, since) < GOES_ON_S
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_nic_is_lost_while_its_link_is_full(job, own_rails, lost):
+    rails = own_rails(2)
+    a, b = job(rails)
+    pair, some = link(a, b)[0], [[M, number, 0] for number in range(1500)]
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=15)
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=15)
+    time.sleep(0.2)
+    rails.down(lost, host=0)
+    since = time.monotonic()
+    sent, received = a.result()["flows"][0], b.result()["flows"][0]
+    fine(sent, received, messages=1500)
+    assert pause(received, since) < GOES_ON_S
+
+
 def test_small_messages_go_on_too(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)

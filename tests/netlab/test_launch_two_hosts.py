@@ -153,7 +153,7 @@ def test_killing_mpirun_leaves_no_process_on_any_host(open_mpi, two_hosts, monke
         ]
         os.kill(found, signal.SIGKILL)
 
-    assert job.run(argv, two_hosts.environment(), kill, lambda _: None, 60) == 137
+    assert job.run(argv, two_hosts.environment(), kill, lambda _: None, 60) == -9
     assert all(host.empty_within(10) for host in two_hosts.hosts)
 
 

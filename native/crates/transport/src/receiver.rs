@@ -4,7 +4,6 @@
 //! complete.
 
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,21 +14,17 @@ use crate::error::{Error, Kind};
 use crate::pool::Seat;
 use crate::request::{Owner, Request};
 use crate::sender::lock;
-use crate::sock::{self, Io};
 use crate::stats::Counters;
-use crate::wire::{Chunk, Frame, HEADER};
+use crate::wire::Chunk;
 use crate::{Level, Log, MAX_GROUP};
 
-/// Of the stream of small messages; a message and its header always fit.
-const HOME_BUFFER: usize = 64 << 10;
-/// Small messages between acknowledgements.
-const ACK_EVERY: usize = 8;
+mod aside;
+mod small;
+use small::Home;
+pub(crate) use small::flush;
 
 /// The stream of small messages, among the bits of streams.
 const HOME: usize = 63;
-
-/// Bytes of chunks that came before their receive and are kept here, so that others behind them are not held up.
-const MOST_ASIDE: usize = 64 << 20;
 
 /// A buffer to fill: address, bytes, tag.
 pub(crate) type Buffer = (*mut u8, usize, i32);
@@ -81,20 +76,6 @@ struct State {
 // SAFETY: the addresses are the caller's buffers, writable until the requests are done.
 unsafe impl Send for State {}
 
-struct Home {
-    socket: Socket,
-    buffer: Box<[u8]>,
-    start: usize,
-    end: usize,
-    since_ack: usize,
-    /// Acknowledgements that the kernel has not taken.
-    out: Vec<u8>,
-    /// Why nothing more comes.
-    ended: Option<String>,
-    /// And all that came is delivered.
-    over: bool,
-}
-
 /// What streams and callers of a receiving end share.
 pub(crate) struct RecvCore {
     pub(crate) label: String,
@@ -111,16 +92,7 @@ pub(crate) struct RecvCore {
 
 impl RecvCore {
     pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, home: Socket) -> Arc<Self> {
-        let home = Home {
-            socket: home,
-            buffer: vec![0; HOME_BUFFER].into(),
-            start: 0,
-            end: 0,
-            since_ack: 0,
-            out: Vec::new(),
-            ended: None,
-            over: false,
-        };
+        let home = Home::new(home);
         Arc::new_cyclic(|this| Self {
             label,
             log,
@@ -210,77 +182,6 @@ impl RecvCore {
         self.failed.get().map_or(Ok(false), |error| Err(error.clone()))
     }
 
-    fn hear(&self, home: &mut Home) -> Result<(), Error> {
-        loop {
-            if home.start > 0 {
-                home.buffer.copy_within(home.start..home.end, 0);
-                (home.start, home.end) = (0, home.end - home.start);
-            }
-            let room = if home.ended.is_some() { &mut [][..] } else { &mut home.buffer[home.end..] };
-            let mut more = false;
-            if !room.is_empty() {
-                let asked = room.len();
-                // SAFETY: our own buffer.
-                match unsafe { sock::receive(home.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut []) } {
-                    Io::Done(bytes) => (home.end, more) = (home.end + bytes, bytes == asked),
-                    Io::Blocked => {}
-                    Io::Ended(why) => home.ended = Some(reason(why)),
-                }
-            }
-            let waits = self.deliver(home)?;
-            // What came before the end still counts.
-            if let Some(why) = home.ended.as_ref().filter(|_| !waits && !home.over) {
-                self.over(HOME, why);
-                home.over = true;
-            }
-            if !more {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Hand out the whole messages in the buffer whose receives are posted; whether one waits for its receive.
-    fn deliver(&self, home: &mut Home) -> Result<bool, Error> {
-        let mut waits = false;
-        while home.end - home.start >= HEADER {
-            let head = home.buffer[home.start..home.start + HEADER].try_into().unwrap_or([0; HEADER]);
-            let Frame::Chunk(chunk) = Frame::decode(&head)? else {
-                return Err(Error::new(Kind::Remote, "a frame that only senders understand"));
-            };
-            let length = chunk.len();
-            if length > HOME_BUFFER - HEADER || chunk.count() != 1 {
-                return Err(Error::new(Kind::Remote, format!("a small message of {} bytes", chunk.total)));
-            }
-            if home.end - home.start < HEADER + length {
-                break;
-            }
-            match self.claim(&chunk, None)? {
-                Claim::Early => {
-                    waits = true;
-                    break;
-                }
-                Claim::Stale(_) => {}
-                Claim::Into(to) => {
-                    if self.resume(&chunk) {
-                        let from = home.buffer[home.start + HEADER..].as_ptr();
-                        // SAFETY: we are a writer of a buffer that has room for the whole message.
-                        unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
-                        self.written(&chunk);
-                    }
-                }
-            }
-            home.start += HEADER + length;
-            home.since_ack += 1;
-        }
-        if home.since_ack >= ACK_EVERY && home.ended.is_none() {
-            home.since_ack = 0;
-            let below = lock(&self.state).base;
-            home.out.extend_from_slice(&Frame::Ack { seq: u64::MAX, below }.encode());
-        }
-        flush(&home.socket, &mut home.out);
-        Ok(waits)
-    }
-
     // -- any thread ------------------------------------------------------------------------------------------------
 
     /// Where a chunk's bytes go. `lane` None is the caller's thread.
@@ -338,76 +239,6 @@ impl RecvCore {
         }
         let (address, _, _) = groups[post.request][post.part.unwrap_or(0)].0;
         Ok(Claim::Into(address.wrapping_add(chunk.offset as usize)))
-    }
-
-    /// Whether `bytes` more may be kept aside; they count until they are placed.
-    pub(crate) fn reserve_aside(&self, bytes: usize) -> bool {
-        let mut state = lock(&self.state);
-        let fits = state.aside_bytes + bytes <= MOST_ASIDE;
-        state.aside_bytes += if fits { bytes } else { 0 };
-        fits
-    }
-
-    /// A chunk that came before its receive is complete.
-    pub(crate) fn put_aside(&self, chunk: Chunk, bytes: Box<[u8]>) -> Result<(), Error> {
-        let posted = {
-            let mut state = lock(&self.state);
-            state.aside.push((chunk, bytes));
-            state.base + state.posts.len() as u64
-        };
-        self.place_aside(posted) // its receive may have come meanwhile
-    }
-
-    /// Bring the chunks kept aside into the buffers that are posted now.
-    fn place_aside(&self, posted: u64) -> Result<(), Error> {
-        loop {
-            let mut state = lock(&self.state);
-            let Some(at) = state.aside.iter().position(|(chunk, _)| chunk.seq < posted) else { return Ok(()) };
-            let (chunk, bytes) = state.aside.swap_remove(at);
-            state.aside_bytes -= bytes.len();
-            drop(state);
-            let below = match self.claim(&chunk, None)? {
-                Claim::Into(to) if self.resume(&chunk) => {
-                    // SAFETY: we are a writer of a buffer that has room for the whole message.
-                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-                    self.written(&chunk)
-                }
-                Claim::Stale(below) => below,
-                _ => None,
-            };
-            if let Some(below) = below {
-                self.acknowledge_by_any(&mut lock(&self.state), chunk.seq, below);
-            }
-        }
-    }
-
-    fn acknowledge_by_any(&self, state: &mut State, seq: u64, below: u64) {
-        state.acks.push((seq, below));
-        for (lane, seat) in self.seats().iter().enumerate() {
-            if (state.dead | state.stuck) & (1 << lane) == 0 {
-                seat.kick();
-            }
-        }
-    }
-
-    /// Acknowledgements that any stream may carry, for one whose own do arrive.
-    pub(crate) fn take_acks(&self, lane: usize) -> Vec<(u64, u64)> {
-        let mut state = lock(&self.state);
-        if state.stuck & (1 << lane) == 0 { std::mem::take(&mut state.acks) } else { Vec::new() }
-    }
-
-    /// A stream's acknowledgements do not arrive, or do again: others say what it said, all at once.
-    pub(crate) fn sticks(&self, lane: usize, stuck: bool) {
-        let mut state = lock(&self.state);
-        if (state.stuck & (1 << lane) != 0) == stuck {
-            return;
-        }
-        state.stuck ^= 1 << lane;
-        if stuck {
-            let below = state.base;
-            self.acknowledge_by_any(&mut state, u64::MAX, below);
-            (self.log)(Level::Info, &format!("{}: acknowledgements over stream {lane} do not arrive, others repeat them", self.label));
-        }
     }
 
     /// Become a writer of a chunk until `written` or `paused`: false where its message has been completed by others.
@@ -469,20 +300,4 @@ impl RecvCore {
             (self.log)(Level::Info, &format!("{}: {which} has ended ({why})", self.label));
         }
     }
-}
-
-/// Send what the kernel takes of `out`.
-pub(crate) fn flush(socket: &Socket, out: &mut Vec<u8>) {
-    while !out.is_empty() {
-        // SAFETY: our own bytes.
-        match unsafe { sock::send(socket.as_raw_fd(), &[], out.as_ptr(), out.len()) } {
-            Io::Done(bytes) => drop(out.drain(..bytes)),
-            Io::Blocked => return,
-            Io::Ended(_) => out.clear(), // reading tells why
-        }
-    }
-}
-
-fn reason(why: Option<std::io::Error>) -> String {
-    why.map_or_else(|| "the peer closed the connection".to_owned(), |error| error.to_string())
 }

@@ -1,0 +1,124 @@
+//! The stream of small messages: read by the caller's thread when it tests a receive.
+
+use std::os::fd::AsRawFd;
+
+use socket2::Socket;
+
+use super::{Claim, HOME, RecvCore, lock};
+use crate::error::{Error, Kind};
+use crate::sock::{self, Io};
+use crate::wire::{Frame, HEADER};
+
+/// Of the stream of small messages; a message and its header always fit.
+const HOME_BUFFER: usize = 64 << 10;
+/// Small messages between acknowledgements.
+const ACK_EVERY: usize = 8;
+
+pub(super) struct Home {
+    socket: Socket,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    since_ack: usize,
+    /// Acknowledgements that the kernel has not taken.
+    out: Vec<u8>,
+    /// Why nothing more comes.
+    ended: Option<String>,
+    /// And all that came is delivered.
+    pub(super) over: bool,
+}
+
+impl Home {
+    pub(super) fn new(socket: Socket) -> Self {
+        Self { socket, buffer: vec![0; HOME_BUFFER].into(), start: 0, end: 0, since_ack: 0, out: Vec::new(), ended: None, over: false }
+    }
+}
+
+impl RecvCore {
+    pub(super) fn hear(&self, home: &mut Home) -> Result<(), Error> {
+        loop {
+            if home.start > 0 {
+                home.buffer.copy_within(home.start..home.end, 0);
+                (home.start, home.end) = (0, home.end - home.start);
+            }
+            let room = if home.ended.is_some() { &mut [][..] } else { &mut home.buffer[home.end..] };
+            let mut more = false;
+            if !room.is_empty() {
+                let asked = room.len();
+                // SAFETY: our own buffer.
+                match unsafe { sock::receive(home.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut []) } {
+                    Io::Done(bytes) => (home.end, more) = (home.end + bytes, bytes == asked),
+                    Io::Blocked => {}
+                    Io::Ended(why) => home.ended = Some(reason(why)),
+                }
+            }
+            let waits = self.deliver(home)?;
+            // What came before the end still counts.
+            if let Some(why) = home.ended.as_ref().filter(|_| !waits && !home.over) {
+                self.over(HOME, why);
+                home.over = true;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Hand out the whole messages in the buffer whose receives are posted; whether one waits for its receive.
+    fn deliver(&self, home: &mut Home) -> Result<bool, Error> {
+        let mut waits = false;
+        while home.end - home.start >= HEADER {
+            let head = home.buffer[home.start..home.start + HEADER].try_into().unwrap_or([0; HEADER]);
+            let Frame::Chunk(chunk) = Frame::decode(&head)? else {
+                return Err(Error::new(Kind::Remote, "a frame that only senders understand"));
+            };
+            let length = chunk.len();
+            if length > HOME_BUFFER - HEADER || chunk.count() != 1 {
+                return Err(Error::new(Kind::Remote, format!("a small message of {} bytes", chunk.total)));
+            }
+            if home.end - home.start < HEADER + length {
+                break;
+            }
+            match self.claim(&chunk, None)? {
+                Claim::Early => {
+                    waits = true;
+                    break;
+                }
+                Claim::Stale(_) => {}
+                Claim::Into(to) => {
+                    if self.resume(&chunk) {
+                        let from = home.buffer[home.start + HEADER..].as_ptr();
+                        // SAFETY: we are a writer of a buffer that has room for the whole message.
+                        unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
+                        self.written(&chunk);
+                    }
+                }
+            }
+            home.start += HEADER + length;
+            home.since_ack += 1;
+        }
+        if home.since_ack >= ACK_EVERY && home.ended.is_none() {
+            home.since_ack = 0;
+            let below = lock(&self.state).base;
+            home.out.extend_from_slice(&Frame::Ack { seq: u64::MAX, below }.encode());
+        }
+        flush(&home.socket, &mut home.out);
+        Ok(waits)
+    }
+}
+
+/// Send what the kernel takes of `out`.
+pub(crate) fn flush(socket: &Socket, out: &mut Vec<u8>) {
+    while !out.is_empty() {
+        // SAFETY: our own bytes.
+        match unsafe { sock::send(socket.as_raw_fd(), &[], out.as_ptr(), out.len()) } {
+            Io::Done(bytes) => drop(out.drain(..bytes)),
+            Io::Blocked => return,
+            Io::Ended(_) => out.clear(), // reading tells why
+        }
+    }
+}
+
+fn reason(why: Option<std::io::Error>) -> String {
+    why.map_or_else(|| "the peer closed the connection".to_owned(), |error| error.to_string())
+}
