@@ -84,6 +84,7 @@ class Peer:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
+        self.process.wait(5)  # it is gone when this returns
 
     def stop(self) -> int:
         """End of its input, then its exit status; `wrote` keeps what it wrote to standard error."""

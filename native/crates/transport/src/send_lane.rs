@@ -33,6 +33,7 @@ pub(crate) struct SendLane {
 
 impl SendLane {
     pub(crate) fn new(core: Arc<SendCore>, lane: usize, socket: Socket) -> Self {
+        sock::short_queue(&socket);
         let heard = [0; 16 * HEADER];
         Self { core, lane, socket, job: None, head: [0; HEADER], sent: 0, taken: 0, heard, have: 0, still: Still::default() }
     }
@@ -115,7 +116,7 @@ impl Task for SendLane {
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        if self.lane == 0 {
+        if self.core.looks(self.lane) {
             self.core.look_home(now);
         }
         let limit = Duration::from_millis(self.core.config.stall_ms);

@@ -167,7 +167,8 @@ impl SendCore {
             // SAFETY: readable for `size` bytes (the caller's promise).
             let bytes = if size == 0 { Box::default() } else { unsafe { std::slice::from_raw_parts(data, size) }.into() };
             let seq = state.sequence();
-            self.send_small(&mut home, Kept { seq, tag, bytes }, place);
+            let looks = self.alive(&state).trailing_zeros() as usize;
+            self.send_small(&mut home, Kept { seq, tag, bytes }, place, looks);
         } else {
             let seq = state.sequence();
             let chunk = Chunk { seq, total: size as u64, offset: 0, chunk: self.chunk_size(size), tag };
@@ -284,6 +285,11 @@ impl SendCore {
         }
     }
 
+    /// Whether this stream, the first alive, looks after the stream of small messages.
+    pub(crate) fn looks(&self, lane: usize) -> bool {
+        self.alive(&lock(&self.state)).trailing_zeros() as usize == lane
+    }
+
     /// Whether anything is under way that may stand still.
     pub(crate) fn busy(&self) -> bool {
         self.unacknowledged.load(Ordering::Relaxed) > 0 || !lock(&self.home).kept.is_empty()
@@ -357,7 +363,9 @@ impl SendCore {
         for job in jobs.into_iter().rev() {
             queue.push_front(job);
         }
-        self.kick(state, again);
+        // Not only these: a stream that was kicked for another chunk may be the one that has just ended.
+        let work = state.queue.len();
+        self.kick(state, work);
         again
     }
 

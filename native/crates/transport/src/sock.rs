@@ -37,6 +37,19 @@ pub fn bound(nic: &Nic, port: u16) -> Result<Socket, (io::ErrorKind, Error)> {
     make().map_err(|error| (error.kind(), Error::new(crate::Kind::System, format!("a socket on {} ({address}): {error}", nic.name))))
 }
 
+/// Unsent bytes from which on a stream of chunks takes no more.
+static UNSENT: u32 = 64 << 10;
+
+/// A stream of chunks is free when the network has taken what it was given, not when there is room in the kernel: megabytes would lie
+/// there on a slow path while others have nothing to do.
+pub fn short_queue(socket: &Socket) {
+    // SAFETY: the option reads one int.
+    unsafe {
+        let (value, size) = ((&raw const UNSENT).cast(), size_of::<u32>() as libc::socklen_t);
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, size);
+    }
+}
+
 /// Settings of a stream that carries data. A peer that does not answer for `timeout_s` ends it.
 pub fn tune(socket: &Socket, timeout_s: u64) {
     let limit = Duration::from_secs(timeout_s);

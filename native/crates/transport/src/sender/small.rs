@@ -54,7 +54,7 @@ impl Home {
 }
 
 impl SendCore {
-    pub(super) fn send_small(&self, home: &mut Home, kept: Kept, place: usize) {
+    pub(super) fn send_small(&self, home: &mut Home, kept: Kept, place: usize, looks: usize) {
         let head =
             Frame::Chunk(Chunk { seq: kept.seq, total: kept.bytes.len() as u64, offset: 0, chunk: kept.bytes.len() as u32, tag: kept.tag })
                 .encode();
@@ -73,7 +73,7 @@ impl SendCore {
         home.taken += sent as u64;
         home.backlog.extend(head[sent.min(HEADER)..].iter().chain(&kept.bytes[sent.saturating_sub(HEADER)..]));
         if home.kept.is_empty() {
-            if let Some(seat) = self.seats().first() {
+            if let Some(seat) = self.seats().get(looks) {
                 seat.rouse();
             }
         }
