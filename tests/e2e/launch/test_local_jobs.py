@@ -170,10 +170,10 @@ def test_a_second_request_to_end_cuts_neither_the_end_nor_the_sweep_short(tmp_pa
 @pytest.mark.parametrize(("number", "reason", "code"), [(signal.SIGTERM, "terminated", 143), (signal.SIGINT, "interrupted", 130)])
 def test_a_rank_of_an_outer_mpirun_that_is_told_to_end_saves_and_says_so(open_mpi, tmp_path, number, reason, code):
     file = tmp_path / "out.json"
-    words = ["run", "all_reduce", "-b", "8", "-e", "16M", "--engine", "mpi", "--iters", "2000", "--json", str(file)]
+    words = ["run", "all_reduce", "-b", "8", "-e", "256M", "--engine", "mpi", "--iters", "200", "--json", str(file)]
     argv = mpirun.command(open_mpi, [sys.executable, "-m", "busbw", *words], 2)
     with subprocess.Popen(argv, env=ENV, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
-        end = time.monotonic() + 40
+        end = time.monotonic() + 90
         while b'"time_s"' not in _read(file) and launcher.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         os.kill(json.loads(file.read_bytes())["world"]["devices"][0]["pid"], number)
