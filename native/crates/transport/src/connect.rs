@@ -17,7 +17,9 @@ use crate::wire::{self, Frame, HELLO, Hello, VERSION, WELCOME};
 /// For streams that are still opening once one is open: a path that does not work must not hold up those that do.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 /// Attempts of one stream: a listener under attack may have dropped it.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: u32 = 5;
+/// Before the second attempt; before each other twice as long.
+const PAUSE: Duration = Duration::from_millis(20);
 
 enum Stage {
     Connecting,
@@ -32,7 +34,8 @@ struct Opening {
     stage: Stage,
     nic: usize,
     to: SocketAddr,
-    attempts: usize,
+    attempts: u32,
+    lost: Option<Instant>,
 }
 
 /// A connection that is being opened.
@@ -59,7 +62,7 @@ impl Connecting {
             .map(|index| {
                 let nic = index % nics.len();
                 let to = opposite(&nics[nic], index, &invitation.addresses);
-                Opening { socket: None, stage: Stage::Lost, nic, to, attempts: 0 }
+                Opening { socket: None, stage: Stage::Lost, nic, to, attempts: 0, lost: None }
             })
             .collect();
         let deadline = Instant::now() + Duration::from_secs(config.timeout_s);
@@ -75,10 +78,10 @@ impl Connecting {
     pub(crate) fn advance(&mut self, nics: &[Nic], config: &Config) -> Result<Option<Vec<Opened>>, Error> {
         let now = Instant::now();
         for index in 0..self.openings.len() {
-            self.attempt(index, nics, config);
+            self.attempt(index, nics, config, now);
         }
         let open = self.openings.iter().filter(|one| matches!(one.stage, Stage::Open)).count();
-        let lost = self.openings.iter().filter(|one| matches!(one.stage, Stage::Lost)).count();
+        let lost = self.openings.iter().filter(|one| matches!(one.stage, Stage::Lost) && one.attempts >= ATTEMPTS).count();
         if open > 0 && self.first_open.is_none() {
             self.first_open = Some(now);
         }
@@ -107,9 +110,10 @@ impl Connecting {
         }
     }
 
-    fn attempt(&mut self, index: usize, nics: &[Nic], config: &Config) {
+    fn attempt(&mut self, index: usize, nics: &[Nic], config: &Config, now: Instant) {
         let opening = &mut self.openings[index];
-        if matches!(opening.stage, Stage::Open) || (matches!(opening.stage, Stage::Lost) && opening.attempts >= ATTEMPTS) {
+        let again = opening.attempts < ATTEMPTS && opening.lost.is_none_or(|lost| now - lost >= PAUSE * (1 << opening.attempts) / 2);
+        if matches!(opening.stage, Stage::Open) || (matches!(opening.stage, Stage::Lost) && !again) {
             return;
         }
         let hello = Hello { version: VERSION, index: index as u16, nonce: self.nonce, token: self.invitation.token }.encode();
@@ -117,6 +121,7 @@ impl Connecting {
             self.trouble = error;
             opening.stage = Stage::Lost;
             opening.socket = None;
+            opening.lost = Some(now);
         }
     }
 }

@@ -4,9 +4,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+mod bell;
+mod budget;
 pub mod config;
 mod connect;
 mod error;
@@ -23,8 +25,10 @@ mod sender;
 mod sock;
 mod speed;
 mod stats;
+mod still;
 mod wire;
 
+use budget::Budget;
 use config::Config;
 use connect::Connecting;
 use handle::Invitation;
@@ -36,6 +40,7 @@ use recv_lane::RecvLane;
 use send_lane::SendLane;
 use sender::{SendCore, lock};
 use stats::{Counters, Register};
+use still::Limits;
 
 pub use error::{Error, Kind};
 use request::Owner;
@@ -46,9 +51,6 @@ pub type Handle = [u8; 128];
 
 /// Buffers of one grouped receive at most.
 pub const MAX_GROUP: usize = 8;
-
-/// For an I/O thread to let go of a stream.
-const LET_GO: Duration = Duration::from_millis(500);
 
 /// How loud a line of the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,10 @@ pub struct Transport {
     pool: Pool,
     connecting: Mutex<HashMap<Handle, Connecting>>,
     register: Arc<Register>,
+    /// Microseconds that closing connections may still wait for their last small messages, all together.
+    linger_us: AtomicU64,
+    /// What they may keep of chunks that come too early.
+    aside: Arc<Budget>,
 }
 
 /// Waits for one peer.
@@ -120,12 +126,15 @@ impl Transport {
     /// # Errors
     /// No usable interface.
     pub fn with(config: Config, log: Log) -> Result<Arc<Self>, Error> {
-        let nics = nic::find(&config)?;
+        let (nics, left_out) = nic::find(&config)?;
         let speeds: Vec<u32> = nics.iter().map(|nic| speed::of(nic, &config)).collect();
         let name = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join("+");
         let device = Device { name, pci_path: nics[0].pci_path.clone(), speed_mbps: speeds.iter().sum() };
         for (nic, speed) in nics.iter().zip(&speeds) {
             log(Level::Info, &format!("{} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
+        }
+        for words in left_out {
+            log(Level::Info, &format!("not used: {words}"));
         }
         log(
             Level::Info,
@@ -134,7 +143,19 @@ impl Transport {
         let register = Arc::new(Register::default());
         register.write_to(&config.stats, &log);
         let pool = Pool::new(config.threads, config.spin_us);
-        Ok(Arc::new(Self { config: Arc::new(config), log, nics, devices: vec![device], pool, connecting: Mutex::default(), register }))
+        let linger_us = AtomicU64::new(sender::LINGER_ALL.as_micros() as u64);
+        let config = Arc::new(config);
+        Ok(Arc::new(Self {
+            config,
+            log,
+            nics,
+            devices: vec![device],
+            pool,
+            connecting: Mutex::default(),
+            register,
+            linger_us,
+            aside: receiver::budget(),
+        }))
     }
 
     /// A connection has ended; after the last one comes a line on all of them.
@@ -243,11 +264,11 @@ impl Listener {
         let label = transport.label("from", Some(home.peer));
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| transport.nics[lane.nic].name.clone())));
         let number = transport.register.add(&counters);
-        let core = RecvCore::new(label, transport.log.clone(), counters, home.socket);
+        let core = RecvCore::new(label, transport.log.clone(), counters, home.socket, &transport.aside);
         let known = |seats| core.seated(seats);
-        let patience = Duration::from_millis(transport.config.stall_ms);
+        let limits = Limits::of(&transport.config);
         let seats = transport
-            .seat(lanes, known, |lane, one| Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, patience)))?;
+            .seat(lanes, known, |lane, one| Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, limits)))?;
         Ok(Some(Box::new(Receiver { core, seats, number, transport: transport.clone() })))
     }
 }
@@ -268,8 +289,10 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        self.core.linger();
-        let_go(&self.seats);
+        self.core.linger(&self.transport.linger_us);
+        self.core.close();
+        self.seats.iter().for_each(Seat::remove);
+        self.core.part(&self.transport.pool);
         self.transport.ended(self.number, &self.core.counters);
     }
 }
@@ -290,15 +313,9 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        let_go(&self.seats);
+        self.core.close();
+        self.seats.iter().for_each(Seat::remove);
         self.transport.ended(self.number, &self.core.counters);
-    }
-}
-
-/// Nothing touches the callers' buffers after this.
-fn let_go(seats: &[Seat]) {
-    for seat in seats {
-        seat.remove(LET_GO);
     }
 }
 

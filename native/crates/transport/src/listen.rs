@@ -50,6 +50,8 @@ pub(crate) struct Waiting {
     streams: Vec<Welcomed>,
     /// The streams there will be, and the one for small messages.
     ready: Option<(u64, usize)>,
+    /// When the first stream came, and from where.
+    begun: Option<(Instant, SocketAddr)>,
     /// Connections dropped because they did not know the token.
     pub(crate) dropped: u64,
 }
@@ -71,30 +73,41 @@ impl Waiting {
             addresses.push(Address { socket: here.unwrap_or(nic.address.socket), prefix: nic.address.prefix });
             listening.push((socket, number));
         }
-        let made = Self { listening, token, strangers: Vec::new(), nonce: None, streams: Vec::new(), ready: None, dropped: 0 };
+        let made = Self { listening, token, strangers: Vec::new(), nonce: None, streams: Vec::new(), ready: None, begun: None, dropped: 0 };
         Ok((made, Invitation { token, addresses }))
     }
 
     /// Go on as far as possible: the streams once all have come, the one for small messages first.
     pub(crate) fn advance(&mut self, config: &Config) -> Result<Option<Vec<Welcomed>>, Error> {
         let now = Instant::now();
-        self.meet(now);
+        self.meet(now)?;
         self.hear(now, config)?;
         self.read_ready();
-        let Some((mask, home)) = self.ready else { return Ok(None) };
         let there = self.streams.iter().fold(0, |there, one| there | 1u64 << one.index);
-        if there & mask != mask {
-            return Ok(None);
-        }
+        let Some((mask, home)) = self.ready.filter(|(mask, _)| there & mask == *mask) else {
+            return self.in_time(now, config).map(|()| None);
+        };
         self.streams.retain(|one| mask & (1 << one.index) != 0);
         self.streams.sort_by_key(|one| (one.index != home, one.index));
         Ok(Some(std::mem::take(&mut self.streams)))
     }
 
-    fn meet(&mut self, now: Instant) {
+    /// A peer that has begun must come to an end.
+    fn in_time(&self, now: Instant, config: &Config) -> Result<(), Error> {
+        let Some((_, peer)) = self.begun.filter(|(begun, _)| now - *begun > Duration::from_secs(config.timeout_s)) else { return Ok(()) };
+        let (there, which) =
+            (self.streams.len(), if self.ready.is_some() { "others are missing" } else { "it does not say how many there are" });
+        Err(Error::new(Kind::Remote, format!("{peer} has opened {there} streams, and for {} s {which}", config.timeout_s)))
+    }
+
+    fn meet(&mut self, now: Instant) -> Result<(), Error> {
         for (socket, nic) in &self.listening {
             for _ in 0..MOST_AT_ONCE {
-                let Ok((socket, _)) = socket.accept() else { break };
+                let socket = match socket.accept() {
+                    Ok((socket, _)) => socket,
+                    Err(error) if is_shortage(&error) => return Err(shortage(&error)),
+                    Err(_) => break,
+                };
                 if socket.set_nonblocking(true).is_err() {
                     continue;
                 }
@@ -109,6 +122,7 @@ impl Waiting {
                 }
             }
         }
+        Ok(())
     }
 
     fn hear(&mut self, now: Instant, config: &Config) -> Result<(), Error> {
@@ -140,11 +154,13 @@ impl Waiting {
             return Err(Error::new(Kind::Usage, message));
         }
         let index = usize::from(hello.index);
+        self.begun.get_or_insert((Instant::now(), peer));
         if index >= 63 || *self.nonce.get_or_insert(hello.nonce) != hello.nonce {
             self.dropped += 1;
             return Ok(());
         }
         sock::tune(&stranger.socket, config.timeout_s);
+        sock::expect_answers(&stranger.socket, config.timeout_s);
         self.streams.retain(|one| one.index != index); // the peer tried again
         self.streams.push(Welcomed { socket: stranger.socket, peer, index, nic: stranger.nic, first: [0; HEADER], have: 0 });
         Ok(())
@@ -155,18 +171,33 @@ impl Waiting {
         if self.ready.is_some() {
             return;
         }
-        for one in &mut self.streams {
+        self.streams.retain_mut(|one| {
             let room = &mut one.first[one.have..];
+            if room.is_empty() {
+                return true;
+            }
             // SAFETY: our own buffer.
-            if let Io::Done(bytes) = unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
-                one.have += bytes;
+            match unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+                Io::Done(bytes) => one.have += bytes,
+                Io::Blocked => {}
+                Io::Ended(_) => return false, // the peer tries again
             }
-            if let (HEADER, Ok(Frame::Ready { mask })) = (one.have, Frame::decode(&one.first)) {
-                self.ready = Some((mask, one.index));
-                break;
-            }
-        }
+            true
+        });
+        self.ready = self.streams.iter().find_map(|one| match Frame::decode(&one.first) {
+            Ok(Frame::Ready { mask }) if one.have == HEADER => Some((mask, one.index)),
+            _ => None,
+        });
     }
+}
+
+/// The process or the system has too little of something: the connection waits in vain.
+fn is_shortage(error: &std::io::Error) -> bool {
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(&error.raw_os_error().unwrap_or(0))
+}
+
+fn shortage(error: &std::io::Error) -> Error {
+    Error::new(Kind::System, format!("accepting a connection: {error}{}", sock::limit_words(error)))
 }
 
 impl Stranger {

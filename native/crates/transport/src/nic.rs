@@ -21,11 +21,14 @@ pub struct Nic {
     pub speed_mbps: Option<u32>,
 }
 
-/// Usable interfaces in the kernel's order, at most as many as a handle names.
+/// An interface that is this many times slower than the fastest is for something else.
+const MUCH_SLOWER: u32 = 4;
+
+/// Usable interfaces in the kernel's order, at most as many as a handle names; and, in words, those left out.
 ///
 /// # Errors
 /// There is none: what was asked for and what there is.
-pub fn find(config: &Config) -> Result<Vec<Nic>, Error> {
+pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
     let every = addresses()?;
     let mut found: Vec<Nic> = Vec::new();
     for (name, address) in &every {
@@ -41,14 +44,28 @@ pub fn find(config: &Config) -> Result<Vec<Nic>, Error> {
             found = plain;
         }
     }
-    found.truncate(MOST_ADDRESSES);
+    let mut left_out = Vec::new();
+    if config.ifname.is_empty() {
+        left_out = leave_slow_ones(&mut found);
+    }
+    left_out.extend(found.drain(found.len().min(MOST_ADDRESSES)..).map(|nic| format!("{} (more than {MOST_ADDRESSES})", nic.name)));
     if found.is_empty() {
         let mut names: Vec<_> = every.into_iter().map(|(name, _)| name).collect();
         names.dedup();
         let asked = if config.ifname.is_empty() { "any".to_owned() } else { format!("'{}'", config.ifname) };
         return Err(Error::new(Kind::System, format!("no interface matches {asked}: with addresses there are {}", names.join(", "))));
     }
-    Ok(found)
+    Ok((found, left_out))
+}
+
+/// A chunk on a slow interface holds up its whole message: a management network beside fast ones does more harm than good.
+fn leave_slow_ones(found: &mut Vec<Nic>) -> Vec<String> {
+    let fastest = found.iter().filter_map(|nic| nic.speed_mbps).max().unwrap_or(0);
+    let slow = |nic: &Nic| nic.speed_mbps.is_some_and(|speed| speed < fastest / MUCH_SLOWER);
+    let words = |nic: &Nic| format!("{} ({} Mbit/s beside {fastest}; BUSBW_NET_IFNAME takes it in)", nic.name, nic.speed_mbps.unwrap_or(0));
+    let left_out = found.iter().filter(|nic| slow(nic)).map(words).collect();
+    found.retain(|nic| !slow(nic));
+    left_out
 }
 
 /// Whether a name is meant by a list in the words of NCCL_SOCKET_IFNAME.
@@ -170,9 +187,24 @@ mod tests {
     #[test]
     fn loopback_serves_where_it_is_asked_for() {
         let config = Config { ifname: "=lo".to_owned(), ..Config::default() };
-        let found = find(&config).unwrap();
+        let (found, left_out) = find(&config).unwrap();
+        assert!(left_out.is_empty());
         assert_eq!((found.len(), found[0].name.as_str(), found[0].pci_path.as_deref(), found[0].speed_mbps), (1, "lo", None, None));
         assert!(found[0].address.socket.ip().is_loopback());
+    }
+
+    #[test]
+    fn a_management_network_is_left_alone() {
+        let nic = |name: &str, speed_mbps| Nic {
+            name: name.to_owned(),
+            address: Address { socket: "10.0.0.1:0".parse().unwrap(), prefix: 24 },
+            pci_path: None,
+            speed_mbps,
+        };
+        let mut found = vec![nic("eth0", Some(1_000)), nic("eth1", Some(100_000)), nic("eth2", None), nic("eth3", Some(25_000))];
+        let left_out = leave_slow_ones(&mut found);
+        assert_eq!(left_out, ["eth0 (1000 Mbit/s beside 100000; BUSBW_NET_IFNAME takes it in)"]);
+        assert_eq!(found.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>(), ["eth1", "eth2", "eth3"]);
     }
 
     #[test]

@@ -4,12 +4,15 @@
 //! complete.
 
 use std::collections::VecDeque;
+use std::net::Shutdown;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use socket2::Socket;
 
+use crate::budget::Budget;
 use crate::error::{Error, Kind};
 use crate::pool::Seat;
 use crate::request::{Owner, Request};
@@ -20,9 +23,12 @@ use crate::{Level, Log, MAX_GROUP};
 
 mod aside;
 mod small;
+pub(crate) use aside::{Aside, Progress, budget};
 use small::Home;
 pub(crate) use small::flush;
 
+/// Between looks for writers that have left.
+const PAUSE: Duration = Duration::from_micros(100);
 /// The stream of small messages, among the bits of streams.
 const HOME: usize = 63;
 
@@ -63,14 +69,18 @@ struct State {
     /// Streams that wait for a message to be posted.
     early: Vec<(u64, usize)>,
     /// Chunks that do.
-    aside: Vec<(Chunk, Box<[u8]>)>,
-    aside_bytes: usize,
+    aside: Vec<Aside>,
     /// Acknowledgements for whichever stream comes first.
     acks: Vec<(u64, u64)>,
     /// Streams whose acknowledgements do not arrive.
     stuck: u64,
     dead: u64,
     place: usize,
+    /// Chunks written so far.
+    chunks: u64,
+    /// Threads that write into callers' buffers at this moment, and whether none may begin.
+    writing: usize,
+    closed: bool,
 }
 
 // SAFETY: the addresses are the caller's buffers, writable until the requests are done.
@@ -86,12 +96,17 @@ pub(crate) struct RecvCore {
     /// All that may still come is in the stream of small messages.
     lanes_over: AtomicBool,
     failed: OnceLock<Error>,
+    /// Why nothing more comes, while what is kept aside can still be received.
+    gone: OnceLock<Error>,
     requests: Box<[Request]>,
     seats: OnceLock<Vec<Seat>>,
+    /// Times the caller has tested in vain: while it does not, nobody waits.
+    asked: AtomicU64,
+    aside: Arc<Budget>,
 }
 
 impl RecvCore {
-    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, home: Socket) -> Arc<Self> {
+    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, home: Socket, aside: &Arc<Budget>) -> Arc<Self> {
         let home = Home::new(home);
         Arc::new_cyclic(|this| Self {
             label,
@@ -101,8 +116,11 @@ impl RecvCore {
             home: Mutex::new(home),
             lanes_over: AtomicBool::new(false),
             failed: OnceLock::new(),
+            gone: OnceLock::new(),
             requests: Request::places(|| Owner::Receive(this.as_ptr())),
             seats: OnceLock::new(),
+            asked: AtomicU64::new(0),
+            aside: aside::part_of(aside),
         })
     }
 
@@ -114,11 +132,14 @@ impl RecvCore {
         self.seats.get().map_or(&[], Vec::as_slice)
     }
 
-    pub(crate) fn fail(&self, error: &Error) {
-        let error = Error::new(error.kind, format!("{}: {}", self.label, error.message));
+    pub(crate) fn fail(&self, error: Error) {
         if self.failed.set(error.clone()).is_ok() {
             (self.log)(Level::Info, &error.message); // whoever calls next gets it, and warns
         }
+    }
+
+    pub(crate) fn error(&self, kind: Kind, why: &str) -> Error {
+        Error::new(kind, format!("{}: {why}", self.label))
     }
 
     // -- the caller's thread ---------------------------------------------------------------------------------------
@@ -138,9 +159,10 @@ impl RecvCore {
         let mut state = lock(&self.state);
         let place = state.place;
         let request = &self.requests[place];
-        if !request.take(buffers.len()) {
+        if request.is_taken() {
             return Ok(None);
         }
+        request.take(buffers.len());
         state.place = (place + 1) % self.requests.len();
         state.groups[place].clear();
         state.groups[place].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
@@ -172,14 +194,25 @@ impl RecvCore {
         if !request.by_chunks.load(Ordering::Relaxed) || self.lanes_over.load(Ordering::Relaxed) {
             if let Ok(mut home) = self.home.try_lock() {
                 if let Some(error) = (!home.over).then(|| self.hear(&mut home)).and_then(Result::err) {
-                    self.fail(&error);
+                    self.fail(self.error(error.kind, &error.message));
                 }
             }
             if request.finish(sizes) {
                 return Ok(true);
             }
         }
-        self.failed.get().map_or(Ok(false), |error| Err(error.clone()))
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.failed.get().or(self.gone.get()).map_or(Ok(false), |error| Err(error.clone()))
+    }
+
+    /// Callers' buffers are written by nobody after this, whatever the threads do; and the stream of small messages is closed.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        while lock(&self.state).writing > 0 {
+            std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
+        }
+        // By name: a child of fork() may hold it open.
+        let _ = lock(&self.home).socket.shutdown(Shutdown::Both);
     }
 
     // -- any thread ------------------------------------------------------------------------------------------------
@@ -241,13 +274,16 @@ impl RecvCore {
         Ok(Claim::Into(address.wrapping_add(chunk.offset as usize)))
     }
 
-    /// Become a writer of a chunk until `written` or `paused`: false where its message has been completed by others.
+    /// Become a writer of a chunk until `written` or `paused`: false where its message has been completed by others, or the buffers are the
+    /// caller's again.
     pub(crate) fn resume(&self, chunk: &Chunk) -> bool {
         let mut state = lock(&self.state);
-        let Some(at) = chunk.seq.checked_sub(state.base) else { return false };
-        let Some(post) = state.posts.get_mut(at as usize) else { return false };
-        let open = !post.complete && post.left > 0;
+        let State { posts, base, closed, writing, .. } = &mut *state;
+        let Some(at) = chunk.seq.checked_sub(*base) else { return false };
+        let Some(post) = posts.get_mut(at as usize) else { return false };
+        let open = !*closed && !post.complete && post.left > 0;
         post.writers += usize::from(open);
+        *writing += usize::from(open);
         open
     }
 
@@ -263,14 +299,15 @@ impl RecvCore {
 
     fn leave(&self, chunk: &Chunk, whole: bool) -> Option<u64> {
         let mut state = lock(&self.state);
-        let at = chunk.seq.checked_sub(state.base)? as usize;
-        let State { posts, base, .. } = &mut *state;
-        let post = posts.get_mut(at)?;
+        let State { posts, base, chunks, writing, .. } = &mut *state;
+        *writing -= 1;
+        let post = posts.get_mut(chunk.seq.checked_sub(*base)? as usize)?;
         post.writers -= 1;
         let (word, bit) = (chunk.index() / 64, 1 << (chunk.index() % 64));
         if whole && post.seen[word] & bit == 0 {
             post.seen[word] |= bit;
             post.left -= 1;
+            *chunks += 1;
         }
         if post.left > 0 || post.writers > 0 || post.complete {
             return None;
@@ -291,11 +328,13 @@ impl RecvCore {
         state.dead |= 1 << lane;
         let lanes = (1u64 << self.seats().len()) - 1;
         let (lanes_over, all_over) = (state.dead & lanes == lanes, state.dead == lanes | 1 << HOME);
+        let (left, waits) = (!state.aside.is_empty(), !state.posts.is_empty());
         drop(state);
         self.lanes_over.store(lanes_over, Ordering::Relaxed);
         if all_over {
-            self.fail(&Error::new(Kind::Remote, why));
-        } else {
+            let error = self.error(Kind::Remote, why);
+            if left { drop(self.gone.set(error)) } else { self.fail(error) }
+        } else if waits {
             let which = if lane == HOME { "the stream of small messages".to_owned() } else { format!("stream {lane}") };
             (self.log)(Level::Info, &format!("{}: {which} has ended ({why})", self.label));
         }

@@ -1,16 +1,17 @@
 //! A stream that brings chunks from the peer, and carries acknowledgements back.
 
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use socket2::Socket;
 
 use crate::error::{Error, Kind};
 use crate::pool::{Look, Next, Task};
-use crate::receiver::{Claim, RecvCore, flush};
-use crate::sender::Still;
+use crate::receiver::{Aside, Claim, Progress, RecvCore, flush};
 use crate::sock::{self, Io};
+use crate::still::{Limits, Standing, Still};
 use crate::wire::{Chunk, Frame, HEADER};
 
 /// Bytes after which another stream of the thread has its turn.
@@ -19,11 +20,10 @@ const SHARE: usize = 1 << 20;
 enum Stage {
     /// Reading a header.
     Head,
-    /// No buffer is posted for this chunk yet: its bytes wait in the kernel, but not for long, because others may be behind it that
-    /// have to come first.
-    Early(Chunk, Instant),
+    /// No buffer is posted for this chunk yet: its bytes wait in the kernel, unless others are behind it that have to come first.
+    Early(Chunk),
     /// So many bytes of the chunk are kept aside.
-    Aside(Chunk, Box<[u8]>, usize),
+    Aside(Aside, usize),
     /// So many bytes of the chunk are in its buffer.
     Body(Chunk, *mut u8, usize),
     /// So many bytes are still to be read and forgotten.
@@ -41,8 +41,19 @@ pub(crate) struct RecvLane {
     out: Vec<u8>,
     told: u64,
     still: Still,
-    patience: Duration,
+    limits: Limits,
+    waits: Waits,
     nowhere: Box<[u8]>,
+}
+
+/// A stream whose next chunk has no receive. As a rule the receive comes. But where the caller waits for an earlier message, and nothing
+/// of the connection moves, what is missing may lie behind this chunk, sent again after its own stream was lost.
+#[derive(Default)]
+struct Waits {
+    since: Option<Instant>,
+    seen: Progress,
+    /// Chunks make way until so many messages are complete.
+    make_way: Option<u64>,
 }
 
 // SAFETY: the address is of a buffer that the core says may be written.
@@ -55,8 +66,8 @@ enum Step {
 }
 
 impl RecvLane {
-    /// `head` has `have` bytes of the first frame; what does not move for `patience` counts as stalled.
-    pub(crate) fn new(core: Arc<RecvCore>, lane: usize, socket: Socket, head: [u8; HEADER], have: usize, patience: Duration) -> Self {
+    /// `head` has `have` bytes of the first frame.
+    pub(crate) fn new(core: Arc<RecvCore>, lane: usize, socket: Socket, head: [u8; HEADER], have: usize, limits: Limits) -> Self {
         Self {
             core,
             lane,
@@ -67,7 +78,8 @@ impl RecvLane {
             out: Vec::new(),
             told: 0,
             still: Still::default(),
-            patience,
+            limits,
+            waits: Waits::default(),
             nowhere: Box::default(),
         }
     }
@@ -107,7 +119,7 @@ impl RecvLane {
                 self.have = 0;
                 self.place(chunk)
             }
-            Stage::Early(chunk, _) => self.place(chunk),
+            Stage::Early(chunk) => self.place(chunk),
             Stage::Aside(..) => self.aside(share),
             Stage::Body(chunk, to, done) => self.body(chunk, to, done, share),
             Stage::Skip(left) => {
@@ -136,9 +148,8 @@ impl RecvLane {
     fn place(&mut self, chunk: Chunk) -> Result<Step, Error> {
         match self.core.claim(&chunk, Some(self.lane))? {
             Claim::Early => {
-                let since = if let Stage::Early(_, since) = self.stage { since } else { Instant::now() };
-                self.stage = Stage::Early(chunk, since);
-                return Ok(Step::Blocked);
+                self.stage = Stage::Early(chunk);
+                return Ok(if self.make_way() { Step::On } else { Step::Blocked });
             }
             Claim::Stale(below) => {
                 self.core.counters.twice();
@@ -155,18 +166,46 @@ impl RecvLane {
         Ok(Step::On)
     }
 
+    /// Keep the chunk that waits aside, if what is behind it must come through and memory is left: whether it is.
+    fn make_way(&mut self) -> bool {
+        let Stage::Early(chunk) = self.stage else { return false };
+        self.waits.make_way = self.waits.make_way.filter(|messages| *messages == self.core.progress().messages);
+        let Some(aside) = self.waits.make_way.and_then(|_| self.core.room_aside(chunk)) else { return false };
+        self.stage = Stage::Aside(aside, 0);
+        true
+    }
+
+    /// Whether chunks that wait for their receive have to make way from now on.
+    fn look_behind(&mut self, now: Instant) -> bool {
+        if !matches!(self.stage, Stage::Early(_)) {
+            self.waits.since = None;
+            return false;
+        }
+        let (before, seen) = (self.waits.seen, self.core.progress());
+        self.waits.seen = seen;
+        if self.waits.since.is_none() || seen.chunks != before.chunks || seen.messages != before.messages {
+            self.waits.since = Some(now);
+        }
+        let stands = seen.owes && seen.asked != before.asked && self.waits.since.is_some_and(|since| now - since >= self.limits.stall);
+        // The end of a stream is behind its last chunk, too.
+        if stands || sock::closed_by_peer(&self.socket) {
+            self.waits.make_way = Some(seen.messages);
+        }
+        self.make_way()
+    }
+
     /// Read on a chunk that is kept aside.
     fn aside(&mut self, share: &mut usize) -> Result<Step, Error> {
-        let Stage::Aside(chunk, mut bytes, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
-        let left = bytes.len() - done;
+        let Stage::Aside(mut aside, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
+        let left = aside.bytes.len() - done;
         // SAFETY: our own buffer.
-        let got = unsafe { self.receive(bytes.as_mut_ptr().wrapping_add(done), left) };
+        let got = unsafe { self.receive(aside.bytes.as_mut_ptr().wrapping_add(done), left) };
         let more = *got.as_ref().unwrap_or(&0);
         *share = share.saturating_sub(more);
         if more == left {
-            self.core.put_aside(chunk, bytes)?;
+            self.core.put_aside(aside)?;
         } else {
-            self.stage = Stage::Aside(chunk, bytes, done + more);
+            self.stage = Stage::Aside(aside, done + more);
         }
         Ok(got.err().unwrap_or(Step::On))
     }
@@ -226,7 +265,7 @@ impl Task for RecvLane {
                     return Next::Gone;
                 }
                 Err(error) => {
-                    self.core.fail(&error);
+                    self.core.fail(self.core.error(error.kind, &error.message));
                     return Next::Gone;
                 }
             }
@@ -234,23 +273,26 @@ impl Task for RecvLane {
         Next::Again
     }
 
-    fn broken(&mut self) {
-        self.core.fail(&Error::new(Kind::Internal, "an I/O thread panicked: a fault in busbw"));
+    fn broken(&mut self, why: &str) {
+        self.core.fail(self.core.error(Kind::Internal, why));
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        let stuck = self.still.look(&self.socket, self.told, self.patience, now);
-        if stuck || sock::unacknowledged(&self.socket) == 0 {
+        let stuck = self.still.look(&self.socket, self.told, self.limits, now) != Standing::Moves;
+        if stuck || self.still.clear() {
             self.core.sticks(self.lane, stuck);
         }
-        if let Stage::Early(chunk, since) = self.stage {
-            // Empty chunks have nothing behind them in the kernel but the next header.
-            if now - since >= self.patience && self.core.reserve_aside(chunk.len()) {
-                self.stage = Stage::Aside(chunk, vec![0; chunk.len()].into(), 0);
-                return Look::Run;
-            }
+        if self.look_behind(now) {
+            return Look::Run;
         }
-        let waits = matches!(self.stage, Stage::Early(..)) || sock::unacknowledged(&self.socket) > 0;
+        let waits = matches!(self.stage, Stage::Early(_)) || !self.still.clear();
         if waits { Look::Again } else { Look::Enough }
+    }
+}
+
+impl Drop for RecvLane {
+    fn drop(&mut self) {
+        // By name: a child of fork() may hold the socket open.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) enum Owner {
 /// One message under way, or one grouped receive; lives in its connection.
 pub struct Request {
     pub(crate) owner: Owner,
-    pub(crate) taken: AtomicBool,
+    taken: AtomicBool,
     /// Parts that are not complete.
     pub(crate) left: AtomicUsize,
     /// Streams of chunks carry it: looking at the stream of small messages for it is in vain.
@@ -48,15 +48,17 @@ impl Request {
             .collect()
     }
 
-    /// Begin with `parts` parts; false where the place is taken.
-    pub(crate) fn take(&self, parts: usize) -> bool {
-        if self.taken.swap(true, Ordering::Acquire) {
-            return false;
-        }
+    /// Whether its last use is not over; only the caller's thread begins and ends uses.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    /// Begin with `parts` parts.
+    pub(crate) fn take(&self, parts: usize) {
+        self.taken.store(true, Ordering::Relaxed);
         self.parts.store(parts, Ordering::Relaxed);
         self.by_chunks.store(false, Ordering::Relaxed);
         self.left.store(parts, Ordering::Relaxed);
-        true
     }
 
     /// A part is complete, with so many bytes.

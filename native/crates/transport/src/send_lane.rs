@@ -1,14 +1,16 @@
 //! A stream that carries chunks to the peer, and brings back acknowledgements.
 
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use socket2::Socket;
 
 use crate::pool::{Look, Next, Task};
-use crate::sender::{Job, SendCore, Still};
+use crate::sender::{Job, Leave, SendCore};
 use crate::sock::{self, Io};
+use crate::still::{Standing, Still};
 use crate::wire::{Frame, HEADER};
 
 /// Bytes after which another stream of the thread has its turn.
@@ -29,13 +31,15 @@ pub(crate) struct SendLane {
     heard: [u8; 16 * HEADER],
     have: usize,
     still: Still,
+    /// No answer has come for too long.
+    silent: bool,
 }
 
 impl SendLane {
     pub(crate) fn new(core: Arc<SendCore>, lane: usize, socket: Socket) -> Self {
         sock::short_queue(&socket);
         let heard = [0; 16 * HEADER];
-        Self { core, lane, socket, job: None, head: [0; HEADER], sent: 0, taken: 0, heard, have: 0, still: Still::default() }
+        Self { core, lane, socket, job: None, head: [0; HEADER], sent: 0, taken: 0, heard, have: 0, still: Still::default(), silent: false }
     }
 
     /// Acknowledgements that have come; Err says why the stream is at its end.
@@ -68,16 +72,19 @@ impl SendLane {
                 self.head = Frame::Chunk(job.chunk).encode();
                 (self.job, self.sent) = (Some(job), 0);
             }
-            let Some(job) = self.job else { return Ok(Next::Wait) };
+            let Some(job) = &self.job else { return Ok(Next::Wait) };
             let (head, length) = (&self.head[self.sent.min(HEADER)..], job.chunk.len());
             let done = self.sent.saturating_sub(HEADER);
-            let (data, left) = if self.core.flies(job.chunk.seq) {
-                (job.data.wrapping_add(done), length - done)
-            } else {
-                (NOTHING.as_ptr(), (length - done).min(NOTHING.len()))
+            let reading = self.core.read(job.chunk.seq);
+            let (data, left) = match &reading {
+                Leave::Read { .. } => (job.data.wrapping_add(done), length - done),
+                Leave::Acknowledged => (NOTHING.as_ptr(), (length - done).min(NOTHING.len())),
+                Leave::Closed => return Ok(Next::Gone),
             };
-            // SAFETY: the message flies, so its bytes are there; or they are our own.
-            match unsafe { sock::send(self.socket.as_raw_fd(), head, data, left) } {
+            // SAFETY: we are a reader of the message, so its bytes are there; or they are our own.
+            let sent = unsafe { sock::send(self.socket.as_raw_fd(), head, data, left) };
+            drop(reading);
+            match sent {
                 Io::Done(bytes) => {
                     self.sent += bytes;
                     self.taken += bytes as u64;
@@ -88,10 +95,24 @@ impl SendLane {
                     }
                 }
                 Io::Blocked => return Ok(Next::Wait),
-                Io::Ended(error) => return Err(error.map_or_else(String::new, |error| error.to_string())),
+                Io::Ended(error) => {
+                    self.hear()?; // what came before the end still counts
+                    return Err(error.map_or_else(String::new, |error| error.to_string()));
+                }
             }
         }
         Ok(Next::Again)
+    }
+
+    fn no_answer(&self) -> Result<(), String> {
+        if self.silent { Err(format!("no answer for {} s", self.core.config.timeout_s)) } else { Ok(()) }
+    }
+}
+
+impl Drop for SendLane {
+    fn drop(&mut self) {
+        // By name: a child of fork() may hold the socket open.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
@@ -101,7 +122,7 @@ impl Task for SendLane {
     }
 
     fn run(&mut self) -> Next {
-        match self.hear().and_then(|()| self.send()) {
+        match self.hear().and_then(|()| self.no_answer()).and_then(|()| self.send()) {
             Ok(next) => next,
             Err(why) => {
                 self.job = None;
@@ -111,21 +132,25 @@ impl Task for SendLane {
         }
     }
 
-    fn broken(&mut self) {
-        self.core.broken();
+    fn broken(&mut self, why: &str) {
+        self.core.broken(why);
     }
 
     fn tick(&mut self, now: Instant) -> Look {
         if self.core.looks(self.lane) {
             self.core.look_home(now);
         }
-        let limit = Duration::from_millis(self.core.config.stall_ms);
-        if self.core.is_stalled(self.lane) {
-            if sock::unacknowledged(&self.socket) == 0 {
-                self.core.moves(self.lane);
+        let standing = self.still.look(&self.socket, self.taken, self.core.limits, now);
+        if standing == Standing::Silent {
+            self.silent = true;
+            return Look::Run;
+        }
+        if !self.core.is_stalled(self.lane) {
+            if standing == Standing::Stalled {
+                self.core.stalled(self.lane);
             }
-        } else if self.still.look(&self.socket, self.taken, limit, now) {
-            self.core.stalled(self.lane);
+        } else if self.still.clear() {
+            self.core.moves(self.lane);
         }
         if self.core.busy() { Look::Again } else { Look::Enough }
     }

@@ -34,7 +34,21 @@ pub fn bound(nic: &Nic, port: u16) -> Result<Socket, (io::ErrorKind, Error)> {
         socket.bind(&address.into())?;
         Ok(socket)
     };
-    make().map_err(|error| (error.kind(), Error::new(crate::Kind::System, format!("a socket on {} ({address}): {error}", nic.name))))
+    make().map_err(|error| {
+        let words = format!("a socket on {} ({address}): {error}{}", nic.name, limit_words(&error));
+        (error.kind(), Error::new(crate::Kind::System, words))
+    })
+}
+
+/// Where a process has no more descriptors: how many it may have.
+pub fn limit_words(error: &io::Error) -> String {
+    if error.raw_os_error() != Some(libc::EMFILE) {
+        return String::new();
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit writes one rlimit.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    format!(": this process may have {} (ulimit -n; up to {} without root)", limit.rlim_cur, limit.rlim_max)
 }
 
 /// Unsent bytes from which on a stream of chunks takes no more.
@@ -50,16 +64,20 @@ pub fn short_queue(socket: &Socket) {
     }
 }
 
-/// Settings of a stream that carries data. A peer that does not answer for `timeout_s` ends it.
+/// Settings of a stream. While nothing is under way, a peer that does not answer for `timeout_s` ends it.
 pub fn tune(socket: &Socket, timeout_s: u64) {
-    let limit = Duration::from_secs(timeout_s);
     let beat = Duration::from_secs((timeout_s / 4).max(1));
     let socket = SockRef::from(socket);
     // What a kernel refuses here costs speed or patience, not correctness.
     let _ = socket.set_tcp_nodelay(true);
-    let _ = socket.set_tcp_user_timeout(Some(limit));
     let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(beat).with_interval(beat).with_retries(3));
     let _ = socket.set_keepalive(true);
+}
+
+/// Bytes under way that are not acknowledged for `timeout_s` end a stream. For the receiving end alone, whose acknowledgements always find
+/// room: to the kernel, a peer that is busy and does not read is as good as one that is gone, and it ends both.
+pub fn expect_answers(socket: &Socket, timeout_s: u64) {
+    let _ = SockRef::from(socket).set_tcp_user_timeout(Some(Duration::from_secs(timeout_s)));
 }
 
 /// Receive into `first`, and what is left over into `second`.
@@ -114,15 +132,35 @@ pub fn unacknowledged(socket: &impl AsRawFd) -> usize {
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } == 0 { bytes.max(0) as usize } else { 0 }
 }
 
-/// Whether the kernel tries again and again to send: it retransmits, or probes a window that is open (nothing could go out at all, as over
-/// an interface that was taken down). A peer that only reads slowly closes its window instead.
-pub fn tries_again(socket: &impl AsRawFd) -> bool {
+/// How the kernel fares with what is under way on a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// It retransmits, or probes a window that is open (nothing could go out at all, as over an interface that was taken down). A peer that
+    /// only reads slowly closes its window instead.
+    pub tries_again: bool,
+    /// The last it sent, probes of a closed window among it, has had no answer.
+    pub unanswered: bool,
+}
+
+/// Of a stream with bytes under way.
+pub fn trouble(socket: &impl AsRawFd) -> Trouble {
     // SAFETY: all zero is a valid tcp_info, and getsockopt writes at most its size.
     unsafe {
         let mut info: libc::tcp_info = std::mem::zeroed();
         let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
         let got = libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut size);
-        let probes = info.tcpi_backoff > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss.max(1);
-        got == 0 && (info.tcpi_retransmits > 0 || probes)
+        if got != 0 {
+            return Trouble::default();
+        }
+        let probes_open = info.tcpi_backoff > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss.max(1);
+        let again = info.tcpi_retransmits > 0;
+        Trouble { tries_again: again || probes_open, unanswered: again || info.tcpi_probes > 0 }
     }
+}
+
+/// Whether the peer has closed its side, whatever is still unread.
+pub fn closed_by_peer(socket: &impl AsRawFd) -> bool {
+    let mut asked = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one entry, and no waiting.
+    unsafe { libc::poll(&raw mut asked, 1, 0) > 0 }
 }

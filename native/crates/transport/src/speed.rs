@@ -13,6 +13,8 @@ const STEPS_MBPS: [u32; 8] = [1_000, 10_000, 25_000, 40_000, 50_000, 100_000, 20
 const MOST_STREAMS: usize = 8;
 const WARM_UP: Duration = Duration::from_millis(5);
 const LASTS: Duration = Duration::from_millis(20);
+/// For anything to move at all.
+const PATIENCE: Duration = Duration::from_secs(1);
 const BLOCK: usize = 256 << 10;
 
 /// In Mbit/s.
@@ -35,8 +37,13 @@ fn rounded(mbps: f64) -> u32 {
 /// Mbit/s of one TCP stream from an interface's address to itself, for some 25 ms.
 fn local_mbps(nic: &Nic) -> std::io::Result<f64> {
     let listener = TcpListener::bind(SocketAddr::new(nic.address.socket.ip(), 0))?;
-    let mut out = TcpStream::connect(listener.local_addr()?)?;
-    let (mut back, _) = listener.accept()?;
+    let mut out = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
+    let (mut back, peer) = listener.accept()?;
+    if peer != out.local_addr()? {
+        return Err(std::io::ErrorKind::AddrInUse.into()); // a stranger was faster
+    }
+    back.set_read_timeout(Some(PATIENCE))?;
+    out.set_write_timeout(Some(PATIENCE))?;
     let writer = std::thread::Builder::new().name("busbw-net-speed".to_owned()).spawn(move || {
         let block = vec![0u8; BLOCK];
         while out.write_all(&block).is_ok() {}
@@ -69,7 +76,7 @@ mod tests {
     #[test]
     fn an_interface_that_does_not_say_is_measured() {
         let config = Config { ifname: "=lo".to_owned(), threads: 2, ..Config::default() };
-        let nic = crate::nic::find(&config).unwrap().remove(0);
+        let nic = crate::nic::find(&config).unwrap().0.remove(0);
         let speed = of(&nic, &config);
         assert!(STEPS_MBPS.contains(&speed) && speed >= 1_000);
         assert_eq!(of(&nic, &Config { speed_mbps: 1234, ..config }), 1234);

@@ -1,56 +1,12 @@
 //! Both ends of connections in one process, over loopback: what is sent is what arrives, in order, whatever the sizes.
 
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use transport::config::Config;
-use transport::{Error, Kind, Receiver, Request, Sender, Transport};
+use transport::{Kind, Receiver, Request, Sender};
 
-const LIMIT: Duration = Duration::from_secs(20);
-
-fn open(config: Config) -> Arc<Transport> {
-    Transport::with(Config { ifname: "=lo".to_owned(), threads: 2, ..config }, Arc::new(|_, line| eprintln!("{line}"))).unwrap()
-}
-
-fn pair(transport: &Arc<Transport>) -> (Box<Sender>, Box<Receiver>) {
-    let (mut listener, handle) = transport.listen(0).unwrap();
-    let (mut sender, mut receiver) = (None, None);
-    let end = Instant::now() + LIMIT;
-    while sender.is_none() || receiver.is_none() {
-        assert!(Instant::now() < end, "no connection");
-        if sender.is_none() {
-            sender = transport.connect(0, &handle).unwrap();
-        }
-        if receiver.is_none() {
-            receiver = listener.accept().unwrap();
-        }
-    }
-    (sender.unwrap(), receiver.unwrap())
-}
-
-fn wait(request: NonNull<Request>) -> Result<usize, Error> {
-    let end = Instant::now() + LIMIT;
-    let mut sizes = [0];
-    // SAFETY: the connections of these tests outlive their requests.
-    while !unsafe { Request::test(request, &mut sizes) }? {
-        assert!(Instant::now() < end, "a request that does not end");
-    }
-    Ok(sizes[0])
-}
-
-/// Bytes that differ everywhere and from seed to seed.
-fn data(size: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..size)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        })
-        .collect()
-}
+mod common;
+use common::{LIMIT, data, open, pair, wait};
 
 /// Send all, at most eight at a time each way, and check every byte.
 fn exchange(sender: &Sender, receiver: &Receiver, sizes: &[usize]) {

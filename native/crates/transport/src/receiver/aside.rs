@@ -1,28 +1,69 @@
 //! What keeps a receiving end from standing still when streams do: chunks that wait for their receive make way for those behind them, and
 //! acknowledgements go over other streams.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use super::{Claim, RecvCore, State, lock};
 use crate::Level;
+use crate::budget::{Budget, Room};
 use crate::error::Error;
 use crate::wire::Chunk;
 
-/// Bytes of chunks that came before their receive and are kept here, so that others behind them are not held up.
+/// Bytes of chunks that a connection keeps here,
 const MOST_ASIDE: usize = 64 << 20;
+/// and all connections of a process.
+const MOST_ASIDE_ALL: usize = 256 << 20;
+
+/// A chunk that came before its receive, and is read out of the stream all the same.
+pub(crate) struct Aside {
+    pub(crate) chunk: Chunk,
+    pub(crate) bytes: Box<[u8]>,
+    _room: Room,
+}
+
+/// How far a connection is; what does not change stands still.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Messages that are complete.
+    pub(crate) messages: u64,
+    /// Chunks that have been written.
+    pub(crate) chunks: u64,
+    /// Times the caller has asked for a message that is not there.
+    pub(crate) asked: u64,
+    /// A receive is posted whose message is not complete.
+    pub(crate) owes: bool,
+}
+
+/// What all connections of a process may keep aside.
+pub(crate) fn budget() -> Arc<Budget> {
+    Budget::new(MOST_ASIDE_ALL, None)
+}
+
+/// And one of them.
+pub(super) fn part_of(all: &Arc<Budget>) -> Arc<Budget> {
+    Budget::new(MOST_ASIDE, Some(all.clone()))
+}
 
 impl RecvCore {
-    /// Whether `bytes` more may be kept aside; they count until they are placed.
-    pub(crate) fn reserve_aside(&self, bytes: usize) -> bool {
-        let mut state = lock(&self.state);
-        let fits = state.aside_bytes + bytes <= MOST_ASIDE;
-        state.aside_bytes += if fits { bytes } else { 0 };
-        fits
+    /// Of this connection.
+    pub(crate) fn progress(&self) -> Progress {
+        let state = lock(&self.state);
+        let asked = self.asked.load(Ordering::Relaxed);
+        Progress { messages: state.base, chunks: state.chunks, asked, owes: !state.posts.is_empty() }
+    }
+
+    /// Memory for a chunk that has no receive; None where too much is kept already.
+    pub(crate) fn room_aside(&self, chunk: Chunk) -> Option<Aside> {
+        let room = self.aside.take(chunk.len())?;
+        Some(Aside { chunk, bytes: vec![0; chunk.len()].into(), _room: room })
     }
 
     /// A chunk that came before its receive is complete.
-    pub(crate) fn put_aside(&self, chunk: Chunk, bytes: Box<[u8]>) -> Result<(), Error> {
+    pub(crate) fn put_aside(&self, aside: Aside) -> Result<(), Error> {
         let posted = {
             let mut state = lock(&self.state);
-            state.aside.push((chunk, bytes));
+            state.aside.push(aside);
             state.base + state.posts.len() as u64
         };
         self.place_aside(posted) // its receive may have come meanwhile
@@ -32,15 +73,14 @@ impl RecvCore {
     pub(super) fn place_aside(&self, posted: u64) -> Result<(), Error> {
         loop {
             let mut state = lock(&self.state);
-            let Some(at) = state.aside.iter().position(|(chunk, _)| chunk.seq < posted) else { return Ok(()) };
-            let (chunk, bytes) = state.aside.swap_remove(at);
-            state.aside_bytes -= bytes.len();
+            let Some(at) = state.aside.iter().position(|aside| aside.chunk.seq < posted) else { break };
+            let Aside { chunk, bytes, .. } = &state.aside.swap_remove(at);
             drop(state);
-            let below = match self.claim(&chunk, None)? {
-                Claim::Into(to) if self.resume(&chunk) => {
+            let below = match self.claim(chunk, None)? {
+                Claim::Into(to) if self.resume(chunk) => {
                     // SAFETY: we are a writer of a buffer that has room for the whole message.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-                    self.written(&chunk)
+                    self.written(chunk)
                 }
                 Claim::Stale(below) => below,
                 _ => None,
@@ -49,6 +89,10 @@ impl RecvCore {
                 self.acknowledge_by_any(&mut lock(&self.state), chunk.seq, below);
             }
         }
+        if let Some(error) = self.gone.get().filter(|_| lock(&self.state).aside.is_empty()) {
+            self.fail(error.clone());
+        }
+        Ok(())
     }
 
     fn acknowledge_by_any(&self, state: &mut State, seq: u64, below: u64) {
@@ -76,6 +120,7 @@ impl RecvCore {
         if stuck {
             let below = state.base;
             self.acknowledge_by_any(&mut state, u64::MAX, below);
+            drop(state);
             (self.log)(Level::Info, &format!("{}: acknowledgements over stream {lane} do not arrive, others repeat them", self.label));
         }
     }

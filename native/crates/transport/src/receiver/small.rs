@@ -15,10 +15,12 @@ const HOME_BUFFER: usize = 64 << 10;
 const ACK_EVERY: usize = 8;
 
 pub(super) struct Home {
-    socket: Socket,
+    pub(super) socket: Socket,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// The last message taken out, and how many since the last acknowledgement.
+    last: u64,
     since_ack: usize,
     /// Acknowledgements that the kernel has not taken.
     out: Vec<u8>,
@@ -30,7 +32,17 @@ pub(super) struct Home {
 
 impl Home {
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, buffer: vec![0; HOME_BUFFER].into(), start: 0, end: 0, since_ack: 0, out: Vec::new(), ended: None, over: false }
+        Self {
+            socket,
+            buffer: vec![0; HOME_BUFFER].into(),
+            start: 0,
+            end: 0,
+            last: 0,
+            since_ack: 0,
+            out: Vec::new(),
+            ended: None,
+            over: false,
+        }
     }
 }
 
@@ -95,12 +107,14 @@ impl RecvCore {
                 }
             }
             home.start += HEADER + length;
+            home.last = chunk.seq;
             home.since_ack += 1;
         }
         if home.since_ack >= ACK_EVERY && home.ended.is_none() {
             home.since_ack = 0;
             let below = lock(&self.state).base;
-            home.out.extend_from_slice(&Frame::Ack { seq: u64::MAX, below }.encode());
+            // All small ones up to the last have been taken, even where a large one before them is not complete.
+            home.out.extend_from_slice(&Frame::Ack { seq: home.last, below }.encode());
         }
         flush(&home.socket, &mut home.out);
         Ok(waits)

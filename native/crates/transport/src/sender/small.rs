@@ -2,29 +2,34 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use socket2::Socket;
 
-use super::{Flying, NONE, SendCore, State, Still, lock};
-use crate::Level;
+use super::{Flying, SendCore, State, lock};
+use crate::error::Error;
 use crate::sock::{self, Io};
+use crate::still::{Standing, Still};
 use crate::wire::{Chunk, Frame, HEADER};
-
-/// For the peer's kernel to take the last small messages before the streams close.
-const LINGER: Duration = Duration::from_millis(500);
 
 /// A small message, until it is acknowledged.
 pub(super) struct Kept {
     pub(super) seq: u64,
     pub(super) tag: i32,
-    pub(super) bytes: Box<[u8]>,
+    pub(super) bytes: Arc<[u8]>,
+}
+
+impl Kept {
+    fn chunk(&self) -> Chunk {
+        Chunk { seq: self.seq, total: self.bytes.len() as u64, offset: 0, chunk: self.bytes.len() as u32, tag: self.tag }
+    }
 }
 
 /// The stream of small messages, used by the caller's thread.
 pub(crate) struct Home {
-    socket: Socket,
+    pub(super) socket: Socket,
     /// Not yet taken by the kernel.
     pub(super) backlog: VecDeque<u8>,
     /// Bytes handed over so far, and taken by the kernel so far.
@@ -33,7 +38,7 @@ pub(crate) struct Home {
     pub(super) kept: VecDeque<Kept>,
     marks: VecDeque<(u64, usize, u64)>, // where each request's bytes end, its place and size
     heard: Vec<u8>,
-    ended: bool,
+    pub(super) ended: bool,
     still: Still,
 }
 
@@ -55,9 +60,7 @@ impl Home {
 
 impl SendCore {
     pub(super) fn send_small(&self, home: &mut Home, kept: Kept, place: usize, looks: usize) {
-        let head =
-            Frame::Chunk(Chunk { seq: kept.seq, total: kept.bytes.len() as u64, offset: 0, chunk: kept.bytes.len() as u32, tag: kept.tag })
-                .encode();
+        let head = Frame::Chunk(kept.chunk()).encode();
         let whole = HEADER + kept.bytes.len();
         home.given += whole as u64;
         home.marks.push_back((home.given, place, kept.bytes.len() as u64));
@@ -109,7 +112,10 @@ impl SendCore {
     }
 
     /// Read acknowledgements from the stream of small messages.
-    pub(super) fn hear_home(&self, home: &mut Home, state: &mut State) {
+    ///
+    /// # Errors
+    /// What came is no acknowledgement.
+    pub(super) fn hear_home(&self, home: &mut Home, state: &mut State) -> Result<(), Error> {
         let mut buffer = [0u8; 16 * HEADER];
         while !home.ended {
             // SAFETY: our own buffer.
@@ -122,15 +128,12 @@ impl SendCore {
         let whole = home.heard.len() / HEADER * HEADER;
         let frames: Vec<_> = home.heard.drain(..whole).collect();
         for frame in frames.chunks_exact(HEADER) {
-            match Frame::decode(frame.try_into().unwrap_or(&[0; HEADER])) {
-                Ok(Frame::Ack { seq, below }) => {
-                    home.kept.retain(|kept| kept.seq >= below && kept.seq != seq);
-                    self.acknowledged(state, seq, below);
-                }
-                Ok(_) => {}
-                Err(error) => self.fail(self.error(error.kind, &error.message)),
+            if let Frame::Ack { seq, below } = Frame::decode(frame.try_into().unwrap_or(&[0; HEADER]))? {
+                home.kept.retain(|kept| kept.seq > seq); // they are taken in order
+                self.acknowledged(state, seq, below);
             }
         }
+        Ok(())
     }
 
     /// Called by the first stream's tick: small messages go as chunks when their stream stands still, and are forgotten once the peer's
@@ -138,44 +141,39 @@ impl SendCore {
     pub(crate) fn look_home(&self, now: Instant) {
         let mut state = lock(&self.state);
         let mut home = lock(&self.home);
-        self.hear_home(&mut home, &mut state);
+        if let Err(error) = self.hear_home(&mut home, &mut state) {
+            drop((home, state));
+            return self.fail(self.error(error.kind, &error.message));
+        }
         if home.kept.is_empty() {
             return;
         }
         let Home { socket, still, taken, ended, .. } = &mut *home;
-        let stuck = *ended || still.look(socket, *taken, Duration::from_millis(self.config.stall_ms), now);
+        let stuck = *ended || still.look(socket, *taken, self.limits, now) != Standing::Moves;
         if stuck && self.alive(&state) != 0 {
             let why = if *ended { "has ended" } else { "makes no progress" };
-            self.home_down.store(true, Ordering::Relaxed);
-            let kept: Vec<Kept> = home.kept.drain(..).collect();
-            self.counters.stall(kept.len());
-            (self.log)(Level::Info, &format!("{}: the stream of small messages {why}, {} go over others", self.label, kept.len()));
-            for Kept { seq, tag, bytes } in kept {
-                let chunk = Chunk { seq, total: bytes.len() as u64, offset: 0, chunk: bytes.len() as u32, tag };
-                let flying = Flying { seq, request: None, data: bytes.as_ptr(), chunk, carriers: vec![NONE; 1], _kept: Some(bytes) };
-                self.fly(&mut state, flying, false);
-            }
-            // The copies go elsewhere, so the callers' buffers are free.
-            home.taken = home.given;
-            home.backlog.clear();
-            home.ended = true; // half a message may be in it: it is never used again
-            self.settle_home(&mut home);
+            let again = self.forsake_home(&mut home, &mut state);
+            drop((home, state));
+            self.counters.stall(again);
+            self.say(&format!("the stream of small messages {why}, {again} go over others"));
         } else if sock::unacknowledged(&home.socket) == 0 && home.backlog.is_empty() {
             home.kept.clear();
         }
     }
 
-    /// Wait, but not long, until the peer's kernel has the small messages: their callers were told that they are sent.
-    pub(crate) fn linger(&self) {
-        let end = Instant::now() + LINGER;
-        while self.failed.get().is_none() && Instant::now() < end {
-            let mut home = lock(&self.home);
-            self.flush_home(&mut home);
-            if home.ended || (home.backlog.is_empty() && sock::unacknowledged(&home.socket) == 0) {
-                break;
-            }
-            drop(home);
-            std::thread::sleep(Duration::from_micros(100));
+    /// Small messages go over the other streams from now on. How many are sent again.
+    fn forsake_home(&self, home: &mut Home, state: &mut State) -> usize {
+        self.home_down.store(true, Ordering::Relaxed);
+        let again = home.kept.len();
+        for kept in home.kept.drain(..) {
+            let data = kept.bytes.as_ptr();
+            self.fly(state, Flying::new(None, kept.chunk(), data, Some(kept.bytes)));
         }
+        // The copies go elsewhere, so the callers' buffers are free.
+        home.taken = home.given;
+        home.backlog.clear();
+        home.ended = true; // half a message may be in it: it is never used again
+        self.settle_home(home);
+        again
     }
 }

@@ -1,0 +1,207 @@
+//! What an I/O thread does: it runs streams while there is something to do, and sleeps otherwise.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Look, Next, Task};
+use crate::bell;
+use crate::error::Error;
+
+/// Between looks at streams that make no progress.
+const TICK: Duration = Duration::from_millis(100);
+/// Runs of streams between looks for new events.
+const RUNS: usize = 8;
+const EVENTS: usize = 64;
+pub(super) const EVENTFD: u64 = u64::MAX;
+
+pub(super) enum Order {
+    Add(u64, Box<dyn Task>),
+    Kick(u64),
+    Remove(u64),
+    Quit,
+}
+
+/// A thread, as others see it.
+pub(super) struct Shared {
+    pub(super) epoll: OwnedFd,
+    pub(super) eventfd: OwnedFd,
+    pub(super) bell: bell::Bell<Order>,
+}
+
+impl Shared {
+    pub(super) fn order(&self, order: Order) {
+        if self.bell.leave(order) {
+            let one = 1u64;
+            // SAFETY: eight bytes to an eventfd; it can only fail where it is full, which rings too.
+            unsafe { libc::write(self.eventfd.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
+    }
+}
+
+/// Have the thread woken up by a descriptor's events.
+pub(super) fn watch(shared: &Shared, fd: RawFd, key: u64, events: i32) -> Result<(), Error> {
+    let mut event = libc::epoll_event { events: events as u32, u64: key };
+    // SAFETY: both descriptors are open. It fails where memory or the kernel's limit of watches are at their end.
+    match unsafe { libc::epoll_ctl(shared.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } {
+        0 => Ok(()),
+        _ => Err(Error::system("epoll_ctl for a stream (fs.epoll.max_user_watches?)")),
+    }
+}
+
+struct Seated {
+    task: Box<dyn Task>,
+    queued: bool,
+}
+
+/// A thread's own part.
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    spin: Duration,
+    tasks: HashMap<u64, Seated>,
+    ready: VecDeque<u64>,
+    ticked: Instant,
+}
+
+impl Worker {
+    /// Without streams.
+    pub(super) fn new(shared: Arc<Shared>, spin: Duration) -> Self {
+        Self { shared, spin, tasks: HashMap::new(), ready: VecDeque::new(), ticked: Instant::now() }
+    }
+
+    pub(super) fn work(mut self) {
+        let mut idle_since: Option<Instant> = None;
+        let mut wants_ticks = false;
+        loop {
+            if self.shared.bell.rung() && self.take_orders() {
+                return;
+            }
+            for _ in 0..RUNS {
+                let Some(key) = self.ready.pop_front() else { break };
+                self.run(key);
+                idle_since = None;
+                wants_ticks = true; // until the next one says otherwise
+            }
+            let now = Instant::now();
+            if now - self.ticked >= TICK {
+                self.ticked = now;
+                wants_ticks = self.tick(now);
+            }
+            if !self.ready.is_empty() {
+                self.events(0);
+                continue;
+            }
+            let since = *idle_since.get_or_insert(now);
+            if self.events(0) || self.shared.bell.rung() {
+                continue;
+            }
+            if now - since < self.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            if self.shared.bell.lie_down(wants_ticks) {
+                self.events(if wants_ticks { TICK.as_millis() as i32 } else { -1 });
+            }
+            self.shared.bell.get_up();
+        }
+    }
+
+    /// Whether to end.
+    fn take_orders(&mut self) -> bool {
+        for order in self.shared.bell.take() {
+            match order {
+                Order::Add(key, task) => self.add(key, task),
+                Order::Kick(key) => self.queue(key),
+                Order::Remove(key) => self.remove(key),
+                Order::Quit => return true,
+            }
+        }
+        false
+    }
+
+    fn add(&mut self, key: u64, mut task: Box<dyn Task>) {
+        match watch(&self.shared, task.fd(), key, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) {
+            Ok(()) => {
+                self.tasks.insert(key, Seated { task, queued: false });
+                self.queue(key);
+            }
+            Err(error) => task.broken(&error.message),
+        }
+    }
+
+    fn remove(&mut self, key: u64) {
+        let Some(Seated { task, .. }) = self.tasks.remove(&key) else { return };
+        // By name: a child of fork() may hold the same socket open, which would keep it in the set.
+        // SAFETY: both descriptors are open.
+        unsafe { libc::epoll_ctl(self.shared.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, task.fd(), std::ptr::null_mut()) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
+    }
+
+    fn queue(&mut self, key: u64) {
+        if let Some(seated) = self.tasks.get_mut(&key) {
+            if !seated.queued {
+                seated.queued = true;
+                self.ready.push_back(key);
+            }
+        }
+    }
+
+    fn run(&mut self, key: u64) {
+        let Some(seated) = self.tasks.get_mut(&key) else { return };
+        seated.queued = false;
+        match guarded(seated, |task| task.run()).unwrap_or(Next::Gone) {
+            Next::Wait => {}
+            Next::Again => self.queue(key),
+            Next::Gone => self.remove(key),
+        }
+    }
+
+    fn tick(&mut self, now: Instant) -> bool {
+        let mut wanted = false;
+        let (mut moved, mut gone) = (Vec::new(), Vec::new());
+        for (key, seated) in &mut self.tasks {
+            match guarded(seated, |task| task.tick(now)) {
+                Some(look) => {
+                    wanted |= look != Look::Enough;
+                    if look == Look::Run {
+                        moved.push(*key);
+                    }
+                }
+                None => gone.push(*key),
+            }
+        }
+        moved.into_iter().for_each(|key| self.queue(key));
+        gone.into_iter().for_each(|key| self.remove(key));
+        wanted
+    }
+
+    /// Queue the streams whose sockets are ready; whether there were any. `limit_ms` -1 waits as long as it takes.
+    fn events(&mut self, limit_ms: i32) -> bool {
+        // SAFETY: all zero is a valid event, and the kernel writes at most EVENTS of them.
+        let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
+        let count = unsafe { libc::epoll_wait(self.shared.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, limit_ms) };
+        for event in events.iter().take(count.max(0) as usize) {
+            let key = event.u64;
+            if key == EVENTFD {
+                let mut rung = 0u64;
+                // SAFETY: eight bytes from an eventfd.
+                unsafe { libc::read(self.shared.eventfd.as_raw_fd(), (&raw mut rung).cast(), 8) };
+            } else {
+                self.queue(key);
+            }
+        }
+        count > 0
+    }
+}
+
+/// What a stream does; None where it panicked. Others of its thread go on: their connections have nothing to do with it.
+fn guarded<T>(seated: &mut Seated, act: impl FnOnce(&mut dyn Task) -> T) -> Option<T> {
+    let task = seated.task.as_mut();
+    if let Ok(done) = catch_unwind(AssertUnwindSafe(|| act(task))) {
+        return Some(done);
+    }
+    let _ = catch_unwind(AssertUnwindSafe(|| seated.task.broken("an I/O thread panicked: a fault in busbw")));
+    None
+}

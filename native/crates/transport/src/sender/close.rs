@@ -1,0 +1,106 @@
+//! The end of a sending end: what callers were told is sent still arrives, and nothing reads their buffers any more.
+
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+
+use super::{SendCore, lock};
+use crate::pool::{Look, Next, Pool, Task};
+use crate::sock::{self, Io};
+
+/// For the peer's kernel to take the last small messages of one connection,
+const LINGER: Duration = Duration::from_millis(500);
+/// and of all connections of the process.
+pub(crate) const LINGER_ALL: Duration = Duration::from_secs(2);
+/// Between looks while waiting for that.
+const PAUSE: Duration = Duration::from_micros(100);
+
+impl SendCore {
+    /// Wait, but not long, until the peer has the small messages: their callers were told that they are sent. `left_us` is what all
+    /// connections together may still wait.
+    pub(crate) fn linger(&self, left_us: &AtomicU64) {
+        let begun = Instant::now();
+        let limit = LINGER.min(Duration::from_micros(left_us.load(Ordering::Relaxed)));
+        while self.failed.get().is_none() && begun.elapsed() < limit && !self.delivered() {
+            std::thread::sleep(PAUSE);
+        }
+        let waited = begun.elapsed().as_micros() as u64;
+        let _ = left_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(waited)));
+    }
+
+    fn delivered(&self) -> bool {
+        {
+            let mut home = lock(&self.home);
+            self.flush_home(&mut home);
+        }
+        self.look_home(Instant::now());
+        let state = lock(&self.state);
+        state.flying.iter().all(|flying| flying.request.is_some()) && lock(&self.home).kept.is_empty()
+    }
+
+    /// Callers' buffers are read by nobody after this, whatever the threads do.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        while self.reading.load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
+        }
+    }
+
+    /// Close the stream of small messages. What the peer's kernel has not taken stays with a thread: a socket closed while it has unread
+    /// acknowledgements would throw it away.
+    pub(crate) fn part(&self, pool: &Pool) {
+        let home = lock(&self.home);
+        let left = !home.ended && home.backlog.is_empty() && sock::unacknowledged(&home.socket) > 0;
+        if left && home.socket.shutdown(Shutdown::Write).is_ok() {
+            if let (Ok(socket), Ok(seat)) = (home.socket.try_clone(), pool.reserve()) {
+                let end = Instant::now() + Duration::from_secs(self.config.timeout_s);
+                pool.seat(&seat, Box::new(Parting { socket, end, over: false }));
+                return;
+            }
+        }
+        // By name: a child of fork() may hold the socket open.
+        let _ = home.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// A stream of small messages whose connection has been closed before the peer's kernel had all.
+struct Parting {
+    socket: Socket,
+    end: Instant,
+    over: bool,
+}
+
+impl Task for Parting {
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn run(&mut self) -> Next {
+        let mut forgotten = [0u8; 4096];
+        loop {
+            // SAFETY: our own buffer.
+            match unsafe { sock::receive(self.socket.as_raw_fd(), forgotten.as_mut_ptr(), forgotten.len(), &mut []) } {
+                Io::Done(_) => {}
+                Io::Blocked if self.over || sock::unacknowledged(&self.socket) == 0 => return Next::Gone,
+                Io::Blocked => return Next::Wait,
+                Io::Ended(_) => return Next::Gone,
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Instant) -> Look {
+        self.over = now >= self.end;
+        if self.over || sock::unacknowledged(&self.socket) == 0 { Look::Run } else { Look::Again }
+    }
+
+    fn broken(&mut self, _why: &str) {}
+}
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,177 @@
+//! What the threads of a sending end's streams ask and tell: chunks to send, acknowledgements, streams that stall or end.
+
+use std::sync::atomic::Ordering;
+
+use super::{Job, NONE, SendCore, State, lock};
+use crate::Level;
+use crate::error::{Error, Kind};
+
+/// Whether a thread may read a message's bytes.
+pub(crate) enum Leave<'a> {
+    /// As long as it holds this.
+    Read { _while_held: Reading<'a> },
+    /// The message has been acknowledged, so that its buffer may be the caller's again. The peer has it, and throws away what still comes.
+    Acknowledged,
+    /// The connection has been closed: what was begun stays unfinished.
+    Closed,
+}
+
+pub(crate) struct Reading<'a>(&'a SendCore);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reading.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl SendCore {
+    /// The next chunk for a stream; without one it is idle, and kicked when there is.
+    pub(crate) fn pull(&self, lane: usize) -> Option<Job> {
+        let mut state = lock(&self.state);
+        if (state.stalled | state.dead) & (1 << lane) != 0 {
+            return None;
+        }
+        let Some(job) = state.queue.pop_front() else {
+            state.idle |= 1 << lane;
+            return None;
+        };
+        self.counters.queue(state.queue.len());
+        if let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == job.chunk.seq) {
+            flying.carriers[job.chunk.index()] = lane as u8;
+        }
+        Some(job)
+    }
+
+    /// Leave to read a message's bytes.
+    pub(crate) fn read(&self, seq: u64) -> Leave<'_> {
+        // Counted before the look, so that whoever closes the connection after it waits for this reader.
+        self.reading.fetch_add(1, Ordering::SeqCst);
+        let reading = Reading(self);
+        let state = lock(&self.state);
+        if state.closed {
+            Leave::Closed
+        } else if state.flying.iter().any(|flying| flying.seq() == seq) {
+            Leave::Read { _while_held: reading }
+        } else {
+            Leave::Acknowledged
+        }
+    }
+
+    /// Message `seq`, and all before `below`, have arrived.
+    pub(crate) fn arrived(&self, seq: u64, below: u64) {
+        self.acknowledged(&mut lock(&self.state), seq, below);
+    }
+
+    pub(super) fn acknowledged(&self, state: &mut State, seq: u64, below: u64) {
+        let over = |one: u64| one == seq || one < below;
+        let mut at = 0;
+        while at < state.flying.len() {
+            if !over(state.flying[at].seq()) {
+                at += 1;
+                continue;
+            }
+            if let Some(flying) = state.flying.remove(at) {
+                if flying.carriers.contains(&NONE) {
+                    state.queue.retain(|job| job.chunk.seq != flying.seq());
+                }
+                self.unacknowledged.fetch_sub(1, Ordering::Relaxed);
+                if let Some(place) = flying.request {
+                    self.requests[place].complete(0, flying.job.chunk.total);
+                }
+            }
+        }
+    }
+
+    /// Whether this stream, the first alive, looks after the stream of small messages.
+    pub(crate) fn looks(&self, lane: usize) -> bool {
+        self.alive(&lock(&self.state)).trailing_zeros() as usize == lane
+    }
+
+    /// Whether anything is under way that may stand still.
+    pub(crate) fn busy(&self) -> bool {
+        self.unacknowledged.load(Ordering::Relaxed) > 0 || !lock(&self.home).kept.is_empty()
+    }
+
+    /// A stream makes no progress: others take what it carries, where there are any.
+    pub(crate) fn stalled(&self, lane: usize) {
+        let mut state = lock(&self.state);
+        let others = self.alive(&state) & !state.stalled & !(1 << lane);
+        if others == 0 || state.stalled & (1 << lane) != 0 {
+            return;
+        }
+        state.stalled |= 1 << lane;
+        state.idle &= !(1 << lane);
+        let again = self.carry_again(&mut state, lane);
+        drop(state);
+        self.counters.stall(again);
+        self.say(&format!("stream {lane} makes no progress, {again} chunks go over others"));
+    }
+
+    /// A stream moves again.
+    pub(crate) fn moves(&self, lane: usize) {
+        let mut state = lock(&self.state);
+        if state.stalled & (1 << lane) != 0 {
+            state.stalled &= !(1 << lane);
+            drop(state);
+            self.seats()[lane].kick();
+            self.say(&format!("stream {lane} moves again"));
+        }
+    }
+
+    /// Whether a stream has been found stalled.
+    pub(crate) fn is_stalled(&self, lane: usize) -> bool {
+        lock(&self.state).stalled & (1 << lane) != 0
+    }
+
+    /// A stream has ended; without any left so has the connection.
+    pub(crate) fn ended(&self, lane: usize, why: &str) {
+        let mut state = lock(&self.state);
+        state.dead |= 1 << lane;
+        let again = self.carry_again(&mut state, lane);
+        let over = self.alive(&state) == 0;
+        drop(state);
+        if over {
+            self.fail(self.error(Kind::Remote, why));
+        } else {
+            self.counters.stall(again);
+            self.say(&format!("stream {lane} has ended ({why}), {again} chunks go over others"));
+        }
+    }
+
+    /// The connection cannot go on, by no fault of the peer.
+    pub(crate) fn broken(&self, why: &str) {
+        self.fail(self.error(Kind::Internal, why));
+    }
+
+    pub(super) fn fail(&self, error: Error) {
+        if self.failed.set(error.clone()).is_ok() {
+            (self.log)(Level::Info, &error.message); // whoever calls next gets it, and warns
+        }
+    }
+
+    /// To the log, by a thread that holds no lock: whatever writes it may wait.
+    pub(super) fn say(&self, what: &str) {
+        (self.log)(Level::Info, &format!("{}: {what}", self.label));
+    }
+
+    fn carry_again(&self, state: &mut State, lane: usize) -> usize {
+        let State { flying, queue, .. } = state;
+        let mut jobs = Vec::new();
+        for one in flying.iter_mut() {
+            for number in 0..one.carriers.len() {
+                if one.carriers[number] == lane as u8 {
+                    one.carriers[number] = NONE;
+                    jobs.push(one.job(number));
+                }
+            }
+        }
+        let again = jobs.len();
+        for job in jobs.into_iter().rev() {
+            queue.push_front(job);
+        }
+        // Not only these: a stream that was kicked for another chunk may be the one that has just ended.
+        let work = state.queue.len();
+        self.kick(state, work);
+        again
+    }
+}

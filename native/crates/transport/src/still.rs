@@ -1,0 +1,74 @@
+//! Whether a stream with bytes under way gets anywhere.
+
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use crate::config::Config;
+use crate::sock;
+
+/// How long what may last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Without progress, until others take over.
+    pub(crate) stall: Duration,
+    /// Without any answer, until the stream is given up.
+    pub(crate) silence: Duration,
+}
+
+impl Limits {
+    /// As the settings have them.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self { stall: Duration::from_millis(config.stall_ms), silence: Duration::from_secs(config.timeout_s) }
+    }
+}
+
+/// What a look came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nothing is under way, or it goes on, or the peer only reads slowly.
+    Moves,
+    /// The network does not take what is under way.
+    Stalled,
+    /// Nor has it for so long that the peer is gone.
+    Silent,
+}
+
+/// A stream as it was when last looked at.
+#[derive(Default)]
+pub(crate) struct Still {
+    taken: u64,
+    unacknowledged: usize,
+    since: Option<Instant>,
+    silent: Option<Instant>,
+}
+
+impl Still {
+    /// Look again: `taken` counts the bytes that the kernel has taken for it so far.
+    pub(crate) fn look(&mut self, socket: &impl AsRawFd, taken: u64, limits: Limits, now: Instant) -> Standing {
+        if self.unacknowledged == 0 && taken == self.taken {
+            return Standing::Moves; // nothing new, and nothing was left: no need to ask the kernel
+        }
+        let unacknowledged = sock::unacknowledged(socket);
+        if unacknowledged == 0 || (taken, unacknowledged) != (self.taken, self.unacknowledged) {
+            (self.taken, self.unacknowledged) = (taken, unacknowledged);
+            (self.since, self.silent) = ((unacknowledged > 0).then_some(now), None);
+            return Standing::Moves;
+        }
+        let trouble = sock::trouble(socket);
+        let since = *self.since.get_or_insert(now);
+        let silent = trouble.unanswered.then(|| *self.silent.get_or_insert(now));
+        self.silent = silent;
+        if silent.is_some_and(|silent| now - silent >= limits.silence) {
+            Standing::Silent
+        } else if now - since >= limits.stall && trouble.tries_again {
+            Standing::Stalled
+        } else {
+            Standing::Moves
+        }
+    }
+
+    /// Whether the last look found nothing under way.
+    pub(crate) fn clear(&self) -> bool {
+        self.unacknowledged == 0
+    }
+}

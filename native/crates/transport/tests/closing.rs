@@ -1,0 +1,148 @@
+//! The end of connections: buffers are the caller's again at once, what was told sent arrives, and the peer learns of it.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use transport::config::Config;
+
+mod common;
+use common::*;
+
+/// A log whose line with these words waits until the other end of the channel is dropped.
+fn waits_at(words: [&'static str; 2]) -> (std::sync::mpsc::Sender<()>, impl Fn(&str)) {
+    let (leave, left) = channel::<()>();
+    let left: Mutex<Receiver<()>> = Mutex::new(left);
+    let wait = move |line: &str| {
+        if line.starts_with("from ") && line.contains(words[0]) && line.contains(words[1]) {
+            let _ = left.lock().unwrap().recv();
+        }
+    };
+    (leave, wait)
+}
+
+#[test]
+fn nothing_is_written_into_a_buffer_after_the_drop() {
+    let (go_on, at_two) = waits_at(["stream 2", "has ended"]);
+    let (end, at_one) = waits_at(["stream 1", "has ended"]);
+    let log = Arc::new(move |_, line: &str| {
+        at_two(line);
+        at_one(line);
+    });
+    let config = || Config { streams: 3, threads: 1, ..Config::default() };
+    let (proxy, to, from) = (Proxy::default(), open_logging(config(), log), open(config()));
+    let (sender, receiver) = join(&from, &to, Some(&proxy));
+    pause(100);
+    proxy.stream(1).hold(true);
+    let (sent, mut got) = (data(8 << 20, 1), vec![0u8; 8 << 20]);
+    let _received = irecv(&receiver, &mut got);
+    let _done = isend(&sender, &sent);
+    pause(200);
+    proxy.cut(3); // the only I/O thread is busy with the log
+    pause(50);
+    proxy.cut(2);
+    pause(50);
+    proxy.stream(1).hold(false); // and megabytes wait for it
+    pause(100);
+    drop(go_on);
+    pause(20);
+    drop(receiver);
+    got.fill(7);
+    drop(end);
+    pause(300);
+    assert_eq!(got.iter().filter(|byte| **byte != 7).count(), 0, "bytes written after the drop");
+}
+
+#[test]
+fn small_messages_told_done_arrive_though_the_sender_closed_long_before() {
+    let transport = open(Config::default());
+    let (sender, receiver) = pair(&transport);
+    let sent = data(16384, 1);
+    let mut got = vec![0u8; 16384];
+    let mut requests: Vec<_> = (0..16).map(|_| isend(&sender, &sent)).collect();
+    for _ in 0..16 {
+        assert_eq!(wait(irecv(&receiver, &mut got)), Ok(16384));
+    }
+    let end = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < end && requests.len() < 64 {
+        requests.extend(try_isend(&sender, &sent));
+    }
+    let done = requests.iter().filter(|one| within(**one, Duration::from_millis(20)) == Ok(Some(16384))).count();
+    assert!(done > 32, "{done}");
+    let closing = thread::spawn(move || drop(sender));
+    pause(400);
+    // Acknowledgements that nobody reads any more.
+    for _ in 16..25 {
+        assert_eq!(wait(irecv(&receiver, &mut got)), Ok(16384));
+    }
+    closing.join().unwrap();
+    pause(200);
+    for number in 25..done {
+        got.fill(0);
+        assert_eq!(wait(irecv(&receiver, &mut got)), Ok(16384), "message {number} of {done}");
+        assert!(got == sent);
+    }
+}
+
+#[test]
+fn small_messages_told_done_arrive_though_their_stream_is_lost_and_the_sender_closes() {
+    for round in 0..5 {
+        let proxy = Proxy::default();
+        let transport = open_logging(Config { streams: 2, ..Config::default() }, Arc::new(|_, _| {}));
+        let (sender, receiver) = join(&transport, &transport, Some(&proxy));
+        pause(50);
+        proxy.cut(0);
+        pause(10 * round);
+        let (sent, mut got) = (data(16384, 1), vec![0u8; 16384]);
+        let requests: Vec<_> = (0..6).map(|_| isend(&sender, &sent)).collect();
+        for done in requests {
+            assert_eq!(wait(done), Ok(16384));
+        }
+        drop(sender);
+        for number in 0..6 {
+            assert_eq!(wait(irecv(&receiver, &mut got)), Ok(16384), "message {number}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn closing_many_connections_to_a_peer_that_does_not_read_takes_no_longer_than_the_limit_for_all() {
+    let transport = open(Config::default());
+    let sent = data(16384, 1);
+    let pairs: Vec<_> = (0..12).map(|_| pair(&transport)).collect();
+    for (sender, _) in &pairs {
+        let end = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < end {
+            try_isend(sender, &sent);
+        }
+    }
+    let begun = Instant::now();
+    let receivers: Vec<_> = pairs.into_iter().map(|(_, receiver)| receiver).collect();
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    drop(receivers);
+}
+
+#[test]
+fn the_peer_learns_of_a_close_while_a_child_of_fork_holds_the_sockets() {
+    let transport = open(Config::default());
+    let (sender, receiver) = pair(&transport);
+    // SAFETY: the child only sleeps and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        unsafe {
+            libc::sleep(20);
+            libc::_exit(0)
+        }
+    }
+    let mut got = vec![0; 1 << 20];
+    let received = irecv(&receiver, &mut got);
+    drop(sender);
+    let told = within(received, Duration::from_secs(5));
+    // SAFETY: our own child.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    assert!(told.is_err(), "{told:?}");
+}

@@ -1,0 +1,25 @@
+//! Descriptors of the process; alone in its file, so that no other test opens any.
+
+use transport::config::Config;
+
+mod common;
+use common::*;
+
+#[test]
+fn a_connect_that_is_given_up_leaves_no_sockets_behind() {
+    let transport = open(Config { timeout_s: 1, ..Config::default() });
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    for _ in 0..20 {
+        let (listener, handle) = transport.listen(0).unwrap();
+        for _ in 0..3 {
+            assert!(transport.connect(0, &handle).unwrap().is_none());
+        }
+        drop(listener);
+    }
+    assert!(descriptors() > before + 50, "they are open");
+    pause(3200);
+    let (_listener, handle) = transport.listen(0).unwrap();
+    let _ = transport.connect(0, &handle);
+    assert!(descriptors() < before + 20, "{} more than before", descriptors() - before);
+}

@@ -1,0 +1,118 @@
+//! Receivers that compute for long, and messages of different sizes behind each other: nobody is given up, and nobody waits in vain.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use transport::Kind;
+use transport::config::Config;
+
+mod common;
+use common::*;
+
+#[test]
+fn a_receiver_may_compute_for_longer_than_the_time_limit() {
+    for (size, count) in [(16 << 20, 8), (16384, 64)] {
+        let transport = open(Config { timeout_s: 1, ..Config::default() });
+        let (sender, receiver) = pair(&transport);
+        let (sent, mut got) = (data(size, 1), vec![0; size]);
+        let done: Vec<_> = (0..count).map(|_| isend(&sender, &sent)).collect();
+        pause(3500);
+        assert!(within(done[count - 1], Duration::ZERO).is_ok());
+        for _ in 0..count {
+            assert_eq!(wait(irecv(&receiver, &mut got)), Ok(size));
+            assert!(got == sent);
+        }
+    }
+}
+
+#[test]
+fn small_messages_are_acknowledged_past_a_large_one() {
+    let (proxy, transport) = (Proxy::default(), open(Config::default()));
+    let (sender, receiver) = join(&transport, &transport, Some(&proxy));
+    let (large, small) = (data(1 << 20, 1), data(64, 2));
+    let (mut first, mut rest) = (vec![0u8; 1 << 20], vec![vec![0u8; 64]; 63]);
+    (1..=4).for_each(|index| proxy.stream(index).hold(true));
+    let received = irecv(&receiver, &mut first);
+    let posted: Vec<_> = rest.iter_mut().map(|buffer| irecv(&receiver, buffer)).collect();
+    let mut sends = vec![isend(&sender, &large)];
+    let begun = Instant::now();
+    for one in posted {
+        sends.push(isend(&sender, &small)); // 63 of them: more than are kept at a time only if acknowledgements come
+        assert_eq!(wait(one), Ok(64));
+    }
+    assert!(begun.elapsed() < Duration::from_millis(90), "{:?}: less than it takes to look at what stands still", begun.elapsed());
+    (1..=4).for_each(|index| proxy.stream(index).hold(false));
+    assert_eq!(wait(received), Ok(1 << 20));
+    for done in sends {
+        assert!(wait(done).is_ok());
+    }
+    let begun = Instant::now();
+    for _ in 0..200 {
+        let (received, done) = (irecv(&receiver, &mut first), isend(&sender, &small));
+        assert!(wait(received).is_ok() && wait(done).is_ok());
+    }
+    assert!(begun.elapsed() < Duration::from_millis(90), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_peer_that_begins_a_connection_and_stops_is_told_of() {
+    let transport = open(Config { timeout_s: 1, ..Config::default() });
+    let (mut listener, handle) = transport.listen(0).unwrap();
+    let mut peer = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[40], handle[41]]))).unwrap();
+    let mut hello = [0u8; 64];
+    hello[..5].copy_from_slice(b"bBw\x01\x01");
+    hello[16..32].copy_from_slice(&handle[8..24]);
+    peer.write_all(&hello).unwrap();
+    let begun = Instant::now();
+    let error = loop {
+        match listener.accept() {
+            Ok(none) => assert!(none.is_none() && begun.elapsed() < Duration::from_secs(5)),
+            Err(error) => break error,
+        }
+        pause(5);
+    };
+    assert_eq!(error.kind, Kind::Remote);
+    assert!(error.message.contains("has opened 1 streams, and for 1 s it does not say how many there are"), "{error}");
+}
+
+#[test]
+fn chunks_that_contradict_each_other_are_refused() {
+    let transport = open(Config::default());
+    let (mut listener, handle) = transport.listen(0).unwrap();
+    let mut streams: Vec<TcpStream> = (0..2u8)
+        .map(|index| {
+            let mut stream = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[40], handle[41]]))).unwrap();
+            let mut hello = [0u8; 64];
+            hello[..7].copy_from_slice(&[b'b', b'B', b'w', 1, 1, 0, index]);
+            hello[16..32].copy_from_slice(&handle[8..24]);
+            stream.write_all(&hello).unwrap();
+            stream
+        })
+        .collect();
+    let frame = |kind: u8, words: [u64; 3], chunk: u32| {
+        let mut bytes = [0u8; 40];
+        bytes[..3].copy_from_slice(&[0xb1, 0xb5, kind]);
+        for (at, word) in words.iter().enumerate() {
+            bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[32..36].copy_from_slice(&chunk.to_le_bytes());
+        bytes
+    };
+    streams[0].write_all(&frame(3, [3, 0, 0], 0)).unwrap();
+    let begun = Instant::now();
+    let receiver = loop {
+        assert!(begun.elapsed() < LIMIT);
+        if let Some(receiver) = listener.accept().unwrap() {
+            break receiver;
+        }
+    };
+    let mut got = vec![7u8; 1 << 20];
+    let received = irecv(&receiver, &mut got);
+    for (offset, chunk) in [(0, 1 << 19), (4096, 4096)] {
+        streams[1].write_all(&frame(1, [0, 1 << 20, offset], chunk)).unwrap();
+        streams[1].write_all(&vec![1; chunk as usize]).unwrap();
+    }
+    let error = within(received, Duration::from_secs(5)).unwrap_err();
+    assert!(error.message.contains("contradict each other"), "{error}");
+}
