@@ -167,5 +167,7 @@ int main(int argc, char **argv) {
     /* Threads of the transport may outlive the last communicator, with which NCCL closes the library. */
     dlclose(library);
     if (!dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD)) fail("dlclose unloads the library: it is not linked with -z nodelete");
+    library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (!library || dlsym(library, v8.symbol) != old || dlsym(library, v11.symbol) != new) fail("opened again, it has other tables");
     return 0;
 }

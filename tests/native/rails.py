@@ -66,9 +66,9 @@ class Rails:
         """Nothing passes any more, and nobody is told: carriers stay."""
         netlab.ip("-n", self.switch, "link", "set", f"br{rail}", "down")
 
-    def limit(self, rate_mbit: float) -> None:
-        """Each host sends at most this much on each rail. Unavailable."""
-        shape = ["tbf", "rate", f"{rate_mbit:g}mbit", "burst", "64kb", "latency", "20ms"]
+    def limit(self, rate_mbit: float, burst_kb: int = 64) -> None:
+        """Each host sends at most this much on each rail, in bursts of `burst_kb` at most. Unavailable."""
+        shape = ["tbf", "rate", f"{rate_mbit:g}mbit", "burst", f"{burst_kb}kb", "latency", "20ms"]
         for host in self.hosts:
             for interface in host.interfaces:
                 words = ["tc", "-n", host.namespace, "qdisc", "replace", "dev", interface, "root", *shape]

@@ -19,7 +19,11 @@ class Network:
 # NCCL_NET alone decides; NCCL fails where it cannot have that network. The other variables undo what the environment says against it:
 # a switched-off IB, or an image's own libnccl-net.so, whose tuner NCCL would take even where it does not take its network.
 NETWORKS: tuple[Network, ...] = (
-    Network("busbw", "busbw", "busbw's plugin: many TCP streams (package busbw-native)", {"NCCL_NET": "busbw"}, plugin=True),
+    # Without the count, NCCL 2.28 and 2.29 forget the plugin once the last communicator is destroyed, and the next one goes without.
+    Network(
+        "busbw", "busbw", "busbw's plugin: many TCP streams (package busbw-native)",
+        {"NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"}, plugin=True,
+    ),
     Network(
         "socket", "Socket", "NCCL's own TCP sockets", {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", LIBRARY_VARIABLE: "none"}
     ),

@@ -34,10 +34,10 @@ def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None
 
 def test_json_and_dotenv_hold_the_same(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["busbw", "env", "net", "--format", "json"]) == Exit.OK
-    assert json.loads(capsys.readouterr().out) == {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw"}
+    assert json.loads(capsys.readouterr().out) == {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"}
     assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
     quoted = str(plugin).replace("'", "'\"'\"'")
-    assert capsys.readouterr().out == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\n"
+    assert capsys.readouterr().out == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\nNCCL_NET_PLUGIN_REF_COUNT=1\n"
 
 
 def test_a_network_is_written_as_the_names_it_has_here(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:

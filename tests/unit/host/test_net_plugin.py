@@ -113,7 +113,7 @@ def test_a_file_that_is_no_library_is_told(tmp_path: Path) -> None:
 def test_the_variables_name_the_library_of_this_host(monkeypatch: pytest.MonkeyPatch, library: Build) -> None:
     path = library()
     monkeypatch.setenv("BUSBW_PLUGIN", str(path))
-    assert net_plugin.variables("busbw") == {"NCCL_NET_PLUGIN": str(path), "NCCL_NET": "busbw"}
+    assert net_plugin.variables("busbw") == {"NCCL_NET_PLUGIN": str(path), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"}
     assert net_plugin.variables("") == {}
 
 

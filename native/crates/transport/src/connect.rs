@@ -117,7 +117,7 @@ impl Connecting {
             return;
         }
         let hello = Hello { version: VERSION, index: index as u16, nonce: self.nonce, token: self.invitation.token }.encode();
-        if let Err(error) = opening.advance(&nics[opening.nic], config, &hello, self.nonce) {
+        if let Err(error) = opening.advance(&nics[opening.nic], config, &hello, index == 0, self.nonce) {
             self.trouble = error;
             opening.stage = Stage::Lost;
             opening.socket = None;
@@ -127,10 +127,11 @@ impl Connecting {
 }
 
 impl Opening {
-    fn advance(&mut self, nic: &Nic, config: &Config, hello: &[u8; HELLO], random: u64) -> Result<(), String> {
+    fn advance(&mut self, nic: &Nic, config: &Config, hello: &[u8; HELLO], small: bool, random: u64) -> Result<(), String> {
         if matches!(self.stage, Stage::Lost) {
             self.attempts += 1;
-            let socket = ports::socket(nic, random).map_err(|error| error.message)?;
+            let made = if small { sock::bound(nic, 0).map_err(|(_, error)| error) } else { ports::socket(nic, self.nic, self.to, random) };
+            let socket = made.map_err(|error| error.message)?;
             sock::tune(&socket, config.timeout_s);
             match socket.connect(&self.to.into()) {
                 Ok(()) => {}

@@ -1,37 +1,42 @@
 //! Source ports that take different paths: bonds and equal-cost routes choose by a hash of addresses and ports.
 //!
-//! Linux's bond (layer3+4) and most switches fold the ports with exclusive or, and the bond drops the lowest bit (drivers/net/bonding:
-//! bond_ip_hash). Ports that differ in bits 1 to 4 alone are then spread evenly over 2, 4, 8 or 16 paths, which random ports are not.
+//! Linux's bond (layer3+4) folds all bytes of both into one with exclusive or, and drops the lowest bit (drivers/net/bonding:
+//! bond_ip_hash). What the target and the row of ports give is known before the port is chosen, so that the streams of an interface take
+//! 2, 4, 8 or 16 paths in turn, whichever peers they go to. A keyed hash (Linux's own routes) sees nothing but ports that differ.
 
 use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use socket2::Socket;
 
 use crate::error::Error;
+use crate::handle::MOST_ADDRESSES;
 use crate::nic::Nic;
 use crate::sock;
 
-/// Different values of the bits that count.
+/// Different values of the bits that count: bits 1 to 4.
 const PATHS: u16 = 16;
-/// Bits 1 to 4.
-const STEP: u16 = 2;
-/// Ports with the same value of those bits that are tried before the kernel chooses.
+/// Ports of a row: they differ in those bits and in the lowest.
+const ROW: u16 = 2 * PATHS;
+/// Ports that take the same path, tried before the kernel chooses.
 const TRIES: u16 = 64;
 const LOWEST: u16 = 33_024;
-/// A multiple of 32; LOWEST + SPAN + TRIES * 32 stays below 61000, where the kernel's own range ends.
-const SPAN: u16 = 25_600;
+/// Up to 58624: below 61000, where the kernel's own range ends.
+const ROWS: u16 = 800;
 
-static NEXT: AtomicU16 = AtomicU16::new(0);
+/// Streams so far, by interface: each may be a bond of its own.
+static NEXT: [AtomicU16; MOST_ADDRESSES] = [const { AtomicU16::new(0) }; MOST_ADDRESSES];
 
-/// A socket on an interface whose source port takes the path after that of the socket before.
+/// A socket on the `at`th interface whose source port makes the way to `target` the path after that of the socket before.
 ///
 /// # Errors
 /// The system refuses a socket.
-pub(crate) fn socket(nic: &Nic, random: u64) -> Result<Socket, Error> {
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+pub(crate) fn socket(nic: &Nic, at: usize, target: SocketAddr, random: u64) -> Result<Socket, Error> {
+    let number = NEXT[at % MOST_ADDRESSES].fetch_add(1, Ordering::Relaxed);
+    let known = folded(nic.address.socket.ip()) ^ folded(target.ip()) ^ xor(&target.port().to_be_bytes());
     for attempt in 0..TRIES {
-        match sock::bound(nic, port(number, random, attempt)) {
+        match sock::bound(nic, port(number, known, random, attempt)) {
             Ok(socket) => return Ok(socket),
             Err((ErrorKind::AddrInUse | ErrorKind::PermissionDenied, _)) => {}
             Err((_, error)) => return Err(error),
@@ -40,20 +45,31 @@ pub(crate) fn socket(nic: &Nic, random: u64) -> Result<Socket, Error> {
     sock::bound(nic, 0).map_err(|(_, error)| error)
 }
 
-/// The port for the process' `number`th stream; `random` keeps processes apart, `attempt` passes over ports in use.
-fn port(number: u16, random: u64, attempt: u16) -> u16 {
-    let row = PATHS * STEP;
-    let block = (random % u64::from(SPAN / row)) as u16;
+/// A port that takes path `number` where all else folds to `known`; `random` keeps processes apart, `attempt` passes over ports in use.
+fn port(number: u16, known: u8, random: u64, attempt: u16) -> u16 {
+    let first = (random % u64::from(ROWS)) as u16;
     // A step of rows that have no factor in common with their number meets each of them.
-    let shift = (attempt * 17 + number / PATHS) % (SPAN / row);
-    LOWEST + (block + shift) % (SPAN / row) * row + number % PATHS * STEP
+    let row = LOWEST + (first + attempt * 17) % ROWS * ROW;
+    let turned = u16::from((known ^ xor(&row.to_be_bytes())) >> 1);
+    row + (number ^ turned) % PATHS * 2
+}
+
+fn folded(ip: IpAddr) -> u8 {
+    match ip {
+        IpAddr::V4(v4) => xor(&v4.octets()),
+        IpAddr::V6(v6) => xor(&v6.octets()),
+    }
+}
+
+fn xor(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |folded, byte| folded ^ byte)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The path of Linux's bond for two addresses and ports.
+    /// The path of Linux's bond, step by step as it computes it on a little-endian machine.
     fn path(source: u16, target: u16, addresses: u32, paths: u32) -> u32 {
         let mut hash = (u32::from(source.to_be()) | u32::from(target.to_be()) << 16) ^ addresses;
         hash ^= hash >> 16;
@@ -62,26 +78,33 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_even_over_the_paths_of_a_bond() {
-        for (random, target, addresses) in [(1, 40_001, 0x0a01_0203), (77_777, 51_234, 0xfeed_beef), (123_456_789, 33_333, 7)] {
-            for paths in [2, 4, 8] {
+    fn streams_are_even_over_the_paths_of_a_bond_whatever_their_peers_and_rows() {
+        for attempt in [0, 1, 63] {
+            for paths in [2, 4, 8, 16] {
                 let mut counts = vec![0; paths as usize];
-                for number in 0..16 {
-                    counts[path(port(number, random, 0), target, addresses, paths) as usize] += 1;
+                for number in 0..64_u16 {
+                    // Another peer, port and row for each.
+                    let (target, addresses) =
+                        (31_001_u16.wrapping_add(number.wrapping_mul(977)), 0x0a01_0203_u32.wrapping_mul(u32::from(number) + 1));
+                    let known = xor(&target.to_be_bytes()) ^ xor(&addresses.to_be_bytes());
+                    let port = port(number, known, u64::from(number) * 77_777, attempt);
+                    counts[path(port, target, addresses, paths) as usize] += 1;
                 }
-                assert!(counts.iter().all(|count| *count == 16 / paths), "{paths} paths: {counts:?}");
+                assert!(counts.iter().all(|count| *count == 64 / paths), "{paths} paths: {counts:?}");
             }
         }
     }
 
     #[test]
-    fn ports_stay_in_their_range_and_differ() {
+    fn ports_stay_in_their_range_and_differ_where_they_are_tried_again() {
         for random in [0, 799, u64::MAX] {
-            let mut seen: Vec<u16> = (0..256).map(|number| port(number, random, 0)).collect();
-            seen.extend((0..TRIES).map(|attempt| port(65_535, random, attempt)));
-            assert!(seen.iter().all(|port| (LOWEST..61_000).contains(port)));
-            seen[..256].sort_unstable();
-            assert!(seen[..256].windows(2).all(|two| two[0] != two[1]));
+            for known in [0, 0x5a, 0xff] {
+                let mut seen: Vec<u16> = (0..TRIES).map(|attempt| port(65_535, known, random, attempt)).collect();
+                seen.extend((0..15).map(|number| port(number, known, random, 0)));
+                assert!(seen.iter().all(|port| (LOWEST..61_000).contains(port)));
+                seen.sort_unstable();
+                assert!(seen.windows(2).all(|two| two[0] != two[1]));
+            }
         }
     }
 }

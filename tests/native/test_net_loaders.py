@@ -1,0 +1,138 @@
+"""The plugin in the hands of NCCL itself: libnccl's own loader opens it, chooses a table, begins, and takes or refuses it. No GPU.
+
+Runs for the installed nvidia-nccl package, and for each path in BUSBW_TEST_LIBNCCL (separated by colons).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from ctypes import CDLL
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from libnccl import NO_SYMBOLS
+
+from busbw.host.net_plugin import PATH_BYTES, SYMBOLS
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+
+DRIVER = Path(__file__).with_name("libnccl.py")
+OTHERS = "BUSBW_TEST_LIBNCCL"
+OLDEST, V11_SINCE = 22700, 22800
+FORGETS = range(22800, 23000)  # versions seen to: 2.28.3, 2.28.9, 2.29.7; not 2.27.7, 2.30.7, 2.32.3
+# Every symbol by which some version finds a plugin of any kind.
+ENTRY = re.compile(rb"nccl(?:\w+Plugin|Profiler)_v\d+")
+Run = Callable[..., str]
+
+
+def installed() -> list[Path]:
+    """The libnccl of the nvidia-nccl package, if there is one."""
+    spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return [path for folder in folders for path in Path(folder).glob("lib/libnccl.so.2")]
+
+
+def every() -> list[object]:
+    """A parameter for each libnccl, or one that says why there is none."""
+    origins = {
+        "installed": (installed(), "no nvidia-nccl package with a libnccl.so.2"),
+        "named": ([Path(word) for word in os.environ.get(OTHERS, "").split(":") if word], f"{OTHERS} names no further libnccl.so.2"),
+    }
+    return [
+        pytest.param(path, id=f"{origin}{number}", marks=() if path else pytest.mark.skip(reason=reason))
+        for origin, (paths, reason) in origins.items()
+        for number, path in enumerate(paths or [None])
+    ]
+
+
+@pytest.fixture(params=every())
+def libnccl(request: pytest.FixtureRequest) -> Path:
+    """Each in turn."""
+    path: Path = request.param
+    return path
+
+
+@pytest.fixture
+def version(libnccl: Path) -> int:
+    """As NCCL counts: 2.28.9 is 22809. Asked in a process of its own, since a process should hold one libnccl."""
+    ask = "import ctypes, sys; n = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n)); print(n.value)"
+    found = int(subprocess.run([sys.executable, "-c", ask, libnccl], capture_output=True, text=True, check=True).stdout)
+    if found < OLDEST:
+        pytest.skip(f"NCCL {found}: begins its plugins otherwise than {OLDEST} and newer")
+    return found
+
+
+@pytest.fixture
+def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Run:
+    """Takes communicators through libnccl with the plugin: its log, after a line for each call."""
+    if shutil.which("nm") is None:
+        pytest.skip("no nm (binutils) to find libnccl's functions with")
+
+    def run(communicators: int = 1, plugin: Path = plugin_library, **variables: str) -> str:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
+        file = tmp_path / "log"
+        ours = {
+            "NCCL_NET_PLUGIN": str(plugin), "NCCL_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING,ENV",
+            "NCCL_DEBUG_FILE": str(file), "BUSBW_NET_SPEED": "10000",
+        }  # fmt: skip
+        command = [sys.executable, DRIVER, libnccl, str(communicators)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=50, env=clean | ours | variables, check=False)
+        if NO_SYMBOLS in done.stderr:
+            pytest.skip(f"{libnccl}: {NO_SYMBOLS}")
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout + file.read_text()
+
+    return run
+
+
+def networks(log: str) -> list[str]:
+    """What each communicator got, in order."""
+    return re.findall(r"Assigned NET plugin (\S+) to comm", log)
+
+
+def test_libnccl_takes_the_newest_table_that_it_knows_and_begins_with_it(log: Run, version: int) -> None:
+    got = log(NCCL_NET="busbw")
+    assert re.search(r"^ncclNetInit 0 changed$", got, re.MULTILINE), got
+    table = 11 if version >= V11_SINCE else 8
+    assert re.findall(r"Loaded net plugin (.*)", got) == [f"busbw (v{table})"]
+    assert re.search(r"NCCL INFO busbw: lo \S+ at 10000 Mbit/s", got), got
+    assert networks(got) == ["busbw"]
+    assert not re.search(r"NCCL (WARN|ATTN)", got), got
+    assert re.search(r"^ncclNetFinalize 0 ", got, re.MULTILINE), got
+
+
+def test_libnccl_finds_no_plugin_of_another_kind_in_the_library(log: Run, libnccl: Path, plugin_library: Path) -> None:
+    """Where none is named, tuner and profiler are sought in the network's library."""
+    sought = {name.decode() for name in ENTRY.findall(libnccl.read_bytes())}
+    assert any(name.startswith("ncclTunerPlugin_") for name in sought) and set(SYMBOLS) & sought
+    library = CDLL(str(plugin_library))
+    assert {name for name in sought if hasattr(library, name)} == set(SYMBOLS) & sought
+    assert re.search(r"^ncclTunerPluginLoad 0 same\nncclProfilerPluginInit 0 same$", log(), re.MULTILINE), "a communicator got one of them"
+
+
+def test_what_the_plugin_refuses_falls_back_to_sockets_with_one_line(log: Run) -> None:
+    got = log(BUSBW_NET_FAMILY="8")
+    (line,) = (line for line in got.splitlines() if "busbw is not used: " in line)
+    assert "NCCL INFO" in line and "BUSBW_NET_FAMILY" in line
+    assert networks(got) == ["Socket"]
+
+
+def test_libnccl_opens_the_longest_path_that_busbw_allows_and_no_longer_one(log: Run, plugin_library: Path, tmp_path: Path) -> None:
+    got = []
+    for size in (PATH_BYTES, PATH_BYTES + 1):
+        path = tmp_path / ("p" * (size - len(os.fsencode(tmp_path)) - 1))
+        path.symlink_to(plugin_library)
+        assert len(os.fsencode(path)) == size
+        got.append("Loaded net plugin busbw" in log(plugin=path))
+    assert got == [True, False]
+
+
+def test_communicators_after_the_last_one_has_gone_get_the_plugin_too(log: Run, version: int) -> None:
+    """2.28 and 2.29 forget its name when they close the library, unless they are told to keep it open."""
+    assert networks(log(3, NCCL_NET_PLUGIN_REF_COUNT="1")) == ["busbw"] * 3
+    if version not in FORGETS:
+        assert networks(log(3)) == ["busbw"] * 3
