@@ -1,0 +1,14 @@
+"""How a part of a gradient becomes the sum over the ranks of a line: one module a method, and the registry."""
+
+from busbw.accel.codecs.base import Codec
+from busbw.accel.codecs.dense import Dense
+from busbw.accel.codecs.int8 import Int8
+from busbw.accel.codecs.topk import TopK
+from busbw.accel.settings import DENSE, INT8, TOPK, Settings
+
+REGISTRY: dict[str, type[Codec]] = {DENSE: Dense, INT8: Int8, TOPK: TopK}
+
+
+def codec_for(method: str, settings: Settings) -> Codec:
+    """The codec of a method."""
+    return REGISTRY[method](settings)

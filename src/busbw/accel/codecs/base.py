@@ -1,0 +1,45 @@
+"""What a codec is."""
+
+from abc import ABC, abstractmethod
+
+import torch
+
+from busbw.accel.mesh import Line
+from busbw.accel.settings import Settings
+
+State = dict[str, torch.Tensor]
+# What was not sent, in the gradient's own positions, of the part's length.
+RESIDUAL = "residual"
+
+
+class Codec(ABC):
+    """One method."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
+        """Replace `part` by its sum over the line's ranks; the bytes that this rank sends for it.
+
+        `part` is one-dimensional, contiguous, floating, and as long on every rank; afterwards it has the same bits on every rank.
+        `state` is the codec's own between calls for the same part, in fp32. `step` counts the calls from 0. Nothing waits for the device.
+        """
+
+
+def carried(part: torch.Tensor, state: State, feedback: bool) -> torch.Tensor:
+    """The part in fp32 with what was left of the steps before; a tensor of its own."""
+    total = part.float()
+    if not feedback or RESIDUAL not in state:
+        return total.clone() if total is part else total
+    return total + state[RESIDUAL]
+
+
+def left_over(rest: torch.Tensor) -> torch.Tensor:
+    """What stays for the next step: never what is not finite, which has been passed on."""
+    return torch.nan_to_num_(rest, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def ring_bytes(nbytes: int, ranks: int) -> int:
+    """Bytes that each rank sends in an all-reduce of `nbytes`: 2 (n-1)/n of them, as both ring and halving-doubling do."""
+    return 2 * (ranks - 1) * nbytes // ranks

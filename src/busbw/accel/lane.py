@@ -1,0 +1,151 @@
+"""One lane a process: gradients go through it one after the other, in the same order on every rank, over communicators of its own."""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from busbw.accel import mesh as meshes
+from busbw.accel.codecs import codec_for
+from busbw.accel.codecs.base import ring_bytes
+from busbw.accel.lost import lost_ranks
+from busbw.accel.memory import Kept, Memory, Piece
+from busbw.accel.settings import DENSE, Settings
+from busbw.core.errors import UsageError
+
+_Job = Callable[[], None]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes that this rank has sent, and buckets it has exchanged."""
+
+    inside: int = 0  # to ranks of its row, in two dimensions
+    across: int = 0  # to all others
+    buckets: int = 0
+
+
+class Lane:
+    """Exchanges flat gradients: averages over all ranks, with the same bits on every rank."""
+
+    def __init__(self, settings: Settings, timeout: timedelta | None = None) -> None:
+        """Makes the communicators: every rank of the default group has to come here at the same point."""
+        self.settings = settings
+        self.mesh = meshes.make(settings.two_d, settings.intra_size, timeout)
+        self.memory = Memory()
+        self.traffic = Traffic()
+        self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the lane counts
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._jobs: queue.SimpleQueue[_Job] | None = None
+
+    def average(self, flat: torch.Tensor, names: Sequence[str], lengths: Sequence[int]) -> torch.futures.Future[torch.Tensor]:
+        """`flat` (one-dimensional, contiguous, of the parameters `names`) becomes its average; the future has it.
+
+        On a GPU the work is on a stream of the lane's own and nothing waits for it here; on the CPU a thread does it. An exchange that
+        fails sets the future's exception.
+        """
+        return self.run(flat, lambda: self.exchange(flat, names, lengths))
+
+    def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
+        """Do `work` on `tensor` in the lane; the future has the tensor."""
+        if tensor.device.type == "cuda":
+            return self._on_stream(tensor, work)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+        def job() -> None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
+                future.set_exception(self._explained(error))
+            else:
+                future.set_result(tensor)
+
+        self._thread().put(job)
+        return future
+
+    def _on_stream(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
+        device = tensor.device
+        side = self._streams.setdefault(device, torch.cuda.Stream(device))
+        side.wait_stream(torch.cuda.current_stream(device))
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
+        with torch.cuda.stream(side):
+            work()
+            future.set_result(tensor)  # an event on this stream: nobody waits for the device
+        tensor.record_stream(side)
+        return future
+
+    def _thread(self) -> "queue.SimpleQueue[_Job]":
+        if self._jobs is None:
+            jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+            self._jobs = jobs
+
+            def work() -> None:
+                while True:
+                    jobs.get()()
+
+            threading.Thread(target=work, name="busbw-accel", daemon=True).start()
+        return self._jobs
+
+    def _explained(self, error: Exception) -> Exception:
+        """An exchange that failed, with the ranks that are lost."""
+        if isinstance(error, UsageError):
+            return error
+        lost = lost_ranks(self.mesh)
+        who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
+        return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.place} of {self.mesh.world.size}; {who} ({error})")
+
+    def exchange(self, flat: torch.Tensor, names: Sequence[str], lengths: Sequence[int]) -> None:
+        """As `average`, at once."""
+        nbytes = flat.numel() * flat.element_size()
+        method = self.settings.method_for(nbytes) if flat.numel() else DENSE
+        two_d = self.mesh.two_d and self.settings.two_d_for(nbytes)
+        flat.div_(self.mesh.world.size)
+        self.traffic.buckets += 1
+        if method == DENSE and not two_d:
+            self.traffic.across += codec_for(DENSE, self.settings).exchange(flat, self.mesh.world, {}, 0)
+            return
+        inside, across = (self.mesh.inside, self.mesh.across) if two_d else (None, None)
+        fresh = Kept(tuple(lengths), self._cut(flat, inside), inside, across or self.mesh.world)
+        kept = fresh if method == DENSE else self.memory.of(names, fresh, flat.device)
+        self._exchange(flat, method, kept)
+
+    def _cut(self, flat: torch.Tensor, inside: meshes.Line | None) -> tuple[Piece, ...]:
+        if inside is None:
+            return (Piece(0, flat.numel(), 0),)
+        most = self.settings.chunk // flat.element_size() // inside.size * inside.size
+        pieces = []
+        for begin in range(0, flat.numel(), most):
+            length = min(most, flat.numel() - begin)
+            pieces.append(Piece(begin, length, -length % inside.size))
+        return tuple(pieces)
+
+    def _exchange(self, flat: torch.Tensor, method: str, kept: Kept) -> None:
+        codec, inside = codec_for(method, self.settings), kept.inside
+        if inside is None:
+            self.traffic.across += codec.exchange(flat, kept.across, kept.states[0], self.step)
+            return
+        # All pieces are summed inside first: those of the next ones overlap with the exchange across.
+        begun = [_summed_inside(flat, piece, inside) for piece in kept.pieces]
+        ended = []
+        for (whole, shard, work), state in zip(begun, kept.states, strict=True):
+            work.wait()
+            self.traffic.across += codec.exchange(shard, kept.across, state, self.step)
+            ended.append(dist.all_gather_into_tensor(whole, shard, group=inside.group, async_op=True))
+            self.traffic.inside += ring_bytes(whole.numel() * whole.element_size(), inside.size)
+        for piece, (whole, _, _), work in zip(kept.pieces, begun, ended, strict=True):
+            work.wait()
+            if piece.padding:
+                flat[piece.begin : piece.begin + piece.length] = whole[: piece.length]
+
+
+def _summed_inside(flat: torch.Tensor, piece: Piece, inside: meshes.Line) -> tuple[torch.Tensor, torch.Tensor, dist.Work]:
+    """The piece (a copy where it is padded), this rank's shard of the sum over the row, and the work that makes it."""
+    whole = flat[piece.begin : piece.begin + piece.length]
+    if piece.padding:
+        whole = torch.nn.functional.pad(whole, (0, piece.padding))
+    shard = torch.empty(whole.numel() // inside.size, dtype=whole.dtype, device=whole.device)
+    return whole, shard, dist.reduce_scatter_tensor(shard, whole, group=inside.group, async_op=True)

@@ -1,0 +1,97 @@
+"""LightCC's switches, as its users set them: the table of `LIGHT_*` variables, and the settings they come to.
+
+Names, defaults and units are those of Tencent's public guide to TACO Train: bytes; 2D for data up to its threshold, top-k for data from its
+threshold on. Error feedback, of which the guide says nothing, is on.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from busbw.accel.settings import DENSE, TOPK, Settings
+from busbw.core.errors import UsageError
+
+PREFIX = "LIGHT_"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One variable. `read` raises ValueError where the words cannot be meant; `wanted` says what can."""
+
+    name: str
+    default: str
+    meaning: str
+    wanted: str
+    read: Callable[[str], object]
+
+
+def _flag(word: str) -> bool:
+    if word not in {"0", "1"}:
+        raise ValueError(word)
+    return word == "1"
+
+
+def _count(word: str) -> int:
+    value = int(word)
+    if value < 1:
+        raise ValueError(word)
+    return value
+
+
+def _bytes(word: str) -> int:
+    value = int(word)
+    if value < 0:
+        raise ValueError(word)
+    return value
+
+
+def _share(word: str) -> float:
+    value = float(word)
+    if not (math.isfinite(value) and 0 < value <= 1):
+        raise ValueError(word)
+    return value
+
+
+SWITCHES = (
+    Switch("LIGHT_2D_ALLREDUCE", "0", "all-reduce in two dimensions: inside hosts, then across them", "0 or 1", _flag),
+    Switch("LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", _count),
+    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D for so many bytes and less", "bytes", _bytes),
+    Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _flag),
+    Switch("LIGHT_TOPK_RATIO", "0.01", "the share that is sent", "a share above 0, at most 1", _share),
+    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k for so many bytes and more", "bytes", _bytes),
+    Switch("LIGHT_TOPK_FP16", "0", "values of the elements that are sent as fp16", "0 or 1", _flag),
+)
+
+
+def unknown(environ: Mapping[str, str]) -> list[str]:
+    """Variables that begin with LIGHT_ and are none of the table."""
+    known = {switch.name for switch in SWITCHES}
+    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+
+
+def from_env(environ: Mapping[str, str]) -> Settings:
+    """The settings that the variables say.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+    """
+    value = {switch.name: _value(switch, environ) for switch in SWITCHES}
+    topk = value["LIGHT_TOPK_ALLREDUCE"]
+    return Settings(
+        method=TOPK if topk else DENSE,
+        two_d=bool(value["LIGHT_2D_ALLREDUCE"]),
+        # Unset, the ranks of a host are meant: 8 is what LightCC's machines have.
+        intra_size=int(str(value["LIGHT_INTRA_SIZE"])) if environ.get("LIGHT_INTRA_SIZE", "").strip() else None,
+        two_d_most=int(str(value["LIGHT_HIERARCHICAL_THRESHOLD"])),
+        compress_least=int(str(value["LIGHT_TOPK_THRESHOLD"])),
+        ratio=float(str(value["LIGHT_TOPK_RATIO"])),
+        values="fp16" if value["LIGHT_TOPK_FP16"] else "fp32",
+    )
+
+
+def _value(switch: Switch, environ: Mapping[str, str]) -> object:
+    word = environ.get(switch.name, "").strip() or switch.default
+    try:
+        return switch.read(word)
+    except ValueError:
+        raise UsageError(f"{switch.name}={word} cannot be meant: {switch.meaning}", f"give {switch.wanted}") from None

@@ -1,0 +1,156 @@
+"""What codecs keep between steps, by the parameters that it belongs to.
+
+A bucket's parameters change: DDP builds its buckets anew after the first step, and a checkpoint is read by name. So what is kept for a list
+of parameters can be taken apart again into one tensor a parameter, in the parameter's own positions.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+from busbw.accel.codecs.base import RESIDUAL, State
+from busbw.accel.codecs.int8 import SUM_RESIDUAL
+from busbw.accel.codecs.topk import VELOCITY
+from busbw.accel.mesh import Line
+
+Key = tuple[str, ...]
+# Of what is kept, that in the gradient's own positions.
+_IN_PLACE = (RESIDUAL, VELOCITY)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a flat gradient: where it begins, its length, and what is added so that the ranks of a row have equal shards."""
+
+    begin: int
+    length: int
+    padding: int
+
+    def shard(self, place: int, ranks: int) -> tuple[int, int]:
+        """Begin and end of a rank's shard, padding included, from the piece's begin."""
+        whole = (self.length + self.padding) // ranks
+        return place * whole, (place + 1) * whole
+
+
+@dataclass(slots=True)
+class Kept:
+    """Of one list of parameters: their lengths, how the gradient is cut, and each piece's state."""
+
+    lengths: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    inside: Line | None
+    across: Line
+    states: list[State] = field(default_factory=list)
+
+    def __post_init__(self) -> None:  # noqa: D105
+        self.states = self.states or [{} for _ in self.pieces]
+
+    def names(self) -> list[str]:
+        """Which tensors in place there are: the same on every rank."""
+        return [name for name in _IN_PLACE if any(name in state for state in self.states)]
+
+    def whole(self, name: str, device: torch.device) -> torch.Tensor:
+        """One tensor over all pieces. In two dimensions every rank of the row has to call it, and gets it."""
+        made = torch.zeros(sum(self.lengths), device=device)
+        for piece, state in zip(self.pieces, self.states, strict=True):
+            mine = state.get(name)
+            if mine is not None and name == RESIDUAL and SUM_RESIDUAL in state:
+                mine = self._with_sums(mine, state[SUM_RESIDUAL])
+            made[piece.begin : piece.begin + piece.length] = self._gathered(piece, mine, device)[: piece.length]
+        return made
+
+    def _with_sums(self, mine: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+        """What the sum lost at this rank counts as if this rank had not sent it."""
+        begin = self.across.place * sums.numel()
+        end = min(begin + sums.numel(), mine.numel())
+        mine = mine.clone()
+        if begin < end:
+            mine[begin:end] += sums[: end - begin]
+        return mine
+
+    def _gathered(self, piece: Piece, mine: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+        length = piece.length + piece.padding
+        if self.inside is None:
+            return torch.zeros(length, device=device) if mine is None else mine
+        shard = torch.zeros(length // self.inside.size, device=device) if mine is None else mine
+        every = torch.empty(length, device=device)
+        dist.all_gather_into_tensor(every, shard, group=self.inside.group)
+        return every
+
+    def put(self, name: str, whole: torch.Tensor) -> None:
+        """Take this rank's part of a whole tensor."""
+        for piece, state in zip(self.pieces, self.states, strict=True):
+            part = whole[piece.begin : piece.begin + piece.length]
+            if self.inside is not None:
+                begin, end = piece.shard(self.inside.place, self.inside.size)
+                part = torch.nn.functional.pad(part, (0, piece.padding))[begin:end]
+            state[name] = part.clone()
+
+
+class Memory:
+    """All that is kept, by lists of parameters; and by single ones what is not in a list now."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Key, Kept] = {}
+        self._loose: dict[str, dict[str, torch.Tensor]] = {}
+
+    def of(self, names: Sequence[str], fresh: Kept, device: torch.device) -> Kept:
+        """What is kept for these parameters in this order; `fresh`, with what is left of other lists, where they come together anew.
+
+        Ranks have to ask in the same order: taking lists apart is an exchange.
+        """
+        key = tuple(names)
+        found = self._kept.get(key)
+        if found is not None and found.pieces == fresh.pieces and (found.inside is None) == (fresh.inside is None):
+            return found
+        if any(set(other) & set(key) for other in self._kept):
+            self.take_apart(device)
+        for name in _IN_PLACE:
+            parts = [self._loose.get(one, {}).pop(name, None) for one in key]
+            if any(part is not None for part in parts):
+                filled = [_or_zeros(part, length, device) for part, length in zip(parts, fresh.lengths, strict=True)]
+                fresh.put(name, torch.cat(filled))
+        self._kept[key] = fresh
+        return fresh
+
+    def take_apart(self, device: torch.device) -> None:
+        """Everything by single parameters."""
+        for key, kept in self._kept.items():
+            for name in kept.names():
+                for one, part in zip(key, kept.whole(name, device).split(kept.lengths), strict=True):
+                    self._loose.setdefault(one, {})[name] = part
+        self._kept.clear()
+
+    def lists(self) -> Iterator[Kept]:
+        """What is kept by lists."""
+        yield from self._kept.values()
+
+    def single(self) -> Iterator[tuple[str, str, torch.Tensor]]:
+        """Parameter, kind and tensor of what is kept by single parameters."""
+        for one, found in self._loose.items():
+            for name, tensor in found.items():
+                yield one, name, tensor
+
+    def put_single(self, one: str, name: str, tensor: torch.Tensor) -> None:
+        """For the next list that has this parameter."""
+        self._loose.setdefault(one, {})[name] = tensor.flatten()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+        self._loose.clear()
+
+    def scale(self, factor: torch.Tensor | float) -> None:
+        """Everything by a factor, as the loss is."""
+        for kept in self._kept.values():
+            for state in kept.states:
+                for tensor in state.values():
+                    tensor.mul_(factor)
+        for _, _, tensor in self.single():
+            tensor.mul_(factor)
+
+
+def _or_zeros(part: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor:
+    return torch.zeros(length, device=device) if part is None else part.to(device)

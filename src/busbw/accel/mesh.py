@@ -1,0 +1,90 @@
+"""Who exchanges with whom: the ranks of a host, and those with the same place on the other hosts. Own communicators, made once."""
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+
+# NCCL tells hosts apart by it where it is set, for example where ranks of one machine stand for several.
+HOST_VARIABLE = "NCCL_HOSTID"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Ranks that exchange with each other, and this rank's place among them."""
+
+    group: dist.ProcessGroup
+    size: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """All ranks, and where there are two dimensions the ranks of this one's row (inside) and column (across)."""
+
+    world: Line
+    inside: Line | None
+    across: Line | None
+    hosts: tuple[str, ...] = ()  # of each rank
+    why_flat: str = ""  # where two dimensions were asked for and there is one
+
+    @property
+    def two_d(self) -> bool:
+        """Whether there are two dimensions."""
+        return self.inside is not None
+
+    def name(self, rank: int) -> str:
+        """A rank, for an error."""
+        return f"rank {rank} on {self.hosts[rank]}"
+
+
+def make(two_d: bool, intra_size: int | None = None, timeout: timedelta | None = None) -> Mesh:
+    """The mesh over all ranks of the default group; every rank has to call it at the same point.
+
+    `intra_size` consecutive ranks make a row; None takes the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
+    """
+    ranks = list(range(dist.get_world_size()))
+    world = _line([ranks], timeout)
+    told: list[str] = [""] * len(ranks)
+    dist.all_gather_object(told, os.environ.get(HOST_VARIABLE) or socket.gethostname(), group=world.group)
+    hosts = tuple(told)
+    rows, why = rows_of(hosts, intra_size) if two_d else ([], "")
+    if not rows:
+        return Mesh(world, None, None, hosts, why)
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return Mesh(world, _line(rows, timeout), _line(columns, timeout), hosts)
+
+
+def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
+    """Ranks by row, from the host of each rank; or none, and why there is one dimension alone."""
+    ranks = len(hosts)
+    if intra_size is None:
+        counts = Counter(hosts)
+        if len(set(counts.values())) > 1:
+            uneven = ", ".join(f"{host}: {count}" for host, count in counts.items())
+            return [], f"hosts have different numbers of ranks ({uneven})"
+        rows = [[rank for rank in range(ranks) if hosts[rank] == host] for host in counts]
+    else:
+        if ranks % intra_size:
+            return [], f"{ranks} ranks are no multiple of {intra_size} in a 2D group"
+        rows = [list(range(first, first + intra_size)) for first in range(0, ranks, intra_size)]
+    if len(rows) == 1:
+        return [], f"all {ranks} ranks are one 2D group"
+    if len(rows[0]) == 1:
+        return [], "each host has one rank"
+    return rows, ""
+
+
+def _line(rows: list[list[int]], timeout: timedelta | None) -> Line:
+    """A group for each row; this rank's own."""
+    rank, mine = dist.get_rank(), None
+    for row in rows:
+        group = dist.new_group(row, timeout=timeout)
+        if rank in row:
+            mine = Line(group, len(row), row.index(rank))
+    assert mine is not None
+    return mine

@@ -1,0 +1,75 @@
+"""What a lane does with gradients: which method, from which size on, in which format."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from busbw.core.errors import UsageError
+
+DENSE, INT8, TOPK = "dense", "int8", "topk"
+METHODS = (DENSE, INT8, TOPK)
+# What dense exchanges and top-k's values are sent as; "same" is the gradient's own type.
+FORMATS = ("same", "fp32", "bf16", "fp16")
+VALUE_FORMATS = ("fp32", "fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
+
+    method: str = DENSE
+    wire: str = "same"  # the format of a dense exchange
+    two_d: bool = False  # inside the host densely, the method across hosts
+    intra_size: int | None = None  # ranks of a 2D group; None: those of a host
+    two_d_most: int = 1 << 30  # 2D at or below
+    compress_least: int = 1 << 20  # int8 and top-k at or above
+    ratio: float = 0.01  # top-k: the share of elements that is sent
+    values: str = "fp32"  # top-k: their format
+    feedback: bool = True  # what was not sent is added to the next gradient
+    momentum: float = 0.0  # top-k: momentum correction; the optimizer's own momentum must then be 0
+    warmup_steps: int = 0  # top-k: steps over which the ratio falls from 1/4 to `ratio`
+    chunk: int = 32 << 20  # 2D works on pieces of this size, so that they overlap
+    dense_below_2d: bool = True  # parameters of one dimension (bias, norm) go densely
+
+    def __post_init__(self) -> None:  # noqa: D105
+        _one_of("method", self.method, METHODS)
+        _one_of("wire", self.wire, FORMATS)
+        _one_of("values", self.values, VALUE_FORMATS)
+        _between("ratio", self.ratio, 0, 1, "a share above 0, at most 1")
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
+        if self.momentum and not self.feedback:
+            raise UsageError("momentum correction without error feedback has nothing to correct", "leave feedback on, or momentum at 0")
+        for name in ("two_d_most", "compress_least", "warmup_steps"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} is {getattr(self, name)}, and cannot be negative")
+        if self.intra_size is not None and self.intra_size < 1:
+            raise UsageError(f"intra_size is {self.intra_size}: a 2D group has at least one rank")
+        if self.chunk < 1 << 16:
+            raise UsageError(f"chunk is {self.chunk} bytes: less than 65536 is all latency")
+
+    def method_for(self, nbytes: int) -> str:
+        """The method for a bucket of so many bytes."""
+        return self.method if nbytes >= self.compress_least else DENSE
+
+    def two_d_for(self, nbytes: int) -> bool:
+        """Whether it goes in two dimensions, where the mesh has two."""
+        return self.two_d and nbytes <= self.two_d_most
+
+    def describe(self) -> str:
+        """One line for a log: what differs from the defaults."""
+        changed = [
+            f"{field.name}={getattr(self, field.name)}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default and field.name != "method"
+        ]
+        return " ".join([self.method, *changed])
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"{name} '{value}' is none of {', '.join(known)}")
+
+
+def _between(name: str, value: float, above: float, most: float, words: str) -> None:
+    if not above < value <= most:  # also where it is not a number
+        raise UsageError(f"{name} is {value}, and has to be {words}")

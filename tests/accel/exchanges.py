@@ -1,0 +1,221 @@
+"""Scenarios of single exchanges, on every rank of a job."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from busbw.accel.codecs.int8 import SUM_RESIDUAL
+from busbw.accel.lane import Lane
+from busbw.accel.settings import Settings
+
+LENGTHS = (70_001, 3_000, 17)  # more than one block of positions, none a multiple of anything
+NAMES = ("a", "b", "c")
+STEPS = 12
+
+
+def scenario(made: Callable[[], Any]) -> Callable[[], Any]:
+    """Every rank runs it."""
+    made.scenario = True
+    return made
+
+
+def gradient(step: int, rank: int | None = None, total: int = sum(LENGTHS)) -> torch.Tensor:
+    """A rank's own, heavy in the tails."""
+    own = dist.get_rank() if rank is None else rank
+    made = torch.Generator().manual_seed(1000 * step + own)
+    return torch.randn(total, generator=made) ** 3
+
+
+def average(step: int) -> torch.Tensor:
+    """What all ranks should get, in fp64."""
+    ranks = dist.get_world_size()
+    return torch.stack([gradient(step, rank).double() for rank in range(ranks)]).sum(0) / ranks
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """Of its bits."""
+    return hashlib.sha256(tensor.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def two_d() -> bool:
+    """Whether this job stands for several hosts."""
+    return "ACCEL_2D" in os.environ
+
+
+def settings(**words: Any) -> Settings:
+    """Every size is compressed, and pieces are small enough that there are several."""
+    return Settings(compress_least=0, two_d=two_d(), chunk=1 << 16, **words)
+
+
+def exchanged(lane: Lane, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
+    """Its average over the ranks, by the lane's own thread."""
+    return lane.average(flat, names, lengths).wait()
+
+
+def once(**words: Any) -> dict[str, Any]:
+    """One exchange: how far it is from the average, and its bits."""
+    lane = Lane(settings(**words))
+    got, right = exchanged(lane, gradient(0)), average(0)
+    return {
+        "error": float((got.double() - right).norm() / right.norm()),
+        "largest": float((got.double() - right).abs().max()),
+        "digest": digest(got),
+        "traffic": [lane.traffic.inside, lane.traffic.across],
+        "two_d": lane.mesh.two_d,
+    }
+
+
+def left(lane: Lane) -> torch.Tensor:
+    """What this rank has not sent yet, over all parameters; in two dimensions a row's ranks have the same."""
+    lane.memory.take_apart(torch.device("cpu"))
+    kept = {one: tensor for one, name, tensor in lane.memory.single() if name == "residual"}
+    return torch.cat([kept.get(name, torch.zeros(length)) for name, length in zip(NAMES, LENGTHS, strict=True)])
+
+
+def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
+    """Steps with feedback: nothing is lost. What came out of all of them and what is left are the sum of what went in."""
+    lane = Lane(settings(**words))
+    came, wanted = torch.zeros(sum(LENGTHS), dtype=torch.float64), torch.zeros(sum(LENGTHS), dtype=torch.float64)
+    for step in range(STEPS):
+        lane.step = step
+        flat = gradient(step)
+        if changing and step % 3 == 2:  # other buckets from time to time
+            first = LENGTHS[0]
+            came[:first] += exchanged(lane, flat[:first].clone(), NAMES[:1], LENGTHS[:1]).double()
+            came[first:] += exchanged(lane, flat[first:].clone(), NAMES[1:], LENGTHS[1:]).double()
+        else:
+            came += exchanged(lane, flat).double()
+        wanted += average(step)
+    rest = left(lane).double()
+    rows = lane.mesh.inside.size if lane.mesh.inside else 1
+    dist.all_reduce(rest)
+    missing = (wanted - came - rest / rows).norm() / wanted.norm()
+    return {"missing": float(missing), "unsent": float(rest.norm() / rows / wanted.norm()), "digest": digest(came)}
+
+
+@scenario
+def dense() -> dict[str, Any]:
+    return once()
+
+
+@scenario
+def dense_bf16() -> dict[str, Any]:
+    return once(wire="bf16")
+
+
+@scenario
+def int8() -> dict[str, Any]:
+    return once(method="int8")
+
+
+@scenario
+def topk_all() -> dict[str, Any]:
+    plain = gradient(0).div_(dist.get_world_size())
+    dist.all_reduce(plain)
+    return once(method="topk", ratio=1.0) | {"plain": digest(plain)}
+
+
+@scenario
+def topk() -> dict[str, Any]:
+    return once(method="topk", ratio=0.05)
+
+
+@scenario
+def topk_half() -> dict[str, Any]:
+    return once(method="topk", ratio=0.05, values="fp16")
+
+
+@scenario
+def int8_conserves() -> dict[str, Any]:
+    return conserved(method="int8")
+
+
+@scenario
+def topk_conserves() -> dict[str, Any]:
+    return conserved(method="topk", ratio=0.02)
+
+
+@scenario
+def topk_half_conserves() -> dict[str, Any]:
+    return conserved(method="topk", ratio=0.02, values="fp16", warmup_steps=6)
+
+
+@scenario
+def topk_conserves_over_other_buckets() -> dict[str, Any]:
+    return conserved(method="topk", ratio=0.02, changing=True)
+
+
+@scenario
+def int8_conserves_over_other_buckets() -> dict[str, Any]:
+    return conserved(method="int8", changing=True)
+
+
+@scenario
+def topk_without_feedback() -> dict[str, Any]:
+    return conserved(method="topk", ratio=0.02, feedback=False)
+
+
+@scenario
+def room() -> dict[str, Any]:
+    """How much of its room top-k uses, step by step, while gradients grow and shrink by far."""
+    lane, sent = Lane(settings(method="topk", ratio=0.01, feedback=False)), []
+    for step in range(30):
+        flat = gradient(step) * (1e-6 if step == 10 else 1e6 if step == 20 else 0.0 if step == 25 else 1.0)
+        got = exchanged(lane, flat)
+        sent.append(int(torch.count_nonzero(got)))
+    return {"sent": sent, "room": -(-sum(LENGTHS) // 100)}
+
+
+@scenario
+def momentum() -> dict[str, Any]:
+    """With momentum correction and everything sent, the output is the gradient: the velocity starts anew where it was sent."""
+    lane = Lane(settings(method="topk", ratio=1.0, momentum=0.9))
+    errors = [float((exchanged(lane, gradient(step)).double() - average(step)).abs().max()) for step in range(4)]
+    some = Lane(settings(method="topk", ratio=0.05, momentum=0.9))
+    digests = [digest(exchanged(some, gradient(step))) for step in range(4)]
+    return {"errors": errors, "digest": digests[-1]}
+
+
+@scenario
+def not_finite() -> dict[str, Any]:
+    """What is not finite in one rank's gradient reaches all, and does not stay."""
+    found = {}
+    for method in ("int8", "topk"):
+        for value in (float("nan"), float("inf"), float("-inf")):
+            lane = Lane(settings(method=method))
+            flat = gradient(0)
+            if dist.get_rank() == 0:
+                flat[12_345] = value
+            got = exchanged(lane, flat)
+            after = exchanged(lane, gradient(1))
+            found[f"{method} {value}"] = [bool(torch.isfinite(got[12_345])), bool(torch.isfinite(after).all())]
+    return found
+
+
+@scenario
+def large_values() -> dict[str, Any]:
+    """Values that fp16 cannot have."""
+    lane = Lane(settings(method="topk", ratio=1.0, values="fp16"))
+    got, right = exchanged(lane, gradient(0) * 1e6), average(0) * 1e6
+    return {"error": float((got.double() - right).norm() / right.norm()), "finite": bool(torch.isfinite(got).all())}
+
+
+@scenario
+def half_gradients() -> dict[str, Any]:
+    """Gradients in bf16: kept in fp32, returned in bf16."""
+    lane = Lane(settings(method="topk", ratio=0.02))
+    for step in range(3):
+        got = exchanged(lane, gradient(step).bfloat16())
+    return {"dtype": str(got.dtype), "kept": str(left(lane).dtype), "digest": digest(got)}
+
+
+@scenario
+def sums_are_kept() -> bool:
+    """int8 keeps both roundings."""
+    lane = Lane(settings(method="int8"))
+    exchanged(lane, gradient(0))
+    return all(SUM_RESIDUAL in state for kept in lane.memory.lists() for state in kept.states)

@@ -1,0 +1,53 @@
+"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`: imports once, then each rank is a fork that runs all and writes FOLDER/<rank>.out."""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+LIMIT = timedelta(seconds=120)
+
+
+def rank(folder: Path, number: int, ranks: int, hosts: int, module: str, names: list[str]) -> None:
+    """Join the job, run, leave; never returns."""
+    for descriptor, kind in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY), descriptor)
+    os.environ["NCCL_HOSTID"] = f"host{number * hosts // ranks}"
+    try:
+        dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), ranks), rank=number, world_size=ranks, timeout=LIMIT)
+        said = {}
+        for name in names:
+            torch.manual_seed(number)
+            said[name] = getattr(sys.modules[module], name)()
+            dist.barrier()
+        print(json.dumps(said), flush=True)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)  # without waiting for the lanes' threads
+
+
+def main() -> None:
+    """Fork, wait, write each rank's exit code."""
+    folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    importlib.import_module(module)
+    torch.set_num_threads(1)
+    children = {}
+    for number in range(ranks):
+        child = os.fork()
+        if child == 0:
+            rank(folder, number, ranks, hosts, module, sys.argv[5:])
+        children[child] = number
+    for _ in children:
+        child, status = os.wait()
+        (folder / f"{children[child]}.code").write_text(str(os.waitstatus_to_exitcode(status)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Codecs between real ranks, flat and over what stands for two hosts: the right sums, the same bits everywhere, nothing lost."""
+
+import exchanges
+import jobs
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]  # each job of ranks is run once
+
+JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
+SCENARIOS = [name for name, made in vars(exchanges).items() if getattr(made, "scenario", False)]
+
+
+@pytest.fixture(scope="module", params=list(JOBS))
+def job(request, tmp_path_factory):
+    ranks, hosts, more = JOBS[request.param]
+    return request.param, jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "exchanges", SCENARIOS, ranks, hosts, **more))
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in {"room", "not_finite", "large_values", "sums_are_kept"}])
+def test_every_rank_has_the_same_bits(job, name):
+    assert len({said[name]["digest"] for said in job[1]}) == 1
+
+
+# The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several additions), and to 254 steps of a block's
+# largest.
+@pytest.mark.parametrize(("name", "most"), [("dense", 1e-6), ("dense_bf16", 1e-2), ("int8", 3e-2), ("topk_all", 1e-6)])
+def test_the_average_is_right(job, name, most):
+    assert max(said[name]["error"] for said in job[1]) < most
+
+
+def test_everything_sent_by_top_k_is_the_plain_all_reduce_bit_for_bit_between_two_ranks(job):
+    which, said = job
+    if which == "2 ranks":  # more ranks add in another order
+        assert said[0]["topk_all"]["digest"] == said[0]["topk_all"]["plain"]
+
+
+@pytest.mark.parametrize("name", ["topk", "topk_half"])
+def test_the_largest_elements_arrive(job, name):
+    assert 0.05 < job[1][0][name]["error"] < 0.8, "5 % of these gradients carry most of their norm, and not all"
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("int8_conserves", 1e-5),
+        ("topk_conserves", 1e-5),
+        ("topk_half_conserves", 1e-5),
+        ("topk_conserves_over_other_buckets", 1e-5),
+        ("int8_conserves_over_other_buckets", 1e-5),
+    ],
+)
+def test_nothing_is_lost(job, name, most):
+    said = job[1][0][name]
+    assert said["missing"] < most
+    assert said["unsent"] > 1e-4, "and there was something to keep"
+
+
+def test_without_feedback_what_is_not_sent_is_lost(job):
+    assert job[1][0]["topk_without_feedback"]["missing"] > 0.1
+
+
+def test_the_threshold_follows_the_gradients(job):
+    which, said = job
+    sent, room = said[0]["room"]["sent"], said[0]["room"]["room"]
+    ranks = int(which.split()[0]) if "hosts" not in which else 2
+    assert sent[25] == 0
+    for number, count in enumerate(sent):
+        # Ranks choose different elements, as a rule: together at most so many, and at least one rank's.
+        assert number == 25 or 0.45 * room < count <= ranks * room * 1.1, (number, sent)
+
+
+def test_momentum_correction_of_all_elements_changes_nothing(job):
+    assert max(job[1][0]["momentum"]["errors"]) < 1e-4
+
+
+def test_what_is_not_finite_reaches_all_and_does_not_stay(job):
+    for said in job[1]:
+        for case, (finite, after) in said["not_finite"].items():
+            assert not finite and after, case
+
+
+def test_values_beyond_fp16_are_scaled(job):
+    assert job[1][0]["large_values"]["finite"] and job[1][0]["large_values"]["error"] < 1e-3
+
+
+def test_gradients_in_bf16_are_kept_in_fp32(job):
+    said = job[1][0]["half_gradients"]
+    assert (said["dtype"], said["kept"]) == ("torch.bfloat16", "torch.float32")
+
+
+def test_int8_keeps_what_the_sum_lost(job):
+    assert all(said["sums_are_kept"] for said in job[1])
+
+
+def test_bytes_are_those_of_the_method(job):
+    which, said = job
+    total, (inside, across) = sum(exchanges.LENGTHS), said[0]["dense"]["traffic"]
+    ranks = int(which[0]) if which != "2 hosts of 2" else 4
+    if which == "2 hosts of 2":
+        assert said[0]["dense"]["two_d"]
+        # Across two hosts each rank sends its half once; inside, halves twice.
+        assert abs(across - 4 * total / 2) < 100 and abs(inside - 4 * total) < 100
+    else:
+        assert inside == 0 and abs(across - 2 * (ranks - 1) / ranks * 4 * total) < 8
+    room = -(-total * 5 // 100)
+    if which == "2 ranks":
+        assert said[0]["topk"]["traffic"][1] == pytest.approx(6 * room, rel=0.01)
+        assert said[0]["topk_half"]["traffic"][1] == pytest.approx(4 * room, rel=0.01)
+        assert said[0]["int8"]["traffic"][1] == pytest.approx(total * (1 + 4 / 256), rel=0.01)

@@ -1,0 +1,281 @@
+"""Scenarios of small trainings through DistributedDataParallel, on every rank of a job."""
+
+import contextlib
+import copy
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from exchanges import digest, two_d
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+from busbw import accel
+from busbw.core.errors import UsageError
+
+STEPS = 100
+FEW = 6
+BATCH = 16
+
+
+def model(seed: int = 0) -> nn.Sequential:
+    """The same on every rank; some buckets, with norms and biases."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(20, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A rank's own, of a task that can be learned."""
+    made = torch.Generator().manual_seed(10_000 * step + dist.get_rank())
+    inputs = torch.randn(BATCH, 20, generator=made)
+    return inputs, inputs[:, :3].argmax(1)
+
+
+def settings(**words: Any) -> accel.Settings:
+    return accel.Settings(compress_least=0, two_d=two_d(), chunk=1 << 16, **words)
+
+
+def wrapped(net: nn.Module, **words: Any) -> DistributedDataParallel:
+    """Several buckets."""
+    return DistributedDataParallel(net, bucket_cap_mb=0.01, **words)
+
+
+def step_of(net: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> float:
+    inputs, labels = batch(number)
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(net(inputs), labels)
+    loss.backward()
+    optimizer.step()
+    return float(loss.detach())
+
+
+def trained(steps: int = STEPS, *, plain: bool = False, first: int = 0, **words: Any) -> dict[str, Any]:
+    net = wrapped(model())
+    attached = None if plain else accel.attach(net, settings(**words))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.0 if words.get("momentum") else 0.9)
+    losses = [step_of(net, optimizer, number) for number in range(first, first + steps)]
+    return {
+        "digest": parameters(net),
+        "loss": sum(losses[-10:]) / 10,
+        "first": losses[0],
+        "sent": attached.traffic.across if attached else 0,
+    }
+
+
+def parameters(net: nn.Module) -> str:
+    return digest(torch.cat([parameter.detach().flatten() for parameter in net.parameters()]))
+
+
+def plain() -> dict[str, Any]:
+    return trained(plain=True)
+
+
+def dense() -> dict[str, Any]:
+    return trained()
+
+
+def bf16() -> dict[str, Any]:
+    return trained(wire="bf16")
+
+
+def int8() -> dict[str, Any]:
+    return trained(method="int8")
+
+
+def topk() -> dict[str, Any]:
+    return trained(method="topk", ratio=0.05)
+
+
+def topk_everything() -> dict[str, Any]:
+    return trained(method="topk", ratio=0.05, values="fp16", warmup_steps=20, dense_below_2d=False)
+
+
+def topk_momentum() -> dict[str, Any]:
+    return trained(method="topk", ratio=0.05, momentum=0.9)
+
+
+def accumulated() -> dict[str, Any]:
+    """no_sync: two backwards a step, one exchange."""
+    net = wrapped(model())
+    attached = accel.attach(net, settings(method="topk", ratio=0.1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        optimizer.zero_grad()
+        for half in range(2):
+            inputs, labels = batch(2 * number + half)
+            with net.no_sync() if half == 0 else contextlib.nullcontext():
+                nn.functional.cross_entropy(net(inputs), labels).backward()
+        optimizer.step()
+    return {"digest": parameters(net), "steps": attached.steps}
+
+
+def static_graph() -> dict[str, Any]:
+    net = wrapped(model(), static_graph=True)
+    accel.attach(net, settings(method="topk", ratio=0.1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    return {"digest": parameters(net)}
+
+
+class Branches(nn.Module):
+    """One of two layers is unused in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.left, self.right, self.number = nn.Linear(20, 20), nn.Linear(20, 3), nn.Linear(20, 3), 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.number += 1
+        return (self.left if self.number % 2 else self.right)(self.both(inputs))
+
+
+def unused_parameters() -> dict[str, Any]:
+    torch.manual_seed(0)
+    net = wrapped(Branches(), find_unused_parameters=True)
+    accel.attach(net, settings(method="topk", ratio=0.1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    return {"digest": parameters(net)}
+
+
+def uneven_inputs() -> dict[str, Any]:
+    """Join: a rank with fewer batches sends zeros, and what it has left."""
+    net = wrapped(model())
+    accel.attach(net, settings(method="topk", ratio=0.1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with Join([net]):
+        for number in range(FEW + dist.get_rank()):
+            step_of(net, optimizer, number)
+    return {"digest": parameters(net)}
+
+
+def sparse_gradients() -> dict[str, Any]:
+    """An embedding's sparse gradient goes past the hook, as in DDP."""
+    torch.manual_seed(0)
+    net = wrapped(nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Flatten(), nn.Linear(32, 3)))
+    accel.attach(net, settings(method="topk", ratio=0.1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        made = torch.Generator().manual_seed(100 * number + dist.get_rank())
+        optimizer.zero_grad()
+        net(torch.randint(50, (BATCH, 4), generator=made)).sum().backward()
+        optimizer.step()
+    return {"digest": parameters(net)}
+
+
+def mixed_precision() -> dict[str, Any]:
+    """AMP's scale halves and doubles: what is kept follows it, so that the training is the one without a scale."""
+    nets = []
+    for scaled in (False, True):
+        net = wrapped(model())
+        scaler = torch.amp.GradScaler("cpu", enabled=scaled, init_scale=256.0, growth_interval=2)
+        accel.attach(net, settings(method="topk", ratio=0.1), scaler=scaler)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for number in range(FEW):
+            inputs, labels = batch(number)
+            optimizer.zero_grad()
+            scaler.scale(nn.functional.cross_entropy(net(inputs), labels)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        nets.append(torch.cat([parameter.detach().flatten() for parameter in net.parameters()]))
+    return {"digest": digest(nets[1]), "apart": float((nets[0] - nets[1]).abs().max())}
+
+
+def compiled() -> dict[str, Any]:
+    """torch.compile over DDP; the eager backend keeps all of it but code generation."""
+    net = DistributedDataParallel(model())  # its compiler expects the first bucket to be the smallest
+    accel.attach(net, settings(method="topk", ratio=0.1))
+    fast = torch.compile(net, backend="eager")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(fast, optimizer, number)
+    return {"digest": parameters(net)}
+
+
+def flat(net: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+
+
+def resumed() -> dict[str, Any]:
+    """A training that is saved and goes on elsewhere stays near the one that goes on here.
+
+    Not the same bits: DDP's first buckets are others than those it makes after its first step.
+    """
+    words: dict[str, Any] = {"method": "topk", "ratio": 0.05, "warmup_steps": 20}
+    net = wrapped(model())
+    attached = accel.attach(net, settings(**words))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    for number in range(10):
+        step_of(net, optimizer, number)
+    saved = copy.deepcopy([net.module.state_dict(), optimizer.state_dict(), attached.state_dict()])
+    apart = {}
+    for keeps in (True, False):
+        again = wrapped(model(1))
+        other = accel.attach(again, settings(**words))
+        again.module.load_state_dict(saved[0])
+        second = torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9)
+        second.load_state_dict(saved[1])
+        if keeps:
+            other.load_state_dict(saved[2])
+            loaded = other.state_dict()
+            same = all(
+                torch.equal(loaded["kept"][one][name], part) for one, parts in saved[2]["kept"].items() for name, part in parts.items()
+            )
+            assert same and (loaded["steps"], other.steps) == (saved[2]["steps"], 10)
+        before = flat(net)
+        for number in range(10, 12):
+            step_of(again, second, number)
+        apart[keeps] = flat(again)
+    for number in range(10, 12):
+        step_of(net, optimizer, number)
+    moved = (flat(net) - before).norm()
+    return {
+        "digest": digest(apart[True]),
+        "kept": len(saved[2]["kept"]),
+        "apart": float((apart[True] - flat(net)).norm() / moved),
+        "forgotten": float((apart[False] - flat(net)).norm() / moved),
+    }
+
+
+def wrong_states() -> list[str]:
+    """States of another rank, and of another number of ranks."""
+    net = wrapped(model())
+    attached = accel.attach(net, settings(method="topk"))
+    state, errors = attached.state_dict(), []
+    for change in ({"rank": state["rank"] + 1}, {"ranks": 64}):
+        try:
+            attached.load_state_dict(state | change)
+        except UsageError as error:
+            errors.append(error.render())
+    attached.reset_residual()
+    return errors
+
+
+def switched() -> dict[str, Any]:
+    """By LIGHT_* alone."""
+    net = wrapped(model())
+    attached = accel.attach(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    return {"digest": parameters(net), "settings": attached.settings.describe(), "two_d": attached.lane.mesh.two_d}
+
+
+def lost() -> str:
+    """The last rank goes away in the middle; the others say who."""
+    net = wrapped(model())
+    accel.attach(net, settings(method="topk"))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        if number == 3 and dist.get_rank() == dist.get_world_size() - 1:
+            os._exit(7)
+        try:
+            step_of(net, optimizer, number)
+        except RuntimeError as error:
+            print(f'{{"lost": "{str(error).splitlines()[0][:200]}"}}', flush=True)
+            os._exit(0)
+    return "nothing happened"

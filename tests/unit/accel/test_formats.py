@@ -1,0 +1,49 @@
+"""What goes over the wire: bytes that are read back as they were meant."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbw.accel.codecs import entries, int8
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 200_000), st.integers(1, 300), st.integers(0, 300), st.sampled_from(["fp32", "fp16"]), st.integers(0, 2**31))
+def test_entries_are_read_back(length, room, count, fmt, seed):
+    room = min(room, length)
+    count = min(count, room)
+    made = torch.Generator().manual_seed(seed)
+    total = torch.randn(length, generator=made) * 10.0 ** torch.randint(-6, 6, (1,), generator=made)
+    index = torch.zeros(room, dtype=torch.int64)
+    index[:count] = torch.randperm(length, generator=made)[:count].sort().values
+    blob = entries.pack(total, index, torch.tensor(count), fmt)
+    assert blob.dtype == torch.uint8 and blob.numel() == entries.size(room, length, fmt)
+    got, values = entries.unpack(blob, room, length, fmt)
+    assert torch.equal(got, index)
+    assert torch.equal(values, entries.values(blob, room, fmt))
+    assert not values[count:].any()
+    wanted = total[index[:count]]
+    if fmt == "fp32":
+        assert torch.equal(values[:count], wanted)
+    elif count:
+        assert (values[:count] - wanted).abs().max() <= wanted.abs().max() / 1024
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 8), st.floats(-30, 30), st.integers(0, 2**31))
+def test_int8_is_within_half_a_step_of_its_block(rows, blocks, power, seed):
+    made = torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, blocks * int8.BLOCK, generator=made) * 10.0**power
+    packed = int8.pack(values)
+    assert packed.shape == (rows, blocks * (int8.BLOCK + int8.SCALE_BYTES)) and packed.dtype == torch.uint8
+    got = int8.unpack(packed, values.shape[1])
+    step = values.view(rows, blocks, -1).abs().amax(2) / int8.STEPS
+    apart = (got - values).view(rows, blocks, -1).abs().amax(2)
+    assert (apart <= step * 0.5001 + torch.finfo(torch.float32).tiny).all()
+
+
+def test_a_block_of_zeros_stays_zero_and_one_that_is_not_finite_is_nan_as_a_whole():
+    values = torch.zeros(1, 3 * int8.BLOCK)
+    values[0, int8.BLOCK + 5], values[0, 2 * int8.BLOCK] = float("inf"), 1.0
+    got = int8.unpack(int8.pack(values), values.shape[1]).view(3, -1)
+    assert not got[0].any() and torch.isnan(got[1]).all() and got[2, 0] == 1

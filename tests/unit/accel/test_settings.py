@@ -1,0 +1,124 @@
+"""Settings, LightCC's switches, and the rows of a mesh: arithmetic without ranks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.accel import light
+from busbw.accel.codecs.topk import ratio_at
+from busbw.accel.mesh import rows_of
+from busbw.accel.settings import DENSE, TOPK, Settings
+from busbw.core.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"method": "top-k"}, "method 'top-k' is none of dense, int8, topk"),
+        ({"wire": "fp8"}, "wire 'fp8' is none of same, fp32, bf16, fp16"),
+        ({"values": "bf16"}, "values 'bf16' is none of fp32, fp16"),
+        ({"ratio": 0.0}, "ratio is 0.0, and has to be a share above 0, at most 1"),
+        ({"ratio": 1.5}, "ratio is 1.5"),
+        ({"ratio": float("nan")}, "ratio is nan"),
+        ({"momentum": 1.0}, "momentum 1.0"),
+        ({"momentum": 0.9, "feedback": False}, "momentum correction without error feedback"),
+        ({"compress_least": -1}, "compress_least is -1, and cannot be negative"),
+        ({"intra_size": 0}, "intra_size is 0: a 2D group has at least one rank"),
+        ({"chunk": 100}, "chunk is 100 bytes"),
+    ],
+)
+def test_what_cannot_be_meant_is_named(words, said):
+    with pytest.raises(UsageError) as told:
+        Settings(**words)
+    assert told.value.message.startswith(said)
+
+
+def test_thresholds_are_of_bytes_and_inclusive():
+    settings = Settings(method=TOPK, two_d=True, two_d_most=1000, compress_least=100)
+    assert [settings.method_for(nbytes) for nbytes in (99, 100, 101)] == [DENSE, TOPK, TOPK]
+    assert [settings.two_d_for(nbytes) for nbytes in (999, 1000, 1001)] == [True, True, False]
+    assert not Settings().two_d_for(10)
+
+
+def test_the_seven_switches_have_lightccs_defaults():
+    defaults = {switch.name: switch.default for switch in light.SWITCHES}
+    assert defaults == {
+        "LIGHT_2D_ALLREDUCE": "0",
+        "LIGHT_INTRA_SIZE": "8",
+        "LIGHT_HIERARCHICAL_THRESHOLD": "1073741824",
+        "LIGHT_TOPK_ALLREDUCE": "0",
+        "LIGHT_TOPK_RATIO": "0.01",
+        "LIGHT_TOPK_THRESHOLD": "1048576",
+        "LIGHT_TOPK_FP16": "0",
+    }
+    assert light.from_env({}) == Settings()
+    assert light.from_env({"LIGHT_TOPK_RATIO": " "}) == Settings(), "an empty value is an unset one"
+
+
+def test_switches_become_settings():
+    given_words = {
+        "LIGHT_2D_ALLREDUCE": "1",
+        "LIGHT_INTRA_SIZE": "4",
+        "LIGHT_HIERARCHICAL_THRESHOLD": "5",
+        "LIGHT_TOPK_ALLREDUCE": "1",
+        "LIGHT_TOPK_RATIO": "0.05",
+        "LIGHT_TOPK_THRESHOLD": "2097152",
+        "LIGHT_TOPK_FP16": "1",
+        "OTHER": "x",
+    }
+    assert light.from_env(given_words) == Settings(
+        method=TOPK, two_d=True, intra_size=4, two_d_most=5, compress_least=2097152, ratio=0.05, values="fp16"
+    )
+    assert light.unknown(given_words | {"LIGHT_TOPK": "1", "LIGHT_2D": "1"}) == ["LIGHT_2D", "LIGHT_TOPK"]
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("LIGHT_2D_ALLREDUCE", "yes"),
+        ("LIGHT_INTRA_SIZE", "0"),
+        ("LIGHT_INTRA_SIZE", "two"),
+        ("LIGHT_HIERARCHICAL_THRESHOLD", "1G"),
+        ("LIGHT_TOPK_RATIO", "0"),
+        ("LIGHT_TOPK_RATIO", "nan"),
+        ("LIGHT_TOPK_RATIO", "1.01"),
+        ("LIGHT_TOPK_THRESHOLD", "-1"),
+    ],
+)
+def test_a_switch_that_cannot_be_meant_is_named_with_its_value(name, word):
+    with pytest.raises(UsageError, match=f"{name}={word} cannot be meant"):
+        light.from_env({name: word})
+
+
+@pytest.mark.parametrize(
+    ("hosts", "size", "rows"),
+    [
+        ("aabb", None, [[0, 1], [2, 3]]),
+        ("abab", None, [[0, 2], [1, 3]]),
+        ("aaaa", 2, [[0, 1], [2, 3]]),
+        ("aabbcc", 3, [[0, 1, 2], [3, 4, 5]]),
+    ],
+)
+def test_rows_are_the_ranks_of_a_host_or_blocks(hosts, size, rows):
+    assert rows_of(hosts, size) == (rows, "")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "size", "why"),
+    [
+        ("aab", None, "hosts have different numbers of ranks (a: 2, b: 1)"),
+        ("aaaa", None, "all 4 ranks are one 2D group"),
+        ("abcd", None, "each host has one rank"),
+        ("aabb", 8, "4 ranks are no multiple of 8 in a 2D group"),
+        ("aabbc", 2, "5 ranks are no multiple of 2 in a 2D group"),
+    ],
+)
+def test_one_dimension_says_why(hosts, size, why):
+    assert rows_of(hosts, size) == ([], why)
+
+
+@given(st.integers(0, 500), st.floats(1e-4, 1.0), st.integers(0, 400))
+def test_a_warm_up_falls_to_the_ratio_and_never_below(step, ratio, warmup):
+    now, later = ratio_at(step, ratio, warmup), ratio_at(step + 1, ratio, warmup)
+    assert ratio <= later <= now <= max(ratio, 0.25) * (1 + 1e-12)
+    assert ratio_at(warmup, ratio, warmup) == ratio
