@@ -2,13 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
-CONSTRAINTS := -c constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
 NATIVE := --manifest-path native/Cargo.toml
 
-.PHONY: help run test lint format docs bench faults clean
+.PHONY: help run test lint format docs bench faults deep clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -17,12 +16,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet $(CONSTRAINTS) -e '.[mpi]'
-	@touch $@
+	$(PIP) -e '.[mpi]' && touch $@
 
 $(VENV)/test.stamp: $(VENV)/run.stamp
-	$(PIP) install --quiet $(CONSTRAINTS) -e '.[mpi,torch,cuda13]' -r requirements-dev.txt
-	@touch $@
+	$(PIP) -e '.[mpi,torch,cuda13]' -r requirements-dev.txt && touch $@
 
 run: $(VENV)/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
@@ -54,6 +51,9 @@ bench: $(VENV)/test.stamp ## the mpi engine beside a bare mpi4py loop, and the n
 faults: $(VENV)/test.stamp ## 200 seeded faults on emulated hosts: no hang, the right name, nothing left, no row lost (root; FAULTS=...)
 	$(BIN)/python tests/faults/run.py $(FAULTS)
 
+deep: ## loom, fuzzing and AddressSanitizer for native/, some minutes; needs a nightly toolchain
+	native/deep.sh
+
 clean: ## remove what make made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target native/fuzz/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,6 +17,8 @@ mod listen;
 mod nic;
 mod pool;
 mod ports;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 mod receiver;
 mod recv_lane;
 mod request;

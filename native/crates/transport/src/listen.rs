@@ -185,7 +185,8 @@ impl Waiting {
             true
         });
         self.ready = self.streams.iter().find_map(|one| match Frame::decode(&one.first) {
-            Ok(Frame::Ready { mask }) if one.have == HEADER => Some((mask, one.index)),
+            // One that leaves out the stream it comes over is nonsense: none would be left to carry small messages.
+            Ok(Frame::Ready { mask }) if one.have == HEADER && mask & (1 << one.index) != 0 => Some((mask, one.index)),
             _ => None,
         });
     }

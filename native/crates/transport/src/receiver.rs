@@ -51,6 +51,8 @@ struct Post {
     /// Buffer of the request: known at once, or by the tag of the first chunk of a grouped receive.
     part: Option<usize>,
     total: u64,
+    /// Bytes of each chunk but the last.
+    chunk: u32,
     /// One bit a chunk; empty before the first.
     seen: Vec<u64>,
     left: usize,
@@ -168,7 +170,16 @@ impl RecvCore {
         state.groups[place].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
         let part = (buffers.len() == 1).then_some(0);
         for _ in buffers {
-            state.posts.push_back(Post { request: place, part, total: 0, seen: Vec::new(), left: 0, writers: 0, complete: false });
+            state.posts.push_back(Post {
+                request: place,
+                part,
+                total: 0,
+                chunk: 0,
+                seen: Vec::new(),
+                left: 0,
+                writers: 0,
+                complete: false,
+            });
         }
         let posted = state.base + state.posts.len() as u64;
         state.early.retain(|&(seq, lane)| {
@@ -259,11 +270,11 @@ impl RecvCore {
                 ));
             }
             post.part = Some(part);
-            post.total = chunk.total;
+            (post.total, post.chunk) = (chunk.total, chunk.chunk);
             post.left = chunk.count();
             post.seen = vec![0; post.left.div_ceil(64)];
             self.requests[post.request].by_chunks.store(lane.is_some() && alone, Ordering::Relaxed);
-        } else if chunk.total != post.total || chunk.count().div_ceil(64) != post.seen.len() {
+        } else if (chunk.total, chunk.chunk) != (post.total, post.chunk) {
             return Err(Error::new(Kind::Remote, format!("chunks of message {} contradict each other", chunk.seq)));
         }
         let index = chunk.index();

@@ -84,8 +84,8 @@ fn grouped_receives_are_told_apart_by_tag() {
 fn more_bytes_than_were_posted_are_an_error_and_stay_out() {
     for (size, room) in [(100, 50), (300_000, 200_000)] {
         let transport = open(Config::default());
-        let (sender, receiver) = pair(&transport);
         let (sent, mut got) = (data(size, 1), vec![7u8; size]);
+        let (sender, receiver) = pair(&transport);
         // SAFETY: the buffers outlive the connection.
         let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), room, 0)]) }.unwrap().unwrap();
         unsafe { sender.isend(sent.as_ptr(), size, 0) }.unwrap().unwrap();
@@ -99,8 +99,8 @@ fn more_bytes_than_were_posted_are_an_error_and_stay_out() {
 #[test]
 fn a_peer_that_is_gone_is_an_error() {
     let transport = open(Config::default());
-    let (sender, receiver) = pair(&transport);
     let mut got = vec![0u8; 1 << 20];
+    let (sender, receiver) = pair(&transport);
     // SAFETY: the buffer outlives the connection.
     let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), got.len(), 0)]) }.unwrap().unwrap();
     drop(sender);

@@ -21,6 +21,7 @@ fn two_streams() -> Config {
 fn an_acknowledgement_that_is_lost_with_its_stream_comes_again() {
     let (proxy, transport) = (Proxy::default(), open(two_streams()));
     let (sender, receiver) = join(&transport, &transport, Some(&proxy));
+    pause(100); // until all streams are idle: then the first of them takes the chunk
     for index in [1, 2] {
         proxy.stream(index).swallows.store(true, Ordering::SeqCst);
     }
@@ -36,9 +37,10 @@ fn an_acknowledgement_that_is_lost_with_its_stream_comes_again() {
 #[test]
 fn a_peer_that_dies_is_noticed_behind_a_chunk_that_nobody_wants_yet() {
     let (proxy, transport) = (Proxy::default(), open(two_streams()));
-    let (sender, receiver) = join(&transport, &transport, Some(&proxy));
-    proxy.stream(2).hold(true);
     let (sent, mut got) = (data(4 << 20, 1), vec![0; 4 << 20]);
+    let (sender, receiver) = join(&transport, &transport, Some(&proxy));
+    pause(100); // until all streams are idle: then each takes its part
+    proxy.stream(2).hold(true);
     let received = irecv(&receiver, &mut got);
     let _ = (isend(&sender, &sent), isend(&sender, &sent));
     assert_eq!(within(received, Duration::from_secs(1)), Ok(None));
@@ -49,9 +51,10 @@ fn a_peer_that_dies_is_noticed_behind_a_chunk_that_nobody_wants_yet() {
 #[test]
 fn what_a_dead_stream_carried_comes_past_a_chunk_that_nobody_wants_yet() {
     let (proxy, transport) = (Proxy::default(), open(two_streams()));
-    let (sender, receiver) = join(&transport, &transport, Some(&proxy));
-    proxy.stream(2).hold(true);
     let (sent, mut got) = (data(1 << 20, 1), vec![0; 1 << 20]);
+    let (sender, receiver) = join(&transport, &transport, Some(&proxy));
+    pause(100); // until all streams are idle: then each takes its part
+    proxy.stream(2).hold(true);
     let received = irecv(&receiver, &mut got);
     let _ = (isend(&sender, &sent), isend(&sender, &sent));
     assert_eq!(within(received, Duration::from_secs(1)), Ok(None));
@@ -63,8 +66,9 @@ fn what_a_dead_stream_carried_comes_past_a_chunk_that_nobody_wants_yet() {
 #[test]
 fn memory_for_early_chunks_comes_back_when_their_streams_die() {
     let (proxy, transport) = (Proxy::default(), open(Config { streams: 32, chunk: 8 << 20, stall_ms: 50, ..Config::default() }));
-    let (sender, receiver) = join(&transport, &transport, Some(&proxy));
     let (sent, mut got) = (data(160 << 20, 1), vec![0u8; 160 << 20]);
+    let (sender, receiver) = join(&transport, &transport, Some(&proxy));
+    pause(100); // until all streams are idle: then each takes its part
     let _ = (isend(&sender, &sent), isend(&sender, &sent[..16 << 20]));
     (1..=30).for_each(|index| proxy.stream(index).hold(true));
     pause(400);

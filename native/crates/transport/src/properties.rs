@@ -1,0 +1,147 @@
+//! What holds for any bytes that are read as the wire format or as a handle. Fuzzing looks for bytes that break it, the tests below try a
+//! fixed set.
+
+use crate::Handle;
+use crate::handle::{Invitation, MOST_ADDRESSES, same_network};
+use crate::wire::{Chunk, Frame, HEADER, HELLO, Hello, MOST_CHUNKS, WELCOME, read_welcome};
+
+/// Read the beginning of `bytes` (zeros where they end) as each of the words of a stream.
+///
+/// # Panics
+/// What was read is not what is written again, or its numbers do not fit each other.
+pub fn frames(bytes: &[u8]) {
+    let head = padded::<HEADER>(bytes);
+    if let Ok(frame) = Frame::decode(&head) {
+        let again = frame.encode();
+        let meant: &[_] = match frame {
+            Frame::Chunk(chunk) => {
+                fits(&chunk);
+                &[(0, HEADER - 4)]
+            }
+            Frame::Ack { .. } => &[(0, 4), (8, 24)],
+            Frame::Ready { .. } => &[(0, 4), (8, 16)],
+        };
+        same(&head, &again, meant);
+        assert_eq!(Frame::decode(&again), Ok(frame));
+    }
+    let head = padded::<HELLO>(bytes);
+    if let Some(hello) = Hello::decode(&head) {
+        same(&head, &hello.encode(), &[(0, 32)]);
+    }
+    let head = padded::<WELCOME>(bytes);
+    if let Ok(version) = read_welcome(&head) {
+        assert_eq!(version.to_le_bytes(), head[4..6]);
+    }
+}
+
+/// Read `bytes` (zeros where they end) as a handle.
+///
+/// # Panics
+/// What was read is not what is written again.
+pub fn handle(bytes: &[u8]) {
+    let Ok(read) = Invitation::decode(&padded::<{ size_of::<Handle>() }>(bytes)) else { return };
+    assert!((1..=MOST_ADDRESSES).contains(&read.addresses.len()));
+    assert_eq!(Invitation::decode(&read.encode()), Ok(read.clone()));
+    for one in &read.addresses {
+        for other in &read.addresses {
+            let (a, b) = (one.socket.ip(), other.socket.ip());
+            assert_eq!(same_network(a, b, one.prefix), same_network(b, a, one.prefix));
+            assert!(a != b || same_network(a, b, one.prefix));
+        }
+    }
+}
+
+fn padded<const SIZE: usize>(bytes: &[u8]) -> [u8; SIZE] {
+    std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
+}
+
+/// What has a meaning, from where to where, survives; the rest is ignored by who reads and zero from who writes.
+fn same(read: &[u8], written: &[u8], meant: &[(usize, usize)]) {
+    for at in 0..read.len() {
+        let expected = if meant.iter().any(|(from, to)| (*from..*to).contains(&at)) { read[at] } else { 0 };
+        assert_eq!(written[at], expected, "byte {at} of {read:02x?}");
+    }
+}
+
+/// No chunk reaches beyond its message, and all together cover it.
+fn fits(chunk: &Chunk) {
+    let (index, count) = (chunk.index(), chunk.count());
+    assert!(index < count && count as u64 <= MOST_CHUNKS, "{chunk:?}");
+    let end = chunk.offset.checked_add(chunk.len() as u64);
+    assert!(end.is_some_and(|end| end <= chunk.total && (end == chunk.total) == (index + 1 == count)), "{chunk:?}");
+    assert!(chunk.len() > 0 || chunk.total == 0, "{chunk:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes in the same order on every machine: xorshift64.
+    struct Random(u64);
+
+    impl Random {
+        fn word(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0
+        }
+
+        /// As often small as large, and near powers of two.
+        fn number(&mut self) -> u64 {
+            let power = 1u64.wrapping_shl(self.word() as u32);
+            [self.word() % 4, self.word(), power, power.wrapping_sub(1)][self.word() as usize % 4]
+        }
+    }
+
+    /// `base` with up to three of its bytes changed.
+    fn damaged<const SIZE: usize>(base: [u8; SIZE], random: &mut Random) -> [u8; SIZE] {
+        let mut bytes = base;
+        for _ in 0..random.word() % 4 {
+            bytes[random.word() as usize % SIZE] = random.word() as u8;
+        }
+        bytes
+    }
+
+    #[test]
+    fn headers_of_any_bytes_are_refused_or_fit() {
+        let mut random = Random(0x0b05_b0b5);
+        let mut read = 0;
+        for _ in 0..100_000 {
+            let (total, chunk) = (random.number(), random.number() as u32);
+            let offset = if random.word() % 2 == 0 { random.number() } else { random.number().wrapping_mul(u64::from(chunk)) };
+            let one = Chunk { seq: random.number(), total, offset, chunk, tag: random.word() as i32 };
+            let frame = [
+                Frame::Chunk(one),
+                Frame::Chunk(Chunk { offset: 0, ..one }),
+                Frame::Ack { seq: total, below: offset },
+                Frame::Ready { mask: total },
+            ][random.word() as usize % 4];
+            let bytes = damaged(frame.encode(), &mut random);
+            read += usize::from(Frame::decode(&bytes).is_ok());
+            frames(&bytes);
+            let hello = Hello { version: total as u16, index: offset as u16, nonce: random.word(), token: [chunk as u8; 16] };
+            frames(&damaged(hello.encode(), &mut random));
+        }
+        assert!((25_000..75_000).contains(&read), "{read} were read: too few, or too few refused, to say anything");
+    }
+
+    #[test]
+    fn handles_of_any_bytes_are_refused_or_read_back() {
+        let mut random = Random(0x0b05_b0b5);
+        let mut read = 0;
+        for _ in 0..50_000 {
+            let mut bytes: Handle = std::array::from_fn(|_| random.word() as u8);
+            bytes[..6].copy_from_slice(&Invitation { token: [0; 16], addresses: Vec::new() }.encode()[..6]);
+            bytes[6] = (random.word() % 6) as u8;
+            if random.word() % 2 == 0 {
+                bytes[24..34].fill(0);
+                bytes[34..36].fill(0xff); // an IPv4 address
+            }
+            let bytes = damaged(bytes, &mut random);
+            read += usize::from(Invitation::decode(&bytes).is_ok());
+            handle(&bytes);
+        }
+        assert!((20_000..40_000).contains(&read), "{read} were read: too few, or too few refused, to say anything");
+    }
+}

@@ -1,0 +1,41 @@
+//! Peers that know the token and talk nonsense: nothing panics, nothing is written where it may not be, everything ends. `native/fuzz` looks
+//! for scripts that break this with coverage; here a fixed set runs.
+
+#[path = "common/script.rs"]
+mod script;
+
+const SCRIPTS: u64 = 200;
+
+/// What once broke something, and how.
+const FOUND: [(&str, &[u8]); 2] = [
+    ("no stream is left", &[0x0a, 0xff]),
+    ("complete by chunks of two sizes", &[0, 0, 0x0a, 0, 0, 0x15, 4, 4, 0, 0, 0, 0x15, 4, 2, 5, 0, 0]),
+];
+
+/// Bytes in the same order on every machine: xorshift64.
+fn script(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..usize::from(next())).map(|_| next()).collect()
+}
+
+#[test]
+fn a_peer_that_talks_nonsense_harms_nobody() {
+    let transport = script::transport();
+    let done: usize = (0..SCRIPTS).map(|seed| script::play(&transport, &script(seed))).sum();
+    assert!(done > SCRIPTS as usize / 2, "{done} receives got their messages: the scripts say too little that is right");
+}
+
+#[test]
+fn what_broke_it_once_does_no_more() {
+    let transport = script::transport();
+    for (what, script) in FOUND {
+        eprintln!("{what}");
+        script::play(&transport, script);
+    }
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What a stable toolchain and a few seconds cannot show: the bell in all interleavings, fuzzing, AddressSanitizer. `deep.sh [SECONDS]` fuzzes
+# for so long in all (60); what it finds lies in fuzz/artifacts, what it learned in fuzz/corpus.
+set -euo pipefail
+cd "$(dirname "$0")"
+seconds=${1:-60}
+host=$(rustc -vV | sed -n 's/^host: //p')
+export RUST_BACKTRACE=0
+
+need() { # what a command gets, and what installs it
+    "${@:2}" --version >/dev/null 2>&1 || { printf 'deep: "%s" does not run\n\nhint: %s\n' "${*:2}" "$1" >&2; exit 2; }
+}
+need 'rustup toolchain install nightly' cargo +nightly
+need 'cargo install cargo-fuzz' cargo fuzz
+
+say() { printf '\n== %s\n' "$1"; }
+
+say 'loom: the thread that sleeps and the bell that wakes it'
+RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport --lib bell
+
+say 'AddressSanitizer: the tests of the transport and the plugin'
+RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target-dir target/asan --target "$host" -p transport -p plugin
+
+python3 fuzz/seeds.py fuzz/corpus
+fuzz() { # target, parts of ten of the time, longest input
+    say "fuzzing: $1"
+    cargo +nightly fuzz run --target "$host" "$1" -- -max_total_time=$((seconds * $2 / 10)) -max_len="$3" \
+        -timeout=20 -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1
+}
+cargo +nightly fuzz build --target "$host"
+fuzz frames 1 64
+fuzz handle 1 128
+fuzz stream 8 300

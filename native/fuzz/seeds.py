@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Where fuzzing begins: the words of a stream and a handle as they are, and scripts of peers that behave. `seeds.py FOLDER` writes them."""
+
+import struct
+import sys
+from pathlib import Path
+
+MAGIC = b"bBw\x01"
+
+
+def frame(kind: int, words: tuple[int, int, int], chunk: int = 0, tag: int = 0) -> bytes:
+    """A header of 40 bytes."""
+    return struct.pack("<HBBiQQQI4x", 0xB5B1, kind, 0, tag, *words, chunk)
+
+
+def address(ip: bytes, port: int, prefix: int) -> bytes:
+    """An entry of a handle."""
+    return struct.pack("<16sHBxI", ip, port, prefix, 0)
+
+
+def handle(*entries: bytes) -> bytes:
+    """128 bytes."""
+    return struct.pack("<4sHBx16s", b"bBwH", 1, len(entries), bytes(range(16))) + b"".join(entries).ljust(104, b"\0")
+
+
+V4 = address(bytes(10) + b"\xff\xff" + bytes([10, 1, 2, 3]), 4000, 24)
+V6 = address(bytes([0xFD]) + bytes(14) + b"\x07", 9, 64)
+
+# A script: streams and home, ways, then actions with their numbers (crates/transport/tests/common/script.rs).
+POST, WHOLE = [0x0A, 0, 0], 0x10
+SEEDS: dict[str, dict[str, bytes]] = {
+    "frames": {
+        "chunk": frame(1, (7, 1 << 20, 1 << 18), 1 << 16, 3),
+        "empty": frame(1, (1, 0, 0)),
+        "ack": frame(2, (9, 8, 0)),
+        "ready": frame(3, (0b11111, 0, 0)),
+        "hello": MAGIC + struct.pack("<HHQ", 1, 2, 3) + bytes(range(16)) + bytes(32),
+        "welcome": MAGIC + struct.pack("<Hxx", 1),
+    },
+    "handle": {"v4": handle(V4), "v6": handle(V6), "four": handle(V4, V6, V4, V6)},
+    "stream": {
+        "small": bytes([0, 0, *POST, 0, 3, 9, 0, *POST, 0, 4, 9, 0]),
+        "chunks": bytes([3, 0, *POST, WHOLE, 8, 6, 0, *POST, WHOLE, 7, 5, 0, 15]),
+        "early": bytes([2, 1, WHOLE, 8, 6, 0, 14, *POST, 14, 15]),
+        "twice": bytes([2, 0, *POST, WHOLE, 8, 6, 3, 15]),
+        "missing": bytes([2, 0, *POST, WHOLE, 8, 6, 2, 15]),
+        "group": bytes([1, 1, 0x0A, 243, 0, 0, 0, WHOLE, 5, 5, 0, WHOLE, 5, 5, 128, 14, 15]),
+    },
+}
+
+
+def main() -> None:
+    """Write all, a folder a target."""
+    for target, seeds in SEEDS.items():
+        folder = Path(sys.argv[1]) / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in seeds.items():
+            (folder / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Streams over bonds and equal-cost routes: which of several equal links each takes.
+
+A bond folds addresses and ports with exclusive or, and there the choice of ports makes the spread of all connections exact. Linux's routes
+take a keyed hash: there no ports are better than others, and streams spread as by lot.
+"""
+
+from collections import Counter
+from itertools import product
+from math import comb
+
+import netlab
+import pytest
+from paths import ADDRESSES, PORTS, Paths, paths
+from peers import fine, link, move
+from rails import IPV4, IPV6
+from streams import Stream, of_process, slave
+
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native")]
+
+M = 1 << 20
+STREAMS = 4
+CONNECTIONS = 8
+SLAVES = (2, 4, 8)
+
+
+@pytest.fixture(scope="module", params=[(2, IPV4), (4, IPV4), (8, IPV4), (4, IPV6)], ids=lambda param: f"{param[0]}-{param[1]}")
+def routed(request):
+    try:
+        with paths(*request.param, forget=True) as made:
+            yield made
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated routers: {error}")
+
+
+def of_chunks(connections: list[list[Stream]]) -> list[Stream]:
+    """All streams but the first of each connection, which is for small messages."""
+    return [stream for streams in connections for stream in streams[1:]]
+
+
+def most_by_lot(streams: int, links: int) -> int:
+    """How many streams the fullest link has, at most, in all but one of a million draws."""
+    chance = 0.0
+    for count in range(streams, 0, -1):
+        chance += links * comb(streams, count) * (links - 1) ** (streams - count) / links**streams
+        if chance > 1e-6:
+            return count
+    return streams
+
+
+def test_streams_spread_over_equal_cost_routes(job, routed: Paths):
+    a, b = job(routed)
+    with routed.watched() as seen:
+        pairs = link(a, b, CONNECTIONS)
+    made = of_process(a.process.pid)
+    assert [len(streams) for streams in made] == [1 + STREAMS] * CONNECTIONS
+    assert set(seen) == {stream for streams in made for stream in streams}
+    chunks = Counter(seen[stream] for stream in of_chunks(made))
+    assert max(chunks.values()) <= most_by_lot(STREAMS * CONNECTIONS, routed.count), chunks
+
+    # Nothing goes where none of a connection's streams goes: what the first packets showed holds for all.
+    before = routed.carried()
+    sent, received = move(a, b, pairs[0], [[M, number, 0] for number in range(32)])
+    fine(sent, received, messages=32)
+    carried = [after - was for was, after in zip(before, routed.carried(), strict=True)]
+    assert sum(carried) > 32 * M
+    assert {one for one, bytes_ in enumerate(carried) if bytes_ > M} <= {seen[stream] for stream in made[0][1:]}, carried
+
+
+@pytest.mark.parametrize("routed", [(4, IPV4)], indirect=True, ids=["4-IPv4"])
+def test_routes_that_hash_addresses_alone_send_all_streams_one_way(job, routed: Paths):
+    a, b = job(routed)
+    routed.hash_by(ADDRESSES)
+    try:
+        with routed.watched() as seen:
+            link(a, b, CONNECTIONS)
+    finally:
+        routed.hash_by(PORTS)
+    assert len(seen) == CONNECTIONS * (1 + STREAMS)
+    assert len(set(seen.values())) == 1
+
+
+@pytest.mark.parametrize("routed", [(4, IPV4), (4, IPV6)], indirect=True, ids=["IPv4", "IPv6"])
+def test_streams_of_all_connections_are_even_over_the_slaves_of_a_bond(job, routed: Paths):
+    a, b = job(routed)
+    link(a, b, CONNECTIONS)
+    made = of_process(a.process.pid)
+    assert len(of_chunks(made)) == STREAMS * CONNECTIONS
+    assert uneven([streams[1:] for streams in made]) == {}
+    # The same cannot be said of any ports: those that the kernel chooses, for a socket that is not bound, fall as by lot.
+    assert uneven(routed.of_kernel(CONNECTIONS, STREAMS)) != {}
+
+
+def test_streams_of_each_interface_are_even_over_the_slaves_of_its_own_bond(job, own_rails):
+    rails = own_rails(2)
+    a, b = job(rails)
+    link(a, b, CONNECTIONS)
+    made = of_process(a.process.pid)  # by connection and interface: the peer listens on a port of each of its addresses
+    for address, small in zip(rails.hosts[0].addresses, (1, 0), strict=True):
+        own = [streams for streams in made if streams[0].source == address]
+        assert [len(streams) for streams in own] == [small + STREAMS // 2] * CONNECTIONS
+        assert uneven([streams[small:] for streams in own]) == {}
+
+
+def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
+    """Streams on each slave where these differ by more than one, by how many connections and slaves there are.
+
+    Asked of the first connection, the first two, and so on, over each number of slaves: streams that take the slaves in turn never do.
+    """
+    found = {}
+    for number, slaves in product(range(1, len(connections) + 1), SLAVES):
+        counts = Counter(slave(stream, slaves) for streams in connections[:number] for stream in streams)
+        each = [counts[one] for one in range(slaves)]
+        if max(each) - min(each) > 1:
+            found[number, slaves] = each
+    return found
+
+
+def test_the_hash_of_a_bond_worked_by_hand():
+    # Bytes 81 00 9c 41 of the ports ^ 00 00 03 00 of both addresses; the halves 81 00 ^ 9f 41 = 1e 41; 1e ^ 41 = 5f; 5f >> 1 = 2f.
+    assert slave(Stream("10.79.1.1", "10.79.2.1", 0x8100, 0x9C41), 8) == 7
+    # 00 03 00 00 of these addresses: 81 03 ^ 9f 41 = 1e 42; 1e ^ 42 = 5c; 5c >> 1 = 2e.
+    assert slave(Stream("fd79::1:1", "fd79::2:1", 0x8100, 0x9F41), 8) == 6
