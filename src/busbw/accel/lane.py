@@ -22,10 +22,10 @@ _Job = Callable[[], None]
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes that this rank has sent, and buckets it has exchanged."""
+    """Bytes of this rank, and buckets it has exchanged. Rings are assumed where the library chooses the algorithm."""
 
     inside: int = 0  # to ranks of its row, in two dimensions
-    across: int = 0  # to all others
+    across: int = 0  # what left the host, over all other exchanges
     buckets: int = 0
 
 

@@ -15,11 +15,20 @@ HOST_VARIABLE = "NCCL_HOSTID"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Ranks that exchange with each other, and this rank's place among them."""
+    """Ranks that exchange with each other, this rank's place among them, and how many of them are on its host."""
 
     group: dist.ProcessGroup
     size: int
     place: int
+    local: int
+
+    def ring(self, nbytes: int) -> int:
+        """Of bytes that each rank sends to the next in a ring, this rank's share of those that leave its host: a ring leaves it once."""
+        return nbytes // self.local if self.local < self.size else 0
+
+    def direct(self, nbytes: int) -> int:
+        """Of bytes that each rank sends to all others evenly, those that leave its host."""
+        return nbytes * (self.size - self.local) // max(1, self.size - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +57,15 @@ def make(two_d: bool, intra_size: int | None = None, timeout: timedelta | None =
     `intra_size` consecutive ranks make a row; None takes the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
     """
     ranks = list(range(dist.get_world_size()))
-    world = _line([ranks], timeout)
     told: list[str] = [""] * len(ranks)
-    dist.all_gather_object(told, os.environ.get(HOST_VARIABLE) or socket.gethostname(), group=world.group)
+    dist.all_gather_object(told, os.environ.get(HOST_VARIABLE) or socket.gethostname())
     hosts = tuple(told)
+    world = _line([ranks], hosts, timeout)
     rows, why = rows_of(hosts, intra_size) if two_d else ([], "")
     if not rows:
         return Mesh(world, None, None, hosts, why)
     columns = [list(column) for column in zip(*rows, strict=True)]
-    return Mesh(world, _line(rows, timeout), _line(columns, timeout), hosts)
+    return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout), hosts)
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
@@ -79,12 +88,12 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
     return rows, ""
 
 
-def _line(rows: list[list[int]], timeout: timedelta | None) -> Line:
+def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None) -> Line:
     """A group for each row; this rank's own."""
     rank, mine = dist.get_rank(), None
     for row in rows:
         group = dist.new_group(row, timeout=timeout)
         if rank in row:
-            mine = Line(group, len(row), row.index(rank))
+            mine = Line(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
     assert mine is not None
     return mine

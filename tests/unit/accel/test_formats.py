@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbw.accel.codecs import entries, int8
+from busbw.accel.codecs import entries, int8, topk
 
 
 @settings(deadline=None, max_examples=60)
@@ -47,3 +47,16 @@ def test_a_block_of_zeros_stays_zero_and_one_that_is_not_finite_is_nan_as_a_whol
     values[0, int8.BLOCK + 5], values[0, 2 * int8.BLOCK] = float("inf"), 1.0
     got = int8.unpack(int8.pack(values), values.shape[1]).view(3, -1)
     assert not got[0].any() and torch.isnan(got[1]).all() and got[2, 0] == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 5000), st.integers(1, 400), st.floats(0, 1), st.integers(0, 2**31))
+def test_positions_are_found_alike_with_and_without_waiting_for_their_count(length, room, share, seed):
+    made = torch.Generator().manual_seed(seed)
+    chosen = torch.rand(length, generator=made) < share
+    waited, found = topk._positions(chosen, room)
+    index, count = topk._without_waiting(chosen, room)
+    assert int(found) == int(count) == int(chosen.sum())
+    real = min(room, int(count))
+    assert torch.equal(waited[:real], index[:real]) and torch.equal(index[:real], torch.nonzero(chosen).view(-1)[:real])
+    assert waited.numel() == index.numel() == room

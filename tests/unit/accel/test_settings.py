@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from busbw.accel import light
 from busbw.accel.codecs.topk import ratio_at
-from busbw.accel.mesh import rows_of
+from busbw.accel.mesh import Line, rows_of
 from busbw.accel.settings import DENSE, TOPK, Settings
 from busbw.core.errors import UsageError
 
@@ -115,6 +115,12 @@ def test_rows_are_the_ranks_of_a_host_or_blocks(hosts, size, rows):
 )
 def test_one_dimension_says_why(hosts, size, why):
     assert rows_of(hosts, size) == ([], why)
+
+
+def test_a_ring_leaves_a_host_once_and_direct_exchanges_as_often_as_there_are_ranks_elsewhere():
+    flat, column, row = Line(None, 4, 0, 2), Line(None, 2, 0, 1), Line(None, 2, 1, 2)
+    assert [line.ring(600) for line in (flat, column, row)] == [300, 600, 0]
+    assert [line.direct(600) for line in (flat, column, row)] == [400, 600, 0]
 
 
 @given(st.integers(0, 500), st.floats(1e-4, 1.0), st.integers(0, 400))

@@ -14,6 +14,8 @@ use crate::sock::{self, Io};
 use crate::still::{Limits, Standing, Still};
 use crate::wire::{Chunk, Frame, HEADER};
 
+/// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
+const MOST_UNREAD: usize = 64 << 10;
 /// Bytes after which another stream of the thread has its turn.
 const SHARE: usize = 1 << 20;
 
@@ -103,6 +105,7 @@ impl RecvLane {
 
     fn step(&mut self, share: &mut usize) -> Result<Step, Error> {
         match self.stage {
+            Stage::Head if self.out.len() >= MOST_UNREAD => Ok(Step::Blocked), // until there is room again
             Stage::Head => {
                 if self.have < HEADER {
                     // SAFETY: nothing is asked for but the header.
@@ -257,6 +260,7 @@ impl Task for RecvLane {
         }
         let mut share = SHARE;
         while share > 0 {
+            share = share.saturating_sub(HEADER); // headers alone and bytes that are forgotten keep nobody waiting either
             match self.step(&mut share) {
                 Ok(Step::On) => {}
                 Ok(Step::Blocked) => return Next::Wait,

@@ -15,6 +15,9 @@ pub const HEADER: usize = 40;
 /// Chunks of one message at most: bounds what a header can make the receiver allocate to one bit each.
 pub const MOST_CHUNKS: u64 = 1 << 20;
 
+/// Bytes of a chunk at most: as many as a connection may keep aside.
+pub const MOST_OF_CHUNK: usize = 64 << 20;
+
 const HELLO_MAGIC: [u8; 4] = *b"bBw\x01";
 const FRAME_MAGIC: u16 = 0xb5b1;
 
@@ -115,7 +118,7 @@ impl Chunk {
     fn checked(self) -> Result<Self, Error> {
         let whole = self.total == 0 && self.offset == 0;
         let part = self.chunk > 0 && self.offset < self.total && self.offset % u64::from(self.chunk) == 0;
-        if !whole && (!part || self.total.div_ceil(u64::from(self.chunk)) > MOST_CHUNKS) {
+        if !whole && (!part || self.len() > MOST_OF_CHUNK || self.total.div_ceil(u64::from(self.chunk)) > MOST_CHUNKS) {
             return Err(Error::new(Kind::Remote, format!("a chunk that cannot be: {self:?}")));
         }
         Ok(self)

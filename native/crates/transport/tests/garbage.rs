@@ -7,9 +7,18 @@ mod script;
 const SCRIPTS: u64 = 200;
 
 /// What once broke something, and how.
-const FOUND: [(&str, &[u8]); 2] = [
+const FOUND: [(&str, &[u8]); 5] = [
     ("no stream is left", &[0x0a, 0xff]),
     ("complete by chunks of two sizes", &[0, 0, 0x0a, 0, 0, 0x15, 4, 4, 0, 0, 0, 0x15, 4, 2, 5, 0, 0]),
+    ("a message behind a later one that waits", &[2, 0, 0x82, 0xae, 0x28, 0, 0, 0, 0, 0, 0xba]),
+    (
+        "the same with a full buffer",
+        &[
+            2, 0, 8, 0x3f, 0, 0xf1, 0xbf, 0xe1, 0xa2, 0xaf, 0x30, 0xbf, 0xa2, 0xfd, 1, 0xc9, 0x45, 0x45, 0x45, 0xa5, 0x8a, 0xfd, 0xc9,
+            0xec, 0xf3, 0x72, 0xaf, 0x80,
+        ],
+    ),
+    ("a chunk beyond what may be kept aside", &[2, 0, 0x25, 0x3a, 0x3a, 0x3d, 1, 0x32, 9]),
 ];
 
 /// Bytes in the same order on every machine: xorshift64.

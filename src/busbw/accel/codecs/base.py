@@ -20,7 +20,7 @@ class Codec(ABC):
 
     @abstractmethod
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
-        """Replace `part` by its sum over the line's ranks; the bytes that this rank sends for it.
+        """Replace `part` by its sum over the line's ranks; the bytes of it that leave this rank's host.
 
         `part` is one-dimensional, contiguous, floating, and as long on every rank; afterwards it has the same bits on every rank.
         `state` is the codec's own between calls for the same part, in fp32. `step` counts the calls from 0. Nothing waits for the device.

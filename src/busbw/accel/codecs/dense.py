@@ -18,4 +18,4 @@ class Dense(Codec):
         dist.all_reduce(sent, group=line.group)
         if sent is not part:
             part.copy_(sent)
-        return ring_bytes(sent.numel() * sent.element_size(), line.size)
+        return line.ring(ring_bytes(sent.numel() * sent.element_size(), line.size))

@@ -46,7 +46,7 @@ class TopK(Codec):
         for row in every.view(line.size, -1):  # one after the other: indices of a row differ, so the order of additions never changes
             result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
         part.copy_(result)
-        return (line.size - 1) * entries.size(room, part.numel(), settings.values)
+        return line.ring((line.size - 1) * entries.size(room, part.numel(), settings.values))
 
     def _total(self, part: torch.Tensor, state: State) -> torch.Tensor:
         """The gradient, or with momentum correction its velocity, and the residual."""
@@ -80,14 +80,26 @@ def _select(magnitude: torch.Tensor, room: int, state: State) -> tuple[torch.Ten
     if room == length:
         return torch.arange(room, device=device), torch.full((), room, device=device)
     threshold = _threshold(magnitude, room, state)
-    chosen = magnitude >= threshold
-    place = torch.cumsum(chosen, 0)  # from 1
-    found = place[-1]
-    slot = torch.where(chosen & (place <= room), place - 1, room)
-    index = torch.zeros(room + 1, dtype=torch.int64, device=device).scatter_(0, slot, torch.arange(length, device=device))[:room]
+    index, found = _positions(magnitude >= threshold, room)
     count = found.clamp(max=room)
     state[THRESHOLD] = threshold * ((found + 1) / (room * FILL + 1)) ** CORRECTION
     return torch.where(_numbers(index) < count, index, 0), count
+
+
+def _positions(chosen: torch.Tensor, room: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first `room` positions that are chosen (whatever it is from their count on), and how many are chosen in all."""
+    if chosen.device.type == "cpu":
+        every = torch.nonzero(chosen).view(-1)
+        return torch.nn.functional.pad(every[:room], (0, max(0, room - every.numel()))), torch.tensor(every.numel())
+    return _without_waiting(chosen, room)
+
+
+def _without_waiting(chosen: torch.Tensor, room: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `_positions`, while nobody knows the count: each goes to its place, those beyond the room to one place more."""
+    place = torch.cumsum(chosen, 0)  # from 1
+    slot = torch.where(chosen & (place <= room), place - 1, room)
+    index = torch.zeros(room + 1, dtype=torch.int64, device=chosen.device)
+    return index.scatter_(0, slot, _numbers(chosen))[:room], place[-1]
 
 
 def _threshold(magnitude: torch.Tensor, room: int, state: State) -> torch.Tensor:

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Claim, RecvCore, State, lock};
+use super::{Claim, HOME, RecvCore, State, lock};
 use crate::Level;
 use crate::budget::{Budget, Room};
 use crate::error::Error;
@@ -89,7 +89,8 @@ impl RecvCore {
                 self.acknowledge_by_any(&mut lock(&self.state), chunk.seq, below);
             }
         }
-        if let Some(error) = self.gone.get().filter(|_| lock(&self.state).aside.is_empty()) {
+        let home_over = || lock(&self.state).dead & (1 << HOME) != 0;
+        if let Some(error) = self.gone.get().filter(|_| lock(&self.state).aside.is_empty() && home_over()) {
             self.fail(error.clone());
         }
         Ok(())

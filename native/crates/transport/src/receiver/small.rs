@@ -1,6 +1,7 @@
 //! The stream of small messages: read by the caller's thread when it tests a receive.
 
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 
 use socket2::Socket;
 
@@ -11,6 +12,8 @@ use crate::wire::{Frame, HEADER};
 
 /// Of the stream of small messages; a message and its header always fit.
 const HOME_BUFFER: usize = 64 << 10;
+/// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
+const MOST_UNREAD: usize = 64 << 10;
 /// Small messages between acknowledgements.
 const ACK_EVERY: usize = 8;
 
@@ -70,6 +73,11 @@ impl RecvCore {
                 self.over(HOME, why);
                 home.over = true;
             }
+            // Messages are in order: none that is posted now is behind one that waits.
+            let lanes_over = waits && self.lanes_over.load(Ordering::Relaxed);
+            if lanes_over && (home.ended.is_some() || sock::closed_by_peer(&home.socket)) {
+                let _ = self.gone.set(self.error(Kind::Remote, "the peer closed the connection"));
+            }
             if !more {
                 return Ok(());
             }
@@ -79,7 +87,7 @@ impl RecvCore {
     /// Hand out the whole messages in the buffer whose receives are posted; whether one waits for its receive.
     fn deliver(&self, home: &mut Home) -> Result<bool, Error> {
         let mut waits = false;
-        while home.end - home.start >= HEADER {
+        while home.end - home.start >= HEADER && (home.out.len() < MOST_UNREAD || home.ended.is_some()) {
             let head = home.buffer[home.start..home.start + HEADER].try_into().unwrap_or([0; HEADER]);
             let Frame::Chunk(chunk) = Frame::decode(&head)? else {
                 return Err(Error::new(Kind::Remote, "a frame that only senders understand"));

@@ -1,0 +1,130 @@
+"""Exchanges of a gradient between two emulated hosts of two CPU ranks each, method by method: `accel_two_hosts.py [FILE.json] [MBIT/S]`.
+
+As root: the hosts are network namespaces, joined by a veth pair limited to 1 Gbit/s (tests/netlab). Every rank runs all methods one after
+the other, ROUNDS times over; a time is the slowest rank's. Bytes are what a host's interface has sent, beside what the lane counts.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from busbw.accel import Lane, Settings
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "netlab"))
+
+GRADIENT_BYTES = 64 << 20
+RANKS, HOSTS, PER_HOST = 4, 2, 2
+ROUNDS = 5
+MBIT = 1000
+PORT = 29_400
+METHODS: dict[str, Settings | None] = {
+    "torch all_reduce": None,
+    "flat": Settings(),
+    "2D": Settings(two_d=True),
+    "2D bf16": Settings(two_d=True, wire="bf16"),
+    "int8": Settings(method="int8"),
+    "2D int8": Settings(method="int8", two_d=True),
+    "top-k 1 %": Settings(method="topk", ratio=0.01),
+    "2D top-k 1 % fp16": Settings(method="topk", ratio=0.01, two_d=True, values="fp16"),
+}
+
+
+def sent_bytes() -> int:
+    """By this host's interface; only loopback and it are there."""
+    lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()[2:]
+    fields = [line.replace(":", " ").split() for line in lines]
+    return sum(int(words[9]) for words in fields if words[0] != "lo")
+
+
+def exchange(settings: Settings | None) -> tuple[Callable[[torch.Tensor], None], Lane | None]:
+    """A method, and its lane."""
+    if settings is None:
+        return lambda flat: dist.all_reduce(flat.div_(RANKS)), None
+    lane = Lane(settings)
+    numel = GRADIENT_BYTES // 4
+    return lambda flat: (lane.average(flat, ["weight"], [numel]).wait(), None)[1], lane
+
+
+def rank(number: int, interface: str) -> None:
+    """What each rank runs; rank 0 prints all samples."""
+    os.environ |= {"GLOO_SOCKET_IFNAME": interface}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://10.77.0.1:{PORT}", rank=number, world_size=RANKS)
+    made = {name: exchange(settings) for name, settings in METHODS.items()}
+    source = torch.randn(GRADIENT_BYTES // 4, generator=torch.Generator().manual_seed(number)) ** 3
+    samples: dict[str, list[dict[str, float]]] = {name: [] for name in METHODS}
+    for round_ in range(ROUNDS + 1):
+        for name, (run, lane) in made.items():
+            flat = source.clone()
+            dist.barrier()
+            before, counted = sent_bytes(), lane.traffic.across if lane else 0
+            begun = time.perf_counter()
+            run(flat)
+            took = torch.tensor(time.perf_counter() - begun)
+            dist.barrier()
+            told: list[object] = [None] * RANKS
+            mine = {"sent": sent_bytes() - before, "counted": (lane.traffic.across - counted) if lane else 0}
+            dist.all_reduce(took, op=dist.ReduceOp.MAX)
+            dist.all_gather_object(told, mine)
+            if round_:  # the first is a warm-up
+                samples[name].append({"seconds": float(took), "ranks": told})  # type: ignore[dict-item]
+    if number == 0:
+        sys.stdout.write(json.dumps(samples) + "\n")
+        sys.stdout.flush()
+    dist.barrier()
+    os._exit(0)
+
+
+def report(samples: dict[str, list[dict[str, object]]]) -> str:
+    """One line a method."""
+    lines = [f"{'':20} {'ms':>7} {'least':>7} {'most':>7} {'of flat':>8} {'MB sent':>8} {'counted':>8} {'of dense':>8}"]
+    median = {name: statistics.median(one["seconds"] for one in some) for name, some in samples.items()}  # type: ignore[type-var]
+    dense = 0.0
+    for name, some in samples.items():
+        times = [1e3 * one["seconds"] for one in some]  # type: ignore[operator]
+        sent = statistics.median(one["ranks"][0]["sent"] for one in some) / 1e6  # type: ignore[index]
+        counted = statistics.median(sum(r["counted"] for r in one["ranks"][:PER_HOST]) for one in some) / 1e6  # type: ignore[index]
+        dense = dense or sent
+        lines.append(
+            f"{name:20} {1e3 * median[name]:7.0f} {min(times):7.0f} {max(times):7.0f} {median['torch all_reduce'] / median[name]:7.2f}x"
+            f" {sent:8.2f} {counted:8.2f} {dense / sent:7.1f}x"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Make the hosts, run, print, keep."""
+    import netlab
+
+    mbit = float(sys.argv[2]) if len(sys.argv) > 2 else MBIT
+    with tempfile.TemporaryDirectory() as folder, netlab.lab(Path(folder), hosts=HOSTS, rate_mbit=mbit) as lab:
+        ranks = []
+        for number in range(RANKS):
+            host = lab.hosts[number // PER_HOST]
+            argv = host.enter(sys.executable, __file__, "--rank", str(number), host.interface)
+            ranks.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
+        samples = json.loads(ranks[0].communicate(timeout=600)[0])
+        for process in ranks:
+            process.wait(60)
+    sys.stdout.write(report(samples) + "\n")
+    if len(sys.argv) > 1:
+        host = {"kernel": platform.release(), "machine": platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__}
+        words = {"host": host, "mbit": mbit, "gradient_bytes": GRADIENT_BYTES, "samples": samples}
+        Path(sys.argv[1]).write_text(json.dumps(words, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rank"]:
+        rank(int(sys.argv[2]), sys.argv[3])
+    sys.exit(main())
