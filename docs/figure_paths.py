@@ -53,7 +53,7 @@ def range_of(kind: str, x: float, shares: list[float], after: int) -> list[str]:
     least, most, y = height(min(shares)), height(max(shares)), height(mean)
     beside = max((y + 4, y - 3, y + 11), key=lambda at: min(abs(at - 4 - height(drawn)) for drawn in DRAWN))
     parts, words = [line(f"{kind} range", x, least, x, most)], f"{100 * mean:.0f}"
-    if least == most:
+    if min(shares) == max(shares):
         parts, words = [], f"{100 * mean:g}"
     parts.append(f'<circle class="{kind}" cx="{x:g}" cy="{y:g}" r="4"/>')
     return [*parts, text(x + 7 * after, beside, words, kind, "start" if after > 0 else "end")]

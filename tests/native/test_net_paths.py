@@ -101,6 +101,16 @@ def test_streams_of_each_interface_are_even_over_the_slaves_of_its_own_bond(job,
         assert uneven([streams[small:] for streams in own]) == {}
 
 
+def test_processes_of_a_host_begin_one_after_the_other(job, own_rails):
+    rails, made = own_rails(1), []
+    for rank in range(4):
+        a, b = job(rails, LOCAL_RANK=str(rank), BUSBW_NET_SPEED="10000")
+        link(a, b, 1)
+        made += [streams[1:] for streams in of_process(a.process.pid)]
+    assert [len(streams) for streams in made] == [STREAMS] * 4
+    assert uneven(made) == {}
+
+
 def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
     """Streams on each slave where these differ by more than one, by how many connections and slaves there are.
 

@@ -64,6 +64,8 @@ pub struct Config {
     pub timeout_s: u64,
     /// Where counters go; empty: nowhere.
     pub stats: String,
+    /// This process' number on its host, where its launcher says.
+    pub local_rank: Option<u16>,
 }
 
 impl Config {
@@ -95,6 +97,8 @@ impl Config {
                 .contains(&name.as_str())
             {
                 local_ranks = value.parse().unwrap_or(1).max(local_ranks);
+            } else if ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"].contains(&name.as_str()) {
+                made.local_rank = made.local_rank.or(value.parse().ok());
             }
         }
         if made.ifname.is_empty() {
@@ -153,6 +157,7 @@ impl Default for Config {
             stall_ms: 300,
             timeout_s: 60,
             stats: String::new(),
+            local_rank: None,
         }
     }
 }
@@ -208,6 +213,13 @@ mod tests {
         assert_eq!(read(&[("NCCL_SOCKET_IFNAME", "eth")]).unwrap().ifname, "eth");
         assert_eq!(read(&[("NCCL_SOCKET_IFNAME", "eth"), ("BUSBW_NET_IFNAME", "^lo")]).unwrap().ifname, "^lo");
         assert_eq!(read(&[("BUSBW_NET_STREAMS", " ")]).unwrap().streams, 4);
+    }
+
+    #[test]
+    fn the_launcher_says_which_rank_of_its_host_this_is() {
+        assert_eq!(read(&[]).unwrap().local_rank, None);
+        assert_eq!(read(&[("OMPI_COMM_WORLD_LOCAL_RANK", "3")]).unwrap().local_rank, Some(3));
+        assert_eq!(read(&[("LOCAL_RANK", "?"), ("SLURM_LOCALID", "1")]).unwrap().local_rank, Some(1));
     }
 
     #[test]

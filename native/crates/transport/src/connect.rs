@@ -130,7 +130,8 @@ impl Opening {
     fn advance(&mut self, nic: &Nic, config: &Config, hello: &[u8; HELLO], small: bool, random: u64) -> Result<(), String> {
         if matches!(self.stage, Stage::Lost) {
             self.attempts += 1;
-            let made = if small { sock::bound(nic, 0).map_err(|(_, error)| error) } else { ports::socket(nic, self.nic, self.to, random) };
+            let made =
+                if small { sock::bound(nic, 0).map_err(|(_, error)| error) } else { ports::socket(nic, self.nic, self.to, config, random) };
             let socket = made.map_err(|error| error.message)?;
             sock::tune(&socket, config.timeout_s);
             match socket.connect(&self.to.into()) {

@@ -6,10 +6,12 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use socket2::Socket;
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::handle::MOST_ADDRESSES;
 use crate::nic::Nic;
@@ -25,15 +27,19 @@ const LOWEST: u16 = 33_024;
 /// Up to 58624: below 61000, where the kernel's own range ends.
 const ROWS: u16 = 800;
 
+/// This process' first path.
+static FIRST: OnceLock<u16> = OnceLock::new();
 /// Streams so far, by interface: each may be a bond of its own.
 static NEXT: [AtomicU16; MOST_ADDRESSES] = [const { AtomicU16::new(0) }; MOST_ADDRESSES];
 
-/// A socket on the `at`th interface whose source port makes the way to `target` the path after that of the socket before.
+/// A socket on the `at`th interface whose source port makes the way to `target` the path after that of the socket before. Processes of a host
+/// begin one after the other where they know their number there, and anywhere where they do not.
 ///
 /// # Errors
 /// The system refuses a socket.
-pub(crate) fn socket(nic: &Nic, at: usize, target: SocketAddr, random: u64) -> Result<Socket, Error> {
-    let number = NEXT[at % MOST_ADDRESSES].fetch_add(1, Ordering::Relaxed);
+pub(crate) fn socket(nic: &Nic, at: usize, target: SocketAddr, config: &Config, random: u64) -> Result<Socket, Error> {
+    let first = *FIRST.get_or_init(|| config.local_rank.map_or(random as u16, |rank| rank.wrapping_mul(config.streams as u16)));
+    let number = first.wrapping_add(NEXT[at % MOST_ADDRESSES].fetch_add(1, Ordering::Relaxed));
     let known = folded(nic.address.socket.ip()) ^ folded(target.ip()) ^ xor(&target.port().to_be_bytes());
     for attempt in 0..TRIES {
         match sock::bound(nic, port(number, known, random, attempt)) {
