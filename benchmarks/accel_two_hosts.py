@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from busbw.accel import Lane, Settings
+from busbw.accel.mesh import make
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "netlab"))
 
@@ -50,7 +51,7 @@ def exchange(settings: Settings | None) -> tuple[Callable[[torch.Tensor], None],
     """A method, and its lane."""
     if settings is None:
         return lambda flat: dist.all_reduce(flat.div_(RANKS)), None
-    lane = Lane(settings)
+    lane = Lane(settings, make(settings.two_d))
     numel = GRADIENT_BYTES // 4
     return lambda flat: (lane.average(flat, ["weight"], [numel]).wait(), None)[1], lane
 

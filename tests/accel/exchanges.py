@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from busbw.accel.codecs.int8 import SUM_RESIDUAL
 from busbw.accel.lane import Lane
+from busbw.accel.mesh import make
 from busbw.accel.settings import Settings
 
 LENGTHS = (70_001, 3_000, 17)  # more than one block of positions, none a multiple of anything
@@ -51,6 +52,11 @@ def settings(**words: Any) -> Settings:
     return Settings(compress_least=0, two_d=two_d(), chunk=1 << 16, **words)
 
 
+def lane_of(chosen: Settings) -> Lane:
+    """Over all ranks."""
+    return Lane(chosen, make(chosen.two_d))
+
+
 def exchanged(lane: Lane, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
     """Its average over the ranks, by the lane's own thread."""
     return lane.average(flat, names, lengths).wait()
@@ -58,7 +64,7 @@ def exchanged(lane: Lane, flat: torch.Tensor, names: tuple[str, ...] = NAMES, le
 
 def once(**words: Any) -> dict[str, Any]:
     """One exchange: how far it is from the average, and its bits."""
-    lane = Lane(settings(**words))
+    lane = lane_of(settings(**words))
     got, right = exchanged(lane, gradient(0)), average(0)
     return {
         "error": float((got.double() - right).norm() / right.norm()),
@@ -71,14 +77,14 @@ def once(**words: Any) -> dict[str, Any]:
 
 def left(lane: Lane) -> torch.Tensor:
     """What this rank has not sent yet, over all parameters; in two dimensions a row's ranks have the same."""
-    lane.memory.take_apart(torch.device("cpu"))
+    lane.memory.take_apart()
     kept = {one: tensor for one, name, tensor in lane.memory.single() if name == "residual"}
     return torch.cat([kept.get(name, torch.zeros(length)) for name, length in zip(NAMES, LENGTHS, strict=True)])
 
 
 def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
     """Steps with feedback: nothing is lost. What came out of all of them and what is left are the sum of what went in."""
-    lane = Lane(settings(**words))
+    lane = lane_of(settings(**words))
     came, wanted = torch.zeros(sum(LENGTHS), dtype=torch.float64), torch.zeros(sum(LENGTHS), dtype=torch.float64)
     for step in range(STEPS):
         lane.step = step
@@ -162,7 +168,7 @@ def topk_without_feedback() -> dict[str, Any]:
 @scenario
 def room() -> dict[str, Any]:
     """How much of its room top-k uses, step by step, while gradients grow and shrink by far."""
-    lane, sent = Lane(settings(method="topk", ratio=0.01, feedback=False)), []
+    lane, sent = lane_of(settings(method="topk", ratio=0.01, feedback=False)), []
     for step in range(30):
         flat = gradient(step) * (1e-6 if step == 10 else 1e6 if step == 20 else 0.0 if step == 25 else 1.0)
         got = exchanged(lane, flat)
@@ -173,9 +179,9 @@ def room() -> dict[str, Any]:
 @scenario
 def momentum() -> dict[str, Any]:
     """With momentum correction and everything sent, the output is the gradient: the velocity starts anew where it was sent."""
-    lane = Lane(settings(method="topk", ratio=1.0, momentum=0.9))
+    lane = lane_of(settings(method="topk", ratio=1.0, momentum=0.9))
     errors = [float((exchanged(lane, gradient(step)).double() - average(step)).abs().max()) for step in range(4)]
-    some = Lane(settings(method="topk", ratio=0.05, momentum=0.9))
+    some = lane_of(settings(method="topk", ratio=0.05, momentum=0.9))
     digests = [digest(exchanged(some, gradient(step))) for step in range(4)]
     return {"errors": errors, "digest": digests[-1]}
 
@@ -186,7 +192,7 @@ def not_finite() -> dict[str, Any]:
     found = {}
     for method in ("int8", "topk"):
         for value in (float("nan"), float("inf"), float("-inf")):
-            lane = Lane(settings(method=method))
+            lane = lane_of(settings(method=method))
             flat = gradient(0)
             if dist.get_rank() == 0:
                 flat[12_345] = value
@@ -199,7 +205,7 @@ def not_finite() -> dict[str, Any]:
 @scenario
 def large_values() -> dict[str, Any]:
     """Values that fp16 cannot have."""
-    lane = Lane(settings(method="topk", ratio=1.0, values="fp16"))
+    lane = lane_of(settings(method="topk", ratio=1.0, values="fp16"))
     got, right = exchanged(lane, gradient(0) * 1e6), average(0) * 1e6
     return {"error": float((got.double() - right).norm() / right.norm()), "finite": bool(torch.isfinite(got).all())}
 
@@ -207,7 +213,7 @@ def large_values() -> dict[str, Any]:
 @scenario
 def half_gradients() -> dict[str, Any]:
     """Gradients in bf16: kept in fp32, returned in bf16."""
-    lane = Lane(settings(method="topk", ratio=0.02))
+    lane = lane_of(settings(method="topk", ratio=0.02))
     for step in range(3):
         got = exchanged(lane, gradient(step).bfloat16())
     return {"dtype": str(got.dtype), "kept": str(left(lane).dtype), "digest": digest(got)}
@@ -216,6 +222,6 @@ def half_gradients() -> dict[str, Any]:
 @scenario
 def sums_are_kept() -> bool:
     """int8 keeps both roundings."""
-    lane = Lane(settings(method="int8"))
+    lane = lane_of(settings(method="int8"))
     exchanged(lane, gradient(0))
     return all(SUM_RESIDUAL in state for kept in lane.memory.lists() for state in kept.states)

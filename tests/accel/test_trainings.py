@@ -16,6 +16,7 @@ FEATURES = [
     "mixed_precision",
     "compiled",
     "resumed",
+    "fully_sharded",
 ]
 LIGHT = {
     "LIGHT_2D_ALLREDUCE": "1",
@@ -63,6 +64,12 @@ def test_what_is_kept_follows_the_scale_of_the_loss(job):
 def test_a_training_that_was_saved_goes_on(job):
     for said in job:
         assert said["resumed"]["kept"] and said["resumed"]["apart"] < 0.5 * said["resumed"]["forgotten"], said["resumed"]
+
+
+def test_replicas_of_a_fully_sharded_model_exchange_as_its_own_all_reduce_does(job):
+    for said in (one["fully_sharded"] for one in job):
+        assert said["apart"]["dense"] < 1e-6 and said["apart"]["int8"] < 1e-2 and said["apart"]["topk"] < 0.2, said
+        assert said["kept"] == 3
 
 
 def test_states_of_others_are_refused(job):

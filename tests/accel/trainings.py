@@ -10,6 +10,8 @@ import torch.distributed as dist
 from exchanges import digest, two_d
 from torch import nn
 from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
@@ -239,6 +241,26 @@ def resumed() -> dict[str, Any]:
         "apart": float((apart[True] - flat(net)).norm() / moved),
         "forgotten": float((apart[False] - flat(net)).norm() / moved),
     }
+
+
+def fully_sharded() -> dict[str, Any]:
+    """FSDP2 inside what stands for hosts, the lane across: dense as FSDP's own hybrid sharding, compressed with equal replicas."""
+    hosts = 2 if two_d() else dist.get_world_size()
+    mesh = init_device_mesh("cpu", (hosts, dist.get_world_size() // hosts), mesh_dim_names=("across", "inside"))
+    found = {}
+    for name, words in (("own", None), ("dense", {}), ("int8", {"method": "int8"}), ("topk", {"method": "topk", "ratio": 0.1})):
+        net = model()
+        for layer in (net[0], net[3], net):
+            fully_shard(layer, mesh=mesh if words is None else mesh["inside"])
+        attached = None if words is None else accel.attach_fully_sharded(net, mesh["across"], accel.Settings(compress_least=0, **words))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for number in range(FEW):
+            step_of(net, optimizer, number)
+        found[name] = torch.cat([parameter.full_tensor().detach().flatten() for parameter in net.parameters()])
+        assert attached is None or attached.steps == FEW
+    kept = len(attached.state_dict()["kept"]) if attached else 0
+    apart = {name: float((found[name] - found["own"]).norm() / found["own"].norm()) for name in found}
+    return {"digest": digest(torch.cat(list(found.values()))), "apart": apart, "kept": kept}
 
 
 def wrong_states() -> list[str]:

@@ -1,8 +1,7 @@
-"""The face for torch's DistributedDataParallel: a communication hook, and what belongs to a checkpoint."""
+"""The face for torch's DistributedDataParallel: a communication hook."""
 
 import os
 import sys
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw.accel import light
-from busbw.accel.lane import Lane, Traffic
+from busbw.accel.attachment import Attachment
+from busbw.accel.lane import Lane
+from busbw.accel.mesh import make
 from busbw.accel.settings import DENSE, Settings
 from busbw.core.errors import UsageError
 
@@ -19,26 +20,14 @@ from busbw.core.errors import UsageError
 FIRST_STEP = 1
 
 
-class Attached:
+class Attached(Attachment):
     """A DDP model whose gradients go through a lane."""
 
-    def __init__(self, model: DistributedDataParallel, settings: Settings, scaler: Any, timeout: timedelta | None) -> None:
+    def __init__(self, model: DistributedDataParallel, lane: Lane, scaler: Any) -> None:
         """See `attach`."""
-        self.lane = Lane(settings, timeout)
-        self.steps = 0
+        super().__init__(lane)
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         self._scaler = scaler
-        self._scale: torch.Tensor | float | None = None
-
-    @property
-    def settings(self) -> Settings:
-        """What the lane does."""
-        return self.lane.settings
-
-    @property
-    def traffic(self) -> Traffic:
-        """Bytes that this rank has sent so far."""
-        return self.lane.traffic
 
     def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """A bucket's average."""
@@ -79,53 +68,9 @@ class Attached:
                 parts[number].copy_(part)
 
     def _begin(self, step: int) -> None:
-        """A step, in the lane, before its buckets: what is kept is in units of the scaled loss."""
+        """A step, in the lane, before its buckets."""
         self.lane.step = step
-        if self._scaler is None or not self._scaler.is_enabled():
-            return
-        scale = getattr(self._scaler, "_scale", None)  # a tensor on the device: get_scale() would wait for it
-        scale = self._scaler.get_scale() if scale is None else scale
-        if self._scale is not None:
-            self.lane.memory.scale(scale / self._scale)
-        self._scale = scale.clone() if isinstance(scale, torch.Tensor) else scale
-
-    def reset_residual(self) -> None:
-        """Forget what was not sent: after a jump of the learning rate, or when parameters were loaded from elsewhere."""
-        self.lane.memory.clear()
-
-    def state_dict(self) -> dict[str, Any]:
-        """What is kept, by parameters. Every rank has to call it, and to save its own: what was not sent differs by rank."""
-        device = next(iter(self._devices()), torch.device("cpu"))
-        self.lane.memory.take_apart(device)
-        kept: dict[str, dict[str, torch.Tensor]] = {}
-        for one, name, tensor in self.lane.memory.single():
-            kept.setdefault(one, {})[name] = tensor.clone()
-        world = self.lane.mesh.world
-        scale = self._scale.clone() if isinstance(self._scale, torch.Tensor) else self._scale
-        return {"ranks": world.size, "rank": world.place, "steps": self.steps, "scale": scale, "kept": kept}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of this rank.
-
-        Raises:
-            UsageError: it is another rank's, or of another number of ranks.
-        """
-        world = self.lane.mesh.world
-        if (state["ranks"], state["rank"]) != (world.size, world.place):
-            raise UsageError(
-                f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank {world.place} of {world.size}",
-                "save and load it on every rank; with another number of ranks leave it out: what was not sent is lost, once",
-            )
-        self.lane.memory.clear()
-        self.steps, self._scale = state["steps"], state["scale"]
-        for one, found in state["kept"].items():
-            for name, tensor in found.items():
-                self.lane.memory.put_single(one, name, tensor)
-
-    def _devices(self) -> set[torch.device]:
-        return {tensor.device for _, _, tensor in self.lane.memory.single()} | {
-            tensor.device for kept in self.lane.memory.lists() for state in kept.states for tensor in state.values()
-        }
+        self.follow(self._scaler)
 
 
 def _hook(attached: Attached, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -150,14 +95,17 @@ def attach(
     strange: list[str] = []
     if settings is None:
         settings, strange = light.from_env(os.environ), light.unknown(os.environ)
-    attached = Attached(model, settings, scaler, timeout)
+    mesh = make(settings.two_d, settings.intra_size, timeout)
+    attached = Attached(model, Lane(settings, mesh), scaler)
     model.register_comm_hook(attached, _hook)
-    if attached.lane.mesh.world.place == 0:
-        _announce(attached, strange)
+    announce(attached, strange)
     return attached
 
 
-def _announce(attached: Attached, strange: list[str]) -> None:
+def announce(attached: Attachment, strange: list[str]) -> None:
+    """One rank says for all what gradients go through."""
+    if attached.lane.mesh.world.place:
+        return
     mesh, known = attached.lane.mesh, ", ".join(switch.name for switch in light.SWITCHES)
     shape = f"{mesh.across.size} x {mesh.inside.size}" if mesh.inside and mesh.across else f"{mesh.world.size}"
     lines = [f"{attached.settings.describe()} over {shape} ranks"]

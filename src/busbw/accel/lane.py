@@ -4,16 +4,15 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from busbw.accel import mesh as meshes
 from busbw.accel.codecs import codec_for
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.lost import lost_ranks
 from busbw.accel.memory import Kept, Memory, Piece
+from busbw.accel.mesh import Line, Mesh
 from busbw.accel.settings import DENSE, Settings
 from busbw.core.errors import UsageError
 
@@ -30,12 +29,12 @@ class Traffic:
 
 
 class Lane:
-    """Exchanges flat gradients: averages over all ranks, with the same bits on every rank."""
+    """Exchanges flat gradients: averages over all ranks of its mesh, with the same bits on every rank."""
 
-    def __init__(self, settings: Settings, timeout: timedelta | None = None) -> None:
-        """Makes the communicators: every rank of the default group has to come here at the same point."""
+    def __init__(self, settings: Settings, mesh: Mesh) -> None:
+        """`mesh` says with whom."""
         self.settings = settings
-        self.mesh = meshes.make(settings.two_d, settings.intra_size, timeout)
+        self.mesh = mesh
         self.memory = Memory()
         self.traffic = Traffic()
         self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the lane counts
@@ -109,11 +108,11 @@ class Lane:
             self.traffic.across += codec_for(DENSE, self.settings).exchange(flat, self.mesh.world, {}, 0)
             return
         inside, across = (self.mesh.inside, self.mesh.across) if two_d else (None, None)
-        fresh = Kept(tuple(lengths), self._cut(flat, inside), inside, across or self.mesh.world)
-        kept = fresh if method == DENSE else self.memory.of(names, fresh, flat.device)
+        fresh = Kept(tuple(lengths), self._cut(flat, inside), inside, across or self.mesh.world, flat.device)
+        kept = fresh if method == DENSE else self.memory.of(names, fresh)
         self._exchange(flat, method, kept)
 
-    def _cut(self, flat: torch.Tensor, inside: meshes.Line | None) -> tuple[Piece, ...]:
+    def _cut(self, flat: torch.Tensor, inside: Line | None) -> tuple[Piece, ...]:
         if inside is None:
             return (Piece(0, flat.numel(), 0),)
         most = self.settings.chunk // flat.element_size() // inside.size * inside.size
@@ -142,7 +141,7 @@ class Lane:
                 flat[piece.begin : piece.begin + piece.length] = whole[: piece.length]
 
 
-def _summed_inside(flat: torch.Tensor, piece: Piece, inside: meshes.Line) -> tuple[torch.Tensor, torch.Tensor, dist.Work]:
+def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Line) -> tuple[torch.Tensor, torch.Tensor, dist.Work]:
     """The piece (a copy where it is padded), this rank's shard of the sum over the row, and the work that makes it."""
     whole = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:

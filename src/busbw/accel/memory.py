@@ -42,6 +42,7 @@ class Kept:
     pieces: tuple[Piece, ...]
     inside: Line | None
     across: Line
+    device: torch.device
     states: list[State] = field(default_factory=list)
 
     def __post_init__(self) -> None:  # noqa: D105
@@ -51,14 +52,14 @@ class Kept:
         """Which tensors in place there are: the same on every rank."""
         return [name for name in _IN_PLACE if any(name in state for state in self.states)]
 
-    def whole(self, name: str, device: torch.device) -> torch.Tensor:
+    def whole(self, name: str) -> torch.Tensor:
         """One tensor over all pieces. In two dimensions every rank of the row has to call it, and gets it."""
-        made = torch.zeros(sum(self.lengths), device=device)
+        made = torch.zeros(sum(self.lengths), device=self.device)
         for piece, state in zip(self.pieces, self.states, strict=True):
             mine = state.get(name)
             if mine is not None and name == RESIDUAL and SUM_RESIDUAL in state:
                 mine = self._with_sums(mine, state[SUM_RESIDUAL])
-            made[piece.begin : piece.begin + piece.length] = self._gathered(piece, mine, device)[: piece.length]
+            made[piece.begin : piece.begin + piece.length] = self._gathered(piece, mine)[: piece.length]
         return made
 
     def _with_sums(self, mine: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
@@ -70,8 +71,8 @@ class Kept:
             mine[begin:end] += sums[: end - begin]
         return mine
 
-    def _gathered(self, piece: Piece, mine: torch.Tensor | None, device: torch.device) -> torch.Tensor:
-        length = piece.length + piece.padding
+    def _gathered(self, piece: Piece, mine: torch.Tensor | None) -> torch.Tensor:
+        length, device = piece.length + piece.padding, self.device
         if self.inside is None:
             return torch.zeros(length, device=device) if mine is None else mine
         shard = torch.zeros(length // self.inside.size, device=device) if mine is None else mine
@@ -96,7 +97,7 @@ class Memory:
         self._kept: dict[Key, Kept] = {}
         self._loose: dict[str, dict[str, torch.Tensor]] = {}
 
-    def of(self, names: Sequence[str], fresh: Kept, device: torch.device) -> Kept:
+    def of(self, names: Sequence[str], fresh: Kept) -> Kept:
         """What is kept for these parameters in this order; `fresh`, with what is left of other lists, where they come together anew.
 
         Ranks have to ask in the same order: taking lists apart is an exchange.
@@ -106,20 +107,20 @@ class Memory:
         if found is not None and found.pieces == fresh.pieces and (found.inside is None) == (fresh.inside is None):
             return found
         if any(set(other) & set(key) for other in self._kept):
-            self.take_apart(device)
+            self.take_apart()
         for name in _IN_PLACE:
             parts = [self._loose.get(one, {}).pop(name, None) for one in key]
             if any(part is not None for part in parts):
-                filled = [_or_zeros(part, length, device) for part, length in zip(parts, fresh.lengths, strict=True)]
+                filled = [_or_zeros(part, length, fresh.device) for part, length in zip(parts, fresh.lengths, strict=True)]
                 fresh.put(name, torch.cat(filled))
         self._kept[key] = fresh
         return fresh
 
-    def take_apart(self, device: torch.device) -> None:
+    def take_apart(self) -> None:
         """Everything by single parameters."""
         for key, kept in self._kept.items():
             for name in kept.names():
-                for one, part in zip(key, kept.whole(name, device).split(kept.lengths), strict=True):
+                for one, part in zip(key, kept.whole(name).split(kept.lengths), strict=True):
                     self._loose.setdefault(one, {})[name] = part
         self._kept.clear()
 

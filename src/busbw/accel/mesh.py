@@ -57,15 +57,23 @@ def make(two_d: bool, intra_size: int | None = None, timeout: timedelta | None =
     `intra_size` consecutive ranks make a row; None takes the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
     """
     ranks = list(range(dist.get_world_size()))
-    told: list[str] = [""] * len(ranks)
-    dist.all_gather_object(told, os.environ.get(HOST_VARIABLE) or socket.gethostname())
-    hosts = tuple(told)
+    hosts = _hosts()
     world = _line([ranks], hosts, timeout)
     rows, why = rows_of(hosts, intra_size) if two_d else ([], "")
     if not rows:
         return Mesh(world, None, None, hosts, why)
     columns = [list(column) for column in zip(*rows, strict=True)]
     return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout), hosts)
+
+
+def like(ranks: Sequence[int], timeout: timedelta | None = None) -> Mesh:
+    """The mesh over some ranks alone; every rank of the default group has to call it at the same point, with its own."""
+    hosts = _hosts()
+    told: list[list[int]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(told, list(ranks))
+    lines = [list(line) for line in sorted({tuple(line) for line in told})]
+    mine = _line(lines, hosts, timeout)
+    return Mesh(mine, None, None, tuple(hosts[rank] for rank in ranks))
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
@@ -86,6 +94,12 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
     if len(rows[0]) == 1:
         return [], "each host has one rank"
     return rows, ""
+
+
+def _hosts() -> tuple[str, ...]:
+    told: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(told, os.environ.get(HOST_VARIABLE) or socket.gethostname())
+    return tuple(told)
 
 
 def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None) -> Line:

@@ -1,0 +1,72 @@
+"""What every face shares: a lane, and what of it belongs to a checkpoint."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from busbw.accel.lane import Lane, Traffic
+from busbw.accel.settings import Settings
+from busbw.core.errors import UsageError
+
+
+class Attachment:
+    """A model whose gradients go through a lane."""
+
+    def __init__(self, lane: Lane) -> None:
+        """`lane` is the model's own."""
+        self.lane = lane
+        self.steps = 0
+        self._scale: torch.Tensor | float | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """What the lane does."""
+        return self.lane.settings
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes that this rank has sent so far."""
+        return self.lane.traffic
+
+    def follow(self, scaler: Any) -> None:
+        """What is kept is in units of the loss as the GradScaler scales it; None for a loss as it is."""
+        if scaler is None or not scaler.is_enabled():
+            return
+        scale = getattr(scaler, "_scale", None)  # a tensor on the device: get_scale() would wait for it
+        scale = scaler.get_scale() if scale is None else scale
+        if self._scale is not None:
+            self.lane.memory.scale(scale / self._scale)
+        self._scale = scale.clone() if isinstance(scale, torch.Tensor) else scale
+
+    def reset_residual(self) -> None:
+        """Forget what was not sent: after a jump of the learning rate, or when parameters were loaded from elsewhere."""
+        self.lane.memory.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is kept, by parameters. Every rank has to call it, and to save its own: what was not sent differs by rank."""
+        self.lane.memory.take_apart()
+        kept: dict[str, dict[str, torch.Tensor]] = {}
+        for one, name, tensor in self.lane.memory.single():
+            kept.setdefault(one, {})[name] = tensor.clone()
+        world = self.lane.mesh.world
+        scale = self._scale.clone() if isinstance(self._scale, torch.Tensor) else self._scale
+        return {"ranks": world.size, "rank": world.place, "steps": self.steps, "scale": scale, "kept": kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of this rank.
+
+        Raises:
+            UsageError: it is another rank's, or of another number of ranks.
+        """
+        world = self.lane.mesh.world
+        if (state["ranks"], state["rank"]) != (world.size, world.place):
+            raise UsageError(
+                f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank {world.place} of {world.size}",
+                "save and load it on every rank; with another number of ranks leave it out: what was not sent is lost, once",
+            )
+        self.lane.memory.clear()
+        self.steps, self._scale = state["steps"], state["scale"]
+        for one, found in state["kept"].items():
+            for name, tensor in found.items():
+                self.lane.memory.put_single(one, name, tensor)

@@ -1,0 +1,67 @@
+"""The face for torch's fully_shard (FSDP2): gradients are sharded inside hosts by FSDP, and go across hosts through a lane.
+
+FSDP2 reduces each group of parameters over its own mesh, the ranks of a host, and then calls a hook, where an all-reduce over the replicas
+belongs: the lane's exchange takes that place.
+"""
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+
+from busbw.accel import light
+from busbw.accel.attachment import Attachment
+from busbw.accel.ddp import announce
+from busbw.accel.lane import Lane
+from busbw.accel.mesh import like
+from busbw.accel.settings import Settings
+from busbw.core.errors import UsageError
+
+
+class Sharded(Attachment):
+    """A fully sharded model whose replicas exchange through a lane."""
+
+    def __init__(self, model: nn.Module, lane: Lane) -> None:
+        """See `attach_fully_sharded`."""
+        super().__init__(lane)
+        modules = [(name, module) for name, module in model.named_modules() if isinstance(module, FSDPModule)]
+        if not modules:
+            raise UsageError(f"a {type(model).__name__} without fully_shard has no shards to exchange", "call fully_shard on it first")
+        for name, module in modules:
+            module.set_all_reduce_hook(lambda shard, name=name: self._exchange(shard, name))
+        self._first = modules[-1][0]  # gradients come from the last module on
+
+    def _exchange(self, shard: torch.Tensor, name: str) -> None:
+        """Runs where FSDP would all-reduce: on a GPU in the stream of its own for that."""
+        if name == self._first:
+            self.lane.step, self.steps = self.steps, self.steps + 1
+        self.lane.exchange(shard.view(-1), [name], [shard.numel()])
+
+
+def attach_fully_sharded(
+    model: nn.Module, replicas: DeviceMesh, settings: Settings | None = None, *, timeout: timedelta | None = None
+) -> Sharded:
+    """Have the replicas of a model that is sharded inside hosts exchange by a lane; without `settings`, as the LIGHT_* variables say.
+
+    `model` is fully sharded over one dimension of a mesh, and `replicas` is the other: `fully_shard(layer, mesh=mesh["inside"])` and
+    `replicas=mesh["across"]` of `mesh = init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. Every rank has to
+    call it. What 2D does inside hosts is FSDP's own work, so that `two_d` has no effect here.
+
+    Raises:
+        UsageError: a variable that cannot be meant, no sharded module, or replicas of more than one dimension.
+    """
+    if replicas.ndim != 1:
+        raise UsageError(
+            f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one", 'give that one: mesh["across"]'
+        )
+    strange: list[str] = []
+    if settings is None:
+        settings, strange = light.from_env(os.environ), light.unknown(os.environ)
+    ranks = dist.get_process_group_ranks(replicas.get_group())
+    sharded = Sharded(model, Lane(settings, like(ranks, timeout)))
+    announce(sharded, strange)
+    return sharded
