@@ -38,7 +38,14 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "2D top-k 10 % fp16": {"method": "topk", "ratio": 0.1, "values": "fp16", **SMALL},
     "2D top-k 1 % fp16": {"method": "topk", "ratio": 0.01, "values": "fp16", **SMALL},
     "2D top-k 1 % fp16, warm-up": {"method": "topk", "ratio": 0.01, "values": "fp16", "warmup_steps": 88, **SMALL},
-    "2D top-k 1 %, momentum correction, warm-up": {"method": "topk", "ratio": 0.01, "momentum": MOMENTUM, "warmup_steps": 88, **SMALL},
+    "2D top-k 1 %, momentum correction, warm-up": {
+        "method": "topk",
+        "ratio": 0.01,
+        "momentum": MOMENTUM,
+        "warmup_steps": 88,
+        "dense_below_2d": False,
+        **SMALL,
+    },
     "2D top-k 1 %, no feedback": {"method": "topk", "ratio": 0.01, "feedback": False, **SMALL},
 }
 

@@ -1,5 +1,6 @@
 """Scenarios of single exchanges, on every rank of a job."""
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable
@@ -28,7 +29,7 @@ def gradient(step: int, rank: int | None = None, total: int = sum(LENGTHS)) -> t
     """A rank's own, heavy in the tails."""
     own = dist.get_rank() if rank is None else rank
     made = torch.Generator().manual_seed(1000 * step + own)
-    return torch.randn(total, generator=made) ** 3
+    return torch.randn(total, generator=made, dtype=torch.float32) ** 3
 
 
 def average(step: int) -> torch.Tensor:
@@ -76,7 +77,7 @@ def once(**words: Any) -> dict[str, Any]:
 
 
 def left(lane: Lane) -> torch.Tensor:
-    """What this rank has not sent yet, over all parameters; in two dimensions a row's ranks have the same."""
+    """What this rank has not sent yet, over all parameters; in two dimensions its share of what its row has not."""
     lane.memory.take_apart()
     kept = {one: tensor for one, name, tensor in lane.memory.single() if name == "residual"}
     return torch.cat([kept.get(name, torch.zeros(length)) for name, length in zip(NAMES, LENGTHS, strict=True)])
@@ -97,10 +98,9 @@ def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
             came += exchanged(lane, flat).double()
         wanted += average(step)
     rest = left(lane).double()
-    rows = lane.mesh.inside.size if lane.mesh.inside else 1
     dist.all_reduce(rest)
-    missing = (wanted - came - rest / rows).norm() / wanted.norm()
-    return {"missing": float(missing), "unsent": float(rest.norm() / rows / wanted.norm()), "digest": digest(came)}
+    missing = (wanted - came - rest).norm() / wanted.norm()
+    return {"missing": float(missing), "unsent": float(rest.norm() / wanted.norm()), "digest": digest(came)}
 
 
 @scenario
@@ -179,9 +179,9 @@ def room() -> dict[str, Any]:
 @scenario
 def momentum() -> dict[str, Any]:
     """With momentum correction and everything sent, the output is the gradient: the velocity starts anew where it was sent."""
-    lane = lane_of(settings(method="topk", ratio=1.0, momentum=0.9))
+    lane = lane_of(settings(method="topk", ratio=1.0, momentum=0.9, dense_below_2d=False))
     errors = [float((exchanged(lane, gradient(step)).double() - average(step)).abs().max()) for step in range(4)]
-    some = lane_of(settings(method="topk", ratio=0.05, momentum=0.9))
+    some = lane_of(settings(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False))
     digests = [digest(exchanged(some, gradient(step))) for step in range(4)]
     return {"errors": errors, "digest": digests[-1]}
 
@@ -208,6 +208,33 @@ def large_values() -> dict[str, Any]:
     lane = lane_of(settings(method="topk", ratio=1.0, values="fp16"))
     got, right = exchanged(lane, gradient(0) * 1e6), average(0) * 1e6
     return {"error": float((got.double() - right).norm() / right.norm()), "finite": bool(torch.isfinite(got).all())}
+
+
+@scenario
+def other_default_types() -> list[float]:
+    """What goes over the wire does not depend on the program's default type."""
+    norms = []
+    for kind in (torch.float64, torch.bfloat16, torch.float32):
+        torch.set_default_dtype(kind)
+        lane = lane_of(settings(method="topk", ratio=0.05, values="fp16"))
+        norms.append(float(exchanged(lane, gradient(0).float()).norm()))
+        left(lane)
+    return norms
+
+
+@scenario
+def crossing() -> dict[str, Any]:
+    """What was kept flat goes on in two dimensions, and back: it counts once."""
+    shapes = [settings(method="topk", ratio=0.02), dataclasses.replace(settings(method="topk", ratio=0.02), two_d=False)]
+    lane = lane_of(shapes[0])
+    came, wanted = torch.zeros(sum(LENGTHS), dtype=torch.float64), torch.zeros(sum(LENGTHS), dtype=torch.float64)
+    for step in range(6):
+        lane.settings = shapes[step // 2 % 2]
+        came += exchanged(lane, gradient(step)).double()
+        wanted += average(step)
+    rest = left(lane).double()
+    dist.all_reduce(rest)
+    return {"missing": float((wanted - came - rest).norm() / wanted.norm()), "digest": digest(came)}
 
 
 @scenario

@@ -18,6 +18,7 @@ FEATURES = [
     "resumed",
     "fully_sharded",
 ]
+OTHERS = ["wrong_states", "of_a_part_of_the_ranks", "other_settings", "an_overflow", "one_rank_alone"]
 LIGHT = {
     "LIGHT_2D_ALLREDUCE": "1",
     "LIGHT_TOPK_ALLREDUCE": "1",
@@ -30,7 +31,7 @@ LIGHT = {
 @pytest.fixture(scope="module", params=list(JOBS))
 def job(request, tmp_path_factory):
     ranks, hosts, more = JOBS[request.param]
-    names = ["plain", *METHODS, *FEATURES, "wrong_states"]
+    names = ["plain", *METHODS, *FEATURES, *OTHERS]
     return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "trainings", names, ranks, hosts, **more))
 
 
@@ -74,7 +75,32 @@ def test_replicas_of_a_fully_sharded_model_exchange_as_its_own_all_reduce_does(j
 
 def test_states_of_others_are_refused(job):
     for errors in (said["wrong_states"] for said in job):
-        assert len(errors) == 2 and all("save and load it on every rank" in error for error in errors)
+        assert len(errors) == 4 and all("save and load it on every rank" in error for error in errors[:2])
+        assert "3 values for '0.weight', which has 1280 elements here" in errors[2] and "'x', which is no parameter here" in errors[3]
+
+
+def test_a_model_on_a_part_of_the_ranks_is_refused(job):
+    for said in job:
+        assert said["of_a_part_of_the_ranks"].startswith(f"the model's process group has {len(job) // 2} of {len(job)} ranks")
+
+
+def test_ranks_that_were_told_different_things_all_say_so(job):
+    for differing, wrong in (said["other_settings"] for said in job):
+        assert differing.startswith("ranks 1 have other settings than rank 0: Settings(method='topk'")
+        assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 cannot be meant")
+
+
+def test_an_overflow_is_passed_on_and_leaves_what_was_kept(job):
+    for said in (one["an_overflow"] for one in job):
+        assert not said["finite"] and said["same"] and said["kept"]
+
+
+def test_steps_are_counted_whatever_the_first_bucket_is(job):
+    assert all((said["sparse_gradients"]["steps"], said["sparse_gradients"]["lane"]) == (6, 4) for said in job)
+
+
+def test_a_rank_alone_keeps_its_gradients(job):
+    assert all(said["one_rank_alone"] for said in job)
 
 
 def test_the_switches_of_lightcc_do_it_all(tmp_path):
@@ -88,7 +114,7 @@ def test_the_switches_of_lightcc_do_it_all(tmp_path):
 
 
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
-    said = jobs.run(tmp_path, "trainings", ["lost"], 3)
-    assert [one["code"] for one in said] == [0, 0, 7]
-    for one in said[:2]:
-        assert "lost: rank 2 on host0" in one["lost"]
+    said = jobs.run(tmp_path, "trainings", ["lost"], 5)
+    assert [one["code"] for one in said] == [0, 0, 0, 0, 7]
+    for one in said[:4]:
+        assert "lost: rank 4 on host0 (" in one["lost"]

@@ -15,6 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
+from busbw.accel.mesh import like
 from busbw.core.errors import UsageError
 
 STEPS = 100
@@ -95,7 +96,7 @@ def topk_everything() -> dict[str, Any]:
 
 
 def topk_momentum() -> dict[str, Any]:
-    return trained(method="topk", ratio=0.05, momentum=0.9)
+    return trained(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False)
 
 
 def accumulated() -> dict[str, Any]:
@@ -155,18 +156,70 @@ def uneven_inputs() -> dict[str, Any]:
     return {"digest": parameters(net)}
 
 
+def of_a_part_of_the_ranks() -> str:
+    """A model whose replicas are on some of the ranks alone."""
+    half = dist.get_world_size() // 2
+    groups = [dist.new_group(range(half)), dist.new_group(range(half, dist.get_world_size()))]
+    net = wrapped(model(), process_group=groups[dist.get_rank() >= half])
+    try:
+        accel.attach(net, settings())
+    except UsageError as error:
+        return error.message
+    return "taken"
+
+
+def other_settings() -> list[str]:
+    """Ranks that were told different things, and one whose variable cannot be meant."""
+    found, rank = [], dist.get_rank()
+    for attempt in range(2):
+        try:
+            if attempt:
+                os.environ["LIGHT_TOPK_RATIO"] = "2" if rank == 1 else "0.5"
+                accel.attach(wrapped(model()))
+            else:
+                accel.attach(wrapped(model()), settings(method="topk", values="fp16" if rank == 1 else "fp32"))
+        except UsageError as error:
+            found.append(error.message)
+    del os.environ["LIGHT_TOPK_RATIO"]
+    return found
+
+
+def an_overflow() -> dict[str, Any]:
+    """A scale that is too high once: the step is skipped, and what was kept stays."""
+    net = wrapped(model())
+    attached = accel.attach(net, settings(method="topk", ratio=0.05))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    before = attached.state_dict()["kept"]
+    inputs, labels = batch(FEW)
+    optimizer.zero_grad()
+    (nn.functional.cross_entropy(net(inputs), labels) * float("inf")).backward()
+    finite = all(bool(torch.isfinite(parameter.grad).all()) for parameter in net.parameters())
+    after = attached.state_dict()["kept"]
+    same = all(torch.equal(after[one][name], part) for one, parts in before.items() for name, part in parts.items())
+    return {"finite": finite, "same": same, "kept": len(before)}
+
+
+def one_rank_alone() -> bool:
+    """Nobody to exchange with: nothing is changed."""
+    lane = accel.Lane(settings(method="topk"), like([dist.get_rank()]))
+    flat = torch.randn(1000)
+    return torch.equal(lane.average(flat.clone(), ["x"], [1000]).wait(), flat)
+
+
 def sparse_gradients() -> dict[str, Any]:
     """An embedding's sparse gradient goes past the hook, as in DDP."""
     torch.manual_seed(0)
     net = wrapped(nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Flatten(), nn.Linear(32, 3)))
-    accel.attach(net, settings(method="topk", ratio=0.1))
+    attached = accel.attach(net, settings(method="topk", ratio=0.1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):
         made = torch.Generator().manual_seed(100 * number + dist.get_rank())
         optimizer.zero_grad()
         net(torch.randint(50, (BATCH, 4), generator=made)).sum().backward()
         optimizer.step()
-    return {"digest": parameters(net)}
+    return {"digest": parameters(net), "steps": attached.steps, "lane": attached.lane.step}
 
 
 def mixed_precision() -> dict[str, Any]:
@@ -268,7 +321,12 @@ def wrong_states() -> list[str]:
     net = wrapped(model())
     attached = accel.attach(net, settings(method="topk"))
     state, errors = attached.state_dict(), []
-    for change in ({"rank": state["rank"] + 1}, {"ranks": 64}):
+    for change in (
+        {"rank": state["rank"] + 1},
+        {"ranks": 64},
+        {"kept": {"0.weight": {"residual": torch.zeros(3)}}},
+        {"kept": {"x": {"residual": torch.zeros(3)}}},
+    ):
         try:
             attached.load_state_dict(state | change)
         except UsageError as error:
@@ -288,9 +346,9 @@ def switched() -> dict[str, Any]:
 
 
 def lost() -> str:
-    """The last rank goes away in the middle; the others say who."""
+    """The last rank goes away in the middle; the others say who, also those that talk with it through others alone."""
     net = wrapped(model())
-    accel.attach(net, settings(method="topk"))
+    accel.attach(net, accel.Settings(method="topk", compress_least=0))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):
         if number == 3 and dist.get_rank() == dist.get_world_size() - 1:

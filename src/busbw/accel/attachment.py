@@ -13,9 +13,10 @@ from busbw.core.errors import UsageError
 class Attachment:
     """A model whose gradients go through a lane."""
 
-    def __init__(self, lane: Lane) -> None:
-        """`lane` is the model's own."""
+    def __init__(self, lane: Lane, lengths: Mapping[str, int] | None = None) -> None:
+        """`lane` is the model's own; `lengths` are those of what it may keep, by name, where they are known."""
         self.lane = lane
+        self._lengths = lengths
         self.steps = 0
         self._scale: torch.Tensor | float | None = None
 
@@ -57,7 +58,7 @@ class Attachment:
         """Go on from a state of this rank.
 
         Raises:
-            UsageError: it is another rank's, or of another number of ranks.
+            UsageError: it is another rank's, of another number of ranks, or of another model.
         """
         world = self.lane.mesh.world
         if (state["ranks"], state["rank"]) != (world.size, world.place):
@@ -65,6 +66,11 @@ class Attachment:
                 f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank {world.place} of {world.size}",
                 "save and load it on every rank; with another number of ranks leave it out: what was not sent is lost, once",
             )
+        for one, found in state["kept"].items():
+            for tensor in found.values():
+                if self._lengths is not None and self._lengths.get(one) != tensor.numel():
+                    here = f"has {self._lengths[one]} elements here" if one in self._lengths else "is no parameter here"
+                    raise UsageError(f"the state has {tensor.numel()} values for '{one}', which {here}", "load the state of the same model")
         self.lane.memory.clear()
         self.steps, self._scale = state["steps"], state["scale"]
         for one, found in state["kept"].items():

@@ -25,15 +25,13 @@ class Attached(Attachment):
 
     def __init__(self, model: DistributedDataParallel, lane: Lane, scaler: Any) -> None:
         """See `attach`."""
-        super().__init__(lane)
+        super().__init__(lane, {name: parameter.numel() for name, parameter in model.module.named_parameters()})
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         self._scaler = scaler
 
     def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """A bucket's average."""
         flat, parameters = bucket.buffer(), bucket.parameters()
-        if flat.is_sparse:
-            return self.lane.run(flat, lambda: self._densely(flat))
         lengths = [parameter.numel() for parameter in parameters]
         names = [self._names.get(id(parameter), f"?{bucket.index()}.{number}") for number, parameter in enumerate(parameters)]
         first = self.steps < FIRST_STEP
@@ -41,7 +39,7 @@ class Attached(Attachment):
             step = self.steps - FIRST_STEP
             self.lane.run(flat, lambda: self._begin(step))
         self.steps += bucket.is_last()
-        if first:
+        if first or flat.is_sparse:
             return self.lane.run(flat, lambda: self._densely(flat))
         apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
         if self.settings.method == DENSE or not self.settings.dense_below_2d or not apart:
@@ -92,14 +90,41 @@ def attach(
         raise UsageError(
             f"attach takes a DistributedDataParallel model, not a {type(model).__name__}", "wrap it: DistributedDataParallel(model)"
         )
-    strange: list[str] = []
-    if settings is None:
-        settings, strange = light.from_env(os.environ), light.unknown(os.environ)
+    if dist.get_process_group_ranks(model.process_group) != list(range(dist.get_world_size())):
+        raise UsageError(
+            f"the model's process group has {model.process_group.size()} of {dist.get_world_size()} ranks, and accel exchanges over all",
+            "attach only models whose replicas are on all ranks",
+        )
+    settings, strange = agreed(settings)
     mesh = make(settings.two_d, settings.intra_size, timeout)
     attached = Attached(model, Lane(settings, mesh), scaler)
     model.register_comm_hook(attached, _hook)
     announce(attached, strange)
     return attached
+
+
+def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
+    """The settings (of LIGHT_* where there are none) and unknown LIGHT_* variables: the same on every rank, or an error on every one."""
+    error = ""
+    strange: list[str] = []
+    if settings is None:
+        strange = light.unknown(os.environ)
+        try:
+            settings = light.from_env(os.environ)
+        except UsageError as told:
+            error = told.message
+    every: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
+    dist.all_gather_object(every, (error, repr(settings)))
+    wrong = [f"rank {rank}: {words}" for rank, (words, _) in enumerate(every) if words]
+    if wrong:
+        raise UsageError("; ".join(wrong), "set it on every rank, for example with mpirun -x")
+    differing = [rank for rank, (_, words) in enumerate(every) if words != every[0][1]]
+    if differing or settings is None:
+        raise UsageError(
+            f"ranks {', '.join(map(str, differing))} have other settings than rank 0: {every[differing[0]][1]}, not {every[0][1]}",
+            "give every rank the same, for example with mpirun -x",
+        )
+    return settings, strange
 
 
 def announce(attached: Attachment, strange: list[str]) -> None:

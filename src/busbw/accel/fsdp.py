@@ -4,7 +4,6 @@ FSDP2 reduces each group of parameters over its own mesh, the ranks of a host, a
 belongs: the lane's exchange takes that place.
 """
 
-import os
 from datetime import timedelta
 
 import torch
@@ -13,9 +12,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
-from busbw.accel import light
 from busbw.accel.attachment import Attachment
-from busbw.accel.ddp import announce
+from busbw.accel.ddp import agreed, announce
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import like
 from busbw.accel.settings import Settings
@@ -27,10 +25,10 @@ class Sharded(Attachment):
 
     def __init__(self, model: nn.Module, lane: Lane) -> None:
         """See `attach_fully_sharded`."""
-        super().__init__(lane)
         modules = [(name, module) for name, module in model.named_modules() if isinstance(module, FSDPModule)]
         if not modules:
             raise UsageError(f"a {type(model).__name__} without fully_shard has no shards to exchange", "call fully_shard on it first")
+        super().__init__(lane)
         for name, module in modules:
             module.set_all_reduce_hook(lambda shard, name=name: self._exchange(shard, name))
         self._first = modules[-1][0]  # gradients come from the last module on
@@ -58,9 +56,7 @@ def attach_fully_sharded(
         raise UsageError(
             f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one", 'give that one: mesh["across"]'
         )
-    strange: list[str] = []
-    if settings is None:
-        settings, strange = light.from_env(os.environ), light.unknown(os.environ)
+    settings, strange = agreed(settings)
     ranks = dist.get_process_group_ranks(replicas.get_group())
     sharded = Sharded(model, Lane(settings, like(ranks, timeout)))
     announce(sharded, strange)

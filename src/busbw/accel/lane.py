@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from busbw.accel.codecs import codec_for
 from busbw.accel.codecs.base import ring_bytes
-from busbw.accel.lost import lost_ranks
+from busbw.accel.lost import Pulse
 from busbw.accel.memory import Kept, Memory, Piece
 from busbw.accel.mesh import Line, Mesh
 from busbw.accel.settings import DENSE, Settings
@@ -38,6 +38,8 @@ class Lane:
         self.memory = Memory()
         self.traffic = Traffic()
         self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the lane counts
+        self._failure: Exception | None = None
+        self._pulse = Pulse(mesh)
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._jobs: queue.SimpleQueue[_Job] | None = None
 
@@ -50,7 +52,9 @@ class Lane:
         return self.run(flat, lambda: self.exchange(flat, names, lengths))
 
     def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
-        """Do `work` on `tensor` in the lane; the future has the tensor."""
+        """Do `work` on `tensor` in the lane; the future has the tensor. After a failure nothing more is done: it is raised again."""
+        if self._failure is not None:
+            raise self._failure
         if tensor.device.type == "cuda":
             return self._on_stream(tensor, work)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
@@ -59,12 +63,13 @@ class Lane:
             try:
                 work()
             except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
-                future.set_exception(self._explained(error))
+                self._failure = self._explained(error)
+                future.set_exception(self._failure)
             else:
                 future.set_result(tensor)
 
         self._thread().put(job)
-        return future
+        return future.then(_outcome)  # a failure of its own kind in C++ too, where DDP waits
 
     def _on_stream(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         device = tensor.device
@@ -74,7 +79,8 @@ class Lane:
         with torch.cuda.stream(side):
             work()
             future.set_result(tensor)  # an event on this stream: nobody waits for the device
-        tensor.record_stream(side)
+        if not tensor.is_sparse:
+            tensor.record_stream(side)
         return future
 
     def _thread(self) -> "queue.SimpleQueue[_Job]":
@@ -93,12 +99,14 @@ class Lane:
         """An exchange that failed, with the ranks that are lost."""
         if isinstance(error, UsageError):
             return error
-        lost = lost_ranks(self.mesh)
+        lost = self._pulse.lost()
         who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
         return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.place} of {self.mesh.world.size}; {who} ({error})")
 
     def exchange(self, flat: torch.Tensor, names: Sequence[str], lengths: Sequence[int]) -> None:
         """As `average`, at once."""
+        if self.mesh.world.size == 1:
+            return
         nbytes = flat.numel() * flat.element_size()
         method = self.settings.method_for(nbytes) if flat.numel() else DENSE
         two_d = self.mesh.two_d and self.settings.two_d_for(nbytes)
@@ -139,6 +147,10 @@ class Lane:
             work.wait()
             if piece.padding:
                 flat[piece.begin : piece.begin + piece.length] = whole[: piece.length]
+
+
+def _outcome(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+    return future.wait()
 
 
 def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Line) -> tuple[torch.Tensor, torch.Tensor, dist.Work]:

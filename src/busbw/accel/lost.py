@@ -1,34 +1,71 @@
-"""Which ranks are gone when an exchange has failed."""
+"""Which ranks are gone when an exchange has failed: each shows that it lives, in the store that ranks found each other by."""
 
+import threading
 import time
-from datetime import timedelta
+import weakref
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from busbw.accel.mesh import Mesh
 
-# For the other ranks to notice the same failure.
-PATIENCE_S = 5.0
-PAUSE_S = 0.1
-_KEY = "busbw.accel/failed/{}"
+# Between signs of life, and for one to come from a rank that lives.
+BEAT_S, PATIENCE_S = 1.0, 4.0
+_KEY = "busbw.accel/alive/{}"
+_FOUND = "busbw.accel/lost"
 
 
-def lost_ranks(mesh: Mesh) -> list[str]:
-    """Ranks, with their hosts, that do not say within some seconds that they have noticed: all that live come here.
+class Pulse:
+    """This process' signs of life, and its look at those of others. It beats as long as the object lives."""
 
-    Rank 0 as a rule keeps the store that ranks talk over; where it cannot be reached, that is who is lost.
-    """
-    ranks = range(mesh.world.size)
-    missing = set(ranks)
+    def __init__(self, mesh: Mesh) -> None:
+        """`mesh` has the ranks to look at."""
+        self._mesh = mesh
+        self._store = _own_store()
+        if self._store is not None and mesh.world.size > 1:
+            threading.Thread(target=_beat, args=(weakref.ref(self), self._store), name="busbw-accel-pulse", daemon=True).start()
+
+    def lost(self) -> list[str]:
+        """Ranks, with their hosts, that show no sign of life for some seconds. A rank that waits for one that is lost does show them.
+
+        Who finds it first says it for all: those who have said so may end, and look lost to the slower ones. Where the store cannot be
+        reached, who has kept it is gone, and nothing can be said of the others: then that is said.
+        """
+        if self._store is None:
+            return []
+        ranks = dist.get_process_group_ranks(self._mesh.world.group)
+        try:
+            before = _signs(self._store, ranks)
+            missing, end = set(ranks), time.monotonic() + PATIENCE_S
+            while missing and time.monotonic() < end:
+                time.sleep(BEAT_S / 4)
+                now = _signs(self._store, ranks)
+                missing -= {rank for rank in missing if now[rank] != before[rank]}
+            found = self._store.compare_set(_FOUND, "", ",".join(map(str, sorted(missing))) or "-").decode()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the store is out of reach
+            return [f"the store that ranks found each other by ({error})"]
+        return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
+
+
+def _own_store() -> Any:
+    """A connection of its own to the job's store: the job's may be waiting. None where there is none to be had."""
     try:
-        store = distributed_c10d._get_default_store()
-        store.set_timeout(timedelta(seconds=PATIENCE_S))
-        store.set(_KEY.format(dist.get_rank()), "1")
-        end = time.monotonic() + PATIENCE_S
-        while missing and time.monotonic() < end:
-            missing -= {rank for rank in missing if store.check([_KEY.format(rank)])}
-            time.sleep(PAUSE_S)
-    except Exception:  # noqa: BLE001 - whatever it is: the store is out of reach
-        return [mesh.name(0)]
-    return [mesh.name(rank) for rank in sorted(missing)]
+        return distributed_c10d._get_default_store().clone()
+    except (AttributeError, RuntimeError, ValueError):
+        return None
+
+
+def _beat(pulse: "weakref.ref[Pulse]", store: Any) -> None:
+    rank = dist.get_rank()
+    while pulse() is not None:
+        try:
+            store.set(_KEY.format(rank), str(time.monotonic_ns()))
+        except Exception:  # noqa: BLE001 - the job has ended
+            return
+        time.sleep(BEAT_S)
+
+
+def _signs(store: Any, ranks: list[int]) -> dict[int, bytes]:
+    keys = [_KEY.format(rank) for rank in ranks]
+    return {rank: store.get(key) if store.check([key]) else b"" for rank, key in zip(ranks, keys, strict=True)}

@@ -14,6 +14,7 @@ from busbw.accel.codecs.base import RESIDUAL, State
 from busbw.accel.codecs.int8 import SUM_RESIDUAL
 from busbw.accel.codecs.topk import VELOCITY
 from busbw.accel.mesh import Line
+from busbw.core.errors import UsageError
 
 Key = tuple[str, ...]
 # Of what is kept, that in the gradient's own positions.
@@ -54,7 +55,7 @@ class Kept:
 
     def whole(self, name: str) -> torch.Tensor:
         """One tensor over all pieces. In two dimensions every rank of the row has to call it, and gets it."""
-        made = torch.zeros(sum(self.lengths), device=self.device)
+        made = torch.zeros(sum(self.lengths), dtype=torch.float32, device=self.device)
         for piece, state in zip(self.pieces, self.states, strict=True):
             mine = state.get(name)
             if mine is not None and name == RESIDUAL and SUM_RESIDUAL in state:
@@ -74,14 +75,16 @@ class Kept:
     def _gathered(self, piece: Piece, mine: torch.Tensor | None) -> torch.Tensor:
         length, device = piece.length + piece.padding, self.device
         if self.inside is None:
-            return torch.zeros(length, device=device) if mine is None else mine
-        shard = torch.zeros(length // self.inside.size, device=device) if mine is None else mine
-        every = torch.empty(length, device=device)
+            return torch.zeros(length, dtype=torch.float32, device=device) if mine is None else mine
+        shard = torch.zeros(length // self.inside.size, dtype=torch.float32, device=device) if mine is None else mine
+        every = torch.empty(length, dtype=torch.float32, device=device)
         dist.all_gather_into_tensor(every, shard, group=self.inside.group)
         return every
 
     def put(self, name: str, whole: torch.Tensor) -> None:
-        """Take this rank's part of a whole tensor."""
+        """Take this rank's part: in two dimensions of the sum over its row, all of whose ranks have to call it."""
+        if self.inside is not None:
+            dist.all_reduce(whole, group=self.inside.group)
         for piece, state in zip(self.pieces, self.states, strict=True):
             part = whole[piece.begin : piece.begin + piece.length]
             if self.inside is not None:
@@ -110,9 +113,12 @@ class Memory:
             self.take_apart()
         for name in _IN_PLACE:
             parts = [self._loose.get(one, {}).pop(name, None) for one in key]
-            if any(part is not None for part in parts):
-                filled = [_or_zeros(part, length, fresh.device) for part, length in zip(parts, fresh.lengths, strict=True)]
-                fresh.put(name, torch.cat(filled))
+            if fresh.inside is None and not any(part is not None for part in parts):
+                continue
+            if fresh.inside is not None and not _anywhere(parts, fresh):
+                continue
+            filled = [_fitting(*one, fresh.device) for one in zip(key, parts, fresh.lengths, strict=True)]
+            fresh.put(name, torch.cat(filled))
         self._kept[key] = fresh
         return fresh
 
@@ -120,8 +126,9 @@ class Memory:
         """Everything by single parameters."""
         for key, kept in self._kept.items():
             for name in kept.names():
-                for one, part in zip(key, kept.whole(name).split(kept.lengths), strict=True):
-                    self._loose.setdefault(one, {})[name] = part
+                rows = 1 if kept.inside is None else kept.inside.size
+                for one, part in zip(key, (kept.whole(name) / rows).split(kept.lengths), strict=True):
+                    self._loose.setdefault(one, {})[name] = part  # a rank's own share of what its row keeps together
         self._kept.clear()
 
     def lists(self) -> Iterator[Kept]:
@@ -136,7 +143,7 @@ class Memory:
 
     def put_single(self, one: str, name: str, tensor: torch.Tensor) -> None:
         """For the next list that has this parameter."""
-        self._loose.setdefault(one, {})[name] = tensor.flatten()
+        self._loose.setdefault(one, {})[name] = tensor.flatten().float().clone()
 
     def clear(self) -> None:
         """Forget everything."""
@@ -153,5 +160,15 @@ class Memory:
             tensor.mul_(factor)
 
 
-def _or_zeros(part: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor:
-    return torch.zeros(length, device=device) if part is None else part.to(device)
+def _fitting(name: str, part: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor:
+    if part is not None and part.numel() != length:
+        raise UsageError(f"{part.numel()} values are kept for '{name}', which has {length}", "load the state of the same model")
+    return torch.zeros(length, dtype=torch.float32, device=device) if part is None else part.to(device)
+
+
+def _anywhere(parts: list[torch.Tensor | None], fresh: Kept) -> bool:
+    """Whether a rank of the row has some: all have to do the same. Only lists that come together anew are asked for."""
+    assert fresh.inside is not None
+    found = torch.tensor([float(any(part is not None for part in parts))], device=fresh.device)
+    dist.all_reduce(found, group=fresh.inside.group)
+    return bool(found.item())

@@ -39,6 +39,13 @@ class Settings:
             raise UsageError(f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
         if self.momentum and not self.feedback:
             raise UsageError("momentum correction without error feedback has nothing to correct", "leave feedback on, or momentum at 0")
+        if self.method != TOPK and (self.momentum or self.warmup_steps):
+            raise UsageError(f"momentum correction and warm-up are for top-k, and the method is {self.method}", "leave out one of them")
+        if self.momentum and (self.compress_least or self.dense_below_2d):
+            raise UsageError(
+                "momentum correction with parts that go densely would train those without momentum",
+                "set compress_least=0 and dense_below_2d=False with it",
+            )
         for name in ("two_d_most", "compress_least", "warmup_steps"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} is {getattr(self, name)}, and cannot be negative")

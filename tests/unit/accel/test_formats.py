@@ -1,5 +1,6 @@
 """What goes over the wire: bytes that are read back as they were meant."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,14 +50,39 @@ def test_a_block_of_zeros_stays_zero_and_one_that_is_not_finite_is_nan_as_a_whol
     assert not got[0].any() and torch.isnan(got[1]).all() and got[2, 0] == 1
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 5000), st.integers(1, 400), st.floats(0, 1), st.integers(0, 2**31))
-def test_positions_are_found_alike_with_and_without_waiting_for_their_count(length, room, share, seed):
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 5000), st.integers(1, 400), st.floats(0, 1), st.integers(0, 1000), st.integers(0, 2**31))
+def test_positions_are_found_alike_with_and_without_waiting_for_their_count(length, room, share, step, seed):
     made = torch.Generator().manual_seed(seed)
     chosen = torch.rand(length, generator=made) < share
-    waited, found = topk._positions(chosen, room)
-    index, count = topk._without_waiting(chosen, room)
+    waited, found = topk.positions(chosen, room, step)
+    index, count = topk._without_waiting(chosen, room, step)
     assert int(found) == int(count) == int(chosen.sum())
     real = min(room, int(count))
-    assert torch.equal(waited[:real], index[:real]) and torch.equal(index[:real], torch.nonzero(chosen).view(-1)[:real])
+    assert torch.equal(waited[:real], index[:real])
+    assert chosen[waited[:real]].all() and (waited[:real].diff() > 0).all()
     assert waited.numel() == index.numel() == room
+
+
+def test_no_part_is_left_out_for_ever_where_more_is_chosen_than_there_is_room_for():
+    times = torch.zeros(1000)
+    for step in range(200):
+        index, found = topk.positions(torch.ones(1000, dtype=torch.bool), 100, step)
+        assert int(found) == 1000
+        times[index] += 1
+    assert times.min() >= 10 and times.max() <= 30
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.25, 1.0, 4.0])
+def test_a_threshold_is_found_though_columns_differ(factor):
+    """Columns that a sample at even distances would see alone."""
+    made = torch.Generator().manual_seed(0)
+    matrix = torch.randn(2048, 4096, generator=made)
+    matrix[:, :: 2048 * 4096 // topk.SAMPLE] *= factor
+    flat, state = matrix.abs().flatten(), {}
+    room = flat.numel() // 100
+    best = flat.topk(room).values.square().sum()
+    for step in range(3):
+        index, count = topk._select(flat, room, step, state)
+        assert 0.7 * room < int(count) <= room, (step, int(count))
+        assert flat[index[: int(count)]].square().sum() > 0.75 * best

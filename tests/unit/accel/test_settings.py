@@ -21,6 +21,8 @@ from busbw.core.errors import UsageError
         ({"ratio": 1.5}, "ratio is 1.5"),
         ({"ratio": float("nan")}, "ratio is nan"),
         ({"momentum": 1.0}, "momentum 1.0"),
+        ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that go densely"),
+        ({"warmup_steps": 10}, "momentum correction and warm-up are for top-k, and the method is dense"),
         ({"momentum": 0.9, "feedback": False}, "momentum correction without error feedback"),
         ({"compress_least": -1}, "compress_least is -1, and cannot be negative"),
         ({"intra_size": 0}, "intra_size is 0: a 2D group has at least one rank"),

@@ -35,9 +35,14 @@ def carried(part: torch.Tensor, state: State, feedback: bool) -> torch.Tensor:
     return total + state[RESIDUAL]
 
 
-def left_over(rest: torch.Tensor) -> torch.Tensor:
-    """What stays for the next step: never what is not finite, which has been passed on."""
-    return torch.nan_to_num_(rest, nan=0.0, posinf=0.0, neginf=0.0)
+def keep(state: State, name: str, rest: torch.Tensor, result: torch.Tensor) -> None:
+    """`rest` stays for the next step, unless the result is not finite: then nobody takes this step, and what was kept before it stays.
+
+    The result is the same on every rank, and so is the decision, on the device.
+    """
+    old = state.get(name)
+    before = torch.zeros_like(rest) if old is None else old
+    state[name] = torch.where(torch.isfinite(result.abs().amax()), rest, before)
 
 
 def ring_bytes(nbytes: int, ranks: int) -> int:

@@ -20,7 +20,7 @@ def pack(total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, fmt: str
     """The elements of `total` (fp32) at `index` (ascending); entries from `count` on are padding with value zero."""
     real = torch.arange(index.numel(), device=index.device) < count
     chosen = torch.where(real, total[index], 0.0)
-    scale = torch.ones((), device=total.device)
+    scale = torch.ones((), dtype=torch.float32, device=total.device)
     if fmt == "fp16":
         largest = torch.where(torch.isfinite(chosen), chosen.abs(), 0.0).amax()
         scale = torch.where(largest > 0, largest, 1.0)

@@ -7,7 +7,7 @@ of ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, left_over
+from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
 from busbw.accel.mesh import Line
 
 BLOCK = 256
@@ -27,19 +27,19 @@ class Int8(Codec):
         length = -(-part.numel() // (line.size * BLOCK)) * BLOCK  # of a rank's shard
         padded = torch.nn.functional.pad(total, (0, line.size * length - part.numel())).view(line.size, length)
         sent = pack(padded)
-        if feedback:
-            state[RESIDUAL] = left_over(total - unpack(sent, length).reshape(-1)[: part.numel()])
+        rest = total - unpack(sent, length).reshape(-1)[: part.numel()]
         came = torch.empty_like(sent)
         dist.all_to_all_single(came, sent, group=line.group)
         shard = _sum(unpack(came, length))
         if feedback and SUM_RESIDUAL in state:
             shard += state[SUM_RESIDUAL]
         mine = pack(shard[None])
-        if feedback:
-            state[SUM_RESIDUAL] = left_over(shard - unpack(mine, length)[0])
         every = torch.empty_like(sent)
         dist.all_gather_into_tensor(every.view(-1), mine.view(-1), group=line.group)
         part.copy_(unpack(every, length).reshape(-1)[: part.numel()])
+        if feedback:
+            keep(state, RESIDUAL, rest, part)
+            keep(state, SUM_RESIDUAL, shard - unpack(mine, length)[0], part)
         others = (line.size - 1) * int(mine.numel())
         return line.direct(others) + line.ring(others)
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from busbw.accel.codecs import entries
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, left_over
+from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
 from busbw.accel.mesh import Line
 
 VELOCITY = "velocity"  # of momentum correction, of the part's length
@@ -19,10 +19,13 @@ THRESHOLD = "threshold"
 # The threshold aims at this share of the room, so that as a rule nothing exceeds it.
 FILL = 0.95
 # Counts fall with some power of the threshold: 2 in heavy tails, 8 in Gaussian ones. This exponent converges for all of them.
-CORRECTION = 1 / 8
+CORRECTION, QUICK_CORRECTION = 1 / 8, 1 / 5
 # A threshold whose count is off by more than this factor is found anew, among a sample of so many elements.
 FAR = 2
 SAMPLE = 1 << 16
+LOOKS = 2
+# Odd numbers that scatter (golden ratio of 32 bits, and another).
+TURN, STEP_TURN = 2_654_435_761, 40_503
 # The ratio at the begin of a warm-up, and how often it is lowered.
 FIRST_RATIO, STAGES = 0.25, 4
 
@@ -33,37 +36,39 @@ class TopK(Codec):
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
         settings = self.settings
-        total = self._total(part, state)
+        velocity = self._velocity(part, state)
+        total = carried(part if velocity is None else velocity, state, settings.feedback)
         room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
         magnitude = torch.nan_to_num(total.abs(), nan=math.inf)  # what is not finite goes first, for all to see
-        index, count = _select(magnitude, room, state)
+        index, count = _select(magnitude, room, step, state)
         blob = entries.pack(total, index, count, settings.values)
-        if settings.feedback:
-            self._keep(total, index, count, entries.values(blob, room, settings.values), state)
         every = torch.empty(line.size * blob.numel(), dtype=torch.uint8, device=part.device)
         dist.all_gather_into_tensor(every, blob, group=line.group)
         result = torch.zeros_like(total)
         for row in every.view(line.size, -1):  # one after the other: indices of a row differ, so the order of additions never changes
             result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
         part.copy_(result)
+        if settings.feedback:
+            # Roundings included. Padding has value zero.
+            keep(state, RESIDUAL, total.index_add(0, index, -entries.values(blob, room, settings.values)), result)
+        if velocity is not None:
+            keep(state, VELOCITY, _without(velocity, index, count), result)
         return line.ring((line.size - 1) * entries.size(room, part.numel(), settings.values))
 
-    def _total(self, part: torch.Tensor, state: State) -> torch.Tensor:
-        """The gradient, or with momentum correction its velocity, and the residual."""
+    def _velocity(self, part: torch.Tensor, state: State) -> torch.Tensor | None:
+        """With momentum correction, what is sent in the gradient's place."""
         if not self.settings.momentum:
-            return carried(part, state, self.settings.feedback)
-        velocity = state.setdefault(VELOCITY, torch.zeros_like(part, dtype=torch.float32))
-        velocity.mul_(self.settings.momentum).add_(part)
-        return carried(velocity, state, self.settings.feedback)
+            return None
+        before = state.get(VELOCITY)
+        return part.float().clone() if before is None else before * self.settings.momentum + part
 
-    def _keep(self, total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, sent: torch.Tensor, state: State) -> None:
-        """What was not sent, roundings included. Padding has value zero."""
-        state[RESIDUAL] = left_over(total.index_add(0, index, -sent))
-        if VELOCITY in state:
-            nowhere = total.numel()
-            rest = torch.ones(nowhere + 1, device=total.device)
-            rest.index_fill_(0, torch.where(_numbers(index) < count, index, nowhere), 0.0)
-            state[VELOCITY] = left_over(state[VELOCITY] * rest[:nowhere])
+
+def _without(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """The velocity, begun anew where it was sent."""
+    nowhere = velocity.numel()
+    rest = torch.ones(nowhere + 1, dtype=torch.float32, device=velocity.device)
+    rest.index_fill_(0, torch.where(_numbers(index) < count, index, nowhere), 0.0)
+    return velocity * rest[:nowhere]
 
 
 def ratio_at(step: int, ratio: float, warmup_steps: int) -> float:
@@ -74,45 +79,65 @@ def ratio_at(step: int, ratio: float, warmup_steps: int) -> float:
     return float(FIRST_RATIO * (ratio / FIRST_RATIO) ** (stage / STAGES))
 
 
-def _select(magnitude: torch.Tensor, room: int, state: State) -> tuple[torch.Tensor, torch.Tensor]:
+def _select(magnitude: torch.Tensor, room: int, step: int, state: State) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions of `room` elements in ascending order, those from the count on padding (position 0); and their count."""
     length, device = magnitude.numel(), magnitude.device
     if room == length:
         return torch.arange(room, device=device), torch.full((), room, device=device)
-    threshold = _threshold(magnitude, room, state)
-    index, found = _positions(magnitude >= threshold, room)
+    threshold = _threshold(magnitude, room, step, state)
+    index, found = positions(magnitude >= threshold, room, step)
     count = found.clamp(max=room)
-    state[THRESHOLD] = threshold * ((found + 1) / (room * FILL + 1)) ** CORRECTION
+    state[THRESHOLD] = threshold * _factor(found, room, CORRECTION)
     return torch.where(_numbers(index) < count, index, 0), count
 
 
-def _positions(chosen: torch.Tensor, room: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first `room` positions that are chosen (whatever it is from their count on), and how many are chosen in all."""
-    if chosen.device.type == "cpu":
-        every = torch.nonzero(chosen).view(-1)
-        return torch.nn.functional.pad(every[:room], (0, max(0, room - every.numel()))), torch.tensor(every.numel())
-    return _without_waiting(chosen, room)
+def positions(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions that are chosen, ascending (whatever it is from their count on), and how many there are in all.
+
+    Where there are more than `room`, those from one on, round about, that another step begins elsewhere: no part is always left out.
+    """
+    if chosen.device.type != "cpu":
+        return _without_waiting(chosen, room, step)
+    every = torch.nonzero(chosen).view(-1)
+    found = every.numel()
+    if found > room:
+        every = every[(torch.arange(room) + step * TURN % found) % found].sort().values
+    return torch.nn.functional.pad(every, (0, room - every.numel())), torch.tensor(found)
 
 
-def _without_waiting(chosen: torch.Tensor, room: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `_positions`, while nobody knows the count: each goes to its place, those beyond the room to one place more."""
-    place = torch.cumsum(chosen, 0)  # from 1
-    slot = torch.where(chosen & (place <= room), place - 1, room)
+def _without_waiting(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `positions`, while nobody knows the count: each goes to its place, all others to one place more."""
+    place = torch.cumsum(chosen, 0) - 1
+    found = place[-1] + 1
+    some = found.clamp(min=1)
+    # As far from the first as the room reaches; all of them where there is room for all.
+    taken = chosen & ((place - step * TURN % some) % some < room)
+    slot = torch.where(taken, torch.cumsum(taken, 0) - 1, room)
     index = torch.zeros(room + 1, dtype=torch.int64, device=chosen.device)
-    return index.scatter_(0, slot, _numbers(chosen))[:room], place[-1]
+    return index.scatter_(0, slot, _numbers(chosen))[:room], found
 
 
-def _threshold(magnitude: torch.Tensor, room: int, state: State) -> torch.Tensor:
-    """The one that is carried over where its count is near the room, otherwise that of a sample."""
+def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> torch.Tensor:
+    """The one that is carried over where its count is near the room, otherwise that of a sample, corrected by counts."""
     stride = -(-magnitude.numel() // SAMPLE)
-    sample = magnitude[::stride]
+    # One of each stride, another for each stride and step: rows of a matrix may be as long as strides.
+    strides = torch.arange(-(-magnitude.numel() // stride), device=magnitude.device)
+    at = strides * stride + (strides * TURN + step * STEP_TURN) % 65_521 % stride
+    sample = magnitude[at.clamp(max=magnitude.numel() - 1)]
     wanted = max(1, min(sample.numel(), int(room * FILL / stride)))
-    fresh = torch.topk(sample, wanted).values[-1].clamp(min=torch.finfo(torch.float32).tiny)
+    threshold = torch.topk(sample, wanted).values[-1].clamp(min=torch.finfo(torch.float32).tiny)
+    for _ in range(LOOKS):
+        threshold = threshold * _factor(torch.count_nonzero(magnitude >= threshold), room, QUICK_CORRECTION)
     if THRESHOLD not in state:
-        return fresh
+        return threshold
     found = torch.count_nonzero(magnitude >= state[THRESHOLD])
     far = (found > FAR * room) | (FAR * found < FILL * room)
-    return torch.where(far, fresh, state[THRESHOLD])
+    return torch.where(far, threshold, state[THRESHOLD])
+
+
+def _factor(found: torch.Tensor, room: int, power: float) -> torch.Tensor:
+    """By which a threshold moves that so many elements reach."""
+    return ((found.float() + 1) / (room * FILL + 1)) ** power
 
 
 def _numbers(index: torch.Tensor) -> torch.Tensor:
