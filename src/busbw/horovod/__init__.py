@@ -1,1 +1,0 @@
-"""Horovod's API over torch.distributed, in Python alone: `import busbw.horovod.torch as hvd`."""
