@@ -86,3 +86,13 @@ def test_a_threshold_is_found_though_columns_differ(factor):
         index, count = topk._select(flat, room, step, state)
         assert 0.7 * room < int(count) <= room, (step, int(count))
         assert flat[index[: int(count)]].square().sum() > 0.75 * best
+
+
+def test_what_is_left_below_a_sharp_edge_is_sent_in_the_end():
+    """Error feedback leaves magnitudes that all end below the last threshold; without new gradients they have to drain."""
+    left = torch.rand(20_000, generator=torch.Generator().manual_seed(0)) + 1.0
+    state, room = {}, 200
+    for step in range(400):
+        index, count = topk._select(left, room, step, state)
+        left[index[: int(count)]] = 0.0
+    assert not left.any(), int(torch.count_nonzero(left))

@@ -127,7 +127,9 @@ def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> t
     wanted = max(1, min(sample.numel(), int(room * FILL / stride)))
     threshold = torch.topk(sample, wanted).values[-1].clamp(min=torch.finfo(torch.float32).tiny)
     for _ in range(LOOKS):
-        threshold = threshold * _factor(torch.count_nonzero(magnitude >= threshold), room, QUICK_CORRECTION)
+        moved = threshold * _factor(torch.count_nonzero(magnitude >= threshold), room, QUICK_CORRECTION)
+        # Feedback leaves a sharp edge where the threshold was: a look must not go beyond all elements, now and for ever.
+        threshold = torch.where(torch.any(magnitude >= moved), moved, threshold)
     if THRESHOLD not in state:
         return threshold
     found = torch.count_nonzero(magnitude >= state[THRESHOLD])
