@@ -1,5 +1,12 @@
-"""Golden files: expected texts under tests/golden, rewritten by `pytest --update-golden`; recorded data under tests/recorded."""
+"""Golden files: expected texts under tests/golden, rewritten by `pytest --update-golden`; recorded data under tests/recorded.
 
+What mpirun keeps of a job is in a folder of this run's own: beside files of an mpirun that was killed, a later one with its process number
+does not start ("the PMIx server's listener thread failed to start").
+"""
+
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +17,12 @@ HERE = Path(__file__).parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden with what the code makes now")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = tempfile.mkdtemp(prefix="busbw-mpi-")
+    os.environ["PRTE_MCA_prte_local_tmpdir_base"] = folder  # noqa: SIM112 - PRRTE's spelling
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -54,11 +55,13 @@ def three_slow_hosts(tmp_path: Path) -> Iterator[object]:
 
 
 @pytest.fixture
-def slurm_cluster(two_hosts: object, tmp_path: Path) -> Iterator[object]:
-    folder = tmp_path / "slurm"
-    folder.mkdir()
+def slurm_cluster(two_hosts: object) -> Iterator[object]:
     try:
-        with slurm.cluster(two_hosts, folder) as cluster:
+        # Not in tmp_path: PMIx puts a socket far below, whose path may have 108 characters, and that of a parallel run is too long.
+        with (
+            tempfile.TemporaryDirectory(prefix="busbw-slurm-", ignore_cleanup_errors=True) as folder,
+            slurm.cluster(two_hosts, Path(folder)) as cluster,
+        ):
             yield cluster
     except slurm.Unavailable as error:
         pytest.skip(f"no emulated Slurm: {error}")

@@ -33,7 +33,7 @@ def shift(a: Sequence[float], b: Sequence[float], confidence: float) -> Shift:
     higher = tail(len(first), len(second), _at_most(first, second, 0.0))
     lower = tail(len(first), len(second), _at_most(second, first, 0.0))
     middle = (_difference(first, second, (pairs + 1) // 2) + _difference(first, second, pairs // 2 + 1)) / 2
-    outside = _outside(len(first), len(second), (1 - confidence) / 2)
+    outside = _outside(len(first), len(second), level(confidence) / 2)
     low = high = None
     if outside is not None:
         low = math.exp(_difference(first, second, outside + 1))

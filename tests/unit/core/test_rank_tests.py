@@ -5,7 +5,7 @@ import random
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from busbw.core.rank_tests import EXACT_STEPS, fewest, holm, level, shift, sign_test, tail
@@ -70,6 +70,7 @@ def test_equal_values_are_no_difference_and_a_coarse_clock_proves_nothing() -> N
     st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=12),
     st.sampled_from([0.8, 0.95, 0.99]),
 )
+@example([1.0, 3.0, 3.0, 3.0], [2.0, 4.0, 4.0, 4.0], 0.8)  # p is the error rate itself
 def test_the_test_rejects_where_the_interval_leaves_out_1_and_sides_mirror(a: list[float], b: list[float], confidence: float) -> None:
     there, back = shift(a, b, confidence), shift(b, a, confidence)
     assert there.p == pytest.approx(back.p)
