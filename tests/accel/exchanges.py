@@ -247,6 +247,26 @@ def half_gradients() -> dict[str, Any]:
 
 
 @scenario
+def doubles() -> float:
+    """Gradients in fp64 lose nothing: they go densely."""
+    lane = lane_of(settings(method="topk", ratio=0.02))
+    flat = gradient(0).double() + 1e-12
+    got = exchanged(lane, flat)
+    return float((got - average(0) - 1e-12).abs().max() / average(0).abs().max())
+
+
+@scenario
+def smallest_halves() -> dict[str, int]:
+    """The smallest values of fp16 are not lost by the division before their sum."""
+    found = {}
+    for method in ("topk", "int8"):
+        lane = lane_of(settings(method=method, ratio=1.0))
+        flat = torch.full((sum(LENGTHS),), 6e-8, dtype=torch.float16)
+        found[method] = int(torch.count_nonzero(exchanged(lane, flat)))
+    return found
+
+
+@scenario
 def sums_are_kept() -> bool:
     """int8 keeps both roundings."""
     lane = lane_of(settings(method="int8"))

@@ -14,13 +14,27 @@ import torch.distributed as dist
 LIMIT = timedelta(seconds=120)
 
 
-def rank(folder: Path, number: int, ranks: int, hosts: int, module: str, names: list[str]) -> None:
+def keeper() -> int:
+    """The port of a store that a process of its own keeps, till this one ends."""
+    (said, says), (open_end, held) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(held)
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        os.write(says, str(store.port).encode())
+        os.read(open_end, 1)  # ends with whoever holds the other end
+        os._exit(0)
+    os.close(open_end)
+    return int(os.read(said, 16))
+
+
+def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: str, names: list[str]) -> None:
     """Join the job, run, leave; never returns."""
     for descriptor, kind in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY), descriptor)
     os.environ["NCCL_HOSTID"] = f"host{number * hosts // ranks}"
     try:
-        dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), ranks), rank=number, world_size=ranks, timeout=LIMIT)
+        store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=LIMIT)
+        dist.init_process_group("gloo", store=store, rank=number, world_size=ranks, timeout=LIMIT)
         said = {}
         for name in names:
             torch.manual_seed(number)
@@ -38,11 +52,11 @@ def main() -> None:
     folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     importlib.import_module(module)
     torch.set_num_threads(1)
-    children = {}
+    children, port = {}, keeper()
     for number in range(ranks):
         child = os.fork()
         if child == 0:
-            rank(folder, number, ranks, hosts, module, sys.argv[5:])
+            rank(folder, number, ranks, hosts, port, module, sys.argv[5:])
         children[child] = number
     for _ in children:
         child, status = os.wait()

@@ -7,6 +7,7 @@ import pytest
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]  # each job of ranks is run once
 
 JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
+WITHOUT_DIGEST = {"room", "not_finite", "large_values", "sums_are_kept", "other_default_types", "doubles", "smallest_halves"}
 SCENARIOS = [name for name, made in vars(exchanges).items() if getattr(made, "scenario", False)]
 
 
@@ -16,9 +17,7 @@ def job(request, tmp_path_factory):
     return request.param, jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "exchanges", SCENARIOS, ranks, hosts, **more))
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in SCENARIOS if name not in {"room", "not_finite", "large_values", "sums_are_kept", "other_default_types"}]
-)
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in WITHOUT_DIGEST])
 def test_every_rank_has_the_same_bits(job, name):
     assert len({said[name]["digest"] for said in job[1]}) == 1
 
@@ -89,6 +88,16 @@ def test_values_beyond_fp16_are_scaled(job):
 def test_gradients_in_bf16_are_kept_in_fp32(job):
     said = job[1][0]["half_gradients"]
     assert (said["dtype"], said["kept"]) == ("torch.bfloat16", "torch.float32")
+
+
+def test_gradients_in_fp64_lose_nothing(job):
+    assert max(said["doubles"] for said in job[1]) < 1e-15
+
+
+def test_the_smallest_halves_arrive(job):
+    which, said = job
+    if which != "2 hosts of 2":  # there the row's own sum is in the gradient's format, as DDP's is
+        assert all(one["smallest_halves"] == {"topk": sum(exchanges.LENGTHS), "int8": sum(exchanges.LENGTHS)} for one in said)
 
 
 def test_int8_keeps_what_the_sum_lost(job):

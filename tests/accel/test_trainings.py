@@ -17,6 +17,8 @@ FEATURES = [
     "compiled",
     "resumed",
     "fully_sharded",
+    "saved_each_step",
+    "closed",
 ]
 OTHERS = ["wrong_states", "of_a_part_of_the_ranks", "other_settings", "an_overflow", "one_rank_alone"]
 LIGHT = {
@@ -71,6 +73,16 @@ def test_replicas_of_a_fully_sharded_model_exchange_as_its_own_all_reduce_does(j
     for said in (one["fully_sharded"] for one in job):
         assert said["apart"]["dense"] < 1e-6 and said["apart"]["int8"] < 1e-2 and said["apart"]["topk"] < 0.2, said
         assert said["kept"] == 3
+
+
+def test_a_look_at_what_is_kept_changes_nothing(job):
+    assert all(said["saved_each_step"]["digest"] == said["saved_each_step"]["saved"] for said in job)
+
+
+def test_an_end_leaves_no_threads(job):
+    for said in (one["closed"] for one in job):
+        assert said["own"] >= 2 and said["left"] == 0, said
+        assert "a gradient came to a lane that is closed" in said["said"]
 
 
 def test_states_of_others_are_refused(job):

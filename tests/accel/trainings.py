@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import os
+import threading
 from typing import Any
 
 import torch
@@ -294,6 +295,42 @@ def resumed() -> dict[str, Any]:
         "apart": float((apart[True] - flat(net)).norm() / moved),
         "forgotten": float((apart[False] - flat(net)).norm() / moved),
     }
+
+
+def saved_each_step() -> dict[str, Any]:
+    """Looking at what is kept changes nothing."""
+    digests = []
+    for saves in (False, True):
+        net = wrapped(model())
+        attached = accel.attach(net, settings(method="topk", ratio=0.05))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for number in range(2 * FEW):
+            step_of(net, optimizer, number)
+            if saves:
+                attached.state_dict()
+        digests.append(parameters(net))
+    return {"digest": digests[0], "saved": digests[1]}
+
+
+def closed() -> dict[str, Any]:
+    """An end: no thread is left, and a gradient after it is an error that says so."""
+    before = set(threading.enumerate())
+    net = wrapped(model())
+    attached = accel.attach(net, settings(method="topk", ratio=0.1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    own, digest_ = set(threading.enumerate()) - before, parameters(net)
+    attached.close()
+    attached.close()
+    for thread in own:
+        thread.join(10)
+    try:
+        step_of(net, optimizer, FEW)
+        said = ""
+    except (RuntimeError, UsageError) as error:
+        said = str(error)
+    return {"digest": digest_, "own": len(own), "left": sum(thread.is_alive() for thread in own), "said": said}
 
 
 def fully_sharded() -> dict[str, Any]:

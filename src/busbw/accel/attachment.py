@@ -37,21 +37,29 @@ class Attachment:
         scale = getattr(scaler, "_scale", None)  # a tensor on the device: get_scale() would wait for it
         scale = scaler.get_scale() if scale is None else scale
         if self._scale is not None:
-            self.lane.memory.scale(scale / self._scale)
+            before = (
+                self._scale.to(scale.device) if isinstance(scale, torch.Tensor) and isinstance(self._scale, torch.Tensor) else self._scale
+            )
+            self.lane.memory.scale(scale / before)
         self._scale = scale.clone() if isinstance(scale, torch.Tensor) else scale
 
     def reset_residual(self) -> None:
         """Forget what was not sent: after a jump of the learning rate, or when parameters were loaded from elsewhere."""
-        self.lane.memory.clear()
+        with self.lane.at_rest():
+            self.lane.memory.clear()
+
+    def close(self) -> None:
+        """End the lane: its thread and its communicators. Every rank has to call it, after the last backward of the model."""
+        self.lane.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What is kept, by parameters. Every rank has to call it, and to save its own: what was not sent differs by rank."""
-        self.lane.memory.take_apart()
+        """What is kept, by parameters, on the CPU. Every rank has to call it, and to save its own: what was not sent differs by rank."""
         kept: dict[str, dict[str, torch.Tensor]] = {}
-        for one, name, tensor in self.lane.memory.single():
-            kept.setdefault(one, {})[name] = tensor.clone()
+        with self.lane.at_rest():
+            for one, name, tensor in self.lane.memory.single():
+                kept.setdefault(one, {})[name] = tensor.to("cpu", copy=True)
         world = self.lane.mesh.world
-        scale = self._scale.clone() if isinstance(self._scale, torch.Tensor) else self._scale
+        scale = self._scale.to("cpu", copy=True) if isinstance(self._scale, torch.Tensor) else self._scale
         return {"ranks": world.size, "rank": world.place, "steps": self.steps, "scale": scale, "kept": kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -71,8 +79,9 @@ class Attachment:
                 if self._lengths is not None and self._lengths.get(one) != tensor.numel():
                     here = f"has {self._lengths[one]} elements here" if one in self._lengths else "is no parameter here"
                     raise UsageError(f"the state has {tensor.numel()} values for '{one}', which {here}", "load the state of the same model")
-        self.lane.memory.clear()
-        self.steps, self._scale = state["steps"], state["scale"]
-        for one, found in state["kept"].items():
-            for name, tensor in found.items():
-                self.lane.memory.put_single(one, name, tensor)
+        with self.lane.at_rest():
+            self.lane.memory.clear()
+            self.steps, self._scale = state["steps"], state["scale"]
+            for one, found in state["kept"].items():
+                for name, tensor in found.items():
+                    self.lane.memory.put_single(one, name, tensor)

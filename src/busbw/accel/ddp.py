@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw.accel import light
 from busbw.accel.attachment import Attachment
+from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import make
 from busbw.accel.settings import DENSE, Settings
@@ -48,7 +49,10 @@ class Attached(Attachment):
 
     def _densely(self, flat: torch.Tensor) -> None:
         """As DDP does without a hook."""
-        dist.all_reduce(flat.div_(self.lane.mesh.world.size), group=self.lane.mesh.world.group)
+        world = self.lane.mesh.world
+        dist.all_reduce(flat.div_(world.size), group=world.group)
+        if not flat.is_sparse:
+            self.lane.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
 
     def _in_two(self, flat: torch.Tensor, names: list[str], lengths: list[int], apart: set[int]) -> None:
         """Biases and norms are few and matter: they go densely beside the rest."""
@@ -134,6 +138,6 @@ def announce(attached: Attachment, strange: list[str]) -> None:
     mesh, known = attached.lane.mesh, ", ".join(switch.name for switch in light.SWITCHES)
     shape = f"{mesh.across.size} x {mesh.inside.size}" if mesh.inside and mesh.across else f"{mesh.world.size}"
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
-    lines += [f"one dimension alone: {mesh.why_flat}"] if mesh.why_flat else []
+    lines += [mesh.note] if mesh.note else []
     lines += [f"{name} is no switch (there are {known})" for name in strange]
     sys.stderr.write("".join(f"busbw accel: {line}\n" for line in lines))

@@ -2,7 +2,8 @@
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,9 @@ from busbw.accel.mesh import Line, Mesh
 from busbw.accel.settings import DENSE, Settings
 from busbw.core.errors import UsageError
 
-_Job = Callable[[], None]
+# Gradients of other types go densely: codecs keep and send at most fp32.
+COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
+_Job = Callable[[], bool]  # whether another is to come
 
 
 @dataclass(slots=True)
@@ -24,7 +27,7 @@ class Traffic:
     """Bytes of this rank, and buckets it has exchanged. Rings are assumed where the library chooses the algorithm."""
 
     inside: int = 0  # to ranks of its row, in two dimensions
-    across: int = 0  # what left the host, over all other exchanges
+    across: int = 0  # what left the host, over all other exchanges but those of sparse gradients
     buckets: int = 0
 
 
@@ -42,6 +45,7 @@ class Lane:
         self._pulse = Pulse(mesh)
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._jobs: queue.SimpleQueue[_Job] | None = None
+        self._closed = False
 
     def average(self, flat: torch.Tensor, names: Sequence[str], lengths: Sequence[int]) -> torch.futures.Future[torch.Tensor]:
         """`flat` (one-dimensional, contiguous, of the parameters `names`) becomes its average; the future has it.
@@ -55,11 +59,13 @@ class Lane:
         """Do `work` on `tensor` in the lane; the future has the tensor. After a failure nothing more is done: it is raised again."""
         if self._failure is not None:
             raise self._failure
+        if self._closed:
+            raise UsageError("a gradient came to a lane that is closed", "close it after the last backward")
         if tensor.device.type == "cuda":
             return self._on_stream(tensor, work)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
-        def job() -> None:
+        def job() -> bool:
             try:
                 work()
             except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
@@ -67,17 +73,22 @@ class Lane:
                 future.set_exception(self._failure)
             else:
                 future.set_result(tensor)
+            return True
 
         self._thread().put(job)
         return future.then(_outcome)  # a failure of its own kind in C++ too, where DDP waits
 
     def _on_stream(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         device = tensor.device
-        side = self._streams.setdefault(device, torch.cuda.Stream(device))
+        side = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device))
         side.wait_stream(torch.cuda.current_stream(device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
         with torch.cuda.stream(side):
-            work()
+            try:
+                work()
+            except Exception as error:
+                self._failure = self._explained(error)
+                raise self._failure from error
             future.set_result(tensor)  # an event on this stream: nobody waits for the device
         if not tensor.is_sparse:
             tensor.record_stream(side)
@@ -89,11 +100,43 @@ class Lane:
             self._jobs = jobs
 
             def work() -> None:
-                while True:
-                    jobs.get()()
+                while jobs.get()():
+                    pass
 
             threading.Thread(target=work, name="busbw-accel", daemon=True).start()
         return self._jobs
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """While nothing is under way: what the lane keeps may be read and changed, on GPUs in the order of its streams."""
+        if self._jobs is not None:
+            done = threading.Event()
+
+            def told() -> bool:
+                done.set()
+                return True
+
+            self._jobs.put(told)
+            done.wait()
+        with ExitStack() as streams:
+            for device, side in self._streams.items():
+                side.wait_stream(torch.cuda.current_stream(device))
+                streams.enter_context(torch.cuda.stream(side))
+            yield
+        for device, side in self._streams.items():
+            torch.cuda.current_stream(device).wait_stream(side)
+
+    def close(self) -> None:
+        """End its thread, its signs of life and its communicators; every rank has to, and no gradient may come any more."""
+        if self._closed:
+            return
+        with self.at_rest():
+            self._closed = True
+        if self._jobs is not None:
+            self._jobs.put(bool)  # False: no other is to come
+        self._pulse.stop()
+        self.memory.clear()
+        self.mesh.close()
 
     def _explained(self, error: Exception) -> Exception:
         """An exchange that failed, with the ranks that are lost."""
@@ -108,9 +151,8 @@ class Lane:
         if self.mesh.world.size == 1:
             return
         nbytes = flat.numel() * flat.element_size()
-        method = self.settings.method_for(nbytes) if flat.numel() else DENSE
+        method = self.settings.method_for(nbytes) if flat.numel() and flat.dtype in COMPRESSIBLE else DENSE
         two_d = self.mesh.two_d and self.settings.two_d_for(nbytes)
-        flat.div_(self.mesh.world.size)
         self.traffic.buckets += 1
         if method == DENSE and not two_d:
             self.traffic.across += codec_for(DENSE, self.settings).exchange(flat, self.mesh.world, {}, 0)
@@ -136,6 +178,7 @@ class Lane:
             self.traffic.across += codec.exchange(flat, kept.across, kept.states[0], self.step)
             return
         # All pieces are summed inside first: those of the next ones overlap with the exchange across.
+        flat.div_(inside.size)
         begun = [_summed_inside(flat, piece, inside) for piece in kept.pieces]
         ended = []
         for (whole, shard, work), state in zip(begun, kept.states, strict=True):
@@ -154,7 +197,7 @@ def _outcome(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
 
 
 def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Line) -> tuple[torch.Tensor, torch.Tensor, dist.Work]:
-    """The piece (a copy where it is padded), this rank's shard of the sum over the row, and the work that makes it."""
+    """The piece (a copy where it is padded), this rank's shard of the row's average, and the work that makes it."""
     whole = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:
         whole = torch.nn.functional.pad(whole, (0, piece.padding))

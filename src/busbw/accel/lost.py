@@ -23,8 +23,14 @@ class Pulse:
         """`mesh` has the ranks to look at."""
         self._mesh = mesh
         self._store = _own_store()
+        self._stopped = threading.Event()
         if self._store is not None and mesh.world.size > 1:
-            threading.Thread(target=_beat, args=(weakref.ref(self), self._store), name="busbw-accel-pulse", daemon=True).start()
+            words = (weakref.ref(self), self._stopped, self._store)
+            threading.Thread(target=_beat, args=words, name="busbw-accel-pulse", daemon=True).start()
+
+    def stop(self) -> None:
+        """No more signs of life."""
+        self._stopped.set()
 
     def lost(self) -> list[str]:
         """Ranks, with their hosts, that show no sign of life for some seconds. A rank that waits for one that is lost does show them.
@@ -49,21 +55,27 @@ class Pulse:
 
 
 def _own_store() -> Any:
-    """A connection of its own to the job's store: the job's may be waiting. None where there is none to be had."""
+    """A connection of its own to the job's store: the job's may be waiting. None where there is none to be had.
+
+    A store in a file grows by each word that is said, and is for tests.
+    """
     try:
-        return distributed_c10d._get_default_store().clone()
+        store = distributed_c10d._get_default_store()
+        while isinstance(store, dist.PrefixStore):
+            store = store.underlying_store
+        return None if isinstance(store, dist.FileStore) else store.clone()
     except (AttributeError, RuntimeError, ValueError):
         return None
 
 
-def _beat(pulse: "weakref.ref[Pulse]", store: Any) -> None:
+def _beat(pulse: "weakref.ref[Pulse]", stopped: threading.Event, store: Any) -> None:
     rank = dist.get_rank()
-    while pulse() is not None:
+    while pulse() is not None and not stopped.is_set():
         try:
             store.set(_KEY.format(rank), str(time.monotonic_ns()))
         except Exception:  # noqa: BLE001 - the job has ended
             return
-        time.sleep(BEAT_S)
+        stopped.wait(BEAT_S)
 
 
 def _signs(store: Any, ranks: list[int]) -> dict[int, bytes]:

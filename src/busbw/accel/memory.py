@@ -123,12 +123,9 @@ class Memory:
         return fresh
 
     def take_apart(self) -> None:
-        """Everything by single parameters."""
-        for key, kept in self._kept.items():
-            for name in kept.names():
-                rows = 1 if kept.inside is None else kept.inside.size
-                for one, part in zip(key, (kept.whole(name) / rows).split(kept.lengths), strict=True):
-                    self._loose.setdefault(one, {})[name] = part  # a rank's own share of what its row keeps together
+        """Everything by single parameters, and what cannot be, such as thresholds, begins anew."""
+        for one, name, tensor in list(self.single()):
+            self._loose.setdefault(one, {})[name] = tensor
         self._kept.clear()
 
     def lists(self) -> Iterator[Kept]:
@@ -136,14 +133,19 @@ class Memory:
         yield from self._kept.values()
 
     def single(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        """Parameter, kind and tensor of what is kept by single parameters."""
+        """Parameter, kind and tensor of all that is kept; nothing is changed by it. In two dimensions an exchange within the row."""
+        for key, kept in self._kept.items():
+            for name in kept.names():
+                rows = 1 if kept.inside is None else kept.inside.size
+                for one, part in zip(key, (kept.whole(name) / rows).split(kept.lengths), strict=True):
+                    yield one, name, part  # a rank's own share of what its row keeps together
         for one, found in self._loose.items():
             for name, tensor in found.items():
                 yield one, name, tensor
 
     def put_single(self, one: str, name: str, tensor: torch.Tensor) -> None:
-        """For the next list that has this parameter."""
-        self._loose.setdefault(one, {})[name] = tensor.flatten().float().clone()
+        """For the next list that has this parameter: on the CPU till then, so that no stream has to be waited for."""
+        self._loose.setdefault(one, {})[name] = tensor.detach().flatten().to("cpu", torch.float32, copy=True)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -156,8 +158,9 @@ class Memory:
             for state in kept.states:
                 for tensor in state.values():
                     tensor.mul_(factor)
-        for _, _, tensor in self.single():
-            tensor.mul_(factor)
+        for found in self._loose.values():
+            for tensor in found.values():
+                tensor.mul_(factor if isinstance(factor, float) else factor.to(tensor.device))
 
 
 def _fitting(name: str, part: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor:

@@ -39,7 +39,7 @@ class Mesh:
     inside: Line | None
     across: Line | None
     hosts: tuple[str, ...] = ()  # of each rank
-    why_flat: str = ""  # where two dimensions were asked for and there is one
+    note: str = ""  # where two dimensions were asked for and there is one, or rows are no hosts
 
     @property
     def two_d(self) -> bool:
@@ -50,6 +50,12 @@ class Mesh:
         """A rank, for an error."""
         return f"rank {rank} on {self.hosts[rank]}"
 
+    def close(self) -> None:
+        """End the communicators."""
+        for line in (self.inside, self.across, self.world):
+            if line is not None and dist.is_initialized():
+                dist.destroy_process_group(line.group)
+
 
 def make(two_d: bool, intra_size: int | None = None, timeout: timedelta | None = None) -> Mesh:
     """The mesh over all ranks of the default group; every rank has to call it at the same point.
@@ -59,11 +65,11 @@ def make(two_d: bool, intra_size: int | None = None, timeout: timedelta | None =
     ranks = list(range(dist.get_world_size()))
     hosts = _hosts()
     world = _line([ranks], hosts, timeout)
-    rows, why = rows_of(hosts, intra_size) if two_d else ([], "")
+    rows, note = rows_of(hosts, intra_size) if two_d else ([], "")
     if not rows:
-        return Mesh(world, None, None, hosts, why)
+        return Mesh(world, None, None, hosts, note)
     columns = [list(column) for column in zip(*rows, strict=True)]
-    return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout), hosts)
+    return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout), hosts, note)
 
 
 def like(ranks: Sequence[int], timeout: timedelta | None = None) -> Mesh:
@@ -77,23 +83,25 @@ def like(ranks: Sequence[int], timeout: timedelta | None = None) -> Mesh:
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
-    """Ranks by row, from the host of each rank; or none, and why there is one dimension alone."""
+    """Ranks by row, from the host of each rank, and what is odd about them; or none, and why there is one dimension alone."""
     ranks = len(hosts)
     if intra_size is None:
         counts = Counter(hosts)
         if len(set(counts.values())) > 1:
             uneven = ", ".join(f"{host}: {count}" for host, count in counts.items())
-            return [], f"hosts have different numbers of ranks ({uneven})"
+            return [], f"one dimension alone: hosts have different numbers of ranks ({uneven})"
         rows = [[rank for rank in range(ranks) if hosts[rank] == host] for host in counts]
     else:
         if ranks % intra_size:
-            return [], f"{ranks} ranks are no multiple of {intra_size} in a 2D group"
+            return [], f"one dimension alone: {ranks} ranks are no multiple of {intra_size} in a 2D group"
         rows = [list(range(first, first + intra_size)) for first in range(0, ranks, intra_size)]
     if len(rows) == 1:
-        return [], f"all {ranks} ranks are one 2D group"
+        return [], f"one dimension alone: all {ranks} ranks are one 2D group"
     if len(rows[0]) == 1:
-        return [], "each host has one rank"
-    return rows, ""
+        return [], f"one dimension alone: {'each host has one rank' if intra_size is None else 'a 2D group of one rank is none'}"
+    spread = next((row for row in rows if len({hosts[rank] for rank in row}) > 1), [])
+    note = f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts: what goes inside it goes over the network" if spread else ""
+    return rows, note
 
 
 def _hosts() -> tuple[str, ...]:

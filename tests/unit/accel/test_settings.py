@@ -98,11 +98,16 @@ def test_a_switch_that_cannot_be_meant_is_named_with_its_value(name, word):
         ("aabb", None, [[0, 1], [2, 3]]),
         ("abab", None, [[0, 2], [1, 3]]),
         ("aaaa", 2, [[0, 1], [2, 3]]),
-        ("aabbcc", 3, [[0, 1, 2], [3, 4, 5]]),
     ],
 )
 def test_rows_are_the_ranks_of_a_host_or_blocks(hosts, size, rows):
     assert rows_of(hosts, size) == (rows, "")
+
+
+def test_a_row_over_hosts_is_told():
+    rows, note = rows_of("aabbcc", 3)
+    assert rows == [[0, 1, 2], [3, 4, 5]]
+    assert note == "the 2D group of ranks 0, 1, 2 spans hosts: what goes inside it goes over the network"
 
 
 @pytest.mark.parametrize(
@@ -113,10 +118,11 @@ def test_rows_are_the_ranks_of_a_host_or_blocks(hosts, size, rows):
         ("abcd", None, "each host has one rank"),
         ("aabb", 8, "4 ranks are no multiple of 8 in a 2D group"),
         ("aabbc", 2, "5 ranks are no multiple of 2 in a 2D group"),
+        ("aabb", 1, "a 2D group of one rank is none"),
     ],
 )
 def test_one_dimension_says_why(hosts, size, why):
-    assert rows_of(hosts, size) == ([], why)
+    assert rows_of(hosts, size) == ([], f"one dimension alone: {why}")
 
 
 def test_a_ring_leaves_a_host_once_and_direct_exchanges_as_often_as_there_are_ranks_elsewhere():

@@ -20,19 +20,21 @@ class Codec(ABC):
 
     @abstractmethod
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
-        """Replace `part` by its sum over the line's ranks; the bytes of it that leave this rank's host.
+        """Replace `part` by its average over the line's ranks; the bytes of it that leave this rank's host.
 
         `part` is one-dimensional, contiguous, floating, and as long on every rank; afterwards it has the same bits on every rank.
         `state` is the codec's own between calls for the same part, in fp32. `step` counts the calls from 0. Nothing waits for the device.
         """
 
 
+def share(part: torch.Tensor, line: Line) -> torch.Tensor:
+    """This rank's share of the average, in fp32: what a narrower format would lose by the division is not lost."""
+    return part.float() / line.size
+
+
 def carried(part: torch.Tensor, state: State, feedback: bool) -> torch.Tensor:
-    """The part in fp32 with what was left of the steps before; a tensor of its own."""
-    total = part.float()
-    if not feedback or RESIDUAL not in state:
-        return total.clone() if total is part else total
-    return total + state[RESIDUAL]
+    """A share with what was left of the steps before."""
+    return part + state[RESIDUAL] if feedback and RESIDUAL in state else part
 
 
 def keep(state: State, name: str, rest: torch.Tensor, result: torch.Tensor) -> None:

@@ -14,7 +14,8 @@ class Dense(Codec):
 
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
-        sent = part.to(DTYPES.get(self.settings.wire, part.dtype))
+        part.div_(line.size)  # first, as DDP does: a sum may be too large for its format
+        sent = part if part.is_complex() else part.to(DTYPES.get(self.settings.wire, part.dtype))
         dist.all_reduce(sent, group=line.group)
         if sent is not part:
             part.copy_(sent)

@@ -7,7 +7,7 @@ of ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
+from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep, share
 from busbw.accel.mesh import Line
 
 BLOCK = 256
@@ -23,7 +23,7 @@ class Int8(Codec):
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
         feedback = self.settings.feedback
-        total = carried(part, state, feedback)
+        total = carried(share(part, line), state, feedback)
         length = -(-part.numel() // (line.size * BLOCK)) * BLOCK  # of a rank's shard
         padded = torch.nn.functional.pad(total, (0, line.size * length - part.numel())).view(line.size, length)
         sent = pack(padded)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from busbw.accel.codecs import entries
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
+from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep, share
 from busbw.accel.mesh import Line
 
 VELOCITY = "velocity"  # of momentum correction, of the part's length
@@ -36,8 +36,9 @@ class TopK(Codec):
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
         settings = self.settings
-        velocity = self._velocity(part, state)
-        total = carried(part if velocity is None else velocity, state, settings.feedback)
+        own = share(part, line)
+        velocity = self._velocity(own, state)
+        total = carried(own if velocity is None else velocity, state, settings.feedback)
         room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
         magnitude = torch.nan_to_num(total.abs(), nan=math.inf)  # what is not finite goes first, for all to see
         index, count = _select(magnitude, room, step, state)
@@ -55,12 +56,12 @@ class TopK(Codec):
             keep(state, VELOCITY, _without(velocity, index, count), result)
         return line.ring((line.size - 1) * entries.size(room, part.numel(), settings.values))
 
-    def _velocity(self, part: torch.Tensor, state: State) -> torch.Tensor | None:
+    def _velocity(self, own: torch.Tensor, state: State) -> torch.Tensor | None:
         """With momentum correction, what is sent in the gradient's place."""
         if not self.settings.momentum:
             return None
         before = state.get(VELOCITY)
-        return part.float().clone() if before is None else before * self.settings.momentum + part
+        return own.clone() if before is None else before * self.settings.momentum + own
 
 
 def _without(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
