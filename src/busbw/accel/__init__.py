@@ -1,11 +1,23 @@
 """Gradients that hardly notice a slow network: exchanged in two dimensions, in narrower formats, or by their largest elements alone.
 
-Needs torch (`busbw[torch]`) and nothing of the command line.
+Needs torch (`busbw[torch]`) and nothing of the command line. Torch is imported with the first name that needs it: `Settings` does not.
 """
 
-from busbw.accel.ddp import Attached, attach
-from busbw.accel.fsdp import Sharded, attach_fully_sharded
-from busbw.accel.lane import Lane, Traffic
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from busbw.accel.settings import Settings
 
+if TYPE_CHECKING:
+    from busbw.accel.ddp import Attached, attach
+    from busbw.accel.fsdp import Sharded, attach_fully_sharded
+    from busbw.accel.lane import Lane, Traffic
+
 __all__ = ["Attached", "Lane", "Settings", "Sharded", "Traffic", "attach", "attach_fully_sharded"]
+_HOMES = {"Attached": "ddp", "attach": "ddp", "Sharded": "fsdp", "attach_fully_sharded": "fsdp", "Lane": "lane", "Traffic": "lane"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"busbw.accel.{_HOMES[name]}"), name)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.show import read_bytes
+from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
 from busbw.cli.words import Share
 from busbw.core.compare import Named, compare
@@ -14,7 +14,6 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.judging import Limits
 from busbw.views import comparison, comparison_markdown
-from busbw.views.read import read
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {
     "text": comparison.text,
@@ -49,11 +48,11 @@ def load(name: str, collective: str | None) -> list[Named]:
     """The runs in a file or a directory, whose hidden files do not count, in order of their names."""
     path = Path(name)
     if name == "-" or not path.is_dir():
-        return [(name, read(read_bytes(name), name, collective))]
+        return [(name, read_sweep(name, collective))]
     try:
         files = sorted(str(file) for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}", "name a directory that you may read") from error
     if not files:
         raise UsageError(f"{name}: there are no files in this directory", "put the results of repeated runs there: busbw run ... --json")
-    return [(file, read(read_bytes(file), file, collective)) for file in files]
+    return [(file, read_sweep(file, collective)) for file in files]

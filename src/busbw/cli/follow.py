@@ -120,9 +120,12 @@ class Follower:
         return error
 
     def _reached(self) -> str:
-        rows = self.output.record.result.rows
-        if rows:
-            return f", after the row of {short_size(rows[-1].size_bytes)}"
+        result = self.output.record.result
+        if result.rows:
+            return f", after the row of {short_size(result.rows[-1].size_bytes)}"
+        if result.training:
+            runs = result.training.runs
+            return f", after the method {runs[-1].method}" if runs else ", before the first method was done"
         return ", before the first row" if self.roll.started else ""
 
     def _gpus(self) -> dict[int, str]:

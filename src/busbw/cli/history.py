@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.show import read_bytes
+from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer, talk
 from busbw.cli.words import Share
 from busbw.core.collectives import collective as collective_row
@@ -20,7 +20,6 @@ from busbw.history.baseline import baseline
 from busbw.history.place import default
 from busbw.history.store import opened
 from busbw.views import history as view
-from busbw.views.read import read
 
 HELP = {"help_option_names": ["-h", "--help"]}
 LAST = 30
@@ -59,7 +58,7 @@ def add(files: tuple[str, ...], collective: str | None, db: Path | None) -> int:
 
     All are added, or none: when one cannot be read, or there is no room.
     """
-    results = [(file, read(read_bytes(file), file, collective)) for file in files]
+    results = [(file, read_sweep(file, collective)) for file in files]
     with opened(_file(db), create=True) as history:
         added = history.add([result for _, result in results])
     for (file, _), (id, new) in zip(results, added, strict=True):
@@ -114,7 +113,7 @@ def check_(file: str, last: int, confidence: float, collective: str | None, db: 
 
     Exit code 1 when a cell is slower, 3 when too few runs are stored to tell. The result is not added.
     """
-    result = read(read_bytes(file), file, collective)
+    result = read_sweep(file, collective)
     with opened(_file(db), create=False) as history:
         earlier = baseline(history, result, last)
     found = check(result, earlier, confidence)

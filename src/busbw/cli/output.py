@@ -6,8 +6,9 @@ from typing import Any
 
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import BusbwError
-from busbw.measure.events import Ended, Event, Note, RowDone, Started
+from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
 from busbw.measure.record import Record
+from busbw.views import training
 from busbw.views.registry import View
 
 
@@ -29,6 +30,10 @@ class Output:
             self._print("header", result)
         elif isinstance(event, RowDone) and self.view.streams:
             self._print("row", result, event.row)
+        elif isinstance(event, Iteration) and self.view.streams:
+            answer(training.iteration(result, event.method, event.number, event.rate))
+        elif isinstance(event, Trained) and self.view.streams:
+            answer(training.method_end(result, event.run.method))
         elif isinstance(event, Ended):
             self._print("footer", result)
         elif isinstance(event, Note):
@@ -36,7 +41,7 @@ class Output:
 
     def _print(self, part: str, *arguments: Any) -> None:
         """One part of the view, at once; the table in colour where a person looks at it."""
-        if self.view.name == "table" and sys.stdout is not None and sys.stdout.isatty():
+        if self.view.name == "table" and not self.record.result.training and sys.stdout is not None and sys.stdout.isatty():
             from rich.console import Console
 
             from busbw.views import table_rich
@@ -49,7 +54,7 @@ class Output:
         """After a run that ended early: what became of the rows measured, '' when there are none."""
         record = self.record
         record.broke_off(reason)
-        count = len(record.result.rows)
+        count = len(record.result.rows) or (len(record.result.training.runs) if record.result.training else 0)
         if not count or (record.file is None and not self.save_unasked):
             return ""
         if record.file is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.show import read_bytes
+from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
 from busbw.core.compare import compare
 from busbw.core.comparison import Comparison
@@ -13,7 +13,6 @@ from busbw.core.errors import CannotTell, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
 from busbw.views.html.page import page
-from busbw.views.read import read
 
 DEFAULT = "report.html"
 
@@ -29,7 +28,7 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None) 
     when a result holds wrong data.
     """
     target = _target(files, output)
-    results = [read(read_bytes(file), file, collective) for file in files]
+    results = [read_sweep(file, collective) for file in files]
     named = list(zip(_names(files), results, strict=True))
     _write(page(named, _comparisons(named)), target)
     answer(f"{target}\n")

@@ -27,7 +27,7 @@ from busbw.measure.job import Job, encode
 from busbw.measure.rank import ask_library, failed, measure, watched
 from busbw.measure.watchdog import Tell, Watchdog
 
-RANK_PROGRAM = "busbw.measure.rank"
+RANK_PROGRAM, TRAIN_PROGRAM = "busbw.measure.rank", "busbw.train.rank"
 RANKS_A_CORE = 16
 SIMULATED_RANKS = 8
 SAME_WORDS_S = 2.0
@@ -142,7 +142,12 @@ def inside(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
             gpus = work.sweep.nthreads * work.sweep.ngpus if work.compat else 1
             chosen = msgspec.structs.replace(work, engine=name, gpus_per_process=gpus)
             ask_library(dog, chosen, control.rank)
-            measure(chosen, control, output.take, dog.at)
+            if work.training:
+                from busbw.train.rank import train
+
+                train(chosen, control, output.take, dog.at)
+            else:
+                measure(chosen, control, output.take, dog.at)
     except BaseException as error:
         if control.size > 1:
             leave(error, control, output, exit_of)
@@ -221,7 +226,7 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
     prepared = limited(msgspec.structs.replace(work, engine=row.name, ranks=ranks), where)
     # Local ranks inherit the environment; those of other hosts get what steers communication.
     forwarded = {name: value for name, value in os.environ.items() if places and name.startswith(FORWARDED) and name not in HOSTS_OWN}
-    program = [sys.executable, "-m", RANK_PROGRAM, encode(prepared)]
+    program = rank_program(prepared)
     argv = launcher_command(row, program, ranks, places, where, forwarded)
     if where.dry_run:
         answer(shlex.join(argv) + "\n")
@@ -229,6 +234,11 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
     if missing:
         talk(f"note: measuring on CPUs: {missing}")
     Follower(prepared, output, places, where.ifname).follow(argv, where.launch_limit_s)
+
+
+def rank_program(work: Job) -> list[str]:
+    """What a launcher starts."""
+    return [sys.executable, "-m", TRAIN_PROGRAM if work.training else RANK_PROGRAM, encode(work)]
 
 
 def limited(work: Job, where: Where) -> Job:
@@ -248,7 +258,7 @@ def outside_by_slurm(asked: slurm.Step, work: Job, where: Where, output: Output)
     step = slurm.settle(asked, os.environ)
     roots(work.sweep, step.ranks or 1)
     prepared = limited(msgspec.structs.replace(work, engine=where.engine, ranks=step.ranks or 0), where)
-    program = [sys.executable, "-m", RANK_PROGRAM, encode(prepared)]
+    program = rank_program(prepared)
     argv = slurm.command(slurm.find(), program, step, where.ifname, os.environ)
     if where.dry_run:
         answer(shlex.join(argv) + "\n")

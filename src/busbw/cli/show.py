@@ -8,6 +8,7 @@ import click
 from busbw.cli.streams import answer
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
+from busbw.core.result import Result
 from busbw.views.read import read
 from busbw.views.registry import VIEWS, view
 
@@ -23,8 +24,18 @@ def command(file: str, format_name: str, collective: str | None) -> int:
     """
     shown = view(format_name)
     result = read(read_bytes(file), file, collective)
+    if result.training and format_name not in ("table", "json"):
+        raise UsageError(f"{file} is a training, and '{format_name}' shows sweeps", "use --format table, or json")
     answer(shown.render(result))
     return int(Exit.BAD if result.wrong() else Exit.OK)
+
+
+def read_sweep(file: str, collective: str | None) -> Result:
+    """The sweep in a file; UsageError for a training, of which there are no sizes to compare."""
+    result = read(read_bytes(file), file, collective)
+    if result.training:
+        raise UsageError(f"{file} is a training by {result.training.spec.model}, and this is for sweeps", f"busbw show {file}")
+    return result
 
 
 def read_bytes(file: str) -> bytes:

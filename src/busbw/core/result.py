@@ -8,6 +8,7 @@ import msgspec
 from busbw.core.finding import Finding
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
+from busbw.core.training import Training
 from busbw.core.vitals import HostChange
 
 SCHEMA = "busbw.result/1"
@@ -150,7 +151,7 @@ class World(msgspec.Struct):
 
 
 class Result(msgspec.Struct):
-    """One run. `complete` is False until the sweep has ended; what is there by then is valid."""
+    """One run. `complete` is False until it has ended; what is there by then is valid. With a `training` no sweep was run."""
 
     schema: str
     tool: str
@@ -173,6 +174,7 @@ class Result(msgspec.Struct):
     memory: dict[str, int] = {}
     errors: list[str] = []
     complete: bool = False
+    training: Training | None = None
 
     def average_busbw(self) -> float:
         """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan without cells."""

@@ -53,6 +53,11 @@ class TorchEngine:
         self._gate: Any = None
         self._refused: dict[tuple[str, str, str], str | None] = {}
 
+    @property
+    def device(self) -> torch.device:
+        """Where this rank's tensors live."""
+        return self._device
+
     def clock(self) -> float:
         """The host's clock."""
         return time.perf_counter()

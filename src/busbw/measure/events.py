@@ -9,6 +9,7 @@ import msgspec
 
 from busbw.core import reports, wire
 from busbw.core.result import Link, Result, Row
+from busbw.core.training import TrainRun
 
 FAILED_PREFIX = "busbw-failed: "
 
@@ -26,6 +27,21 @@ class RowDone(msgspec.Struct, tag="row", tag_field="event"):
     out_of_bounds: int = 0
 
 
+class Iteration(msgspec.Struct, tag="iteration", tag_field="event"):
+    """One iteration of a training is measured: samples a second and rank."""
+
+    method: str
+    round: int
+    number: int
+    rate: float
+
+
+class Trained(msgspec.Struct, tag="trained", tag_field="event"):
+    """One method of a training is measured, for one round."""
+
+    run: TrainRun
+
+
 class Note(msgspec.Struct, tag="note", tag_field="event"):
     """A line for the reader; `answer` where nccl-tests has it on stdout."""
 
@@ -41,7 +57,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event"):
     links: list[Link] = []
 
 
-Event: TypeAlias = Started | RowDone | Note | Ended
+Event: TypeAlias = Started | RowDone | Iteration | Trained | Note | Ended
 Emit = Callable[[Event], None]
 At = Callable[[str, str], None]  # what a rank does from now on: phase, detail
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.sweep import SweepSpec
+from busbw.core.training import TrainSpec
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,7 +14,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     `gpus_per_process` ranks are driven by each process; `ranks` is what was asked for (0: as many as the launcher started), so that a
     split brain is seen; `limit_s` is what one place of the sweep may take, `start_limit_s` what precedes the sweep (0: no limit); `ideal`
     is the user's own bound in GB/s ('' for what the topology gives); `simulation` configures `sim`;
-    `inject` is a fault to show (measure.inject); `net` is the network that NCCL shall use ('' for NCCL's own choice).
+    `inject` is a fault to show (measure.inject); `net` is the network that NCCL shall use ('' for NCCL's own choice); with `training` the
+    ranks train, and nothing of the sweep is run.
     """
 
     sweep: SweepSpec
@@ -29,6 +31,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     limit_s: float = 0.0
     start_limit_s: float = 0.0
     net: str = ""
+    training: TrainSpec | None = None
 
 
 def encode(job: Job) -> str:

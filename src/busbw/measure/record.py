@@ -11,7 +11,7 @@ from busbw.core import wire
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.result import SCHEMA, Result
 from busbw.core.sweep import SweepSpec
-from busbw.measure.events import Ended, Event, RowDone, Started
+from busbw.measure.events import Ended, Event, RowDone, Started, Trained
 from busbw.model.findings import findings
 
 QUICK_S = 0.05  # a file that takes longer to write is not written anew for every row,
@@ -47,6 +47,8 @@ class Record:
         elif isinstance(event, RowDone):
             self.result.rows.append(event.row)
             self.result.out_of_bounds = event.out_of_bounds
+        elif isinstance(event, Trained) and self.result.training:
+            self.result.training.runs.append(event.run)
         elif isinstance(event, Ended):
             self.result.end, self.result.memory, self.result.complete = event.end, event.memory, True
             self.result.links = event.links
@@ -66,7 +68,11 @@ class Record:
     def keep(self, file: Path) -> None:
         """Write to a file that nobody named; CannotTell when that fails."""
         save(self._render(self.result), file)
-        self.file, self.saved = file, len(self.result.rows)
+        self.file, self.saved = file, self._count()
+
+    def _count(self) -> int:
+        """Rows of a sweep, or runs of a training."""
+        return len(self.result.training.runs) if self.result.training else len(self.result.rows)
 
     def _write(self, *, last: bool) -> None:
         start = time.monotonic()
@@ -74,7 +80,7 @@ class Record:
             return
         try:
             save(self._render(self.result), self.file)
-            self.saved, self.problem = len(self.result.rows), None
+            self.saved, self.problem = self._count(), None
         except BusbwError as error:
             self.problem = error
         end = time.monotonic()

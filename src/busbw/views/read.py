@@ -33,6 +33,10 @@ def _any(data: bytes, collective: str | None) -> Result:
 
 
 def _with_figures(result: Result) -> Result:
+    for run in result.training.runs if result.training else []:
+        if not run.steps_s or not run.rates:
+            raise UsageError(f"the training by {run.method} has no steps", HINT)
+        _check_samples(run.steps_s, 0, f"the training by {run.method}")
     for number, row in enumerate(result.rows):
         where, cells = f"row {number}, of {row.size_bytes} bytes", [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
         if not cells:

@@ -1,0 +1,71 @@
+"""Training steps on synthetic samples, timed one by one."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from busbw.core.training import TrainSpec
+from busbw.train.models import Model
+
+RATE = 0.01  # of learning: labels are noise, and nothing may overflow
+SEED = 1
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Loop:
+    """A model's training on one device; `net` may be wrapped, its parameters are those of the model."""
+
+    def __init__(self, spec: TrainSpec, model: Model, net: nn.Module, device: torch.device) -> None:
+        self.spec, self.device, self.net = spec, device, net
+        samples = model.samples(spec, torch.Generator().manual_seed(SEED))
+        self.inputs, self.wanted = (part.to(device) for part in samples)
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=spec.precision == "fp16")
+        self.loss = torch.zeros(())
+
+    def step(self) -> None:
+        """Forward, backward, update; nothing waits for the device."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._precision():
+            scores = self.net(self.inputs)
+            self.loss = nn.functional.cross_entropy(scores.flatten(0, -2), self.wanted.flatten())
+        self.scaler.scale(self.loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def _precision(self) -> contextlib.AbstractContextManager[object]:
+        kind = _TYPES.get(self.spec.precision)
+        return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
+
+    def timed(self, steps: int) -> list[float]:
+        """So many steps: the seconds of each, on the device's own clock."""
+        if self.device.type != "cuda":
+            return [_lasting(self.step) for _ in range(steps)]
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+        marks[0].record()
+        for mark in marks[1:]:
+            self.step()
+            mark.record()
+        marks[-1].synchronize()
+        return [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]
+
+    def rest(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def _lasting(act: Callable[[], None]) -> float:
+    begun = time.perf_counter()
+    act()
+    return time.perf_counter() - begun
+
+
+def settle(precision: str) -> None:
+    """Have matrix products in the precision that was asked for: TF32 where that is named, and nowhere else."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.benchmark = True

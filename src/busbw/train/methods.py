@@ -1,0 +1,81 @@
+"""What `--compare` names: DDP as it is, torch's own hooks, and what busbw.accel does, put together from words."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from busbw.accel.settings import Settings
+from busbw.core.errors import UsageError
+
+NONE = "none"
+# Words that stand for settings, and torch's own hooks.
+WORDS: dict[str, dict[str, object]] = {
+    "dense": {},
+    "bf16": {"wire": "bf16"},
+    "fp16": {"wire": "fp16"},
+    "int8": {"method": "int8"},
+    "topk": {"method": "topk"},
+    "2d": {"two_d": True},
+}
+HOOKS = ("torch-bf16", "torch-fp16", "torch-powersgd")
+_FIELDS = {one.name: one for one in dataclasses.fields(Settings)}
+_READ: dict[Any, tuple[Callable[[str], object], str]] = {
+    bool: (lambda word: {"0": False, "1": True}[word], "0 or 1"),
+    int: (int, "a whole number"),
+    int | None: (int, "a whole number"),
+    float: (float, "a number"),
+    str: (str, "a word"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to exchange gradients: `settings` for busbw.accel, else a hook of torch's own, or none."""
+
+    name: str
+    hook: str = ""
+    settings: Settings | None = None
+
+
+def parse(text: str) -> Method:
+    """`none`, `torch-bf16`, or words and settings of busbw.accel joined by +: `2d+topk+ratio=0.001`.
+
+    Raises:
+        UsageError: a word that is none.
+    """
+    if text == NONE:
+        return Method(text)
+    if text in HOOKS:
+        return Method(text, hook=text.removeprefix("torch-"))
+    values: dict[str, object] = {}
+    for word in text.split("+"):
+        values |= _values(word, text)
+    return Method(text, settings=Settings(**values))  # type: ignore[arg-type]
+
+
+def _values(word: str, text: str) -> dict[str, object]:
+    if word in WORDS:
+        return WORDS[word]
+    name, equals, value = word.partition("=")
+    if equals and name in _FIELDS:
+        read, wanted = _READ[_FIELDS[name].type]
+        try:
+            return {name: read(value)}
+        except (ValueError, KeyError):
+            raise UsageError(f"'{value}' of '{text}' is no value of {name}", f"give {wanted}") from None
+    known = ", ".join([NONE, *HOOKS, *WORDS])
+    raise UsageError(f"'{word}' of '{text}' is no method", f"use {known}, or join words with +, as in 2d+topk+ratio=0.001")
+
+
+def parse_all(text: str) -> list[Method]:
+    """Methods with commas between them.
+
+    Raises:
+        UsageError: none at all, one of them twice, or one that is none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if not names or twice:
+        raise UsageError(f"'{text}' names {'no method' if not names else f'{twice[0]} twice'}", "name each once, like none,bf16,2d+int8")
+    return [parse(name) for name in names]

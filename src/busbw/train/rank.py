@@ -1,0 +1,103 @@
+"""What every rank of `busbw train` runs: join the others, train, and tell the story from rank 0.
+
+Started as `python -m busbw.train.rank JOB` by a launcher.
+"""
+
+import os
+import sys
+from typing import Any
+
+from busbw import __version__
+from busbw.core.env import carried
+from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.core.result import SCHEMA, Result, World
+from busbw.core.training import TrainRun
+from busbw.engines.base import Control
+from busbw.engines.registry import Opening, engine
+from busbw.host import process
+from busbw.launch.control import join
+from busbw.measure import network
+from busbw.measure.events import At, Emit, Ended, Iteration, Note, Started, Trained, say
+from busbw.measure.job import Job, decode
+from busbw.measure.rank import DAEMONS, ask_library, claim_stdout, fail, join_groups, read_topology, watched
+from busbw.measure.runner import now
+from busbw.train.names import known
+
+ENGINE = "torch"
+
+
+def train(job: Job, control: Control, emit: Emit, at: At) -> None:
+    """Run the benchmark on this process; `emit` is called on process 0 alone."""
+    from busbw.train.bench import Bench
+    from busbw.train.methods import parse
+    from busbw.train.models import BY_NAME
+
+    spec = job.training
+    if spec is None:
+        raise UsageError("a job without a training came to a rank of busbw train", "start it with busbw train")
+    party = join_groups(control)
+    if party.groups > 1:
+        raise UsageError("NCCL_TESTS_SPLIT makes groups, and a training is one of all ranks", "unset it")
+    at("init", ENGINE)
+    opening = Opening(party.group, job.sweep, control.rank, party.local, party.color, 1, {})
+    with network.starting(job) as log:
+        opened: Any = engine(ENGINE).open(opening)
+    at("prepare", "")
+    bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
+    devices = [device for some in control.allgather(opened.devices()) for device in some]
+    result = Result(
+        schema=SCHEMA,
+        tool=f"busbw {__version__}",
+        spec=job.sweep,
+        argv=job.argv,
+        program=job.program,
+        start=now(),
+        library=opened.library(),
+        world=World(devices, control.size, 1),
+        topology=read_topology(party),
+        environment=carried(os.environ, all_names=False),
+        training=bench.training,
+    )
+    result.library.network = network.agreed(job, control, result.library, log.networks)
+    first = control.rank == 0
+    if first:
+        emit(Started(result))
+        for note in filter(None, [network.unconfirmed(job, result.library.network)]):
+            emit(Note(note))
+
+    def told(method: str, number: int, iteration: int, rate: float) -> None:
+        if first:
+            emit(Iteration(method, number, iteration, rate))
+
+    def done(run: TrainRun) -> None:
+        if first:
+            emit(Trained(run))
+
+    bench.run([parse(name) for name in spec.methods], told, done, at)
+    at("teardown", "")
+    if first:
+        emit(Ended(now(), opened.memory_use()))
+    opened.close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of a launched rank."""
+    process.die_with_parent()
+    emit = claim_stdout()
+    job = decode((sys.argv[1:] if argv is None else argv)[0])
+    control: Control | None = None
+    try:
+        dog = watched(job, say, DAEMONS)
+        dog.at("rendezvous", "")
+        control = join(dict(os.environ), expect=job.ranks or None)
+        ask_library(dog, job, control.rank)
+        train(job, control, emit, dog.at)
+        control.close()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, the other ranks must not wait for it
+        return fail(error, control)
+    return int(Exit.OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""A training benchmark for people: the lines that Horovod's benchmark prints, and below them a table of all methods."""
+
+from statistics import quantiles
+
+from busbw.core.result import Result
+from busbw.core.training import ALONE, Training
+from busbw.views import findings
+from busbw.views.words import library, machine
+
+COLUMNS = ("method", "{unit}/s per {device}", "of alone", "step ms", "10 % - 90 %", "exposed ms", "MB counted", "MB seen")
+MB = 1e6
+
+
+def device(result: Result) -> str:
+    """What a rank runs on, in Horovod's word."""
+    return "GPU" if any(one.bus for one in result.world.devices) else "CPU"
+
+
+def header(result: Result) -> str:
+    """What trains where."""
+    training = _of(result)
+    spec = training.spec
+    sequence = f" of {spec.sequence} tokens" if training.unit == "seq" else ""
+    return (
+        f"# {spec.model}: {training.parameters:,} parameters, {training.gradients / MB:.1f} MB of gradients a step\n"
+        f"# {machine(result)}, {library(result)}\n"
+        f"# batch {spec.batch_size}{sequence} a rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB; "
+        f"{spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up\n"
+    )
+
+
+def iteration(result: Result, method: str, number: int, rate: float) -> str:
+    """One line as it comes, below the method's name where that begins."""
+    training = _of(result)
+    heading = f"\n{method}\n" if number == 0 else ""
+    return f"{heading}Iter #{number}: {rate:.1f} {training.unit}/sec per {device(result)}\n"
+
+
+def method_end(result: Result, method: str) -> str:
+    """Horovod's two lines for all that a method has run so far."""
+    training, kind, ranks = _of(result), device(result), result.world.ranks
+    rate = training.rate(method)
+    if rate is None:
+        return ""
+    mean, spread = rate
+    return (
+        f"{training.unit.capitalize()}/sec per {kind}: {mean:.1f} +-{spread:.1f}\n"
+        f"Total {training.unit}/sec on {ranks} {kind}(s): {ranks * mean:.1f} +-{ranks * spread:.1f}\n"
+    )
+
+
+def footer(result: Result) -> str:
+    """The table, and what went wrong."""
+    training = _of(result)
+    names = list(dict.fromkeys(run.method for run in training.runs))
+    titles = [title.format(unit=training.unit, device=device(result)) for title in COLUMNS]
+    rows = [titles, *([name, *_figures(training, name)] for name in names)] if names else []
+    widths = [max(len(row[column]) for row in rows) for column in range(len(titles))] if rows else []
+    text = "\n" if rows else ""
+    for row in rows:
+        first, *rest = (
+            word.ljust(width) if not place else word.rjust(width) for place, (word, width) in enumerate(zip(row, widths, strict=True))
+        )
+        text += "  ".join([first, *rest]).rstrip() + "\n"
+    text += "".join(f"error: {error}\n" for error in result.errors)
+    return text + "".join(findings.words(finding) for finding in result.findings)
+
+
+def render_all(result: Result) -> str:
+    """The whole text of a result that was kept."""
+    training, text = _of(result), header(result)
+    for run in training.runs:
+        text += "".join(iteration(result, run.method, number, rate) for number, rate in enumerate(run.rates))
+    return text + footer(result)
+
+
+def _figures(training: Training, name: str) -> list[str]:
+    rate, step, share, exposed = training.rate(name), training.step_s(name), training.efficiency(name), training.exposed_s(name)
+    steps = [one for run in training.of(name) for one in run.steps_s]
+    tenths = quantiles(steps, n=10) if len(steps) > 1 else [steps[0], steps[0]]
+    return [
+        f"{rate[0]:.1f} +-{rate[1]:.1f}" if rate else "-",
+        f"{100 * share:.1f} %" if share is not None else "-",
+        f"{1e3 * step:.2f}" if step is not None else "-",
+        f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}",
+        f"{1e3 * exposed:.2f}" if exposed is not None and name != ALONE else "-",
+        *(_bytes(training, name, kind) for kind in ("counted", "seen")),
+    ]
+
+
+def _bytes(training: Training, name: str, kind: str) -> str:
+    values = [value for run in training.of(name) if (value := getattr(run, kind)) is not None]
+    return f"{sum(values) / len(values) / MB:.2f}" if values else "-"
+
+
+def _of(result: Result) -> Training:
+    assert result.training is not None
+    return result.training

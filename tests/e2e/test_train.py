@@ -1,0 +1,81 @@
+"""`busbw train` with real ranks on CPUs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+SMALL = ("--batch-size", "4", "--warmup", "3", "--iters", "2", "--batches", "2")
+
+
+def test_methods_are_compared_in_turn(run, tmp_path):
+    done = run(
+        "busbw", "train", "mlp-small", "-n", "2", *SMALL, "--rounds", "2", "--compare", "none,torch-powersgd,topk", "--json", "r.json"
+    )
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
+    assert sum(line.startswith("Iter #0: ") and line.endswith(" img/sec per CPU") for line in lines) == 8
+    assert sum(line.startswith("Total img/sec on 2 CPU(s): ") for line in lines) == 8
+    assert [line.split()[0] for line in lines[-4:]] == ["alone", "none", "torch-powersgd", "topk"]
+    training = json.loads((tmp_path / "r.json").read_text())["training"]
+    assert [(one["method"], one["round"]) for one in training["runs"]] == [
+        (name, number) for number in range(2) for name in ("alone", "none", "torch-powersgd", "topk")
+    ]
+    assert all(len(one["steps_s"]) == 4 and len(one["rates"]) == 2 for one in training["runs"])
+    again = run("busbw", "show", "r.json")
+    assert again.out.splitlines()[-4:] == lines[-4:]
+    refused = run("busbw", "compare", "r.json", "r.json")
+    assert (refused.code, refused.err.splitlines()[0]) == (2, "error: r.json is a training by mlp-small, and this is for sweeps")
+
+
+def test_a_language_model_under_torchrun():
+    words = ("--standalone", "--nproc-per-node", "2", "-m", "busbw", "train", "gpt-small", "--sequence", "16", "--precision", "bf16")
+    line = [str(Path(sys.executable).with_name("torchrun")), *words, *SMALL, "--accel", "int8", "--format", "json"]
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    training = json.loads(done.stdout[done.stdout.index("{") :])["training"]
+    assert training["unit"] == "seq"
+    assert [one["method"] for one in training["runs"]] == ["alone", "int8"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("vgg",), "error: there is no model 'vgg' to train"),
+        (("mlp", "--compare", "none,none"), "error: 'none,none' names none twice"),
+        (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name what to run"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_before_anything_starts(run, words, said):
+    done = run("busbw", "train", *words)
+    assert (done.code, done.err.splitlines()[0]) == (2, said)
+
+
+def test_a_rank_that_is_killed_is_named_and_methods_that_are_done_are_kept(tmp_path):
+    file = tmp_path / "r.json"
+    words = ["train", "mlp-small", "-n", "2", "--batch-size", "4", "--warmup", "2", "--iters", "60", "--batches", "1", "--rounds", "1000"]
+    line = [sys.executable, "-m", "busbw", *words, "--json", str(file)]
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    with subprocess.Popen(line, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 90
+        while time.monotonic() < end and not (file.exists() and json.loads(file.read_text())["training"]["runs"]):
+            time.sleep(0.1)
+        result = json.loads(file.read_text())
+        os.kill(result["world"]["devices"][1]["pid"], signal.SIGKILL)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "died of signal 9 (SIGKILL), after the method " in said, said
+    kept = json.loads(file.read_text())
+    assert not kept["complete"]
+    assert kept["training"]["runs"]
+    assert kept["errors"]

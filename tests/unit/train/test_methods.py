@@ -1,0 +1,72 @@
+"""What --compare names: words become settings, what is none is told."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.accel.settings import Settings
+from busbw.core.errors import UsageError
+from busbw.train.methods import HOOKS, WORDS, parse, parse_all
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("dense", Settings()),
+        ("2d+bf16", Settings(two_d=True, wire="bf16")),
+        ("topk+ratio=0.001+values=fp16+feedback=0", Settings(method="topk", ratio=0.001, values="fp16", feedback=False)),
+        ("2d+intra_size=2+int8", Settings(method="int8", two_d=True, intra_size=2)),
+        ("chunk=65536", Settings(chunk=65536)),
+    ],
+)
+def test_words_are_settings_of_accel(text, settings):
+    method = parse(text)
+    assert (method.name, method.settings, method.hook) == (text, settings, "")
+
+
+def test_ddp_as_it_is_and_torchs_own_hooks_have_none():
+    assert parse("none").settings is None
+    assert [(parse(name).hook, parse(name).settings) for name in HOOKS] == [("bf16", None), ("fp16", None), ("powersgd", None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names no method"),
+        (" , ", "names no method"),
+        ("none,none", "names none twice"),
+        ("top-k", "'top-k' of 'top-k' is no method"),
+        ("none+topk", "'none' of 'none+topk' is no method"),
+        ("topk+ratio=x", "'x' of 'topk+ratio=x' is no value of ratio"),
+        ("2d+two_d=yes", "'yes' of '2d+two_d=yes' is no value of two_d"),
+        ("topk+ratio=2", "ratio is 2.0, and has to be a share above 0"),
+        ("ratio", "'ratio' of 'ratio' is no method"),
+    ],
+)
+def test_what_is_no_method_is_told(text, said):
+    with pytest.raises(UsageError) as told:
+        parse_all(text)
+    assert said in told.value.message
+
+
+@given(st.lists(st.sampled_from([*WORDS, "none", *HOOKS]), min_size=1, max_size=5, unique=True))
+def test_any_list_of_words_is_itself(names):
+    assert [method.name for method in parse_all(", ".join(names))] == names
+
+
+@given(st.text(max_size=30))
+def test_no_text_is_anything_but_methods_or_an_error(text):
+    try:
+        assert all(method.name for method in parse_all(text))
+    except UsageError as error:
+        assert error.message
+
+
+def test_every_setting_can_be_given():
+    for field in dataclasses.fields(Settings):
+        if field.default is None:
+            continue
+        value = int(field.default) if isinstance(field.default, bool) else field.default
+        assert parse(f"{field.name}={value}").settings == Settings()

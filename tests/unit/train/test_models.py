@@ -1,0 +1,76 @@
+"""The models that are busbw's own: their sizes, and that a step changes them in every precision."""
+
+import pytest
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.training import PRECISIONS, TrainSpec
+from busbw.train.names import NAMES, known
+
+pytestmark = pytest.mark.torch
+
+
+def test_every_name_has_a_model():
+    from busbw.train.models import BY_NAME
+
+    assert list(BY_NAME) == list(NAMES)
+
+
+def test_a_name_that_is_none_is_told():
+    with pytest.raises(UsageError, match="there is no model 'vgg' to train"):
+        known("vgg")
+
+
+SIZES = {"gpt2": 124_439_808, "gpt-small": 4_470_272, "mlp": 25_076_712, "mlp-small": 1_300_456}  # GPT-2's own is the first
+
+
+@pytest.mark.parametrize(("name", "parameters"), SIZES.items())
+def test_models_have_their_sizes(name, parameters):
+    import torch
+
+    from busbw.train.models import BY_NAME
+
+    with torch.device("meta"):
+        net = BY_NAME[name].build(TrainSpec(model=name))
+    assert sum(parameter.numel() for parameter in net.parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", ["gpt-small", "mlp-small"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_steps_make_the_loss_smaller(name, precision):
+    import torch
+
+    from busbw.train.loop import Loop
+    from busbw.train.models import BY_NAME
+
+    torch.manual_seed(1)
+    spec = TrainSpec(model=name, batch_size=2, sequence=16, precision=precision)
+    loop = Loop(spec, BY_NAME[name], BY_NAME[name].build(spec), torch.device("cpu"))
+    loop.optimizer.param_groups[0]["lr"] = 0.1
+    loop.step()
+    first = float(loop.loss.detach())
+    took = loop.timed(6)
+    assert float(loop.loss.detach()) < first
+    assert len(took) == 6
+    assert all(one > 0 for one in took)
+
+
+def test_a_transformer_sees_nothing_of_what_comes_after():
+    import torch
+
+    from busbw.train.gpt import Gpt
+
+    torch.manual_seed(1)
+    net, tokens = Gpt(2, 32, 4, 50, 8), torch.randint(50, (1, 8))
+    other = tokens.clone()
+    other[0, 5:] = (other[0, 5:] + 1) % 50
+    before, after = net(tokens), net(other)
+    assert torch.allclose(before[0, :5], after[0, :5], atol=1e-5)
+    assert not torch.allclose(before[0, 5:], after[0, 5:], atol=1e-3)
+
+
+def test_a_model_of_torchvision_says_what_to_install_where_that_is_missing(monkeypatch):
+    from busbw.train.models import BY_NAME
+
+    monkeypatch.setitem(__import__("sys").modules, "torchvision.models", None)
+    with pytest.raises(CannotTell, match="vgg16 is torchvision's, which is not here"):
+        BY_NAME["vgg16"].build(TrainSpec(model="vgg16"))

@@ -1,0 +1,52 @@
+"""A training for people: Horovod's lines, and the table below them."""
+
+import pytest
+
+from busbw.core.result import Device, World
+from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
+from busbw.views import training
+from busbw.views.registry import view
+
+
+@pytest.fixture
+def trained(make):
+    """Two GPUs, alone and by two methods in two rounds."""
+    made = Training(TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")), "img", 138_357_544, 553_430_176, 2)
+    for number in range(2):
+        made.runs += [
+            TrainRun(ALONE, number, [0.5, 0.51, 0.49, 0.5], [250.0, 253.0]),
+            TrainRun("none", number, [1.0, 1.1, 1.2, 1.0], [125.0 + number, 126.0], counted=553.43e6, seen=560e6),
+            TrainRun("2d+int8", number, [0.52, 0.52, 0.52, 0.52], [245.0, 246.0], seen=141e6),
+        ]
+    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
+    return make([], world=World(devices, 2), training=made)
+
+
+def test_the_whole_text(trained, golden):
+    golden("training/vgg16.txt", training.render_all(trained))
+
+
+def test_horovods_lines_come_as_it_goes(trained):
+    assert training.iteration(trained, "none", 1, 125.04) == "Iter #1: 125.0 img/sec per GPU\n"
+    assert training.iteration(trained, "none", 0, 125.04) == "\nnone\nIter #0: 125.0 img/sec per GPU\n"
+    assert training.method_end(trained, "none") == "Img/sec per GPU: 125.8 +-0.8\nTotal img/sec on 2 GPU(s): 251.5 +-1.7\n"
+    assert training.method_end(trained, "topk") == ""
+
+
+def test_figures_are_of_all_rounds(trained):
+    made = trained.training
+    assert made.rate("2d+int8") == (245.5, pytest.approx(1.96 * 0.5))
+    assert made.step_s("none") == pytest.approx(1.05)
+    assert made.efficiency("2d+int8") == pytest.approx(245.5 / 251.5)
+    assert made.exposed_s("none") == pytest.approx(0.55)
+    assert (made.rate("topk"), made.step_s("topk"), made.efficiency("topk"), made.exposed_s("topk")) == (None,) * 4
+
+
+def test_the_table_of_a_training_is_the_view_named_table(trained):
+    shown = view("table").render(trained)
+    assert shown == training.header(trained) + training.footer(trained)
+
+
+def test_before_the_first_method_there_is_no_table(trained):
+    trained.training.runs.clear()
+    assert training.footer(trained) == ""
