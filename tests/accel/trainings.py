@@ -43,7 +43,7 @@ def settings(**words: Any) -> accel.Settings:
 
 def wrapped(net: nn.Module, **words: Any) -> DistributedDataParallel:
     """Several buckets."""
-    return DistributedDataParallel(net, bucket_cap_mb=0.01, **words)
+    return DistributedDataParallel(net, bucket_cap_mb=0.018, **words)
 
 
 def step_of(net: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> float:

@@ -13,39 +13,39 @@ import pytest
 pytestmark = pytest.mark.torch
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-SMALL = ("--batch-size", "4", "--warmup", "3", "--iters", "2", "--batches", "2")
+SMALL = ("--batch-size", "2", "--warmup", "2", "--iters", "2", "--batches", "1")
 
 
 def test_methods_are_compared_in_turn(run, tmp_path):
     done = run(
-        "busbw", "train", "mlp-small", "-n", "2", *SMALL, "--rounds", "2", "--compare", "none,torch-powersgd,topk", "--json", "r.json"
+        "busbw", "train", "mlp-small", "-n", "2", *SMALL, "--rounds", "2", "--compare", "none,topk", "--json", "r.json"
     )
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
-    assert sum(line.startswith("Iter #0: ") and line.endswith(" img/sec per CPU") for line in lines) == 8
-    assert sum(line.startswith("Total img/sec on 2 CPU(s): ") for line in lines) == 8
-    assert [line.split()[0] for line in lines[-4:]] == ["alone", "none", "torch-powersgd", "topk"]
+    assert sum(line.startswith("Iter #0: ") and line.endswith(" img/sec per CPU") for line in lines) == 6
+    assert sum(line.startswith("Total img/sec on 2 CPU(s): ") for line in lines) == 6
+    assert [line.split()[0] for line in lines[-3:]] == ["alone", "none", "topk"]
     training = json.loads((tmp_path / "r.json").read_text())["training"]
     assert [(one["method"], one["round"]) for one in training["runs"]] == [
-        (name, number) for number in range(2) for name in ("alone", "none", "torch-powersgd", "topk")
+        (name, number) for number in range(2) for name in ("alone", "none", "topk")
     ]
-    assert all(len(one["steps_s"]) == 4 and len(one["rates"]) == 2 for one in training["runs"])
+    assert all(len(one["steps_s"]) == 2 and len(one["rates"]) == 2 for one in training["runs"])
     again = run("busbw", "show", "r.json")
-    assert again.out.splitlines()[-4:] == lines[-4:]
+    assert again.out.splitlines()[-3:] == lines[-3:]
     refused = run("busbw", "compare", "r.json", "r.json")
     assert (refused.code, refused.err.splitlines()[0]) == (2, "error: r.json is a training by mlp-small, and this is for sweeps")
 
 
 def test_a_language_model_under_torchrun():
-    words = ("--standalone", "--nproc-per-node", "2", "-m", "busbw", "train", "gpt-small", "--sequence", "16", "--precision", "bf16")
-    line = [str(Path(sys.executable).with_name("torchrun")), *words, *SMALL, "--accel", "int8", "--format", "json"]
+    words = ("--standalone", "--nproc-per-node", "2", "-m", "busbw", "train", "gpt-small", "--sequence", "8", "--precision", "bf16")
+    line = [str(Path(sys.executable).with_name("torchrun")), *words, *SMALL, "--accel", "dense", "--format", "json"]
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     training = json.loads(done.stdout[done.stdout.index("{") :])["training"]
     assert training["unit"] == "seq"
-    assert [one["method"] for one in training["runs"]] == ["alone", "int8"]
+    assert [one["method"] for one in training["runs"]] == ["alone", "dense"]
 
 
 @pytest.mark.parametrize(
