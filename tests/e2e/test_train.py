@@ -17,9 +17,7 @@ SMALL = ("--batch-size", "2", "--warmup", "2", "--iters", "2", "--batches", "1")
 
 
 def test_methods_are_compared_in_turn(run, tmp_path):
-    done = run(
-        "busbw", "train", "mlp-small", "-n", "2", *SMALL, "--rounds", "2", "--compare", "none,topk", "--json", "r.json"
-    )
+    done = run("busbw", "train", "mlp-small", "-n", "2", *SMALL, "--rounds", "2", "--compare", "none,topk", "--json", "r.json")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"

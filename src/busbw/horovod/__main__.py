@@ -1,0 +1,26 @@
+"""`python -m busbw.horovod SCRIPT ...`: the script, for which `horovod` is busbw's."""
+
+import runpy
+import sys
+from pathlib import Path
+
+from busbw.core.exits import Exit
+from busbw.horovod import shim
+
+
+def main() -> int:
+    """Run the script as if Python had been given it."""
+    script = sys.argv[1] if len(sys.argv) > 1 else ""
+    if not Path(script).is_file():
+        what = f"{script}: no such file" if script else "no script to run"
+        sys.stderr.write(f"error: {what}\n\nhint: mpirun -n 2 python -m busbw.horovod train.py ...\n")
+        return int(Exit.USAGE)
+    shim.install()
+    sys.argv = sys.argv[1:]
+    sys.path[0] = str(Path(script).resolve().parent)
+    runpy.run_path(script, run_name="__main__")
+    return int(Exit.OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Scripts that say `import horovod.torch as hvd` get busbw's: opt-in, for the process that asks.
+
+`python -m busbw.horovod SCRIPT ...` runs one so; `shim.install()` does it before the imports of a program.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+OWN = "busbw.horovod"
+# Horovod's modules that scripts import from, and what stands for each.
+MODULES = {
+    "horovod": OWN,
+    "horovod.torch": f"{OWN}.torch",
+    "horovod.torch.mpi_ops": f"{OWN}.torch",
+    "horovod.torch.compression": f"{OWN}.torch.compression",
+    "horovod.torch.functions": f"{OWN}.torch.functions",
+    "horovod.torch.optimizer": f"{OWN}.torch.optimizer",
+    "horovod.torch.sync_batch_norm": f"{OWN}.torch.sync_batch_norm",
+    "horovod.torch.elastic": f"{OWN}.torch.elastic",
+    "horovod.torch.elastic.sampler": f"{OWN}.torch.elastic.sampler",
+    "horovod.torch.elastic.state": f"{OWN}.torch.elastic.state",
+    "horovod.common.exceptions": f"{OWN}.torch.errors",
+    "horovod.common.process_sets": f"{OWN}.torch.process_sets",
+}
+_COMMON = "horovod.common"
+
+
+def install() -> None:
+    """Have `import horovod...` find busbw's modules in this process; a Horovod that is installed is not looked at any more."""
+    for name, own in MODULES.items():
+        sys.modules[name] = import_module(own)
+    common = sys.modules.setdefault(_COMMON, ModuleType(_COMMON))
+    for name in MODULES:
+        if name.startswith(f"{_COMMON}."):
+            setattr(common, name.rpartition(".")[2], sys.modules[name])
+    sys.modules["horovod"].common = common  # type: ignore[attr-defined]
+    sys.modules["horovod.torch"].mpi_ops = sys.modules["horovod.torch.mpi_ops"]  # type: ignore[attr-defined]

@@ -1,0 +1,81 @@
+"""Gradients of operations, with Horovod's own conventions."""
+
+from typing import Any
+
+import torch
+
+from busbw.horovod.torch import reduceops, world
+from busbw.horovod.torch.calls import Call, begin
+from busbw.horovod.torch.requests import Kind
+
+
+class Collective(torch.autograd.Function):  # type: ignore[misc]
+    """One call on one or several tensors; an all-to-all's result is followed by the rows received from each rank."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *tensors: torch.Tensor) -> Any:
+        """The results, one for each tensor."""
+        ctx.call, ctx.rows = call, [tensor.shape[0] if tensor.dim() else 0 for tensor in tensors]
+        result = world.handles.synchronize(begin(call, tensors))
+        if call.kind == Kind.ALLTOALL:
+            ctx.mark_non_differentiable(result[1])
+            ctx.received = result[1]
+            return result
+        return tuple(result) if call.grouped else result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Gradients of the tensors."""
+        call: Call = ctx.call
+        if call.kind == Kind.ALLTOALL:
+            grads = grads[:1]
+        contiguous = [grad.contiguous() for grad in grads]
+        return None, *_BACKWARD[call.kind](ctx, call, contiguous)
+
+
+def _run(call: Call, kind: Kind, grads: list[torch.Tensor], **words: Any) -> list[torch.Tensor]:
+    """Another operation over the same set, differentiable once more."""
+    made = Call(kind=kind, grouped=call.grouped, process_set=call.process_set, **words)
+    result = Collective.apply(made, *grads)
+    return list(result) if call.grouped else [result]
+
+
+def _of_allreduce(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    return _run(call, Kind.ALLREDUCE, grads, op=call.op, prescale=call.prescale, postscale=call.postscale)
+
+
+def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Averaged, and of that this rank's rows."""
+    reduced = _run(call, Kind.ALLREDUCE, grads, op=reduceops.Average)
+    own = [torch.tensor([number], dtype=torch.int64) for number in ctx.rows]
+    rows = _run(call, Kind.ALLGATHER, own)
+    me = call.process_set.rank()
+    return [grad.narrow(0, int(every[:me].sum()), number) for grad, every, number in zip(reduced, rows, ctx.rows, strict=True)]
+
+
+def _of_broadcast(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Averaged at the root, nothing elsewhere."""
+    reduced = _run(call, Kind.ALLREDUCE, grads, op=reduceops.Average)
+    return reduced if world.rank() == call.root else [torch.zeros_like(grad) for grad in reduced]
+
+
+def _of_alltoall(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    made = Call(kind=Kind.ALLTOALL, splits=ctx.received, tells_splits=True, process_set=call.process_set)
+    back, _ = Collective.apply(made, grads[0])
+    left = ctx.rows[0] - back.shape[0]  # rows that were sent to nobody
+    return [torch.cat([back, back.new_zeros(left, *back.shape[1:])]) if left else back]
+
+
+def _of_reducescatter(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Gathered; of a sum, times the ranks."""
+    ranks = call.process_set.size() if call.op == reduceops.Sum else 1
+    return _run(call, Kind.ALLGATHER, [grad * (ranks * call.prescale * call.postscale) for grad in grads])
+
+
+_BACKWARD = {
+    Kind.ALLREDUCE: _of_allreduce,
+    Kind.ALLGATHER: _of_allgather,
+    Kind.BROADCAST: _of_broadcast,
+    Kind.ALLTOALL: _of_alltoall,
+    Kind.REDUCESCATTER: _of_reducescatter,
+}

@@ -1,0 +1,138 @@
+"""From a call's arguments to an operation under way: what is checked before anything is sent."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from busbw.horovod.torch import reduceops, world
+from busbw.horovod.torch.errors import Refused, Unsupported
+from busbw.horovod.torch.executor import Operation
+from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
+from busbw.horovod.torch.requests import Kind, Request
+
+Splits: TypeAlias = "torch.Tensor | Sequence[int] | None"
+_REDUCING = (Kind.ALLREDUCE, Kind.REDUCESCATTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of one call beside its tensors."""
+
+    kind: Kind
+    grouped: bool = False
+    in_place: bool = False
+    name: str | None = None
+    op: int = reduceops.Sum
+    root: int = -1
+    splits: Splits = None
+    tells_splits: bool = False  # the result of an all-to-all says how many rows came from each rank
+    prescale: float = 1.0
+    postscale: float = 1.0
+    process_set: ProcessSet = global_process_set
+    lane: bool = False
+
+
+def reduction(op: int | None, average: bool | None) -> int:
+    """The reduction that is meant; `average` is the old word for it.
+
+    Raises:
+        Refused: both are given, or there is no such.
+    """
+    if average is not None:
+        if op is not None:
+            raise Refused("both op and average are given", "give op alone")
+        warnings.warn("the argument average has been replaced by op", DeprecationWarning, stacklevel=2)
+        return reduceops.Average if average else reduceops.Sum
+    chosen = reduceops.Average if op is None else op
+    if chosen not in reduceops.NAMES:
+        raise Refused(f"op {chosen!r} is none", f"give one of hvd.{', hvd.'.join(reduceops.NAMES.values())}")
+    if chosen == reduceops.Adasum:
+        raise Unsupported("Adasum is not there", "use op=hvd.Average")
+    return chosen
+
+
+def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
+    """Submit; the handle's number, which counts also where it fails.
+
+    Raises:
+        Refused: something that cannot be meant, or a name that is under way.
+        HorovodInternalError: the job has ended.
+    """
+    here, number = world.current(), world.handles.number()
+    for tensor in tensors:
+        _check(tensor, call)
+    if not tensors or len({tensor.device for tensor in tensors}) > 1:
+        raise Refused(f"{len(tensors)} tensors on {len({tensor.device for tensor in tensors})} devices", "give tensors of one device")
+    set_id = call.process_set.number()
+    if not call.process_set.included():
+        raise Refused(f"rank {here.place.rank} is none of {call.process_set}", "ask process_set.included() first")
+    prefix = f"grouped_{call.kind}" if call.grouped else str(call.kind)
+    inputs = [tensor.detach() for tensor in tensors]
+    request = Request(
+        kind=call.kind,
+        name=f"{prefix}.{call.name or f'noname.{number}'}",
+        set_id=set_id,
+        shapes=tuple(tuple(tensor.shape) for tensor in inputs),
+        dtypes=tuple(tensor.dtype for tensor in inputs),
+        device=inputs[0].device.type,
+        op=call.op,
+        root=call.root,
+        prescale=call.prescale,
+        postscale=call.postscale,
+        lane=call.lane and here.lane is not None and call.op == reduceops.Average and set_id == 0,
+    )
+    outputs: Sequence[torch.Tensor] = ()
+    if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
+        outputs = inputs if call.in_place else [torch.empty_like(tensor) for tensor in inputs]
+    splits = _splits(call, inputs[0]) if call.kind == Kind.ALLTOALL else ()
+    made = Operation(request, inputs, outputs, splits, call.tells_splits, inputs[0].device, call.grouped)
+    if call.in_place:
+        made.given = tensors
+    return _submit(here, number, made)
+
+
+def control(kind: Kind, process_set: ProcessSet = global_process_set, ranks: tuple[int, ...] = (), root: int = -1) -> Any:
+    """An operation without tensors; its result, once all ranks have come."""
+    here, number = world.current(), world.handles.number()
+    request = Request(kind, str(kind), process_set.number(), ranks=ranks, root=root)
+    return world.handles.synchronize(_submit(here, number, Operation(request)))
+
+
+def _submit(here: world.World, number: int, operation: Operation) -> int:
+    if operation.device.type == "cuda":
+        operation.begun = torch.cuda.Event()
+        operation.begun.record(torch.cuda.current_stream(operation.device))
+    here.controller.submit(operation)
+    return world.handles.hold(number, operation.handle)
+
+
+def _check(tensor: Any, call: Call) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise Refused(f"{call.kind} of a {type(tensor).__name__}", "give a tensor")
+    if tensor.layout != torch.strided:
+        raise Refused(f"{call.kind} of a {tensor.layout} tensor", "use sparse_allreduce_async, or tensor.to_dense()")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise Refused(f"{call.kind} of a tensor on {tensor.device}", "move it to the CPU or a GPU")
+    if tensor.dtype not in reduceops.DTYPES and call.kind in _REDUCING:
+        raise Refused(f"{call.kind} of {tensor.dtype} is not possible", f"use one of {', '.join(map(str, reduceops.DTYPES))}")
+    if not tensor.is_contiguous():
+        raise Refused(f"{call.kind} of a tensor that is not contiguous: strides {tensor.stride()}", "give tensor.contiguous()")
+
+
+def _splits(call: Call, tensor: torch.Tensor) -> list[int]:
+    """Rows for each rank."""
+    ranks, rows = call.process_set.size(), tensor.shape[0] if tensor.dim() else 0
+    if call.splits is None:
+        if rows % ranks:
+            raise Refused(f"{rows} rows cannot go evenly to {ranks} ranks", "give splits")
+        return [rows // ranks] * ranks
+    given = call.splits if isinstance(call.splits, torch.Tensor) else torch.tensor(call.splits)
+    if given.is_floating_point() or given.dtype == torch.bool or given.dim() != 1:
+        raise Refused(f"splits are {given.dtype} in {given.dim()} dimensions", "give one whole number for each rank")
+    splits = [int(number) for number in given.tolist()]
+    if len(splits) != ranks or min(splits) < 0 or sum(splits) > rows:
+        raise Refused(f"splits {splits} of {rows} rows over {ranks} ranks", f"give {ranks} numbers with at most {rows} in all")
+    return splits

@@ -1,0 +1,102 @@
+"""How each operation runs, once all its ranks are ready: over a group of torch.distributed, in whatever types that can send."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+
+from busbw.horovod.torch import reduceops
+from busbw.horovod.torch.requests import Request, Response
+
+
+def reduce_(flat: torch.Tensor, request: Request, group: dist.ProcessGroup) -> torch.Tensor:
+    """All-reduce with scaling before and after: in place where the type can be sent, else of a copy; the result."""
+    reduceops.scaled_(flat, request.prescale)
+    sent = flat.to(reduceops.CARRIERS.get(flat.dtype, flat.dtype))
+    if sent.numel():
+        dist.all_reduce(sent, op=reduceops.TORCH_OPS[request.op], group=group)
+    reduceops.scaled_(sent, reduceops.postscale(request.op, request.postscale, group.size()))
+    return sent.to(flat.dtype)
+
+
+def allgather(tensor: torch.Tensor, rows: Sequence[int], group: dist.ProcessGroup) -> torch.Tensor:
+    """The ranks' tensors one below the other; `rows`: first dimension of each."""
+    most, rest = max(rows), tensor.shape[1:]
+    mine = torch.nn.functional.pad(_as_bytes(tensor), (0, (most - tensor.shape[0]) * _row_bytes(tensor)))
+    every = mine.new_empty(len(rows) * mine.numel())
+    if every.numel():
+        dist.all_gather_into_tensor(every, mine, group=group)
+    whole = every.view(tensor.dtype).view(len(rows), most, *rest)
+    if min(rows) == most:
+        return whole.flatten(0, 1)
+    return torch.cat([part[:number] for part, number in zip(whole, rows, strict=True)])
+
+
+def broadcast_(tensor: torch.Tensor, root: int, group: dist.ProcessGroup) -> None:
+    """`root` is a rank of all."""
+    if tensor.numel():
+        dist.broadcast(_as_bytes(tensor), src=root, group=group)
+
+
+def alltoall(tensor: torch.Tensor, splits: Sequence[int], group: dist.ProcessGroup) -> tuple[torch.Tensor, list[int]]:
+    """Rows by rank, sent and received; how many came from each."""
+    sent = torch.tensor(splits, dtype=torch.int64, device=tensor.device)
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent, group=group)
+    rows, row = received.tolist(), _row_bytes(tensor)
+    out = tensor.new_empty(sum(rows), *tensor.shape[1:])
+    used = tensor[: sum(splits)]
+    if row:
+        dist.all_to_all_single(
+            _as_bytes(out), _as_bytes(used), [number * row for number in rows], [number * row for number in splits], group=group
+        )
+    return out, rows
+
+
+def reducescatter(tensor: torch.Tensor, request: Request, group: dist.ProcessGroup) -> torch.Tensor:
+    """This rank's rows of the reduction; where they cannot be even, the first ranks have one more."""
+    ranks, me = group.size(), group.rank()
+    base, extra = divmod(tensor.shape[0], ranks)
+    rows = [base + (rank < extra) for rank in range(ranks)]
+    sent = reduceops.scaled_(tensor.clone(), request.prescale).to(reduceops.CARRIERS.get(tensor.dtype, tensor.dtype))
+    if extra:
+        sent = torch.cat([_to_rows(part, base + 1) for part in sent.split(rows)])
+    out = sent.new_empty(sent.shape[0] // ranks, *tensor.shape[1:])
+    if out.numel():
+        dist.reduce_scatter_tensor(out, sent, op=reduceops.TORCH_OPS[request.op], group=group)
+    reduceops.scaled_(out, reduceops.postscale(request.op, request.postscale, ranks))
+    return out[: rows[me]].to(tensor.dtype).contiguous()
+
+
+def rows_of(answer: Response, number: int, members: Sequence[int]) -> list[int]:
+    """First dimension of each rank's tensor of that number."""
+    return [answer.requests[rank].shapes[number][0] for rank in members]
+
+
+def fused(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], reduce: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Reduce tensors of one type as one; a single one without copies beyond its output."""
+    if len(tensors) == 1:
+        if outputs[0] is not tensors[0]:
+            outputs[0].copy_(tensors[0])
+        flat = outputs[0].view(-1)
+        reduced = reduce(flat)
+        if reduced is not flat:
+            flat.copy_(reduced)
+        return
+    reduced = reduce(torch.cat([tensor.reshape(-1) for tensor in tensors]))
+    for output, part in zip(outputs, reduced.split([output.numel() for output in outputs]), strict=True):
+        output.copy_(part.view_as(output))
+
+
+def _to_rows(part: torch.Tensor, rows: int) -> torch.Tensor:
+    return torch.cat([part, part.new_zeros(rows - part.shape[0], *part.shape[1:])])
+
+
+def _row_bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.element_size() * math.prod(tensor.shape[1:]))
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory; gloo knows no int16, and moving needs no type."""
+    return tensor.view(-1).view(torch.uint8)

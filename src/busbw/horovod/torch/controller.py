@@ -1,0 +1,236 @@
+"""The thread that matches operations over ranks by name, whatever order they come in, and runs them in one order everywhere.
+
+Each cycle is one small exchange: a rank's word has a bit for each known operation that it is ready for, and their AND says what runs. Only
+where a rank has something that is not known, ranks tell each other their requests in full.
+"""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from busbw.accel.lost import Pulse
+from busbw.accel.mesh import Mesh
+from busbw.horovod.torch.cache import Cache
+from busbw.horovod.torch.environment import Options
+from busbw.horovod.torch.errors import HorovodInternalError, Refused, Shutdown
+from busbw.horovod.torch.executor import Executor, Operation
+from busbw.horovod.torch.requests import Key, Kind, Request, Response
+from busbw.horovod.torch.table import Table
+from busbw.horovod.torch.timeline import Timeline
+
+# A rank's first byte. All bits but those of what it wants are set: the AND then has a 0 where any rank wants it.
+_UNKNOWN, _LEAVE = 1, 2
+_LOST = "busbw.horovod/lost"
+# Without any pause the thread would take the interpreter from the training.
+_LEAST_PAUSE_S = 1e-4
+_LEAVE_LIMIT = timedelta(seconds=10)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What matching has cost so far."""
+
+    exchanges: int = 0  # of bits
+    negotiations: int = 0  # in full
+
+
+class Controller:
+    """One process's part."""
+
+    def __init__(self, mesh: Mesh, executor: Executor, options: Options, timeline: Timeline, times: int = 0) -> None:
+        """`times` counts the jobs that this process has joined before: the same on all ranks."""
+        self._times = times
+        self._pulse = Pulse(mesh)
+        self._mesh, self._executor, self._options, self._timeline = mesh, executor, options, timeline
+        self._rank, self._size = mesh.world.place, mesh.world.size
+        self._table, self._cache = Table(), Cache(options.cache, self._rank)
+        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._mine: dict[Key, Operation] = {}
+        self._announced: set[Key] = set()  # of the thread alone
+        self._leaving = False
+        self._ended: HorovodInternalError | None = None
+        self.counts = Counts()
+        self._thread = threading.Thread(target=self._work, name="busbw-horovod", daemon=True)
+        self._thread.start()
+
+    def submit(self, operation: Operation) -> None:
+        """Have it run once all its ranks have asked for it.
+
+        Raises:
+            Refused: one of that name is under way.
+            HorovodInternalError: the job has ended.
+        """
+        with self._lock:
+            if self._ended is not None:
+                raise HorovodInternalError(str(self._ended)) from self._ended
+            if operation.request.key in self._mine:
+                raise Refused(
+                    f"an operation named {operation.request.name} is under way", "give each a name of its own, or synchronize first"
+                )
+            self._mine[operation.request.key] = operation
+            operation.handle.before = lambda: self._forget(operation.request.key)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the job on all ranks; what is under way fails."""
+        self._leaving = True
+        self._wake.set()
+        self._thread.join()
+        self._pulse.stop()
+        if self._size > 1 and isinstance(self._ended, Shutdown):
+            self._leave_together()
+
+    def _leave_together(self) -> None:
+        """Wait until all ranks have heard that all leave: who closes its connections before may take from others what they have not read.
+
+        Told through the store, which rank 0 or the launcher keeps: a store that is gone has been left by all.
+        """
+        with contextlib.suppress(Exception):
+            store = dist.PrefixStore(f"busbw.horovod/leave/{self._times}", distributed_c10d._get_default_store())
+            if store.add("ranks", 1) == self._size:
+                store.set("all", "1")
+            store.wait(["all"], _LEAVE_LIMIT)
+            # The keeper goes last.
+            if self._rank == 0:
+                store.wait([f"left/{rank}" for rank in range(1, self._size)], _LEAVE_LIMIT)
+            else:
+                store.set(f"left/{self._rank}", "1")
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended on its own."""
+        return self._ended is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has ended by a failure: what is under way on other ranks may never end."""
+        return self._ended is not None and not isinstance(self._ended, Shutdown)
+
+    def _forget(self, key: Key) -> None:
+        """The name is free again."""
+        with self._lock:
+            self._mine.pop(key, None)
+
+    def _work(self) -> None:
+        try:
+            while not self._cycle():
+                # Alone, there is nobody to hear from.
+                self._wake.wait(None if self._size == 1 else max(self._options.cycle_s, _LEAST_PAUSE_S))
+                self._wake.clear()
+            self._end(Shutdown())
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            self._end(self._explained(error))
+
+    def _cycle(self) -> bool:
+        """One exchange, and what is ready after it; whether a rank leaves."""
+        self._timeline.cycle()
+        with self._lock:
+            waiting = {key: operation for key, operation in self._mine.items() if key not in self._announced}
+        bits, unknown = self._bits(waiting)
+        bits, unknown, leaves = self._exchange(bits, unknown, self._leaving)
+        answers = list(self._cache.take(bits))
+        if unknown:
+            known = {answer.key for answer in answers}
+            answers += self._negotiate([operation.request for key, operation in waiting.items() if key not in known])
+        if answers:
+            self._answer(answers)
+        self._warn()
+        return leaves
+
+    def _bits(self, waiting: dict[Key, Operation]) -> tuple[int, bool]:
+        """Slots that this rank is ready for, and whether it waits for what has none."""
+        bits, unknown, joined, now_s = self._cache.foreign, False, bool(self._table.joined), time.monotonic()
+        patience_s = min(self._options.stall_warn_s, self._options.stall_fail_s)
+        for key, operation in waiting.items():
+            slot = self._cache.slot(operation.request)
+            # What others know in full must be told in full; so must what waits too long, for a warning to name who is missing.
+            if slot is None or joined or key in self._table or now_s - operation.since_s > patience_s:
+                unknown = True
+            else:
+                bits |= 1 << slot
+        return bits, unknown or bool(self._overdue())
+
+    def _exchange(self, bits: int, unknown: bool, leaves: bool) -> tuple[int, bool, bool]:
+        """The AND of all ranks' bits, and whether any rank has something unknown, or leaves."""
+        length = (self._cache.slots + 7) // 8
+        if self._size > 1:
+            flags = 0xFF & ~(_UNKNOWN * unknown) & ~(_LEAVE * leaves)
+            word = torch.frombuffer(bytearray([flags]) + bytearray(bits.to_bytes(length, "little")), dtype=torch.uint8)
+            dist.all_reduce(word, op=dist.ReduceOp.BAND, group=self._mesh.world.group)
+            flags, bits = int(word[0]), int.from_bytes(bytes(word[1:].tolist()), "little")
+            unknown, leaves = not flags & _UNKNOWN, not flags & _LEAVE
+        self.counts.exchanges += 1
+        return bits, unknown, leaves
+
+    def _negotiate(self, fresh: Sequence[Request]) -> list[Response]:
+        """Tell all ranks what this one asks for, and hear what they do; what is ready then."""
+        self._announced.update(request.key for request in fresh)
+        told: list[tuple[Sequence[Request], list[Key]]] = [(fresh, self._overdue())]
+        if self._size > 1:
+            told = told * self._size
+            dist.all_gather_object(told, (fresh, self._overdue()), group=self._mesh.world.group)
+        self.counts.negotiations += 1
+        for rank, (requests, _) in enumerate(told):
+            for request in requests:
+                self._table.add(rank, request)
+        answers = self._table.take_ready(self._executor.members())
+        for key in told[0][1]:  # rank 0's clock counts for all
+            failed = self._table.fail(key, f"{key[1]}: some ranks did not ask for it within {self._options.stall_fail_s:g} s")
+            answers += [failed] if failed else []
+        return answers
+
+    def _overdue(self) -> list[Key]:
+        return self._table.overdue(self._options.stall_fail_s, time.monotonic()) if self._rank == 0 else []
+
+    def _answer(self, answers: Sequence[Response]) -> None:
+        keys = {answer.key for answer in answers}
+        mine = {key: operation for key, operation in self._mine.items() if key in keys}
+        self._announced -= keys
+        try:
+            self._executor.run(answers, mine)
+        except Exception as error:
+            explained = self._explained(error)
+            for operation in mine.values():
+                operation.handle.fail(explained)
+            raise explained from error
+        members = self._executor.members()
+        for answer in answers:
+            if not answer.error and answer.request.kind == Kind.REMOVE_SET:
+                self._cache.drop_set(answer.request.root)
+            self._cache.put(answer, members.get(answer.key[0], ()))
+
+    def _warn(self) -> None:
+        if self._rank != 0:
+            return
+        for stalled in self._table.stalled(self._executor.members(), self._options.stall_warn_s, time.monotonic()):
+            missing = ", ".join(self._mesh.name(rank) for rank in stalled.missing)
+            sys.stderr.write(
+                f"busbw horovod: {stalled.key[1]} has waited {stalled.waited_s:.0f} s for {missing}; "
+                f"it came from ranks {', '.join(map(str, stalled.ready))}\n"
+            )
+
+    def _end(self, error: HorovodInternalError) -> None:
+        with self._lock:
+            self._ended = error
+            left = list(self._mine.values())
+        for operation in left:
+            operation.handle.fail(error)
+
+    def _explained(self, error: Exception) -> HorovodInternalError:
+        """A failed exchange, with the ranks that are lost."""
+        if isinstance(error, HorovodInternalError):
+            return error
+        lost = self._pulse.lost() if self._size > 1 else []
+        who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
+        # Who notices late sees the others leave, too: what the first has found counts. Without the store, each has its own.
+        with contextlib.suppress(Exception):
+            who = distributed_c10d._get_default_store().compare_set(_LOST, "", who).decode()
+        return HorovodInternalError(f"an exchange failed at rank {self._rank} of {self._size}; {who} ({error})")

@@ -1,0 +1,106 @@
+"""What a training is made of, so that it can go on from the last commit: on all ranks, or in processes started again."""
+
+import copy
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from busbw.horovod.torch import world
+from busbw.horovod.torch.elastic.sampler import ElasticSampler
+from busbw.horovod.torch.functions import allgather_object, broadcast_object
+
+# torchrun sets the first; the folder is for commits, and shared folders let any host go on.
+_RUN, _FOLDER = "TORCHELASTIC_RUN_ID", "BUSBW_ELASTIC_DIR"
+
+
+class TorchState:
+    """Models, optimizers, samplers and plain values, each an attribute.
+
+    `commit` keeps them in memory and, under torchrun, in a file of this host; `restore` goes back to the last commit; `sync` gives all
+    ranks what the rank with the latest commit has.
+    """
+
+    def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any) -> None:
+        given = {"model": model, "optimizer": optimizer, **kwargs}
+        self._stateful = [name for name, value in given.items() if hasattr(value, "state_dict")]
+        self._plain = [name for name, value in given.items() if value is not None and name not in self._stateful]
+        for name, value in given.items():
+            setattr(self, name, value)
+        self._commits = 0
+        self._callbacks: list[Callable[[], None]] = []
+        self._kept: dict[str, Any] = {}
+        self.save()
+
+    def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
+        """To be called when the ranks have changed."""
+        self._callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """The ranks have changed."""
+        for name in self._stateful:
+            value = getattr(self, name)
+            if isinstance(value, ElasticSampler):
+                value.reset()
+        for callback in self._callbacks:
+            callback()
+
+    def commit(self) -> None:
+        """Keep everything as it is now."""
+        self._commits += 1
+        self.save()
+        path = self.path()
+        if path is not None and world.local_rank() == 0:
+            part = path.with_suffix(".part")
+            torch.save({"commits": self._commits, "kept": self._kept}, part)
+            part.replace(path)  # whole, or as before
+
+    def check_host_updates(self) -> None:
+        """Nothing to find out: where hosts change, torchrun starts all ranks again."""
+
+    def save(self) -> None:
+        """As `commit`, in memory alone."""
+        self._kept = copy.deepcopy(self._now())
+
+    def restore(self) -> None:
+        """Back to the last commit."""
+        self._load(copy.deepcopy(self._kept))
+
+    def load_commit(self) -> bool:
+        """Read the last commit of a process of this run on this host before; whether there is one."""
+        path = self.path()
+        if path is None or not path.exists():
+            return False
+        found = torch.load(path, weights_only=False)
+        self._commits, self._kept = found["commits"], found["kept"]
+        self.restore()
+        return True
+
+    def sync(self) -> None:
+        """All ranks go on from the rank that has the latest commit, the first of them."""
+        commits = allgather_object(self._commits)
+        root = commits.index(max(commits))
+        found = broadcast_object((self._commits, self._now() if world.rank() == root else None), root)
+        if world.rank() != root:
+            self._commits = found[0]
+            self._load(found[1])
+        self.save()
+
+    def path(self) -> Path | None:
+        """The file of commits; None where nobody would start this process again."""
+        run = os.environ.get(_RUN)
+        folder = os.environ.get(_FOLDER) or tempfile.gettempdir()
+        return Path(folder) / f"busbw-elastic-{os.getuid()}-{run}.pt" if run else None
+
+    def _now(self) -> dict[str, Any]:
+        states = {name: getattr(self, name).state_dict() for name in self._stateful}
+        return {"states": states, "values": {name: getattr(self, name) for name in self._plain}}
+
+    def _load(self, found: dict[str, Any]) -> None:
+        for name, state in found["states"].items():
+            getattr(self, name).load_state_dict(state)
+        for name, value in found["values"].items():
+            setattr(self, name, value)

@@ -1,0 +1,219 @@
+"""Runs what is ready, one after the other, in the same order on all ranks; all-reduces that are ready together go as one."""
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+from busbw.accel import Lane
+from busbw.accel.settings import DENSE
+from busbw.horovod.torch import collectives
+from busbw.horovod.torch.errors import HorovodInternalError
+from busbw.horovod.torch.handles import Handle
+from busbw.horovod.torch.requests import Kind, Request, Response
+from busbw.horovod.torch.timeline import NEGOTIATE, Timeline
+
+
+@dataclass(slots=True)
+class Operation:
+    """A request of this rank, its tensors, and who waits for it."""
+
+    request: Request
+    inputs: Sequence[torch.Tensor] = ()
+    outputs: Sequence[torch.Tensor] = ()  # of those that write to given ones
+    splits: Sequence[int] = ()
+    tells_splits: bool = False  # the result says how many rows came from each rank
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    grouped: bool = False  # the result is a list
+    given: Sequence[torch.Tensor] = ()  # in place: the caller's own, which come back
+    handle: Handle = field(default_factory=Handle)
+    since_s: float = field(default_factory=time.monotonic)
+    begun: "torch.cuda.Event | None" = None  # what was queued on the GPU before
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A process set: its ranks, and the group where this rank is in it."""
+
+    ranks: tuple[int, ...]
+    group: dist.ProcessGroup | None
+
+
+_Batch = list[tuple[Response, Operation]]
+
+
+class Executor:
+    """Process sets by number, and how operations run over them."""
+
+    def __init__(self, rank: int, everyone: Members, fusion: int, lane: Lane | None, timeline: Timeline) -> None:
+        self._rank, self._fusion, self._lane, self._timeline = rank, fusion, lane, timeline
+        self.sets: dict[int, Members] = {0: everyone}
+        self._sets_ever = 1
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self.joined_device = torch.device("cpu")
+
+    def members(self) -> dict[int, tuple[int, ...]]:
+        """Ranks of each process set."""
+        return {number: one.ranks for number, one in self.sets.items()}
+
+    def add_set(self, ranks: tuple[int, ...]) -> int:
+        """A set's number; all ranks have to come here. One that was added before stays."""
+        for number, one in self.sets.items():
+            if number and one.ranks == ranks:
+                return number
+        group = dist.new_group(list(ranks))
+        self._sets_ever += 1
+        self.sets[self._sets_ever - 1] = Members(ranks, group if self._rank in ranks else None)
+        return self._sets_ever - 1
+
+    def run(self, answers: Sequence[Response], mine: Mapping[tuple[int, str], Operation]) -> None:
+        """Run or fail each; `mine`: operations of this rank by key. What is raised ends the job."""
+        batch: _Batch = []
+        for answer in answers:
+            operation = mine.get(answer.key)
+            if answer.error:
+                if operation:
+                    operation.handle.fail(HorovodInternalError(answer.error))
+                continue
+            if operation is None:
+                operation = self._as_joined(answer)
+                if operation is None:
+                    continue
+            self._timeline.span(answer.request.name, NEGOTIATE.format(answer.request.kind.upper()), operation.since_s, time.monotonic())
+            if batch and not self._fits(batch, answer, operation):
+                self._all_reduce(batch)
+                batch = []
+            if answer.request.kind == Kind.ALLREDUCE:
+                batch.append((answer, operation))
+            else:
+                self._run(answer, operation)
+        if batch:
+            self._all_reduce(batch)
+
+    def _as_joined(self, answer: Response) -> Operation | None:
+        """Zeros, where this rank has joined and others go on."""
+        request = answer.request
+        one = self.sets.get(request.set_id)
+        if request.kind != Kind.ALLREDUCE or one is None or self._rank not in one.ranks:
+            return None
+        device = self.joined_device if request.device != "cpu" else torch.device("cpu")
+        zeros = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in zip(request.shapes, request.dtypes, strict=True)]
+        return Operation(request, zeros, zeros, device=device)
+
+    def _fits(self, batch: _Batch, answer: Response, operation: Operation) -> bool:
+        """Whether it can go with those of the batch."""
+        first, new = batch[0][0].request, answer.request
+        alike = ("kind", "set_id", "op", "prescale", "postscale", "device")
+        if any(getattr(first, name) != getattr(new, name) for name in alike) or self._own_way(first) or self._own_way(new):
+            return False
+        if len({*first.dtypes, *new.dtypes}) > 1 or batch[0][1].device != operation.device:
+            return False
+        tensors = [tensor for _, other in batch for tensor in other.inputs] + [*operation.inputs]
+        return bool(sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= self._fusion)
+
+    def _own_way(self, request: Request) -> bool:
+        """Whether it is a gradient that does not go as a plain all-reduce."""
+        if not request.lane or self._lane is None:
+            return False
+        nbytes = sum(math.prod(shape) * int(dtype.itemsize) for shape, dtype in zip(request.shapes, request.dtypes, strict=True))
+        settings = self._lane.settings
+        return settings.method_for(nbytes) != DENSE or (self._lane.mesh.two_d and settings.two_d_for(nbytes))
+
+    def _all_reduce(self, batch: _Batch) -> None:
+        """One all-reduce for all of the batch, type by type."""
+        request = batch[0][0].request
+        tensors = [tensor for _, operation in batch for tensor in operation.inputs]
+        outputs = [tensor for _, operation in batch for tensor in operation.outputs]
+        group = self._group(request)
+        with self._timed(batch), self._on(batch) as done:
+            for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+                chosen = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
+                these, into = [tensors[number] for number in chosen], [outputs[number] for number in chosen]
+                if self._own_way(request):
+                    names = [f"{request.name}.{number}" for number in chosen]
+                    lengths = [tensor.numel() for tensor in these]
+                    reduce = functools.partial(self._by_lane, names=names, lengths=lengths)
+                else:
+                    reduce = functools.partial(collectives.reduce_, request=request, group=group)
+                collectives.fused(these, into, reduce)
+        for _, operation in batch:
+            self._finish(operation, list(operation.outputs), done)
+
+    def _by_lane(self, flat: torch.Tensor, names: list[str], lengths: list[int]) -> torch.Tensor:
+        assert self._lane is not None
+        self._lane.exchange(flat, names, lengths)
+        return flat
+
+    def _run(self, answer: Response, operation: Operation) -> None:
+        request = answer.request
+        if request.kind == Kind.BARRIER:
+            operation.handle.finish(None)
+        elif request.kind == Kind.JOIN:
+            operation.handle.finish(list(answer.requests)[-1])
+        elif request.kind == Kind.ADD_SET:
+            operation.handle.finish(self.add_set(request.ranks))
+        elif request.kind == Kind.REMOVE_SET:
+            # The group itself stays: operations may still be queued on a GPU.
+            operation.handle.finish(self.sets.pop(request.root, None) is not None)
+        else:
+            with self._timed([(answer, operation)]), self._on([(answer, operation)]) as done:
+                results = [self._one(answer, operation, number) for number in range(len(operation.inputs))]
+            self._finish(operation, results, done)
+
+    def _one(self, answer: Response, operation: Operation, number: int) -> object:
+        request, tensor, group = answer.request, operation.inputs[number], self._group(answer.request)
+        ranks = self.sets[request.set_id].ranks
+        if request.kind == Kind.ALLGATHER:
+            return collectives.allgather(tensor, collectives.rows_of(answer, number, ranks), group)
+        if request.kind == Kind.ALLTOALL:
+            out, rows = collectives.alltoall(tensor, operation.splits, group)
+            return (out, torch.tensor(rows, dtype=torch.int32, device=tensor.device)) if operation.tells_splits else out
+        if request.kind == Kind.REDUCESCATTER:
+            return collectives.reducescatter(tensor, request, group)
+        output = operation.outputs[number]
+        if output is not tensor and self._rank == request.root:
+            output.copy_(tensor)
+        collectives.broadcast_(output, request.root, group)
+        return output
+
+    def _group(self, request: Request) -> dist.ProcessGroup:
+        group = self.sets[request.set_id].group
+        assert group is not None
+        return group
+
+    @contextlib.contextmanager
+    def _timed(self, batch: _Batch) -> Iterator[None]:
+        begin_s = time.monotonic()
+        yield
+        end_s = time.monotonic()
+        for answer, _ in batch:
+            request = answer.request
+            shapes = [list(shape) for shape in request.shapes]
+            self._timeline.span(request.name, request.kind.upper(), begin_s, end_s, shapes=shapes, fused=len(batch))
+
+    @contextlib.contextmanager
+    def _on(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:
+        """On a GPU: a stream of our own, after what was queued before; the event is recorded at the end."""
+        device = batch[0][1].device
+        if device.type != "cuda":
+            with torch.no_grad():
+                yield None
+            return
+        stream, done = self._streams.setdefault(device, torch.cuda.Stream(device)), torch.cuda.Event()
+        with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
+            for _, operation in batch:
+                if operation.begun is not None:
+                    stream.wait_event(operation.begun)
+                for tensor in (*operation.inputs, *operation.outputs):
+                    tensor.record_stream(stream)
+            yield done
+            done.record(stream)
+
+    def _finish(self, operation: Operation, results: list[object], done: "torch.cuda.Event | None") -> None:
+        results = list(operation.given) or results
+        operation.handle.finish(results if operation.grouped else results[0], done)

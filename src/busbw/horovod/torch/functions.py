@@ -1,0 +1,123 @@
+"""Parameters, optimizer states and any Python objects, from one rank to all or from all to all."""
+
+import dataclasses
+import pickle
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from busbw.horovod.torch import calls, world
+from busbw.horovod.torch.calls import Call
+from busbw.horovod.torch.errors import Refused
+from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
+from busbw.horovod.torch.requests import Kind
+
+
+def broadcast_parameters(params: Any, root_rank: int) -> None:
+    """Overwrite tensors with those of `root_rank`: of a state_dict, named_parameters() or parameters().
+
+    Raises:
+        Refused: something else.
+    """
+    if isinstance(params, Mapping):
+        found = sorted(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, str | bytes | torch.Tensor):
+        found = [one if isinstance(one, tuple) else (None, one) for one in params]
+    else:
+        raise Refused(f"broadcast_parameters of a {type(params).__name__}", "give model.state_dict() or model.named_parameters()")
+    begun = []
+    for name, tensor in found:
+        if tensor is None:
+            continue
+        whole = tensor if isinstance(tensor, torch.Tensor) and tensor.is_contiguous() else _contiguous(name, tensor)
+        call = Call(Kind.BROADCAST, in_place=True, name=name, root=root_rank)
+        begun.append((tensor, whole, calls.begin(call, [whole])))
+    for tensor, whole, number in begun:
+        world.handles.synchronize(number)
+        if whole is not tensor:
+            tensor.detach().copy_(whole)
+
+
+def _contiguous(name: str | None, tensor: Any) -> torch.Tensor:
+    if not isinstance(tensor, torch.Tensor):
+        raise Refused(f"{name} is a {type(tensor).__name__}, no tensor", "use broadcast_object for it")
+    return tensor.detach().contiguous()
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None) -> None:
+    """Give an optimizer the state and the options of `root_rank`'s. `model` is not needed here.
+
+    Raises:
+        Refused: LBFGS, whose state is none of parameters.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise Refused("the state of LBFGS cannot be broadcast", "use another optimizer, or broadcast_object of what you need")
+    state, tensors = optimizer.state_dict(), list[torch.Tensor]()
+    bare = broadcast_object(_without_tensors(state, tensors), root_rank, "optimizer state")
+    if world.rank() != root_rank:
+        tensors = []
+        state = _with_tensors(bare, tensors, _devices(optimizer))
+    broadcast_parameters([(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)], root_rank)
+    if world.rank() != root_rank:
+        optimizer.load_state_dict(state)
+
+
+class _Hole(tuple[Any, ...]):
+    """Where a tensor was: shape, type, device type."""
+
+    __slots__ = ()
+
+
+def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The same with holes; the tensors, in their order."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach().contiguous())
+        return _Hole((tuple(value.shape), value.dtype, value.device.type))
+    if isinstance(value, dict):
+        return {key: _without_tensors(one, tensors) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_without_tensors(one, tensors) for one in value)
+    return value
+
+
+def _with_tensors(value: Any, tensors: list[torch.Tensor], devices: Mapping[str, torch.device]) -> Any:
+    """The same with new tensors in the holes; these, in their order."""
+    if isinstance(value, _Hole):
+        shape, dtype, device = value
+        tensors.append(torch.empty(shape, dtype=dtype, device=devices.get(device, device)))
+        return tensors[-1]
+    if isinstance(value, dict):
+        return {key: _with_tensors(one, tensors, devices) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_with_tensors(one, tensors, devices) for one in value)
+    return value
+
+
+def _devices(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
+    return {tensor.device.type: tensor.device for group in optimizer.param_groups for tensor in group["params"]}
+
+
+def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """Any object that pickles, from `root_rank` (a rank among all) to the ranks of the set."""
+    data = _pickled(obj) if world.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
+    size = torch.tensor([data.numel()])
+    call = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set)
+    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=name and f"{name}.size"), [size]))
+    if world.rank() != root_rank:
+        data = torch.empty(int(size), dtype=torch.uint8)
+    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=name and f"{name}.data"), [data]))
+    return obj if world.rank() == root_rank else pickle.loads(data.numpy().tobytes())
+
+
+def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+    """Any objects that pickle, of all ranks."""
+    data = _pickled(obj)
+    size = torch.tensor([data.numel()])
+    sizes = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=name and f"{name}.size"), [size]))
+    whole = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=name and f"{name}.data"), [data]))
+    return [pickle.loads(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
+
+
+def _pickled(obj: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)

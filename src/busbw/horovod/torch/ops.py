@@ -1,0 +1,239 @@
+"""Horovod's operations, made from one table: each in its blocking, asynchronous, in-place and grouped forms."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from busbw.horovod.torch import calls, reduceops, world
+from busbw.horovod.torch.autograd import Collective
+from busbw.horovod.torch.calls import Call
+from busbw.horovod.torch.compression import Compression
+from busbw.horovod.torch.errors import Refused
+from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
+from busbw.horovod.torch.requests import Kind
+
+_REQUIRED = inspect.Parameter.empty
+_DEFAULTS: dict[str, Any] = {
+    "root_rank": _REQUIRED,
+    "compression": Compression.none,
+    "prescale_factor": 1.0,
+    "postscale_factor": 1.0,
+    "process_set": global_process_set,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An operation: its arguments after the tensor, in Horovod's order, and its forms. What is not in `_DEFAULTS` is None by default.
+
+    `compression` stands in the blocking form alone, where it is not in place.
+    """
+
+    kind: Kind
+    arguments: str
+    says: str
+    in_place: bool = False
+    grouped: bool = False
+    op: int | None = None  # the default
+
+
+TABLE = (
+    Row(
+        Kind.ALLREDUCE,
+        "average name compression op prescale_factor postscale_factor process_set",
+        "the reduction over all ranks: their average, unless `op` says another",
+        in_place=True,
+        grouped=True,
+    ),
+    Row(
+        Kind.ALLGATHER,
+        "name process_set",
+        "the ranks' tensors, one below the other; first dimensions may differ",
+        grouped=True,
+    ),
+    Row(Kind.BROADCAST, "root_rank name process_set", "the tensor of `root_rank`, a rank among all", in_place=True),
+    Row(
+        Kind.ALLTOALL,
+        "splits name process_set",
+        "rows from each rank, `splits[i]` of which went to rank i; with splits also the numbers of rows received",
+    ),
+    Row(
+        Kind.REDUCESCATTER,
+        "name compression op process_set prescale_factor postscale_factor",
+        "this rank's rows of the reduction; where rows cannot be even, first ranks have one more",
+        grouped=True,
+        op=reduceops.Average,
+    ),
+)
+
+
+def _signature(row: Row, first: str, blocking: bool, in_place: bool) -> inspect.Signature:
+    names = [name for name in row.arguments.split() if name != "compression" or (blocking and not in_place)]
+    parameters = [inspect.Parameter(first, inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    for name in names:
+        default = row.op if name == "op" else _DEFAULTS.get(name)
+        parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
+    return inspect.Signature(parameters)
+
+
+def _call(row: Row, grouped: bool, in_place: bool, words: dict[str, Any]) -> Call:
+    reduces = "op" in words
+    return Call(
+        kind=row.kind,
+        grouped=grouped,
+        in_place=in_place,
+        name=words["name"],
+        op=calls.reduction(words["op"], words.get("average")) if reduces else reduceops.Sum,
+        root=words.get("root_rank", -1),
+        splits=words.get("splits"),
+        tells_splits=words.get("splits") is not None,
+        prescale=float(words.get("prescale_factor", 1.0)),
+        postscale=float(words.get("postscale_factor", 1.0)),
+        process_set=words["process_set"],
+    )
+
+
+def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> Any:
+    """Run it, differentiably."""
+    if call.kind == Kind.ALLTOALL:  # its gradient needs the splits that came
+        result = Collective.apply(dataclasses.replace(call, tells_splits=True), tensors[0])
+        return result if call.tells_splits else result[0]
+    narrow = [compression.compress(tensor) for tensor in tensors]
+    result = Collective.apply(call, *(tensor for tensor, _ in narrow))
+    results = result if call.grouped else (result,)
+    wide = [compression.decompress(one, context) for one, (_, context) in zip(results, narrow, strict=True)]
+    return wide if call.grouped else wide[0]
+
+
+def _made(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[..., Any]:
+    """One form of a row."""
+    first = "tensors" if grouped else "tensor"
+    signature = _signature(row, first, blocking, in_place)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        words = bound.arguments
+        tensors = list(words[first]) if grouped else [words[first]]
+        call = _call(row, grouped, in_place, words)
+        if blocking and not in_place:
+            return _blocking(call, tensors, words.get("compression", Compression.none))
+        number = calls.begin(call, tensors)
+        return synchronize(number) if blocking else number
+
+    function.__name__ = function.__qualname__ = form_name(row, grouped, in_place, blocking)
+    gives = f"{row.says}." if blocking else f"a handle for `synchronize`, which gives {row.says}."
+    function.__doc__ = (
+        f"{row.kind.capitalize()}{' of several tensors as one' if grouped else ''}{', in place' if in_place else ''}: {gives}\n\n"
+        "Raises:\n    Refused: a ValueError; nothing was sent.\n"
+        "    HorovodInternalError: a RuntimeError; it failed on all ranks.\n"
+    )
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+def form_name(row: Row, grouped: bool, in_place: bool, blocking: bool) -> str:
+    """Horovod's name of a form."""
+    return f"{'grouped_' * grouped}{row.kind}{'_async' * (not blocking)}{'_' * in_place}"
+
+
+def forms() -> dict[str, Callable[..., Any]]:
+    """All forms of all rows, by name."""
+    return {
+        form_name(row, grouped, in_place, blocking): _made(row, grouped, in_place, blocking)
+        for row in TABLE
+        for grouped in ((False, True) if row.grouped else (False,))
+        for in_place in ((False, True) if row.in_place else (False,))
+        for blocking in (True, False)
+    }
+
+
+def poll(handle: int) -> bool:
+    """Whether `synchronize` would not wait."""
+    return world.handles.poll(handle)
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for an operation; its tensor, or list of tensors.
+
+    Raises:
+        HorovodInternalError: it failed.
+    """
+    return world.handles.synchronize(handle)
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
+    """Reduce a sparse COO tensor by gathering its entries; calling what is returned waits for the sum or average."""
+    if op not in (reduceops.Average, reduceops.Sum):
+        raise Refused(f"op {reduceops.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum")
+    entries = tensor.detach().coalesce()
+    gather = Call(Kind.ALLGATHER, process_set=process_set)
+    indices = calls.begin(dataclasses.replace(gather, name=f"{name}.indices"), [entries.indices().t().contiguous()])
+    values = calls.begin(dataclasses.replace(gather, name=f"{name}.values"), [entries.values().contiguous()])
+
+    def wait() -> torch.Tensor:
+        where, what = synchronize(indices), synchronize(values)
+        if op == reduceops.Average:
+            what = what / process_set.size()
+        return torch.sparse_coo_tensor(where.t(), what, tensor.shape, dtype=tensor.dtype, check_invariants=False).coalesce()
+
+    return wait
+
+
+def join(device: int = -1) -> int:
+    """Have no more data: until all ranks have joined, take part in all-reduces with zeros (on GPU `device`). The last rank to join."""
+    if device >= 0:
+        world.current().executor.joined_device = torch.device("cuda", device)
+    return int(calls.control(Kind.JOIN))
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait for all ranks of the set."""
+    if not process_set.included():
+        raise Refused(f"rank {world.rank()} is none of {process_set}", "ask process_set.included() first")
+    calls.control(Kind.BARRIER, process_set)
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Register a set after `init`: every rank of the job has to call it, with the same ranks. The set.
+
+    Raises:
+        Refused: process sets are not dynamic, or no such ranks.
+    """
+    if not world.current().options.dynamic_sets:
+        raise Refused("process sets cannot be added now", "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')")
+    return register(process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set))
+
+
+def register(process_set: ProcessSet) -> ProcessSet:
+    """Give a set its number, on all ranks."""
+    here, ranks = world.current(), tuple(process_set.ranks or ())
+    if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.place.size:
+        raise Refused(f"a process set of ranks {list(ranks)} among {here.place.size}", "give ranks that are there, each once")
+    process_set.process_set_id = calls.control(Kind.ADD_SET, ranks=ranks)
+    here.sets.append(process_set)
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forget a set: every rank of the job has to call it. False for the global one, which stays.
+
+    Raises:
+        Refused: process sets are not dynamic, or it is not registered.
+    """
+    here, number = world.current(), process_set.number()
+    if not here.options.dynamic_sets:
+        raise Refused("process sets cannot be removed now", "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')")
+    if number == 0:
+        return False
+    removed = bool(calls.control(Kind.REMOVE_SET, ranks=tuple(process_set.ranks or ()), root=number))
+    for one in [other for other in here.sets if other.process_set_id == number]:
+        one.invalidate()
+        here.sets.remove(one)
+    return removed

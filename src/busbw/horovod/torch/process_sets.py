@@ -1,0 +1,79 @@
+"""Some of the ranks, as operations' `process_set`."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from busbw.horovod.torch.errors import Refused
+
+if TYPE_CHECKING:
+    from busbw.horovod.torch.world import World
+
+
+class ProcessSet:
+    """Ranks that run operations together; to be used after `init(process_sets=[...])` or `add_process_set`."""
+
+    process_set_id: int | None = None
+    ranks: list[int] | None = None
+
+    def __init__(self, ranks_or_comm: Sequence[int]) -> None:
+        """`ranks_or_comm`: ranks, in any order.
+
+        Raises:
+            Refused: no ranks.
+        """
+        if not isinstance(ranks_or_comm, Iterable) or any(not isinstance(rank, int) for rank in ranks_or_comm):
+            raise Refused(f"a process set has a list of ranks, not {ranks_or_comm!r}", "for example hvd.ProcessSet([0, 1])")
+        self.ranks = sorted(ranks_or_comm)
+
+    def included(self) -> bool:
+        """Whether this process is one of them."""
+        return self._world().place.rank in self._ranks()
+
+    def size(self) -> int:
+        """How many they are."""
+        self._world()
+        return len(self._ranks())
+
+    def rank(self) -> int:
+        """This process's place among them.
+
+        Raises:
+            Refused: it is none of them.
+        """
+        rank, ranks = self._world().place.rank, self._ranks()
+        if rank not in ranks:
+            raise Refused(f"rank {rank} is none of the process set's ranks {ranks}", "ask included() first")
+        return ranks.index(rank)
+
+    def invalidate(self) -> None:
+        """It is none any more."""
+        self.process_set_id = None
+        self.ranks = None
+
+    def number(self) -> int:
+        """Its number among all.
+
+        Raises:
+            Refused: it is not registered.
+        """
+        if self.process_set_id is None:
+            raise Refused(f"{self} is not registered", "give it to hvd.init(process_sets=[...]) or hvd.add_process_set")
+        return self.process_set_id
+
+    def _ranks(self) -> list[int]:
+        self.number()
+        assert self.ranks is not None
+        return self.ranks
+
+    def _world(self) -> "World":
+        from busbw.horovod.torch import world
+
+        return world.current()
+
+    def __str__(self) -> str:
+        """For errors."""
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+global_process_set = ProcessSet([])
+global_process_set.process_set_id = 0

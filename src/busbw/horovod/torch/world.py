@@ -1,0 +1,236 @@
+"""A process's part in the job between `init` and `shutdown`, and the questions that scripts ask about it."""
+
+import atexit
+import dataclasses
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from busbw.accel import Lane, Settings, light
+from busbw.accel.mesh import Line, Mesh, make
+from busbw.accel.settings import DENSE
+from busbw.horovod.torch import environment, rendezvous
+from busbw.horovod.torch.controller import Controller
+from busbw.horovod.torch.environment import Options, Place
+from busbw.horovod.torch.errors import NotInitialized, Refused
+from busbw.horovod.torch.executor import Executor, Members
+from busbw.horovod.torch.handles import Handles
+from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
+from busbw.horovod.torch.timeline import Timeline
+
+
+@dataclasses.dataclass(slots=True)
+class World:
+    """All of it."""
+
+    place: Place
+    options: Options
+    controller: Controller
+    executor: Executor
+    timeline: Timeline
+    lane: Lane | None
+    local_sizes: tuple[int, ...]  # of the host of each rank
+    groups: list[dist.ProcessGroup] | None  # to leave one by one; None: torch.distributed is ours altogether
+    sets: list[ProcessSet] = dataclasses.field(default_factory=list)
+
+
+handles = Handles()
+_world: World | None = None
+_named: set[str] = set()
+_joined = 0  # jobs so far
+_at_exit = False
+
+
+def current() -> World:
+    """What `init` made.
+
+    Raises:
+        NotInitialized: nothing.
+    """
+    if _world is None:
+        raise NotInitialized
+    return _world
+
+
+def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+    """Join the job; a second call does nothing. All ranks have to call it.
+
+    Where torch.distributed is initialized, its ranks are taken; otherwise it is initialized here, and left at `shutdown`.
+    `comm`: all ranks, or None. `process_sets`: to register at once, or "dynamic": `add_process_set` is allowed later.
+
+    Raises:
+        Refused: a variable or an argument that cannot be meant.
+    """
+    global _world, _at_exit
+    if _world is not None:
+        return
+    place, options = environment.place(os.environ), environment.options(os.environ)
+    settings = _settings(options)
+    if process_sets == "dynamic":
+        options = dataclasses.replace(options, dynamic_sets=True)
+    elif isinstance(process_sets, str):
+        raise Refused(f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"')
+    _world = _join(place, options, settings, comm)
+    handles.reset()
+    global_process_set.ranks = list(range(_world.place.size))
+    if options.timeline and _world.place.rank == 0:
+        _world.timeline.start(options.timeline, options.mark_cycles)
+    if not _at_exit:
+        atexit.register(shutdown)
+        _at_exit = True
+    if process_sets and not isinstance(process_sets, str):
+        _register(process_sets)
+
+
+def _register(process_sets: Sequence[ProcessSet]) -> None:
+    from busbw.horovod.torch import ops
+
+    wanted = [tuple(one.ranks or ()) for one in process_sets]
+    if len(set(wanted)) < len(wanted):
+        raise Refused("a process set is there twice", "give each once")
+    for one in process_sets:
+        ops.register(one)
+
+
+def _settings(options: Options) -> Settings | None:
+    """How an optimizer's gradients go; None: as any other all-reduce."""
+    settings = light.from_env(os.environ)
+    if options.two_d and not settings.two_d:
+        settings = dataclasses.replace(settings, two_d=True)
+    return settings if settings.two_d or settings.method != DENSE else None
+
+
+def _join(place: Place, options: Options, settings: Settings | None, comm: Sequence[int] | None) -> World:
+    timeout = timedelta(seconds=options.timeout_s)
+    ours = not dist.is_initialized()
+    if os.environ.get("HOROVOD_GLOO_IFACE"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
+    if ours:
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+        kept = rendezvous.store(place, timeout)
+        dist.init_process_group(backend, store=kept, rank=place.rank, world_size=place.size, timeout=timeout)
+    else:
+        place = dataclasses.replace(place, rank=dist.get_rank(), size=dist.get_world_size())
+    if comm is not None and sorted(comm) not in ([], list(range(place.size))):
+        raise Refused(f"init(comm={list(comm)}) is not all {place.size} ranks", "use process sets for some of them")
+    control = dist.new_group(backend="gloo", timeout=timeout)
+    everyone = dist.group.WORLD if ours else dist.new_group()
+    place, hosts, local_sizes = _located(place, control)
+    mesh = Mesh(Line(control, place.size, place.rank, hosts.count(hosts[place.rank])), None, None, hosts)
+    lane = Lane(settings, make(settings.two_d, settings.intra_size)) if settings else None
+    _announce(place, settings, lane)
+    timeline = Timeline()
+    executor = Executor(place.rank, Members(tuple(range(place.size)), everyone), options.fusion, lane, timeline)
+    global _joined
+    _joined += 1
+    controller = Controller(mesh, executor, options, timeline, _joined)
+    return World(place, options, controller, executor, timeline, lane, local_sizes, None if ours else [control, everyone])
+
+
+def _located(place: Place, control: dist.ProcessGroup) -> tuple[Place, tuple[str, ...], tuple[int, ...]]:
+    """Places on hosts, where the launcher does not say; the host of each rank, and how many ranks it has."""
+    told: list[Any] = [None] * place.size
+    name = os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
+    dist.all_gather_object(told, (name, place.local_rank, place.local_size), group=control)
+    hosts = tuple(host for host, _, _ in told)
+    places = [local if local >= 0 else hosts[:rank].count(hosts[rank]) for rank, (_, local, _) in enumerate(told)]
+    sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in told)
+    column = [rank for rank, local in enumerate(places) if local == places[place.rank]]
+    found = {
+        "local_rank": places[place.rank],
+        "local_size": sizes[place.rank],
+        "cross_rank": place.cross_rank if place.cross_rank >= 0 else column.index(place.rank),
+        "cross_size": place.cross_size if place.cross_size >= 0 else len(column),
+    }
+    return dataclasses.replace(place, **found), hosts, sizes
+
+
+def _announce(place: Place, settings: Settings | None, lane: Lane | None) -> None:
+    """Once a process, at rank 0: what has an effect on gradients, and what is set and has none."""
+    lines = []
+    if settings and lane:
+        lines.append(f"gradients go {settings.describe()}" + (f"; {lane.mesh.note}" if lane.mesh.note else ""))
+    nothing = ", ".join(environment.unsupported(os.environ))
+    lines += [f"no effect here: {nothing}"] if nothing else []
+    lines += [f"{name} is no switch" for name in light.unknown(os.environ)]
+    fresh = [line for line in lines if line not in _named]
+    _named.update(fresh)
+    if place.rank == 0:
+        sys.stderr.write("".join(f"busbw horovod: {line}\n" for line in fresh))
+
+
+def shutdown() -> None:
+    """Leave the job; operations under way fail, on all ranks. Without `init`, nothing happens."""
+    global _world
+    if _world is None:
+        return
+    world, _world = _world, None
+    world.controller.stop()
+    world.timeline.stop()
+    if world.lane is not None and not world.controller.lost:
+        world.lane.close()
+    for one in world.sets:
+        one.process_set_id = None
+    handles.reset()
+    if world.groups is None:
+        dist.destroy_process_group()
+    else:
+        for group in world.groups:
+            dist.destroy_process_group(group)
+
+
+def is_initialized() -> bool:
+    """Whether `init` was called, and `shutdown` was not since."""
+    return _world is not None
+
+
+def size() -> int:
+    """Ranks of the job."""
+    return current().place.size
+
+
+def rank() -> int:
+    """This process's rank."""
+    return current().place.rank
+
+
+def local_size() -> int:
+    """Ranks of this host."""
+    return current().place.local_size
+
+
+def local_rank() -> int:
+    """This process's place on its host."""
+    return current().place.local_rank
+
+
+def cross_size() -> int:
+    """Hosts that have this process's place."""
+    return current().place.cross_size
+
+
+def cross_rank() -> int:
+    """This host's place among them."""
+    return current().place.cross_rank
+
+
+def is_homogeneous() -> bool:
+    """Whether all hosts have the same number of ranks."""
+    return len(set(current().local_sizes)) == 1
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Have rank 0 write a Chrome trace of operations to a file."""
+    if current().place.rank == 0:
+        current().timeline.start(file_path, mark_cycles)
+
+
+def stop_timeline() -> None:
+    """End the trace."""
+    current().timeline.stop()

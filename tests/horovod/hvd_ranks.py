@@ -1,0 +1,71 @@
+"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`: imports once, then each rank is a fork that runs all and writes FOLDER/<rank>.out.
+
+A process of its own keeps the store, as torchrun's agent does.
+"""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+
+sys.path.append(str(Path(__file__).parents[1] / "accel"))
+from ranks import keeper
+
+import busbw.horovod.torch as hvd
+
+
+def rank(folder: Path, number: int, ranks: int, hosts: int, module: str, names: list[str]) -> None:
+    """Join the job, run, leave; never returns."""
+    for descriptor, kind in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
+    host, of_host = number * hosts // ranks, ranks // hosts
+    os.environ |= {
+        "HOROVOD_RANK": str(number),
+        "HOROVOD_SIZE": str(ranks),
+        "HOROVOD_LOCAL_RANK": str(number % of_host),
+        "HOROVOD_LOCAL_SIZE": str(of_host),
+        "HOROVOD_HOSTNAME": f"host{host}",
+        "NCCL_HOSTID": f"host{host}",
+    }
+    said, code = {}, 0
+    try:
+        for name in names:
+            hvd.init()
+            torch.manual_seed(0)
+            try:
+                said[name] = getattr(sys.modules[module], name)()
+            except Exception:
+                said[name], code = {"failed": traceback.format_exc()}, 1
+            if hvd.is_initialized():
+                hvd.barrier()
+                hvd.shutdown()
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    print(json.dumps(said), flush=True)
+    os._exit(code)
+
+
+def main() -> None:
+    """Fork, wait, write each rank's exit code."""
+    folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    importlib.import_module(module)
+    torch.set_num_threads(1)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(keeper()), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    children = {}
+    for number in range(ranks):
+        child = os.fork()
+        if child == 0:
+            rank(folder, number, ranks, hosts, module, sys.argv[5:])
+        children[child] = number
+    for _ in children:
+        child, status = os.wait()
+        (folder / f"{children[child]}.code").write_text(str(os.waitstatus_to_exitcode(status)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,416 @@
+"""What gradients, process sets, optimizers and states have to do, as contracts that every rank runs."""
+
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from hvd_contracts import fails, mine, total
+from torch import nn
+
+import busbw.horovod.torch as hvd
+from busbw.horovod.torch import world
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def batches(steps=8):
+    """Inputs and labels of all ranks; a rank's own are its rows."""
+    made = torch.Generator().manual_seed(7)
+    for _ in range(steps):
+        inputs = torch.randn(4 * hvd.size(), 6, generator=made)
+        yield inputs, inputs[:, :3].argmax(1)
+
+
+def own(tensor):
+    return tensor[hvd.rank() * 4 : hvd.rank() * 4 + 4]
+
+
+def trained(optimizer, model, passes=1):
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        for part in range(passes):
+            rows = slice(part * 4 // passes, (part + 1) * 4 // passes)
+            (nn.functional.cross_entropy(model(own(inputs)[rows]), own(labels)[rows]) / passes).backward()
+        optimizer.step()
+    return torch.cat([one.detach().flatten() for one in model.parameters()])
+
+
+def alone():
+    """The same training with all batches in one process."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for inputs, labels in batches():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    return torch.cat([one.detach().flatten() for one in model.parameters()])
+
+
+def distributed(model, **words):
+    return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(), **words)
+
+
+def gradients_of_allreduce():
+    tensor = torch.ones(3, requires_grad=True)
+    hvd.allreduce(tensor, op=hvd.Sum).backward(mine(3))
+    assert (tensor.grad == total()).all()
+    several = [torch.ones(2, requires_grad=True) for _ in range(2)]
+    torch.cat(hvd.grouped_allreduce(several)).backward(torch.ones(4))
+    assert all((one.grad == 1).all() for one in several)
+
+
+def gradients_of_allgather_are_averaged():
+    tensor = torch.ones(hvd.rank() + 1, 2, requires_grad=True)
+    got = hvd.allgather(tensor)
+    got.backward(torch.arange(len(got), dtype=torch.float32).unsqueeze(1).expand(-1, 2))
+    begin = sum(range(1, hvd.rank() + 1))
+    assert tensor.grad[:, 0].tolist() == list(range(begin, begin + hvd.rank() + 1))
+    several = [torch.ones(2, requires_grad=True), torch.ones(1, requires_grad=True)]
+    torch.cat(hvd.grouped_allgather(several)).sum().backward()
+    assert all((one.grad == 1).all() for one in several)
+
+
+def gradients_of_broadcast_are_at_the_root():
+    tensor = torch.ones(2, requires_grad=True)
+    hvd.broadcast(tensor, 1).backward(mine(2))
+    assert torch.allclose(tensor.grad, torch.full((2,), total() / hvd.size() if hvd.rank() == 1 else 0.0))
+
+
+def gradients_of_alltoall_come_back():
+    size = hvd.size()
+    tensor = torch.ones(size + 1, requires_grad=True)
+    got, _ = hvd.alltoall(tensor, splits=[1] * size)
+    got.backward(mine(size))
+    assert tensor.grad.tolist() == [*range(1, size + 1), 0]
+    even = torch.ones(size, requires_grad=True)
+    hvd.alltoall(even).backward(mine(size))
+    assert even.grad.tolist() == list(range(1, size + 1))
+
+
+def gradients_of_reducescatter():
+    size = hvd.size()
+    for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
+        tensor = torch.ones(size, 2, requires_grad=True)
+        hvd.reducescatter(tensor, op=op, prescale_factor=2.0).backward(mine(1, 2))
+        assert tensor.grad[:, 0].tolist() == [2 * factor * one for one in range(1, size + 1)]
+    several = [torch.ones(size, requires_grad=True) for _ in range(2)]
+    torch.cat(hvd.grouped_reducescatter(several)).sum().backward()
+    assert all((one.grad == 1).all() for one in several)
+
+
+def process_sets_have_their_own_ranks():
+    hvd.shutdown()
+    first, rest = hvd.ProcessSet([0]), hvd.ProcessSet(list(range(1, hvd_size())))
+    assert first.process_set_id is None
+    with fails("not been initialized", ValueError):
+        first.included()
+    hvd.init(process_sets=[first, rest])
+    here = first if hvd.rank() == 0 else rest
+    other = rest if here is first else first
+    assert here.included() and not other.included() and other.size() == hvd.size() - here.size()
+    assert here.rank() == max(0, hvd.rank() - 1)
+    with fails("is none of", ValueError):
+        other.rank()
+    with fails("is none of", ValueError):
+        hvd.allreduce(mine(1), process_set=other)
+    for name in ("of a set", "of a set", None):
+        got = hvd.allreduce(mine(2), name=name, op=hvd.Sum, process_set=here)
+        assert (got == (1 if here is first else total() - 1)).all()
+    root = here.ranks[-1]
+    assert (hvd.broadcast(mine(2), root, process_set=here) == root + 1).all(), "the root is a rank among all"
+    assert hvd.allgather(mine(1), process_set=here).tolist() == [rank + 1 for rank in here.ranks]
+    assert len(hvd.reducescatter(mine(2 * here.size()), process_set=here)) == 2
+    hvd.barrier(here)
+    with fails("cannot be added now", ValueError):
+        hvd.add_process_set([0])
+    with fails("cannot be removed now", ValueError):
+        hvd.remove_process_set(first)
+
+
+def hvd_size():
+    return int(os.environ["HOROVOD_SIZE"])
+
+
+def process_sets_come_and_go():
+    hvd.shutdown()
+    hvd.init(process_sets="dynamic")
+    added = hvd.add_process_set([1, 0])
+    again = hvd.add_process_set(hvd.ProcessSet([0, 1]))
+    assert added.ranks == [0, 1] and added.process_set_id == again.process_set_id > 0
+    for _ in range(3):
+        if added.included():
+            assert (hvd.allreduce(mine(1), name="added", op=hvd.Sum, process_set=added) == 3).all()
+        assert (hvd.allreduce(mine(1), name="added", op=hvd.Sum) == total()).all()
+    assert hvd.remove_process_set(again) and added.process_set_id is None
+    with fails("is not registered", ValueError):
+        hvd.allreduce(mine(1), process_set=added)
+    assert not hvd.remove_process_set(hvd.global_process_set)
+    for ranks in ([0, hvd.size()], [0, 0], []):
+        with fails("a process set of ranks", ValueError):
+            hvd.add_process_set(ranks)
+    with fails("ranks disagree on the ranks of the process set"):
+        hvd.add_process_set([0] if hvd.rank() == 0 else [1])
+    assert hvd.add_process_set([1]).process_set_id > 1
+
+
+def a_distributed_training_is_as_one_process():
+    expected = alone()
+    for words in ({}, {"groups": 2}, {"num_groups": 3}, {"gradient_predivide_factor": 2.0}, {"backward_passes_per_step": 2}):
+        model = net()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            optimizer = distributed(model, **words)
+        got = trained(optimizer, model, words.get("backward_passes_per_step", 1))
+        assert torch.allclose(got, expected, atol=1e-5), words
+    model = net()
+    groups = [list(model[0].parameters()), [model[2].weight]]
+    assert torch.allclose(trained(distributed(model, groups=groups), model), expected, atol=1e-5)
+    model = net()
+    assert torch.allclose(trained(distributed(model, compression=hvd.Compression.fp16), model), expected, atol=1e-2)
+
+
+def a_distributed_optimizer_is_of_its_own_class():
+    model = net()
+    optimizer = distributed(model)
+    assert isinstance(optimizer, torch.optim.SGD) and type(optimizer).__name__ == "SGD"
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    trained(optimizer, model)
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.05
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def steps_are_guarded():
+    model = net()
+    optimizer = distributed(model)
+    model(torch.ones(2, 6)).sum().backward()
+    with fails("prohibited", AssertionError):
+        optimizer.zero_grad()
+    with fails("more than backward_passes_per_step", AssertionError):
+        model(torch.ones(2, 6)).sum().backward()
+    optimizer.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    optimizer.zero_grad()
+    model(torch.ones(2, 6)).sum().backward()
+    optimizer.synchronize()
+    with pytest.warns(UserWarning, match="called without optimizer.skip_synchronize"):
+        optimizer.step()
+    optimizer.set_backward_passes_per_step(2)
+    optimizer.zero_grad()
+    for _ in range(2):
+        model(torch.ones(2, 6)).sum().backward()
+    optimizer.step()
+
+
+def arguments_of_the_optimizer_are_checked():
+    model = net()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    named = list(model.named_parameters())
+    for words, arguments in {
+        "sequence of tuples": {"named_parameters": model.parameters()},
+        "not unique: 0.weight": {"named_parameters": [*named, named[0]]},
+        "3 of the optimizer's 4": {"named_parameters": named[:1]},
+        "is for op=Average alone": {"op": hvd.Sum, "gradient_predivide_factor": 2.0},
+        "backward_passes_per_step is 0": {"backward_passes_per_step": 0},
+        "groups is -1": {"groups": -1},
+        "no tensors": {"groups": [["a"]]},
+        "in groups twice": {"groups": [[named[0][1]], [named[0][1]]]},
+    }.items():
+        with fails(words, ValueError):
+            hvd.DistributedOptimizer(plain, **arguments)
+
+
+def parameters_without_gradient_count_as_zeros():
+    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([first, second], lr=1.0), [("first", first), ("second", second)])
+    (first if hvd.rank() == 0 else second).sum().backward()
+    optimizer.step()
+    assert torch.allclose(first.data, torch.full((2,), 1 - 1 / hvd.size()))
+    assert torch.allclose(second.data, torch.full((2,), 1 / hvd.size()))
+
+
+def sparse_gradients_are_reduced():
+    for dense in (False, True):
+        table = nn.Embedding(6, 2, sparse=True, _weight=torch.zeros(6, 2))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=1.0), table.named_parameters(), sparse_as_dense=dense)
+        table(torch.tensor([0, hvd.rank() + 1])).sum().backward()
+        optimizer.step()
+        assert torch.allclose(table.weight.data[0], -torch.ones(2)) and table.weight.grad.is_sparse is not dense
+        assert torch.allclose(table.weight.data[hvd.size()], torch.full((2,), -1 / hvd.size()))
+
+
+def parameters_and_states_are_broadcast():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    with torch.no_grad():
+        for one in model.parameters():
+            one.fill_(hvd.rank())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=1)
+    hvd.broadcast_parameters(model.named_parameters(), root_rank=1)
+    assert all((one == 1).all() for one in model.parameters())
+    with fails("broadcast_parameters of a int", ValueError):
+        hvd.broadcast_parameters(3, 0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1 + hvd.rank(), betas=(0.5 + 0.1 * hvd.rank(), 0.9))
+    if hvd.rank() == 1:  # the others have no state yet
+        model(torch.randn(4, 3)).sum().backward()
+        optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+    group = optimizer.param_groups[0]
+    assert group["lr"] == 1.1 and group["betas"] == (0.6, 0.9)
+    moments = torch.cat([state["exp_avg"].flatten() for state in optimizer.state_dict()["state"].values()])
+    assert (hvd.allgather(moments.unsqueeze(0)) == moments).all() and len(moments) == 18
+    with fails("LBFGS", ValueError):
+        hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)
+
+
+def batch_norm_is_over_all_ranks():
+    made = torch.Generator().manual_seed(3)
+    inputs, weights = torch.randn(4 * hvd.size(), 5, 2, generator=made), torch.randn(4 * hvd.size(), 5, 2, generator=made)
+    plain, ours = nn.BatchNorm1d(5), hvd.SyncBatchNorm(5)
+    whole, part = inputs.clone().requires_grad_(), own(inputs).clone().requires_grad_()
+    expected, got = plain(whole), ours(part)
+    (expected * weights).sum().backward()
+    (got * own(weights)).sum().backward()
+    assert torch.allclose(got, own(expected), atol=1e-5)
+    assert torch.allclose(part.grad, own(whole.grad), atol=1e-5)
+    assert torch.allclose(hvd.allreduce(ours.weight.grad, op=hvd.Sum), plain.weight.grad, atol=1e-4)
+    assert torch.allclose(ours.running_var, plain.running_var, atol=1e-5)
+    assert torch.allclose(ours.running_mean, plain.running_mean, atol=1e-5)
+    assert torch.allclose(ours.eval()(part), plain.eval()(own(inputs)), atol=1e-5)
+
+
+def timelines_are_chrome_traces():
+    path = Path(os.environ["HVD_FOLDER"]) / "trace.json"
+    hvd.start_timeline(str(path), mark_cycles=True)
+    for _ in range(3):
+        hvd.allreduce(mine(3), name="traced")
+    hvd.stop_timeline()
+    if hvd.rank() == 0:
+        events = json.loads(path.read_text())
+        names = [event.get("name") for event in events]
+        assert names.count("NEGOTIATE_ALLREDUCE") == names.count("ALLREDUCE") == 3
+        assert "CYCLE_START" in names
+        assert any(event.get("args") == {"name": "allreduce.traced"} for event in events)
+        assert all(event["dur"] >= 0 for event in events if event.get("ph") == "X")
+
+
+def init_works_again_and_again():
+    for _ in range(30):
+        hvd.shutdown()
+        assert not hvd.is_initialized()
+        hvd.init()
+        handle = hvd.allreduce_async(mine(2), op=hvd.Sum)
+        assert handle == 0, "numbers begin anew"
+        assert (hvd.synchronize(handle) == total()).all()
+
+
+def after_shutdown_nothing_is_there():
+    hvd.shutdown()
+    hvd.shutdown()
+    for call in (hvd.rank, hvd.size, lambda: hvd.allreduce(torch.ones(1)), hvd.join, hvd.barrier):
+        with fails("has not been initialized", ValueError):
+            call()
+
+
+def a_shutdown_ends_what_is_under_way():
+    if hvd.rank() == 0:
+        with fails("shut down"):
+            hvd.allreduce(torch.ones(1), name="alone")
+        with fails("shut down"):
+            hvd.allreduce(torch.ones(1))
+    hvd.shutdown()
+
+
+def what_waits_too_long_is_told_and_fails():
+    told = Path(os.environ["HVD_FOLDER"]) / "told"
+    if hvd.rank() == 0:
+        with fails("some ranks did not ask for it within 1.5 s"):
+            hvd.allreduce(torch.ones(1), name="forgotten")
+        told.touch()
+    while not told.exists():
+        time.sleep(0.01)
+    assert (hvd.allreduce(mine(1), name="later", op=hvd.Sum) == total()).all()
+
+
+def builds_are_told():
+    assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_built() and not hvd.mpi_enabled()
+    assert not hvd.mpi_threads_supported() and not hvd.ddl_built() and not hvd.ccl_built() and not hvd.rocm_built()
+    assert isinstance(hvd.cuda_built(), bool) and hvd.nccl_built() in (0, hvd.nccl_built())
+
+
+def an_elastic_training_goes_on():
+    model = nn.Linear(2, 1)
+    state = hvd.elastic.TorchState(
+        model=model, optimizer=distributed(model), batch=hvd.rank(), sampler=hvd.elastic.ElasticSampler(range(20))
+    )
+    seen, resets = [], []
+    state.register_reset_callbacks([lambda: resets.append(1)])
+
+    @hvd.elastic.run
+    def train(state):
+        seen.append(state.batch)
+        while state.batch < 4:
+            state.batch += 1
+            state.sampler.record_batch(0, 2)
+            if state.batch == 3 and not resets:
+                with torch.no_grad():
+                    model.weight.fill_(99)
+                hvd.allreduce(torch.ones(2 + hvd.rank()), name="wrong")
+            state.commit()
+        return state.batch
+
+    assert train(state) == 4
+    assert seen == [0, 2] and len(resets) == 1 and not (model.weight == 99).any()
+    assert state.sampler.processed_num == 4 * 2 * hvd.size()
+    left = hvd.allgather_object(list(state.sampler))
+    assert set().union(*left) == set(state.sampler.remaining_indices)
+    state.sampler.set_epoch(1)
+    assert len(state.sampler.remaining_indices) == 20
+
+
+def a_restarted_process_reads_its_commit():
+    os.environ |= {"TORCHELASTIC_RUN_ID": "x", "BUSBW_ELASTIC_DIR": os.environ["HVD_FOLDER"]}
+    state = hvd.elastic.TorchState(model=nn.Linear(2, 1), step=0)
+    state.step = 5
+    state.commit()
+    hvd.barrier()
+    fresh = hvd.elastic.TorchState(model=nn.Linear(2, 1), step=0)
+    step = hvd.elastic.run(lambda state: state.step)(fresh)
+    del os.environ["TORCHELASTIC_RUN_ID"]
+    assert step == 5 and torch.equal(fresh.model.weight, hvd.broadcast(state.model.weight.detach(), 0))
+
+
+def gradients_go_as_light_variables_say():
+    model = net()
+    optimizer = distributed(model)
+    start = torch.cat([one.detach().flatten() for one in model.parameters()])
+    end = trained(optimizer, model)
+    lane = world.current().lane
+    assert (hvd.allgather(end.unsqueeze(0)) == end).all(), "replicas are the same bits"
+    assert lane.traffic.buckets == 8 * 4 and lane.step == 8
+    assert not torch.equal(start, end)
+    assert (hvd.allreduce(mine(3), op=hvd.Sum) == total()).all(), "other operations are as ever"
+    return [lane.mesh.two_d, lane.settings.describe(), float((end - alone()).abs().max())]
+
+
+def one_is_lost():
+    hvd.allreduce(mine(2), name="all are there")
+    if hvd.rank() == 1:
+        os._exit(7)
+    said = []
+    for _ in range(2):
+        try:
+            hvd.allreduce(mine(2), name="one is lost")
+        except hvd.HorovodInternalError as error:
+            said.append(str(error))
+    hvd.shutdown()
+    return said

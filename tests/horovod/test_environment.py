@@ -1,0 +1,75 @@
+"""What launchers and HOROVOD_* variables say."""
+
+import math
+
+import pytest
+
+from busbw.horovod.torch import environment
+from busbw.horovod.torch.environment import Place
+from busbw.horovod.torch.errors import Refused
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+
+LAUNCHERS = {
+    "horovodrun": {"HOROVOD_RANK": "3", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2"},
+    "mpirun": {
+        "OMPI_COMM_WORLD_RANK": "3",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    },
+    "mpiexec of MPICH": {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
+    "torchrun": {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_each_launcher_tells_the_place(launcher):
+    assert environment.place(LAUNCHERS[launcher]) == Place(3, 4, 1, 2)
+
+
+def test_horovods_own_words_count_first():
+    assert environment.place({**LAUNCHERS["torchrun"], "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}) == Place(0, 1)
+
+
+def test_nobody_says_anything_of_a_single_process():
+    assert environment.place({}) == Place(0, 1, 0, 1, 0, 1)
+
+
+def test_places_that_cannot_be():
+    with pytest.raises(Refused, match="RANK=4 is no rank of WORLD_SIZE=4"):
+        environment.place({"RANK": "4", "WORLD_SIZE": "4"})
+    with pytest.raises(Refused, match="HOROVOD_SIZE= is no number"):
+        environment.place({"HOROVOD_RANK": "0"})
+
+
+def test_ranks_meet_where_the_launcher_says():
+    horovod = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "b", "HOROVOD_GLOO_RENDEZVOUS_PORT": "2"}
+    assert environment.meeting_point({"MASTER_ADDR": "a", "MASTER_PORT": "1", **horovod}) == ("a", 1)
+    assert environment.meeting_point(horovod) == ("b", 2)
+    assert environment.meeting_point({"MASTER_ADDR": "a"}) is None
+
+
+def test_defaults():
+    options = environment.options({})
+    assert (options.fusion, options.cycle_s, options.cache) == (128 << 20, 1e-3, 1024)
+    assert (options.stall_warn_s, options.stall_fail_s, options.timeout_s) == (60, math.inf, 120)
+    assert not (options.timeline or options.mark_cycles or options.dynamic_sets or options.two_d or options.always_reduce)
+
+
+def test_settings():
+    options = environment.options({"HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_CYCLE_TIME": "2.5", "HOROVOD_TIMELINE": "DYNAMIC"})
+    assert (options.stall_warn_s, options.cycle_s, options.timeline) == (math.inf, 2.5e-3, "")
+
+
+@pytest.mark.parametrize("name", [one.name for one in environment.SETTINGS if one.read is not str])
+def test_values_that_cannot_be_meant(name):
+    with pytest.raises(Refused, match=f"{name}=much cannot be meant") as caught:
+        environment.options({name: "much"})
+    assert caught.value.hint.startswith("give ")
+
+
+def test_variables_without_effect_are_named():
+    environ = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_LOG_LEVEL": "debug", "HOROVOD_NUM_NCCL_STREAMS": "0", "HOROVOD_CONTROLLER": "gloo"}
+    assert environment.unsupported({**environ, "HOROVOD_RANK": "0", "PATH": "/"}) == ["HOROVOD_AUTOTUNE", "HOROVOD_LOG_LEVEL"]
+    assert environment.unsupported({"HOROVOD_CONTROLLER": "mpi"}) == ["HOROVOD_CONTROLLER"]

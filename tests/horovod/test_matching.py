@@ -1,0 +1,94 @@
+"""The table and the cache that every rank keeps alike."""
+
+import pytest
+import torch
+
+from busbw.horovod.torch.cache import Cache
+from busbw.horovod.torch.requests import Kind, Request, Response
+from busbw.horovod.torch.table import Table
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+MEMBERS = {0: (0, 1), 1: (1,)}
+
+
+def request(name, shape=(2,), kind=Kind.ALLREDUCE, set_id=0):
+    return Request(kind, name, set_id, (shape,), (torch.float32,))
+
+
+def answer(name, set_id=0, shape=(2,)):
+    return Response((set_id, name), dict.fromkeys(MEMBERS[set_id], request(name, shape, set_id=set_id)))
+
+
+def test_what_all_have_asked_for_is_ready_in_the_order_of_first_asking():
+    table = Table()
+    for rank, name in ((0, "b"), (0, "a"), (1, "a"), (1, "c"), (1, "b")):
+        table.add(rank, request(name))
+    assert [one.key for one in table.take_ready(MEMBERS)] == [(0, "b"), (0, "a")]
+    assert (0, "c") in table and (0, "a") not in table
+
+
+def test_a_set_waits_for_its_own_ranks_alone():
+    table = Table()
+    table.add(1, request("a", set_id=1))
+    assert [one.error for one in table.take_ready(MEMBERS)] == [""]
+    table.add(1, request("a", set_id=7))
+    assert "no process set 7" in table.take_ready(MEMBERS)[0].error
+
+
+def test_those_who_have_joined_are_not_waited_for():
+    table = Table()
+    table.add(0, request("join", kind=Kind.JOIN))
+    table.add(1, request("a"))
+    table.add(1, request("g", kind=Kind.ALLGATHER))
+    assert [bool(one.error) for one in table.take_ready(MEMBERS)] == [False, True]
+    assert table.joined == {0}
+    table.add(1, request("join", kind=Kind.JOIN))
+    assert list(table.take_ready(MEMBERS)[0].requests) == [0, 1] and not table.joined
+
+
+def test_what_waits_is_told_once_a_while():
+    table = Table()
+    table.add(0, request("a"))
+    assert not table.stalled(MEMBERS, 1e6, 0)
+    (found,) = table.stalled(MEMBERS, 0.0, 1e9)
+    assert (found.key, found.ready, found.missing) == ((0, "a"), (0,), (1,))
+    assert not table.stalled(MEMBERS, 10.0, 1e9 + 5) and table.stalled(MEMBERS, 10.0, 1e9 + 15)
+    assert table.overdue(10.0, 1e9) == [(0, "a")]
+    assert table.fail((0, "a"), "late").error == "late" and table.fail((0, "a"), "late") is None
+
+
+def test_a_known_request_has_a_slot():
+    cache = Cache(2, 0)
+    cache.put(answer("a"), MEMBERS[0])
+    assert cache.slot(request("a")) == 0
+    assert cache.slot(request("a", (3,))) is None, "another shape is another request"
+    assert cache.slot(request("b")) is None
+    cache.put(answer("a", shape=(3,)), MEMBERS[0])
+    assert cache.slot(request("a", (3,))) == 0 and cache.slots == 1
+
+
+def test_the_least_recently_used_makes_way():
+    cache = Cache(2, 0)
+    for name in ("a", "b"):
+        cache.put(answer(name), MEMBERS[0])
+    assert [one.key for one in cache.take(0b01)] == [(0, "a")]
+    cache.put(answer("c"), MEMBERS[0])
+    assert (cache.slot(request("a")), cache.slot(request("b")), cache.slot(request("c"))) == (0, None, 1)
+
+
+def test_a_rank_is_ready_for_what_is_not_its_own():
+    cache = Cache(4, 0)
+    cache.put(answer("a"), MEMBERS[0])
+    cache.put(answer("b", set_id=1), MEMBERS[1])
+    assert cache.foreign == 0b10
+    cache.drop_set(1)
+    assert cache.foreign == 0 and cache.slots == 1
+
+
+def test_what_may_not_come_again_is_not_kept():
+    cache = Cache(4, 0)
+    cache.put(answer("allreduce.noname.3"), MEMBERS[0])
+    cache.put(Response((0, "x"), answer("x").requests, "wrong"), MEMBERS[0])
+    cache.put(Response((0, "y"), {1: request("y")}), MEMBERS[0])
+    Cache(0, 0).put(answer("a"), MEMBERS[0])
+    assert cache.slots == 0

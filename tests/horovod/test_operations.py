@@ -1,0 +1,36 @@
+"""Operations on real ranks: each contract of `hvd_contracts`, over two and three ranks."""
+
+import inspect
+
+import hvd_contracts
+import hvd_jobs
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+
+OWN = {"mine", "total", "fails"}
+CONTRACTS = [
+    name
+    for name, one in vars(hvd_contracts).items()
+    if inspect.isfunction(one) and one.__module__ == hvd_contracts.__name__ and name not in OWN
+]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def job(request, tmp_path_factory):
+    more = {} if request.param == 2 else {"HOROVOD_CACHE_CAPACITY": "8", "HOROVOD_FUSION_THRESHOLD": "0"}
+    return hvd_jobs.run(tmp_path_factory.mktemp("job"), "hvd_contracts", CONTRACTS, request.param, **more)
+
+
+@pytest.mark.parametrize("name", [name for name in CONTRACTS if name != "a_steady_step_negotiates_nothing"])
+def test_operations(job, name):
+    for said in job:
+        assert name in said, said["stderr"][-3000:]
+        assert "failed" not in (said[name] or {}), said[name]["failed"]
+
+
+def test_a_steady_step_negotiates_nothing(job):
+    if len(job) == 3:
+        pytest.skip("50 operations and a cache of 8")
+    for said in job:
+        assert isinstance(said["a_steady_step_negotiates_nothing"], int), said

@@ -1,0 +1,65 @@
+"""Scripts written for Horovod run unchanged."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbw.horovod.shim import MODULES
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+SCRIPT = """
+import sys
+import helper
+import horovod.torch as hvd
+import torch
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.compression import Compression
+from horovod.torch.mpi_ops import allreduce
+
+hvd.init()
+net = torch.nn.Linear(4, 2)
+hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters())
+for step in range(3):
+    optimizer.zero_grad()
+    net(torch.full((1, 4), 1.0 + hvd.rank())).sum().backward()
+    optimizer.step()
+total = allreduce(torch.tensor([1.0]), op=hvd.Sum)
+assert issubclass(HorovodInternalError, RuntimeError) and Compression.fp16 is hvd.Compression.fp16
+print(hvd.rank(), hvd.size(), float(total), round(float(net.weight.sum()), 4), sys.argv[1:], helper.NAME, __name__, flush=True)
+"""
+
+
+def run(folder, *words, ranks=1):
+    launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", str(ranks), "-m"]
+    line = [*(launcher if ranks > 1 else [sys.executable, "-m"]), "busbw.horovod", *words]
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_script_of_horovods_runs_unchanged(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
+    done = run(tmp_path, "train.py", "--epochs", "1", ranks=2)
+    assert done.returncode == 0, done.stderr
+    said = sorted(done.stdout.splitlines())
+    assert [line.split()[:3] for line in said] == [["0", "2", "2.0"], ["1", "2", "2.0"]]
+    assert said[0].split()[3] == said[1].split()[3], "the same weights"
+    assert all(line.endswith("['--epochs', '1'] beside the script __main__") for line in said)
+
+
+@pytest.mark.parametrize(("words", "said"), [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")])
+def test_without_a_script_it_says_so(tmp_path, words, said):
+    done = run(tmp_path, *words)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, said)
+
+
+def test_every_module_that_stands_for_one_is_there():
+    from importlib import import_module
+
+    assert all(import_module(own) for own in MODULES.values())
