@@ -6,7 +6,8 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]  # a checkout's own tables, installed or not
 
-import reference_commands  # noqa: E402 - found by the path above
+import reference_accel  # noqa: E402 - found by the path above
+import reference_commands  # noqa: E402
 import reference_machine  # noqa: E402
 import reference_net  # noqa: E402
 import reference_result  # noqa: E402
@@ -25,6 +26,9 @@ PAGES = (
     ("exit-codes.md", "Exit codes", reference_tables.exit_codes),
     ("environment.md", "Environment variables", reference_tables.environment),
     ("net-plugin.md", "Settings of the net plugin", reference_net.variables),
+    ("accel.md", "Gradients: settings and switches", reference_accel.settings),
+    ("training.md", "Training: models and methods", reference_accel.methods),
+    ("horovod.md", "Variables of the Horovod face", reference_accel.horovod_variables),
     ("launchers.md", "Launchers", reference_tables.launchers),
     ("launch-failures.md", "Failures of a launch", reference_tables.launch_failures),
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),

@@ -16,14 +16,14 @@ VALUE_FORMATS = ("fp32", "fp16")
 class Settings:
     """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
 
-    method: str = DENSE
-    wire: str = "same"  # the format of a dense exchange
+    method: str = DENSE  # dense, int8 or topk
+    wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
     two_d: bool = False  # inside the host densely, the method across hosts
     intra_size: int | None = None  # ranks of a 2D group; None: those of a host
     two_d_most: int = 1 << 30  # 2D at or below
     compress_least: int = 1 << 20  # int8 and top-k at or above
     ratio: float = 0.01  # top-k: the share of elements that is sent
-    values: str = "fp32"  # top-k: their format
+    values: str = "fp32"  # top-k: the format of values, fp32 or fp16
     feedback: bool = True  # what was not sent is added to the next gradient
     momentum: float = 0.0  # top-k: momentum correction; the optimizer's own momentum must then be 0
     warmup_steps: int = 0  # top-k: steps over which the ratio falls from 1/4 to `ratio`

@@ -1,0 +1,67 @@
+"""Reference pages of busbw.accel, `busbw train` and the Horovod face, from their tables. What would need torch is read, not imported."""
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+
+from markdown_table import code, table
+
+from busbw.accel.light import SWITCHES
+from busbw.accel.settings import Settings
+from busbw.train.methods import HOOKS, NONE, WORDS
+from busbw.train.names import NAMES
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "busbw"
+FIELD = re.compile(r"^    (\w+): ([\w |]+) = .+?  # (.+)$", re.MULTILINE)
+
+
+def settings() -> str:
+    """The settings of an exchange, and LightCC's switches."""
+    text = (SOURCE / "accel" / "settings.py").read_text(encoding="utf-8")
+    intro = "`busbw.accel.attach(ddp_model, Settings(...))` takes these; `busbw train` takes them as `name=value`, joined by `+`.\n\n"
+    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
+    fields = [[code(name), code(kind), code(defaults[name]), words] for name, kind, words in FIELD.findall(text)]
+    assert len(fields) == len(defaults), "every setting has its words beside it"
+    switches = [[code(switch.name), code(switch.default), switch.meaning, switch.wanted] for switch in SWITCHES]
+    return (
+        intro
+        + table(["Setting", "Type", "Default", "Meaning"], fields)
+        + "## LightCC's switches\n\nWithout settings, `attach` and the Horovod face do as these variables say: LightCC's own, in its "
+        "units. `LIGHT_INTRA_SIZE` unset means the ranks of a host. Error feedback, of which LightCC's guide says nothing, is on.\n\n"
+        + table(["Variable", "Default", "Meaning", "Takes"], switches)
+    )
+
+
+def methods() -> str:
+    """What `busbw train` trains, and the words of --compare."""
+    hooks = [[code(NONE), "DistributedDataParallel as it is"]]
+    hooks += [[code(name), f"torch's own {name.removeprefix('torch-')} hook"] for name in HOOKS]
+    words = [
+        [code(word), ", ".join(code(f"{name}={value}") for name, value in values.items()) or "as the gradients are"]
+        for word, values in WORDS.items()
+    ]
+    return (
+        table(["Model", "What it is"], [[code(name), meaning] for name, meaning in NAMES.items()])
+        + "## Methods\n\nNames with commas between them are run in turn. These stand alone:\n\n"
+        + table(["Method", "What it does"], hooks)
+        + "These are words of `busbw.accel`, joined by `+` with each other and with [settings](accel.md): `2d+topk+ratio=0.001`.\n\n"
+        + table(["Word", "Settings"], words)
+    )
+
+
+def horovod_variables() -> str:
+    """HOROVOD_* variables that have an effect."""
+    tree = ast.parse((SOURCE / "horovod" / "torch" / "environment.py").read_text(encoding="utf-8"))
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Variable"
+    ]
+    rows = []
+    for call in calls:
+        name, default, meaning, *wanted = [word.value for word in call.args if isinstance(word, ast.Constant)]
+        rows.append([code(name), code(default), meaning, *(wanted or ["a word"])])
+    intro = (
+        "Others that are set are named once, by rank 0, as having no effect. "
+        "[LIGHT_* variables](accel.md) apply to an optimizer's gradients.\n\n"
+    )
+    return intro + table(["Variable", "Default", "Meaning", "Takes"], rows)
