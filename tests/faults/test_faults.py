@@ -18,10 +18,15 @@ HERE = [faults.draw(SEED, number, hosts=False) for number in range(7)]
 def test_a_fault_ends_the_run_with_its_reason(fault: faults.Fault, tmp_path: Path) -> None:
     if fault.kind.name == "clock step" and not faults.may_set_clock():
         pytest.skip("the time of day may not be set here (CAP_SYS_TIME)")
-    try:
-        outcome = faults.inject(fault, tmp_path, netlab)
-    except netlab.Unavailable as error:
-        pytest.skip(f"no emulated hosts: {error}")
+    for patience in (1.0, 4.0):  # a run that a busy machine keeps from its limits is tried again, with longer ones
+        folder = tmp_path / f"{patience:g}"
+        folder.mkdir()
+        try:
+            outcome = faults.inject(fault, folder, netlab, patience)
+        except netlab.Unavailable as error:
+            pytest.skip(f"no emulated hosts: {error}")
+        if outcome.fine or not outcome.too_slow:
+            break
     assert outcome.fine, outcome
 
 
