@@ -1,5 +1,6 @@
 """Running a launcher: both its streams read at once, a limit on its silence, and no process left behind on this host."""
 
+import _thread
 import contextlib
 import os
 import selectors
@@ -25,9 +26,11 @@ KILL_LIMIT_S = 5.0
 END_LIMIT_S = 30.0  # for the launcher to end after its last word
 DRAIN_LIMIT_S = 1.0  # for what a process that outlived the launcher still holds open
 _POLL_S = 0.2
+_AGAIN_S = 0.01
 _CHUNK = 1 << 16
 
 Take = Callable[[bytes], None]
+Handler = Callable[[int, FrameType | None], None]
 Verdict = Callable[[], BusbwError | None]
 
 
@@ -233,7 +236,8 @@ def terminable() -> Iterator[None]:
     if isinstance(signal.getsignal(signal.SIGTERM), _Leave):
         yield
         return
-    with _handled(_Leave(), signal.SIGTERM, signal.SIGHUP):
+    own = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell's background job ignores it
+    with _handled(_Leave(), signal.SIGTERM, signal.SIGHUP), _handled(_interrupt, *([signal.SIGINT] if own else [])):
         yield
 
 
@@ -248,14 +252,41 @@ class _Leave:
     def __init__(self) -> None:
         self._told = False
 
-    def __call__(self, number: int, _frame: FrameType | None) -> None:
-        if not self._told:
-            self._told = True
-            raise SystemExit(128 + number)
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self._told:
+            return
+        if _in_finalizer(frame):
+            _thread.start_new_thread(_once_more, (number,))
+            return
+        self._told = True
+        raise SystemExit(128 + number)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """As Python's own handler of SIGINT, each time."""
+    if _in_finalizer(frame):
+        _thread.start_new_thread(_once_more, (number,))
+        return
+    raise KeyboardInterrupt
+
+
+def _in_finalizer(frame: FrameType | None) -> bool:
+    """Whether the main thread is in a __del__: what is raised there is dropped, and nobody would hear of it."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _once_more(number: int) -> None:
+    # By the lowest means: the handler may have come in the middle of `threading`.
+    time.sleep(_AGAIN_S)
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextlib.contextmanager
-def _handled(handler: _Leave | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
+def _handled(handler: Handler | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
     """These signals have this handler; outside the main thread, where Python takes none, they keep theirs."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -167,6 +167,29 @@ def test_a_second_request_to_end_cuts_neither_the_end_nor_the_sweep_short(tmp_pa
     assert left == []
 
 
+@pytest.mark.parametrize(("number", "said"), [(signal.SIGTERM, "SystemExit(143)"), (signal.SIGINT, "KeyboardInterrupt()")])
+def test_a_request_to_end_is_heard_though_it_comes_in_a_finalizer(number, said):
+    program = f"""
+import os, time
+from busbw.launch import job
+
+class Told:
+    def __del__(self):
+        os.kill(os.getpid(), {number:d})
+        time.sleep(0.1)
+
+try:
+    with job.terminable():
+        Told()
+        time.sleep(5)
+        print("went on")
+except BaseException as error:
+    print(repr(error))
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=ENV, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.stderr) == (f"{said}\n", "")
+
+
 @pytest.mark.parametrize(("number", "reason", "code"), [(signal.SIGTERM, "terminated", 143), (signal.SIGINT, "interrupted", 130)])
 def test_a_rank_of_an_outer_mpirun_that_is_told_to_end_saves_and_says_so(open_mpi, tmp_path, number, reason, code):
     file = tmp_path / "out.json"
