@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from busbw.launch import mpirun
+
 pytestmark = pytest.mark.torch
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -35,9 +37,9 @@ def test_methods_are_compared_in_turn(run, tmp_path):
     assert (refused.code, refused.err.splitlines()[0]) == (2, "error: r.json is a training by mlp-small, and this is for sweeps")
 
 
-def test_a_language_model_under_torchrun():
-    words = ("--standalone", "--nproc-per-node", "2", "-m", "busbw", "train", "gpt-small", "--sequence", "8", "--precision", "bf16")
-    line = [str(Path(sys.executable).with_name("torchrun")), *words, *SMALL, "--accel", "dense", "--format", "json"]
+def test_a_language_model_under_an_outer_mpirun():
+    words = ["-m", "busbw", "train", "gpt-small", "--sequence", "8", *SMALL, "--accel", "dense", "--format", "json"]
+    line = mpirun.command(mpirun.find(), [sys.executable, *words], 2)
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr

@@ -51,11 +51,10 @@ def test_what_waits_too_long_is_told_and_fails(tmp_path):
 @pytest.mark.parametrize(
     ("more", "two_d", "describes", "apart"),
     [
-        ({"HOROVOD_TORUS_ALLREDUCE": "1"}, True, "dense two_d=True", 1e-5),
         (
-            {"LIGHT_TOPK_ALLREDUCE": "1", "LIGHT_TOPK_RATIO": "0.2", "LIGHT_TOPK_THRESHOLD": "0"},
-            False,
-            "topk compress_least=0 ratio=0.2",
+            {"HOROVOD_TORUS_ALLREDUCE": "1", "LIGHT_TOPK_ALLREDUCE": "1", "LIGHT_TOPK_RATIO": "0.2", "LIGHT_TOPK_THRESHOLD": "0"},
+            True,
+            "topk two_d=True compress_least=0 ratio=0.2",
             1.0,
         ),
     ],

@@ -45,9 +45,11 @@ def _mlp(width: int) -> Callable[[TrainSpec], nn.Module]:
     return build
 
 
-def _gpt(
+def gpt(
     layers: int, width: int, heads: int, words: int
 ) -> tuple[Callable[[TrainSpec], nn.Module], Callable[..., tuple[torch.Tensor, torch.Tensor]]]:
+    """A transformer of that shape, and samples for it."""
+
     def build(spec: TrainSpec) -> nn.Module:
         return Gpt(layers, width, heads, words, spec.sequence)
 
@@ -69,8 +71,8 @@ def _vectors(spec: TrainSpec, made: torch.Generator) -> tuple[torch.Tensor, torc
 MODELS = (
     Model("vgg16", "img", _vision("vgg16"), _images),
     Model("resnet50", "img", _vision("resnet50"), _images),
-    Model("gpt2", "seq", *_gpt(12, 768, 12, 50257)),
-    Model("gpt-small", "seq", *_gpt(4, 256, 4, 4096)),
+    Model("gpt2", "seq", *gpt(12, 768, 12, 50257)),
+    Model("gpt-small", "seq", *gpt(4, 256, 4, 4096)),
     Model("mlp", "img", _mlp(4096), _vectors),
     Model("mlp-small", "img", _mlp(512), _vectors),
 )

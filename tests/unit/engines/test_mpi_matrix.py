@@ -23,6 +23,7 @@ from busbw.launch import job, mpirun
 LIMIT_S = 100
 PROGRAM = Path(__file__).with_name("mpi_matrix_rank.py")
 SOURCE = Path(__file__).parents[3] / "src"
+pytestmark = pytest.mark.xdist_group("mpi matrix")  # each matrix is run once
 RANKS = pytest.mark.parametrize("ranks", [2, 3, 4])
 Matrix = Callable[[int], dict[str, Any]]
 

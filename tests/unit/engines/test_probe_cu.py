@@ -15,7 +15,10 @@ from busbw.core.redops import redop as redop_named
 from busbw.engines.cuda_kernels import KINDS, SOURCE, Found, RegionArgument, elements
 
 COMPILER = shutil.which("g++")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to build probe.cu with")
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None, reason="no g++ to build probe.cu with"),
+    pytest.mark.xdist_group("probe.cu"),  # which is built once
+]
 
 OPS = (None, *REDOPS)
 COMBINATIONS = [(dtype, op) for dtype in DTYPES for op in OPS]

@@ -19,7 +19,7 @@ from busbw.core.errors import CannotTell
 from busbw.core.redops import REDOPS
 from busbw.launch import job, mpirun, torchrun
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("gloo matrix")]  # each matrix is run once
 LIMIT_S = 100
 LAUNCHERS = pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 PROGRAM = Path(__file__).with_name("torch_gloo_rank.py")

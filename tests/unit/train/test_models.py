@@ -34,17 +34,17 @@ def test_models_have_their_sizes(name, parameters):
     assert sum(parameter.numel() for parameter in net.parameters()) == parameters
 
 
-@pytest.mark.parametrize("name", ["gpt-small", "mlp-small"])
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("name", "precision"), [*(("mlp-small", precision) for precision in PRECISIONS), ("gpt", "fp32"), ("gpt", "bf16")])
 def test_steps_make_the_loss_smaller(name, precision):
     import torch
 
     from busbw.train.loop import Loop
-    from busbw.train.models import BY_NAME
+    from busbw.train.models import BY_NAME, Model, gpt
 
     torch.manual_seed(1)
-    spec = TrainSpec(model=name, batch_size=2, sequence=16, precision=precision)
-    loop = Loop(spec, BY_NAME[name], BY_NAME[name].build(spec), torch.device("cpu"))
+    spec = TrainSpec(model=name, batch_size=2, sequence=8, precision=precision)
+    model = BY_NAME[name] if name in BY_NAME else Model(name, "seq", *gpt(1, 32, 2, 64))
+    loop = Loop(spec, model, model.build(spec), torch.device("cpu"))
     loop.optimizer.param_groups[0]["lr"] = 0.1
     loop.step()
     first = float(loop.loss.detach())
