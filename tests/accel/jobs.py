@@ -12,9 +12,11 @@ RANKS = Path(__file__).with_name("ranks.py")
 LIMIT_S = 240
 
 
-def run(folder: Path, module: str, names: Sequence[str], ranks: int, hosts: int = 1, **more: str) -> list[dict[str, Any]]:
+def run(
+    folder: Path, module: str, names: Sequence[str], ranks: int, hosts: int = 1, program: Path = RANKS, **more: str
+) -> list[dict[str, Any]]:
     """What each rank said of each scenario, with its `code` and `stderr`; ranks are as if on so many hosts, in blocks."""
-    argv = [sys.executable, str(RANKS), str(folder), str(ranks), str(hosts), module, *names]
+    argv = [sys.executable, str(program), str(folder), str(ranks), str(hosts), module, *names]
     subprocess.run(argv, env={**os.environ, "OMP_NUM_THREADS": "1", **more}, timeout=LIMIT_S, check=True)
     return [_said(folder, rank) for rank in range(ranks)]
 

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -47,8 +48,8 @@ def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: s
     os._exit(0)  # without waiting for the lanes' threads
 
 
-def main() -> None:
-    """Fork, wait, write each rank's exit code."""
+def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> None:
+    """Import, fork, wait, write each rank's exit code."""
     folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     importlib.import_module(module)
     torch.set_num_threads(1)
@@ -64,4 +65,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(rank)

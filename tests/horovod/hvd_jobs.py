@@ -1,25 +1,8 @@
-"""Jobs of real ranks over gloo: each rank runs the named contracts of a module one after the other and says what came of each."""
+"""Jobs of real ranks between `hvd.init` and `hvd.shutdown`: see `jobs` of the tests of accel."""
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-RANKS = Path(__file__).with_name("hvd_ranks.py")
-LIMIT_S = 110
+import jobs
 
-
-def run(folder: Path, module: str, names: Sequence[str], ranks: int, hosts: int = 1, **more: str) -> list[dict[str, Any]]:
-    """What each rank said of each contract, with its `code` and `stderr`; ranks are as if on so many hosts, in blocks."""
-    argv = [sys.executable, str(RANKS), str(folder), str(ranks), str(hosts), module, *names]
-    subprocess.run(argv, env={**os.environ, "OMP_NUM_THREADS": "1", **more}, timeout=LIMIT_S, check=True)
-    return [_said(folder, rank) for rank in range(ranks)]
-
-
-def _said(folder: Path, rank: int) -> dict[str, Any]:
-    words = (folder / f"{rank}.out").read_text().splitlines()
-    code = int((folder / f"{rank}.code").read_text())
-    return {**(json.loads(words[-1]) if words else {}), "code": code, "stderr": (folder / f"{rank}.err").read_text()}
+run = partial(jobs.run, program=Path(__file__).with_name("hvd_ranks.py"))

@@ -3,7 +3,6 @@
 A process of its own keeps the store, as torchrun's agent does.
 """
 
-import importlib
 import json
 import os
 import sys
@@ -13,23 +12,26 @@ from pathlib import Path
 import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "accel"))
-from ranks import keeper
+import ranks
 
 import busbw.horovod.torch as hvd
 
 
-def rank(folder: Path, number: int, ranks: int, hosts: int, module: str, names: list[str]) -> None:
+def rank(folder: Path, number: int, size: int, hosts: int, port: int, module: str, names: list[str]) -> None:
     """Join the job, run, leave; never returns."""
     for descriptor, kind in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
-    host, of_host = number * hosts // ranks, ranks // hosts
+    host, of_host = number * hosts // size, size // hosts
     os.environ |= {
         "HOROVOD_RANK": str(number),
-        "HOROVOD_SIZE": str(ranks),
+        "HOROVOD_SIZE": str(size),
         "HOROVOD_LOCAL_RANK": str(number % of_host),
         "HOROVOD_LOCAL_SIZE": str(of_host),
         "HOROVOD_HOSTNAME": f"host{host}",
         "NCCL_HOSTID": f"host{host}",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
     said, code = {}, 0
     try:
@@ -50,22 +52,5 @@ def rank(folder: Path, number: int, ranks: int, hosts: int, module: str, names: 
     os._exit(code)
 
 
-def main() -> None:
-    """Fork, wait, write each rank's exit code."""
-    folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    importlib.import_module(module)
-    torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(keeper()), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    children = {}
-    for number in range(ranks):
-        child = os.fork()
-        if child == 0:
-            rank(folder, number, ranks, hosts, module, sys.argv[5:])
-        children[child] = number
-    for _ in children:
-        child, status = os.wait()
-        (folder / f"{children[child]}.code").write_text(str(os.waitstatus_to_exitcode(status)))
-
-
 if __name__ == "__main__":
-    main()
+    ranks.main(rank)

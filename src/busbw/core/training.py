@@ -32,8 +32,9 @@ class TrainRun(msgspec.Struct):
     """One method in one round.
 
     `steps_s` are the steps' durations, each the longest over ranks; `rates` are samples a second and rank of each iteration, by the
-    slowest rank; `counted` and `seen` are bytes a step that left a host, the most of all hosts: as the exchange counts them itself, and
-    as its interfaces do, None where that cannot be told. `loss` is the last one of rank 0.
+    slowest rank; `counted` and `seen` are bytes a step that left a host, the most of all hosts: as the exchange counts them itself (DDP
+    and torch's hooks count nothing: there a ring is assumed), and as its interfaces do, None where that cannot be told. `loss` is the
+    last one of rank 0.
     """
 
     method: str

@@ -139,18 +139,23 @@ def prepare(job: Job, party: Party, opened: Engine) -> tuple[Result, int]:
     """Agree on the largest size, make the buffers, and gather what the result says of the world. The same on all processes."""
     roots(job.sweep, opened.size)
     refuse_out_of_step(job, set(party.job.allgather(opened.size)))
-    devices: list[Device] = [device for some in party.job.allgather(opened.devices()) for device in some]
     memory = [size for size in party.job.allgather(opened.memory_bytes()) if size is not None]
     max_bytes = plan.capped_max(job.sweep, min(memory, default=None))
     size = plan.buffer_bytes(job.sweep, max_bytes)
     opened.allocate(size, size)
-    world = World(devices, party.job.size, party.groups)
-    topology = read_topology(party)
-    environment = carried(os.environ, all_names=job.compat)
-    best, endpoint = ideals(job.sweep.collective, world, topology, environment)
+    result = begun(job, party, opened)
+    best, endpoint = ideals(job.sweep.collective, result.world, result.topology, result.environment)
     if job.ideal:
         best = endpoint = given(job.ideal)
-    result = Result(
+    result.reduced_max_bytes = max_bytes if max_bytes < job.sweep.max_bytes else None
+    result.ideal, result.endpoint_ideal = best, endpoint
+    return result, max_bytes
+
+
+def begun(job: Job, party: Party, opened: Engine) -> Result:
+    """What a result says before anything is measured: the call, the library, the ranks, and every host's hardware. Collective."""
+    devices: list[Device] = [device for some in party.job.allgather(opened.devices()) for device in some]
+    return Result(
         schema=SCHEMA,
         tool=f"busbw {__version__}",
         spec=job.sweep,
@@ -158,14 +163,10 @@ def prepare(job: Job, party: Party, opened: Engine) -> tuple[Result, int]:
         program=job.program,
         start=now(),
         library=opened.library(),
-        world=world,
-        topology=topology,
-        environment=environment,
-        reduced_max_bytes=max_bytes if max_bytes < job.sweep.max_bytes else None,
-        ideal=best,
-        endpoint_ideal=endpoint,
+        world=World(devices, party.job.size, party.groups),
+        topology=read_topology(party),
+        environment=carried(os.environ, all_names=job.compat),
     )
-    return result, max_bytes
 
 
 def own_devices(job: Job, party: Party, result: Result) -> list[Device]:

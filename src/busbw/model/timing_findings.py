@@ -177,7 +177,8 @@ def _two_modes(result: Result) -> list[Finding]:
     figure = split[0]
     low, high = figure.cell.modes_s or (0.0, 0.0)
     where = f"{format_size(figure.row.size_bytes)} {figure.placement}"
-    message = f"{len(split)} cells have two usual times; {where}: {low * 1e6:.4g} and {high * 1e6:.4g} us"
+    count = "1 cell has" if len(split) == 1 else f"{len(split)} cells have"
+    message = f"{count} two usual times; {where}: {low * 1e6:.4g} and {high * 1e6:.4g} us"
     return [
         Finding(
             "two_modes",

@@ -14,7 +14,7 @@ from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 from busbw.engines.base import Control
 from busbw.host.counters import device_counters
 from busbw.train.exchange import Wrapped, wrap
-from busbw.train.loop import Loop, settle
+from busbw.train.loop import Loop, scaler_for, settle
 from busbw.train.methods import Method
 from busbw.train.models import Model
 
@@ -41,16 +41,20 @@ class Bench:
     def run(self, methods: Sequence[Method], tell: Tell, done: Callable[[TrainRun], None], at: At) -> None:
         """All rounds: each begins with the ranks by themselves."""
         for number in range(self.spec.rounds):
-            done(self._measured(ALONE, number, self.net, None, tell, at))
+            done(self._measured(ALONE, number, self._loop(self.net), None, tell, at))
             for method in methods:
                 at("wrap", method.name)
-                wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb)
-                done(self._measured(method.name, number, wrapped.net, wrapped, tell, at))
+                scaler = scaler_for(self.spec.precision, self.device)
+                wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb, scaler)
+                done(self._measured(method.name, number, self._loop(wrapped.net, scaler), wrapped, tell, at))
                 wrapped.close()
                 del wrapped
 
-    def _measured(self, name: str, number: int, net: nn.Module, wrapped: Wrapped | None, tell: Tell, at: At) -> TrainRun:
-        spec, loop = self.spec, Loop(self.spec, self.model, net, self.device)
+    def _loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
+        return Loop(self.spec, self.model, net, self.device, scaler or scaler_for(self.spec.precision, self.device))
+
+    def _measured(self, name: str, number: int, loop: Loop, wrapped: Wrapped | None, tell: Tell, at: At) -> TrainRun:
+        spec = self.spec
         at("warm-up", name)
         loop.timed(spec.warmup)
         loop.rest()

@@ -49,12 +49,12 @@ class Wrapped:
             self.attached.close()
 
 
-def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float) -> Wrapped:
-    """`net` under DistributedDataParallel with the method's hook."""
+def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float, scaler: torch.amp.GradScaler) -> Wrapped:
+    """`net` under DistributedDataParallel with the method's hook; `scaler` is the loop's."""
     places = [device.index] if device.type == "cuda" else None
-    made = DistributedDataParallel(net, device_ids=places, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
+    made = DistributedDataParallel(net, device_ids=places, bucket_cap_mb=bucket_mb)
     if method.settings is not None:
-        return Wrapped(made, attach(made, method.settings), method)
+        return Wrapped(made, attach(made, method.settings, scaler=scaler), method)
     if method.hook == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START)
         made.register_comm_hook(state, powerSGD_hook.powerSGD_hook)

@@ -19,12 +19,12 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class Loop:
     """A model's training on one device; `net` may be wrapped, its parameters are those of the model."""
 
-    def __init__(self, spec: TrainSpec, model: Model, net: nn.Module, device: torch.device) -> None:
+    def __init__(self, spec: TrainSpec, model: Model, net: nn.Module, device: torch.device, scaler: torch.amp.GradScaler) -> None:
         self.spec, self.device, self.net = spec, device, net
         samples = model.samples(spec, torch.Generator().manual_seed(SEED))
         self.inputs, self.wanted = (part.to(device) for part in samples)
         self.optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=spec.precision == "fp16")
+        self.scaler = scaler
         self.loss = torch.zeros(())
 
     def step(self) -> None:
@@ -63,6 +63,11 @@ def _lasting(act: Callable[[], None]) -> float:
     begun = time.perf_counter()
     act()
     return time.perf_counter() - begun
+
+
+def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:
+    """What keeps fp16's gradients in range; without effect in all other precisions."""
+    return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
 
 def settle(precision: str) -> None:

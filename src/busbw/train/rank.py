@@ -7,11 +7,8 @@ import os
 import sys
 from typing import Any
 
-from busbw import __version__
-from busbw.core.env import carried
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.result import SCHEMA, Result, World
 from busbw.core.training import TrainRun
 from busbw.engines.base import Control
 from busbw.engines.registry import Opening, engine
@@ -20,7 +17,7 @@ from busbw.launch.control import join
 from busbw.measure import network
 from busbw.measure.events import At, Emit, Ended, Iteration, Note, Started, Trained, say
 from busbw.measure.job import Job, decode
-from busbw.measure.rank import DAEMONS, ask_library, claim_stdout, fail, join_groups, read_topology, watched
+from busbw.measure.rank import DAEMONS, ask_library, begun, claim_stdout, fail, join_groups, watched
 from busbw.measure.runner import now
 from busbw.train.names import known
 
@@ -45,20 +42,8 @@ def train(job: Job, control: Control, emit: Emit, at: At) -> None:
         opened: Any = engine(ENGINE).open(opening)
     at("prepare", "")
     bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
-    devices = [device for some in control.allgather(opened.devices()) for device in some]
-    result = Result(
-        schema=SCHEMA,
-        tool=f"busbw {__version__}",
-        spec=job.sweep,
-        argv=job.argv,
-        program=job.program,
-        start=now(),
-        library=opened.library(),
-        world=World(devices, control.size, 1),
-        topology=read_topology(party),
-        environment=carried(os.environ, all_names=False),
-        training=bench.training,
-    )
+    result = begun(job, party, opened)
+    result.training = bench.training
     result.library.network = network.agreed(job, control, result.library, log.networks)
     first = control.rank == 0
     if first:

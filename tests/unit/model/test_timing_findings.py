@@ -87,7 +87,7 @@ def test_medians_that_are_not_known_are_counted_and_the_widest_named() -> None:
 
 def test_two_modes_are_told() -> None:
     said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
-    assert said == "1 cells have two usual times; 2 KiB out of place: 90 and 140 us"
+    assert said == "1 cell has two usual times; 2 KiB out of place: 90 and 140 us"
 
 
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:

@@ -38,13 +38,13 @@ def test_models_have_their_sizes(name, parameters):
 def test_steps_make_the_loss_smaller(name, precision):
     import torch
 
-    from busbw.train.loop import Loop
+    from busbw.train.loop import Loop, scaler_for
     from busbw.train.models import BY_NAME, Model, gpt
 
     torch.manual_seed(1)
     spec = TrainSpec(model=name, batch_size=2, sequence=8, precision=precision)
     model = BY_NAME[name] if name in BY_NAME else Model(name, "seq", *gpt(1, 32, 2, 64))
-    loop = Loop(spec, model, model.build(spec), torch.device("cpu"))
+    loop = Loop(spec, model, model.build(spec), torch.device("cpu"), scaler_for(precision, torch.device("cpu")))
     loop.optimizer.param_groups[0]["lr"] = 0.1
     loop.step()
     first = float(loop.loss.detach())

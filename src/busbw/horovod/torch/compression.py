@@ -6,31 +6,21 @@ import torch
 
 
 class Compressor:
-    """Makes a tensor smaller before it is sent, and what came of it as before afterwards. One's own has these two methods."""
+    """What is sent of a tensor, and what becomes of the result. One's own has these two methods; this one leaves all as it is."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """What is sent, and what `decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The result, in the type that the tensor had."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """As it is."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The tensor."""
+        """The result, in the type that the tensor had."""
         return tensor
+
+
+class NoneCompressor(Compressor):
+    """As it is."""
 
 
 class FP16Compressor(Compressor):
