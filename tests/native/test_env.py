@@ -6,11 +6,12 @@ import pytest
 
 from busbw.cli.main import main
 from busbw.core.exits import Exit
+from busbw.launch import interfaces
 
 
 def test_the_built_library_passes(plugin_library: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
+    monkeypatch.setattr(interfaces, "rate", lambda _: None)
     assert main(["busbw", "env", "net"]) == Exit.OK
-    assert (
-        capsys.readouterr().out == f"export NCCL_NET_PLUGIN={plugin_library}\nexport NCCL_NET=busbw\nexport NCCL_NET_PLUGIN_REF_COUNT=1\n"
-    )
+    lines = [f"NCCL_NET_PLUGIN={plugin_library}", "NCCL_NET=busbw", "NCCL_NET_PLUGIN_REF_COUNT=1", "NCCL_MIN_NCHANNELS=16"]
+    assert capsys.readouterr().out == "".join(f"export {line}\n" for line in lines)

@@ -25,6 +25,7 @@ OTHERS = "BUSBW_TEST_LIBNCCL"
 OLDEST, V11_SINCE = 22700, 22800
 FORGETS = range(22800, 23000)  # versions seen to: 2.28.3, 2.28.9, 2.29.7; not 2.27.7, 2.30.7, 2.32.3
 # Every symbol by which some version finds a plugin of any kind.
+TUNERS = {"ncclTunerPlugin_v2", "ncclTunerPlugin_v5"}
 ENTRY = re.compile(rb"nccl(?:\w+Plugin|Profiler)_v\d+")
 Run = Callable[..., str]
 
@@ -105,13 +106,17 @@ def test_libnccl_takes_the_newest_table_that_it_knows_and_begins_with_it(log: Ru
     assert re.search(r"^ncclNetFinalize 0 ", got, re.MULTILINE), got
 
 
-def test_libnccl_finds_no_plugin_of_another_kind_in_the_library(log: Run, libnccl: Path, plugin_library: Path) -> None:
+def test_libnccl_finds_the_tuner_in_the_networks_library_and_no_profiler(
+    log: Run, libnccl: Path, version: int, plugin_library: Path
+) -> None:
     """Where none is named, tuner and profiler are sought in the network's library."""
     sought = {name.decode() for name in ENTRY.findall(libnccl.read_bytes())}
-    assert any(name.startswith("ncclTunerPlugin_") for name in sought) and set(SYMBOLS) & sought
     library = CDLL(str(plugin_library))
-    assert {name for name in sought if hasattr(library, name)} == set(SYMBOLS) & sought
-    assert re.search(r"^ncclTunerPluginLoad 0 same\nncclProfilerPluginInit 0 same$", log(), re.MULTILINE), "a communicator got one of them"
+    assert {name for name in sought if hasattr(library, name)} == (set(SYMBOLS) | TUNERS) & sought
+    got = log(NCCL_NET="busbw")
+    assert re.search(r"^ncclTunerPluginLoad 0 changed\nncclProfilerPluginInit 0 same$", got, re.MULTILINE), got
+    table = 5 if version >= V11_SINCE else 2
+    assert re.search(rf"TUNER/Plugin: Using busbw \(v{table}\)", got), got
 
 
 def test_what_the_plugin_refuses_falls_back_to_sockets_with_one_line(log: Run) -> None:

@@ -19,6 +19,7 @@ STRANGER = str(Path(__file__).with_name("stranger.py"))
 KINDS = ["scanner", "garbage", "half a hello", "wrong token", "crowd"]
 TOKEN = slice(8, 24)  # where a handle has it
 IN_TIME_S = 2.0
+ENDED_S = 5.0
 MORE_BYTES = 8_000_000
 
 
@@ -65,7 +66,10 @@ def test_a_peer_gets_through_past_strangers(job, family, kind):
         assert b.call("usage")["rss"] - before["rss"] < MORE_BYTES
         pair = connect_in_time(a, b, listening["handle"])
         fine(*move(a, b, pair, [[1 << 20, 1, 0], [10, 2, 0]]), messages=2)
-        assert b.call("usage")["threads"] <= before["threads"], "strangers get no threads"
+        end = time.monotonic() + ENDED_S  # of the thread that called accept: a busy machine lets it go late
+        while (threads := b.call("usage")["threads"]) > before["threads"] and time.monotonic() < end:
+            time.sleep(0.05)
+        assert threads <= before["threads"], "strangers get no threads"
 
 
 def test_strangers_in_the_middle_of_messages_disturb_nothing(job, rail):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).with_name("dlopen.c")
-TABLES = {"ncclNetPlugin_v8", "ncclNetPlugin_v11"}
+TABLES = {"ncclNetPlugin_v8", "ncclNetPlugin_v11", "ncclTunerPlugin_v2", "ncclTunerPlugin_v5"}
 INFO, WARN = 3, 2
 INVALID_USAGE = 5
 

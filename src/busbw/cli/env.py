@@ -1,12 +1,14 @@
 """`busbw env`: variables for the shell, so that any program that uses NCCL gets busbw's plugins."""
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Mapping
 
 import click
 
 from busbw.cli.streams import answer
+from busbw.core.networks import CHANNEL_VARIABLES, channels
 from busbw.host import net_plugin
 from busbw.launch import interfaces
 
@@ -41,5 +43,7 @@ def net(ifname: str, format_name: str) -> int:
     variables = net_plugin.variables("busbw")
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
+    if wanted := channels(interfaces.rate(variables.get("NCCL_SOCKET_IFNAME", os.environ.get("NCCL_SOCKET_IFNAME", ""))), os.environ):
+        variables[CHANNEL_VARIABLES[0]] = str(wanted)
     answer(FORMATS[format_name](variables))
     return 0

@@ -43,8 +43,10 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("BUSBW_PLUGIN", "library of NCCL plugins for --net busbw and `busbw env net`, instead of busbw-native's", "busbw"),
 )
 
+# What launchers tell their own processes says nothing to a reader: addresses and folders of one run, and a key.
+_OPEN_MPI = r"OMPI_MCA_(?!initial_wdir|ess_|orte_(?:precondition|hnp|local_daemon|jobfam|top_session|tmpdir|app_num|ess|num_nodes|launch))"
 _CARRIED = re.compile(
-    r"^(R?NCCL_|BUSBW_|OMPI_MCA_|PMIX_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
+    rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
 )
 _OWN = "BUSBW_JOB"  # marks the processes of one run
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE)", re.IGNORECASE)

@@ -1,5 +1,6 @@
 """The table of networks that NCCL can be told to use: the word for --net, NCCL's own name, and the variables that choose it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 LIBRARY_VARIABLE = "NCCL_NET_PLUGIN"
@@ -29,4 +30,20 @@ NETWORKS: tuple[Network, ...] = (
     ),
     Network("ib", "IB", "NCCL's own InfiniBand and RoCE", {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0"}),
 )  # fmt: skip
+# Whoever has set one of these has chosen channels.
+CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
+# Up to bytes per second: so many channels. NCCL makes two for one network device, and a channel is a block of threads on the GPU that moves
+# 5 GB/s to or from host memory (benchmarks/net_2xh200_202611). More than a link needs make large messages end together, and late.
+CHANNELS = ((6.25e9, 0), (12.5e9, 4))
+MOST_CHANNELS = 16
 BY_NAME = {row.name: row for row in NETWORKS}
+
+
+def channels(rate: float | None, environ: Mapping[str, str]) -> int:
+    """How many channels NCCL shall make at least for busbw's network at `rate` bytes per second, None where nobody knows that.
+
+    0: as many as it makes by itself, or as `environ` says.
+    """
+    if any(environ.get(name) for name in CHANNEL_VARIABLES):
+        return 0
+    return next((count for most, count in CHANNELS if rate is not None and rate <= most), MOST_CHANNELS)

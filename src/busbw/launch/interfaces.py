@@ -7,12 +7,15 @@ name. A CIDR is the only form that holds on hosts whose interfaces are named dif
 import ipaddress
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.host.addresses import local as local
+from busbw.host.interfaces import Interface, read_interfaces
+from busbw.host.source import Live, Source
 
 VARIABLE = "BUSBW_IFNAME"  # carries --ifname to every rank
+MUCH_SLOWER = 4  # as the plugin has it: beside fast interfaces a management network takes no part
 
 
 Local = Mapping[str, ipaddress.IPv4Interface | None]
@@ -84,6 +87,23 @@ def own_name_leads_here() -> bool:
     except OSError:
         return False
     return not ipaddress.ip_address(str(found[0][4][0]).partition("%")[0]).is_loopback
+
+
+def rate(text: str, source: Source | None = None) -> float | None:
+    """Bytes per second of this host's interfaces for traffic between hosts, together, as their hardware says; None where one does not say.
+
+    `text` selects them; where it is empty they are all of its hardware that is up, without what is much slower than the rest.
+    """
+    have = read_interfaces(source or Live())
+    chosen = [have.get(name) for name in selected(text)] if text else _carriers(have.values())
+    rates = [interface.rate for interface in chosen if interface and interface.physical and interface.rate]
+    return sum(rates) if rates and len(rates) == len(chosen) else None
+
+
+def _carriers(have: Iterable[Interface]) -> list[Interface | None]:
+    up = [interface for interface in have if interface.physical and interface.up and not interface.master]
+    fastest = max((interface.rate or 0 for interface in up), default=0)
+    return [interface for interface in up if interface.rate is None or interface.rate * MUCH_SLOWER >= fastest]
 
 
 def settle(env: Mapping[str, str]) -> None:

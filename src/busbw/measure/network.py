@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from busbw.core.errors import CannotTell, UsageError
-from busbw.core.networks import BY_NAME
+from busbw.core.networks import BY_NAME, CHANNEL_VARIABLES, channels
 from busbw.core.result import Library
 from busbw.engines import nccl_log
 from busbw.engines.base import Control
 from busbw.engines.registry import engine, refuse_network
 from busbw.host import net_plugin
+from busbw.launch import interfaces
 from busbw.measure.job import Job
 
 MOST_HOSTS = 4  # named in an error
@@ -20,13 +21,18 @@ HINT = "NCCL_DEBUG=INFO busbw run ...   (why NCCL chose so), and busbw env net o
 
 
 @contextmanager
-def starting(job: Job) -> Iterator[nccl_log.Log]:
-    """Around the start of an engine: sets NCCL's variables on this process for --net, and hears what NCCL says meanwhile.
+def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
+    """Around the start of an engine: sets NCCL's variables on this process for --net, and hears what NCCL says meanwhile. Collective.
 
     UsageError for an engine without NCCL; CannotTell where the plugin is not on this host, or NCCL does not start with that network.
     """
     refuse_network(job.net, job.engine)
     os.environ.update(net_plugin.variables(job.net))
+    if job.net and BY_NAME[job.net].plugin:
+        # All ranks must make the same: what the host with the fastest network needs.
+        mine = channels(interfaces.rate(os.environ.get("NCCL_SOCKET_IFNAME", "")), os.environ)
+        if most := max(control.allgather(mine)):
+            os.environ[CHANNEL_VARIABLES[0]] = str(most)
     if not engine(job.engine).nccl:
         yield nccl_log.Log()
         return

@@ -67,7 +67,7 @@ def measure(job: Job, control: Control, emit: Emit, at: At = lambda *_: None) ->
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
     for repeat in range(repeats):
         at("init", job.engine)
-        with network.starting(job) as log:
+        with network.starting(job, control) as log:
             opened = row.open(opening)
         job = settled(job, opened)
         try:

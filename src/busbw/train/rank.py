@@ -38,7 +38,7 @@ def train(job: Job, control: Control, emit: Emit, at: At) -> None:
         raise UsageError("NCCL_TESTS_SPLIT makes groups, and a training is one of all ranks", "unset it")
     at("init", ENGINE)
     opening = Opening(party.group, job.sweep, control.rank, party.local, party.color, 1, {})
-    with network.starting(job) as log:
+    with network.starting(job, control) as log:
         opened: Any = engine(ENGINE).open(opening)
     at("prepare", "")
     bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)

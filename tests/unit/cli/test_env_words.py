@@ -11,6 +11,8 @@ import pytest
 
 from busbw.cli.main import main
 from busbw.core.exits import Exit
+from busbw.core.networks import CHANNEL_VARIABLES
+from busbw.launch import interfaces
 
 Build = Callable[..., Path]
 LIMIT_S = 60
@@ -20,6 +22,8 @@ LIMIT_S = 60
 def plugin(monkeypatch: pytest.MonkeyPatch, library: Build) -> Path:
     path = library(name="it's here/libplugin.so")
     monkeypatch.setenv("BUSBW_PLUGIN", str(path))
+    for name in CHANNEL_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     return path
 
 
@@ -32,12 +36,22 @@ def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None
     assert f"NCCL_NET_PLUGIN={plugin}\n" in done.stdout, "programs that the shell starts have it too"
 
 
-def test_json_and_dotenv_hold_the_same(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_dotenv_hold_the_same(plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(interfaces, "rate", lambda _: None)
     assert main(["busbw", "env", "net", "--format", "json"]) == Exit.OK
-    assert json.loads(capsys.readouterr().out) == {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"}
+    expected = {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1", "NCCL_MIN_NCHANNELS": "16"}
+    assert json.loads(capsys.readouterr().out) == expected
     assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
     quoted = str(plugin).replace("'", "'\"'\"'")
-    assert capsys.readouterr().out == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\nNCCL_NET_PLUGIN_REF_COUNT=1\n"
+    assert capsys.readouterr().out == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\nNCCL_NET_PLUGIN_REF_COUNT=1\nNCCL_MIN_NCHANNELS=16\n"
+
+
+def test_a_link_that_two_channels_fill_needs_no_more(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(interfaces, "rate", lambda _: 3.125e9)
+    assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
+    assert "NCHANNELS" not in capsys.readouterr().out
 
 
 def test_a_network_is_written_as_the_names_it_has_here(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:

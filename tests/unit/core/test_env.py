@@ -61,6 +61,15 @@ def test_what_concerns_communication_is_kept_as_it_is_and_sorted() -> None:
     ]
 
 
+def test_what_launchers_tell_their_own_processes_stays_out() -> None:
+    names = ["orte_precondition_transports", "orte_hnp_uri", "orte_top_session_dir", "ess_base_jobid", "initial_wdir"]
+    own = {f"OMPI_MCA_{name}": VALUE for name in names} | {"PMIX_SERVER_URI4": VALUE, "PMIX_NAMESPACE": VALUE}
+    assert carried(own) == {}
+    assert set(carried(own, all_names=True).values()) == {MASK}
+    meant = {"OMPI_MCA_orte_base_help_aggregate": "0", "OMPI_MCA_essential": "1", "PMIX_MCA_gds": "hash"}
+    assert carried(meant) == dict(sorted(meant.items()))
+
+
 def test_with_all_names_nothing_is_left_out() -> None:
     assert carried({"HOME": "/root", "NCCL_ALGO": "Ring"}, all_names=True) == {"HOME": MASK, "NCCL_ALGO": "Ring"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.networks import NETWORKS, Network
+from busbw.core.networks import CHANNEL_VARIABLES, NETWORKS, Network, channels
 
 
 @pytest.mark.parametrize("row", NETWORKS, ids=lambda row: row.name)
@@ -14,3 +14,15 @@ def test_nccl_is_told_the_network_by_its_own_name_so_that_it_takes_no_other(row:
 def test_nccls_own_sockets_are_chosen_against_whatever_plugin_an_image_has() -> None:
     (socket,) = (row for row in NETWORKS if row.name == "socket")
     assert socket.variables == {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_IB_DISABLE": "1"}
+
+
+def test_a_link_gets_the_channels_that_it_takes_to_fill_it_and_an_unknown_one_all() -> None:
+    gbit = 1e9 / 8
+    assert [channels(rate * gbit, {}) for rate in (10, 25, 50, 100, 200, 400)] == [0, 0, 0, 4, 16, 16]
+    assert channels(None, {}) == 16
+
+
+@pytest.mark.parametrize("name", CHANNEL_VARIABLES)
+def test_whoever_has_chosen_channels_keeps_them(name: str) -> None:
+    assert channels(None, {name: "2"}) == 0
+    assert channels(None, {name: ""}) == 16

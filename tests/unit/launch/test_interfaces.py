@@ -1,5 +1,6 @@
 """--ifname in NCCL's words or as a network, turned into what MPI, NCCL and Gloo take."""
 
+import json
 import os
 import socket
 from ipaddress import IPv4Interface
@@ -7,6 +8,7 @@ from ipaddress import IPv4Interface
 import pytest
 
 from busbw.core.errors import CannotTell, UsageError
+from busbw.host.source import Source, parse_archive
 from busbw.launch import interfaces
 
 HAVE = {
@@ -82,3 +84,34 @@ def test_the_way_to_this_machine_itself_or_to_nowhere_names_no_interface():
 def test_a_name_that_resolves_to_loopback_leads_no_other_host_here(monkeypatch, address, leads):
     monkeypatch.setattr(socket, "gethostname", lambda: address)  # an address is its own name
     assert interfaces.own_name_leads_here() is leads
+
+
+def machine(**mbit: int) -> Source:
+    """A machine with these ports; those whose names begin with v have no hardware behind them."""
+    entries: list[dict[str, object]] = [{"schema": "busbw.host/1"}]
+    for name, speed in mbit.items():
+        base = f"/sys/class/net/{name}"
+        entries += [{"path": f"{base}/speed", "text": f"{speed}"}, {"path": f"{base}/operstate", "text": "up"}]
+        if not name.startswith("v"):
+            entries.append({"path": f"{base}/device", "link": "../../../0000:c5:00.0"})
+    return parse_archive("\n".join(map(json.dumps, entries)))
+
+
+def test_what_carries_the_job_is_what_is_not_much_slower_than_the_rest() -> None:
+    gbit = 1e9 / 8
+    assert interfaces.rate("", machine(eth0=1000, eth1=100000, eth2=100000, veth0=10000)) == 200 * gbit
+    assert interfaces.rate("", machine(eth0=1000)) == gbit
+
+
+@pytest.mark.parametrize("ports", [{}, {"veth0": 10000}, {"eth0": -1}, {"eth0": 100000, "eth1": -1}])
+def test_where_a_port_does_not_say_its_rate_nobody_knows_it(ports: dict[str, int]) -> None:
+    assert interfaces.rate("", machine(**ports)) is None
+
+
+def test_named_interfaces_count_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interfaces, "local", lambda: HAVE)
+    ports = machine(eth0=25000, eth1=100000)
+    assert interfaces.rate("10.1.0.0/16", ports) == 25e9 / 8
+    assert interfaces.rate("eth", ports) == 125e9 / 8
+    assert interfaces.rate("docker0", ports) is None, "it has no hardware"
+    assert interfaces.rate("nosuch0", ports) is None

@@ -10,6 +10,7 @@ import pytest
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.result import Library
 from busbw.core.sweep import SweepSpec
+from busbw.launch import interfaces
 from busbw.launch.control import SoloControl
 from busbw.measure import network
 from busbw.measure.job import Job, decode, encode
@@ -34,7 +35,7 @@ def job(net: str = "", engine: str = "nccl") -> Job:
 
 def starting(work: Job, *lines: str) -> Sequence[str]:
     """Start as an engine does whose NCCL writes these lines; the networks that were heard."""
-    with network.starting(work) as log, Path(os.environ["NCCL_DEBUG_FILE"]).open("w") as file:
+    with network.starting(work, SoloControl()) as log, Path(os.environ["NCCL_DEBUG_FILE"]).open("w") as file:
         file.writelines(f"h:1:1 [0] NCCL INFO {line}\n" for line in lines)
     return log.networks
 
@@ -43,7 +44,7 @@ def starting(work: Job, *lines: str) -> Sequence[str]:
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rank sets for good ends with the test."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    for name in ("NCCL_DEBUG", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE"):
+    for name in ("NCCL_DEBUG", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"):
         os.environ.pop(name, None)
 
 
@@ -69,20 +70,54 @@ def test_without_net_the_environment_is_nccls_own_business() -> None:
     "error", [CannotTell("NCCL failed on rank 0: invalid usage"), RuntimeError("NCCL failed on rank 0: invalid usage")]
 )
 def test_a_network_that_nccl_cannot_start_with_is_told_beside_its_error(error: Exception) -> None:
-    with pytest.raises(CannotTell) as told, network.starting(job("ib")):
+    with pytest.raises(CannotTell) as told, network.starting(job("ib"), SoloControl()):
         raise error
     assert told.value.message == "NCCL failed on rank 0: invalid usage (asked for --net ib, NCCL takes no other network)"
     assert "busbw env net" in told.value.hint
 
 
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch, library: Callable[..., Path]) -> Path:
+    path = library()
+    monkeypatch.setenv("BUSBW_PLUGIN", str(path))
+    return path
+
+
+@pytest.mark.usefixtures("plugin")
+def test_all_ranks_make_the_channels_that_the_fastest_host_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    class Others(SoloControl):
+        def allgather(self, value: Any) -> list[Any]:
+            asked.append(value)
+            return [value, 4, 0]
+
+    monkeypatch.setattr(interfaces, "rate", lambda _: 3.125e9)
+    with network.starting(job("busbw"), Others()):
+        assert os.environ["NCCL_MIN_NCHANNELS"] == "4"
+    with network.starting(job("busbw"), Others()):  # again, for --repeats
+        assert (os.environ["NCCL_MIN_NCHANNELS"], asked) == ("4", [0, 0])
+
+
+@pytest.mark.usefixtures("plugin")
+def test_channels_that_somebody_has_chosen_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interfaces, "rate", lambda _: None)
+    os.environ["NCCL_MAX_NCHANNELS"] = "8"
+    with network.starting(job("busbw"), SoloControl()):
+        assert "NCCL_MIN_NCHANNELS" not in os.environ
+
+
 def test_an_error_of_a_run_that_asked_for_no_network_stays_as_it_is() -> None:
-    with pytest.raises(RuntimeError, match=r"^boom$"), network.starting(job()):
+    with pytest.raises(RuntimeError, match=r"^boom$"), network.starting(job(), SoloControl()):
         raise RuntimeError("boom")
 
 
 def test_a_plugin_that_is_not_on_this_host_is_told_before_nccl_starts() -> None:
     os.environ["BUSBW_PLUGIN"] = "/nowhere/libplugin.so"
-    with pytest.raises(CannotTell, match=r"BUSBW_PLUGIN=/nowhere/libplugin\.so: no such file"), network.starting(job("busbw")):
+    with (
+        pytest.raises(CannotTell, match=r"BUSBW_PLUGIN=/nowhere/libplugin\.so: no such file"),
+        network.starting(job("busbw"), SoloControl()),
+    ):
         raise AssertionError
 
 

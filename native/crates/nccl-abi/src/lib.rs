@@ -15,3 +15,4 @@ macro_rules! layout {
 pub mod common;
 pub mod net_v11;
 pub mod net_v8;
+pub mod tuner;

@@ -4,11 +4,13 @@ use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::ptr::{NonNull, dangling_mut, null_mut};
 
 use nccl_abi::common::{NcclResult, pointer, result};
+use nccl_abi::tuner::function;
 use transport::{Device, Error, Kind, Level, MAX_GROUP};
 
 use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;
-use crate::{ncclNetPlugin_v8 as V8, ncclNetPlugin_v11 as V11};
+use crate::tuner::{Tuner, prefer_simple};
+use crate::{ncclNetPlugin_v8 as V8, ncclNetPlugin_v11 as V11, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5};
 
 fn failed(kind: Kind) -> NcclResult {
     entry("test", || Err(Error::new(kind, "on purpose")))
@@ -151,4 +153,67 @@ fn nothing_is_flushed() {
     // SAFETY: flushing touches nothing but the request.
     let got = unsafe { (V11.iflush)(null_mut(), 1, null_mut(), null_mut(), null_mut(), &raw mut request) };
     assert_eq!((got, request), (result::INTERNAL_ERROR, null_mut()));
+}
+
+#[test]
+fn channels_follow_what_a_rank_passes_on_at_once() {
+    let tuner = Tuner::new(2, 2);
+    let chosen =
+        [8, 8 << 10, 16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes));
+    let expected = [(1, false), (1, false), (2, false), (2, true), (2, true), (4, true), (8, true), (0, true)]
+        .map(|(most, simple)| Some((most, simple)));
+    assert_eq!(chosen, expected);
+    assert_eq!(Tuner::new(16, 2).choose(function::ALL_GATHER, 1 << 20), Some((2, true)), "64 KiB at once");
+    assert_eq!(tuner.choose(function::BROADCAST, 1 << 20), Some((4, true)), "all of it passes every rank");
+}
+
+#[test]
+fn what_stays_on_a_host_or_is_no_known_collective_is_ncclss_own_choice() {
+    assert_eq!(Tuner::new(8, 1).choose(function::ALL_REDUCE, 1 << 20), None);
+    assert_eq!(Tuner::new(8, 2).choose(9, 1 << 20), None);
+}
+
+#[test]
+fn the_cheapest_entry_of_simple_wins_and_what_cannot_run_stays() {
+    let mut costs = [5.0, 6.0, 9.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0];
+    prefer_simple(&mut costs, 3);
+    assert_eq!(costs, [5.0, 6.0, 9.0, 3.0, -1.0, 0.0, 1.0, 2.0, -1.0]);
+    let mut none = [5.0, 6.0, -1.0];
+    prefer_simple(&mut none, 3);
+    assert_eq!(none, [5.0, 6.0, -1.0], "NCCL_PROTO has taken Simple away");
+}
+
+#[test]
+fn both_tuners_write_where_nccl_reads_and_touch_nothing_without_a_context() {
+    let tuner = || Box::into_raw(Box::new(Tuner::new(2, 2))).cast::<c_void>();
+    for (context, most, least) in [(tuner(), 2, 0.0), (null_mut(), 7, 4.0)] {
+        let (mut channels, mut costs) = (7, [5.0_f32, 6.0, 4.0]);
+        let info = |bytes, channels, costs: *mut f32| {
+            // SAFETY: a table of 1 x 3 and an int.
+            unsafe { (TunerV5.get_coll_info)(context, function::ALL_REDUCE, bytes, 1, costs.cast(), 1, 3, 0, channels) }
+        };
+        assert_eq!(info(1 << 20, &raw mut channels, costs.as_mut_ptr()), result::SUCCESS);
+        assert_eq!((channels, costs[2]), (most, least));
+        let (mut channels, mut kept) = (7, -1);
+        // SAFETY: three ints.
+        let got = unsafe {
+            (TunerV2.get_coll_info)(context, function::ALL_REDUCE, 1 << 20, 0, 0, 1, &raw mut kept, &raw mut kept, &raw mut channels)
+        };
+        assert_eq!((got, channels, kept), (result::SUCCESS, most, -1));
+        // SAFETY: ours, once.
+        assert_eq!(unsafe { (TunerV5.finalize)(context) }, result::SUCCESS);
+    }
+}
+
+#[test]
+fn a_tuner_without_this_network_leaves_everything_to_nccl() {
+    for init in [
+        // SAFETY: NCCL's place for a context.
+        |context: *mut *mut c_void| unsafe { (TunerV2.init)(2, 2, None, context) },
+        |context| unsafe { (TunerV5.init)(context, 0, 2, 2, None, null_mut(), null_mut()) },
+    ] {
+        let mut context = dangling_mut::<c_void>();
+        assert_eq!((init(&raw mut context), context), (result::SUCCESS, null_mut()));
+        assert_eq!(init(null_mut()), result::INVALID_USAGE);
+    }
 }

@@ -26,7 +26,11 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "THREADS", default: "by cores", help: "I/O threads of a process: 1 to 64" },
     Variable { name: "CHUNK", default: "by size", help: "bytes of a chunk: 4096 to 67108864" },
     Variable { name: "INLINE", default: "16384", help: "messages up to this many bytes are sent by the calling thread: 0 to 32768" },
-    Variable { name: "SPIN_US", default: "20", help: "microseconds an I/O thread looks for more work before it sleeps: 0 to 1000000" },
+    Variable {
+        name: "SPIN_US",
+        default: "by cores",
+        help: "microseconds an I/O thread looks for more work before it sleeps: 0 to 1000000",
+    },
     Variable { name: "SPEED", default: "as found", help: "Mbit/s of one interface: 1 to 10000000" },
     Variable {
         name: "STALL_MS",
@@ -34,8 +38,15 @@ pub const VARIABLES: &[Variable] = &[
         help: "milliseconds without progress after which a stream's chunks go elsewhere: 10 to 60000",
     },
     Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a peer is given up: 1 to 86400" },
+    Variable { name: "TUNE", default: "1", help: "0 leaves protocol and channels of collectives between hosts to NCCL" },
     Variable { name: "STATS", default: "none", help: "file, or unix:PATH of a socket, that gets counters as JSON lines" },
 ];
+
+/// Cores of a rank from which on its threads may look longer before they sleep: waking one costs more than a small message.
+const SPIN_CORES: usize = 8;
+const LONG_SPIN_US: u64 = 100;
+/// A thread that looks keeps others from a core where there are few.
+const SHORT_SPIN_US: u64 = 20;
 
 /// What the variables say. Sizes in bytes, times as named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,20 +59,24 @@ pub struct Config {
     pub ipv6: bool,
     /// Streams of a connection for chunks.
     pub streams: usize,
-    /// I/O threads.
+    /// I/O threads, at most where nobody asked for a number.
     pub threads: usize,
+    /// Somebody has asked for this number of threads.
+    pub threads_asked: bool,
     /// Of a chunk; 0: by the message's size.
     pub chunk: usize,
     /// Messages up to this size go inline.
     pub inline: usize,
     /// Before an I/O thread sleeps.
-    pub spin_us: u64,
+    pub spin_us: Option<u64>,
     /// Of an interface; 0: as found.
     pub speed_mbps: u32,
     /// Until a stream counts as stalled.
     pub stall_ms: u64,
     /// Until a peer is given up.
     pub timeout_s: u64,
+    /// Protocol and channels are chosen for this network.
+    pub tune: bool,
     /// Where counters go; empty: nowhere.
     pub stats: String,
     /// This process' number on its host, where its launcher says.
@@ -82,7 +97,7 @@ impl Config {
     /// # Errors
     /// As `from_env`.
     pub fn read(variables: impl Iterator<Item = (String, String)>) -> Result<Self, Error> {
-        let mut made = Self::default();
+        let mut made = Self { spin_us: None, ..Self::default() };
         let mut nccl_ifname = String::new();
         let mut local_ranks = 1;
         for (name, value) in variables {
@@ -104,10 +119,21 @@ impl Config {
         if made.ifname.is_empty() {
             made.ifname = nccl_ifname;
         }
-        if made.threads == 0 {
-            made.threads = threads_for(usable_cores(), local_ranks);
+        let cores = usable_cores() / local_ranks;
+        if !made.threads_asked {
+            made.threads = threads_for(cores);
         }
+        made.spin_us = made.spin_us.or(Some(if cores >= SPIN_CORES { LONG_SPIN_US } else { SHORT_SPIN_US }));
         Ok(made)
+    }
+
+    /// I/O threads for interfaces of `speeds` Mbit/s, of which None is not known: no more than they keep busy. Threads beyond that would
+    /// look for work and find none.
+    pub fn threads_for_speeds(&self, speeds: impl Iterator<Item = Option<u32>>) -> usize {
+        match speeds.sum::<Option<u32>>() {
+            Some(mbps) if !self.threads_asked => self.threads.min(mbps.div_ceil(THREAD_MBPS) as usize + 1),
+            _ => self.threads,
+        }
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
@@ -122,13 +148,14 @@ impl Config {
                 }
             }
             "STREAMS" => self.streams = number(name, value, 1, 32)? as usize,
-            "THREADS" => self.threads = number(name, value, 1, 64)? as usize,
+            "THREADS" => (self.threads, self.threads_asked) = (number(name, value, 1, 64)? as usize, true),
             "CHUNK" => self.chunk = number(name, value, 4096, 64 << 20)? as usize,
             "INLINE" => self.inline = number(name, value, 0, 32768)? as usize,
-            "SPIN_US" => self.spin_us = number(name, value, 0, 1_000_000)?,
+            "SPIN_US" => self.spin_us = Some(number(name, value, 0, 1_000_000)?),
             "SPEED" => self.speed_mbps = number(name, value, 1, 10_000_000)? as u32,
             "STALL_MS" => self.stall_ms = number(name, value, 10, 60_000)?,
             "TIMEOUT" => self.timeout_s = number(name, value, 1, 86_400)?,
+            "TUNE" => self.tune = number(name, value, 0, 1)? == 1,
             "STATS" => self.stats = value.to_owned(),
             _ => {
                 let known: Vec<_> = VARIABLES.iter().map(|one| one.name).collect();
@@ -150,12 +177,14 @@ impl Default for Config {
             ipv6: true,
             streams: 4,
             threads: 0,
+            threads_asked: false,
             chunk: 0,
             inline: 16384,
-            spin_us: 20,
+            spin_us: Some(SHORT_SPIN_US),
             speed_mbps: 0,
             stall_ms: 300,
             timeout_s: 60,
+            tune: true,
             stats: String::new(),
             local_rank: None,
         }
@@ -176,9 +205,12 @@ fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Three of four of a rank's share: the others drive the GPU and the messages.
-fn threads_for(cores: usize, local_ranks: usize) -> usize {
-    (cores / local_ranks * 3 / 4).clamp(2, 16)
+/// What one thread sends and receives at once, with room to spare: 12 Gbit/s each way were measured.
+const THREAD_MBPS: u32 = 5_000;
+
+/// Three of four of a rank's cores: the others drive the GPU and the messages.
+fn threads_for(cores: usize) -> usize {
+    (cores * 3 / 4).clamp(2, 16)
 }
 
 #[cfg(test)]
@@ -223,7 +255,17 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_link_gets_fewer_threads_unless_somebody_asks() {
+        let mut config = Config { threads: 12, ..Config::default() };
+        let of = |config: &Config, speeds: &[Option<u32>]| config.threads_for_speeds(speeds.iter().copied());
+        assert_eq!([of(&config, &[Some(1_000)]), of(&config, &[Some(25_000)]), of(&config, &[Some(25_000); 2])], [2, 6, 11]);
+        assert_eq!([of(&config, &[Some(400_000)]), of(&config, &[Some(1_000), None])], [12, 12]);
+        config.threads_asked = true;
+        assert_eq!(of(&config, &[Some(1_000)]), 12);
+    }
+
+    #[test]
     fn threads_follow_the_cores_of_a_rank() {
-        assert_eq!([threads_for(2, 1), threads_for(16, 1), threads_for(128, 8), threads_for(128, 1)], [2, 12, 12, 16]);
+        assert_eq!([threads_for(1), threads_for(2), threads_for(16), threads_for(128)], [2, 2, 12, 16]);
     }
 }

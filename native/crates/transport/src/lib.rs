@@ -138,13 +138,12 @@ impl Transport {
         for words in left_out {
             log(Level::Info, &format!("not used: {words}"));
         }
-        log(
-            Level::Info,
-            &format!("{} streams a connection, {} I/O threads, small up to {} bytes", config.streams, config.threads, config.inline),
-        );
+        let asked = (config.speed_mbps > 0).then_some(config.speed_mbps);
+        let threads = config.threads_for_speeds(nics.iter().map(|nic| asked.or(nic.speed_mbps)));
+        log(Level::Info, &format!("{} streams a connection, {threads} I/O threads, small up to {} bytes", config.streams, config.inline));
         let register = Arc::new(Register::default());
         register.write_to(&config.stats, &log);
-        let pool = Pool::new(config.threads, config.spin_us);
+        let pool = Pool::new(threads, config.spin_us.unwrap_or_default());
         let linger_us = AtomicU64::new(sender::LINGER_ALL.as_micros() as u64);
         let config = Arc::new(config);
         Ok(Arc::new(Self {
@@ -170,6 +169,11 @@ impl Transport {
     /// What it offers: one device, of all interfaces together.
     pub fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    /// Whether protocol and channels of collectives shall be chosen for this network.
+    pub fn tunes(&self) -> bool {
+        self.config.tune
     }
 
     /// Listen for one peer, at once.

@@ -135,7 +135,8 @@ fn a_small_message_wakes_a_thread_that_has_just_decided_to_sleep() {
     for spin_us in [0, 300_000] {
         for round in 0..6 {
             let log = Arc::new(|_, _: &str| {});
-            let (proxy, transport) = (Proxy::default(), open_logging(Config { streams: 2, spin_us, ..Config::default() }, log));
+            let (proxy, transport) =
+                (Proxy::default(), open_logging(Config { streams: 2, spin_us: Some(spin_us), ..Config::default() }, log));
             let (sender, receiver) = join(&transport, &transport, Some(&proxy));
             pause(50);
             proxy.cut(0);

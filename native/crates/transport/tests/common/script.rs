@@ -42,7 +42,7 @@ pub fn transport() -> Arc<Transport> {
         }
     });
     let config =
-        Config { ifname: "=lo".to_owned(), ipv6: false, speed_mbps: 1000, threads: 2, spin_us: 0, stall_ms: 10, ..Config::default() };
+        Config { ifname: "=lo".to_owned(), ipv6: false, speed_mbps: 1000, threads: 2, spin_us: Some(0), stall_ms: 10, ..Config::default() };
     Transport::with(config, log).unwrap()
 }
 

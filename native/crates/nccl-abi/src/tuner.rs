@@ -1,0 +1,88 @@
+//! Tuner plugins v2 (NCCL 2.21 and newer) and v5 (2.28 and newer): which algorithm, protocol and channels a collective gets.
+
+use std::ffi::{c_char, c_float, c_int, c_void};
+
+use crate::common::{Logger, NcclResult};
+
+/// `ncclFunc_t`, as far as NCCL asks tuners about it.
+pub mod function {
+    use std::ffi::c_int;
+
+    /// ncclBroadcast.
+    pub const BROADCAST: c_int = 0;
+    /// ncclReduce.
+    pub const REDUCE: c_int = 1;
+    /// ncclAllGather.
+    pub const ALL_GATHER: c_int = 2;
+    /// ncclReduceScatter.
+    pub const REDUCE_SCATTER: c_int = 3;
+    /// ncclAllReduce.
+    pub const ALL_REDUCE: c_int = 4;
+}
+
+/// Protocol Simple: a column of the cost table, behind LL and LL128.
+pub const SIMPLE: usize = 2;
+
+/// `ncclTuner_v2_t`: what NCCL finds at the symbol `ncclTunerPlugin_v2`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TunerV2 {
+    /// What the log calls it.
+    pub name: *const c_char,
+    /// Once a communicator.
+    pub init: unsafe extern "C" fn(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult,
+    /// Algorithm, protocol and channels of a collective; what is left as it is, NCCL chooses.
+    pub get_coll_info: unsafe extern "C" fn(
+        context: *mut c_void,
+        function: c_int,
+        bytes: usize,
+        coll_net: c_int,
+        nvls: c_int,
+        pipe_ops: c_int,
+        algorithm: *mut c_int,
+        protocol: *mut c_int,
+        channels: *mut c_int,
+    ) -> NcclResult,
+    /// The communicator's end.
+    pub destroy: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
+}
+
+/// `ncclTuner_v5_t`: what NCCL finds at the symbol `ncclTunerPlugin_v5`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TunerV5 {
+    /// What the log calls it.
+    pub name: *const c_char,
+    /// Once a communicator; the last two are the NVLink domain and the constants of NCCL's model.
+    pub init: unsafe extern "C" fn(
+        context: *mut *mut c_void,
+        comm_id: u64,
+        ranks: usize,
+        nodes: usize,
+        logger: Option<Logger>,
+        nvl_domain: *mut c_void,
+        constants: *mut c_void,
+    ) -> NcclResult,
+    /// The cost table is `float[algorithms][protocols]` in one piece, in us; the least wins, and negative ones must stay.
+    pub get_coll_info: unsafe extern "C" fn(
+        context: *mut c_void,
+        function: c_int,
+        bytes: usize,
+        pipe_ops: c_int,
+        table: *mut *mut c_float,
+        algorithms: c_int,
+        protocols: c_int,
+        registered: c_int,
+        channels: *mut c_int,
+    ) -> NcclResult,
+    /// The communicator's end.
+    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
+}
+
+// SAFETY: plain data that nobody writes to; who reads through the name answers for it.
+unsafe impl Sync for TunerV2 {}
+// SAFETY: as above.
+unsafe impl Sync for TunerV5 {}
+
+layout!(TunerV2, 32, { name @ 0, init @ 8, get_coll_info @ 16, destroy @ 24 });
+layout!(TunerV5, 32, { name @ 0, init @ 8, get_coll_info @ 16, finalize @ 24 });

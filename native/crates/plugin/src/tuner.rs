@@ -1,0 +1,147 @@
+//! Protocol and channels of collectives that cross hosts over this network.
+//!
+//! `busbw env net` asks NCCL for up to 16 channels, because two, which it makes by itself, move no more than 10 GB/s between a GPU and any
+//! network. Every channel is a message of its own, so a collective gets as many as its parts are worth; and from a size on the protocol
+//! Simple, since LL sends twice the bytes. Measured in `benchmarks/net_2xh200_202611`.
+
+use std::ffi::{c_float, c_int, c_void};
+
+use nccl_abi::common::{Logger, NcclResult};
+use nccl_abi::tuner::{SIMPLE, TunerV2, TunerV5, function};
+use transport::Error;
+
+use crate::entry::{entry, given};
+use crate::net::{NAME, Net};
+
+pub const V2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init: init_v2, get_coll_info: get_coll_info_v2, destroy: finalize };
+pub const V5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info: get_coll_info_v5, finalize };
+
+/// Bytes that a rank passes on at once, from which on Simple is faster than LL and LL128.
+const SIMPLE_FROM: usize = 64 << 10;
+/// Bytes that a rank passes on at once, up to which so many channels carry them; beyond, all do.
+const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4), (2 << 20, 8)];
+
+/// A communicator, as far as this matters.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuner {
+    ranks: usize,
+    nodes: usize,
+}
+
+impl Tuner {
+    /// Of a communicator.
+    pub const fn new(ranks: usize, nodes: usize) -> Self {
+        Self { ranks, nodes }
+    }
+
+    /// Channels at most, and whether the protocol is Simple; None leaves a collective to NCCL. The same on all ranks, as it must be.
+    pub fn choose(self, function: c_int, bytes: usize) -> Option<(c_int, bool)> {
+        if self.nodes < 2 {
+            return None;
+        }
+        let part = match function {
+            function::BROADCAST | function::REDUCE => bytes,
+            function::ALL_GATHER | function::REDUCE_SCATTER | function::ALL_REDUCE => bytes / self.ranks.max(1),
+            _ => return None,
+        };
+        let channels = CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels);
+        Some((channels, part >= SIMPLE_FROM))
+    }
+}
+
+/// The least of the Simple protocol's costs becomes the least of all; costs that are negative, which NCCL cannot run, stay.
+pub fn prefer_simple(costs: &mut [c_float], protocols: usize) {
+    let simple = (SIMPLE..costs.len()).step_by(protocols).filter(|&at| costs[at] >= 0.0);
+    if let Some(least) = simple.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) {
+        costs[least] = 0.0;
+    }
+}
+
+/// Of a communicator that uses this network; NULL, which leaves everything to NCCL, for any other.
+unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<(), Error> {
+    let context = given(context, "place for the context")?;
+    let made = match Net::opened() {
+        Ok(net) if net.transport.tunes() => Box::into_raw(Box::new(Tuner::new(ranks, nodes))).cast(),
+        _ => std::ptr::null_mut(),
+    };
+    // SAFETY: NCCL's pointer.
+    unsafe { context.write(made) };
+    Ok(())
+}
+
+unsafe fn choose(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<bool, Error> {
+    // SAFETY: NULL or what `init` made.
+    let chosen = unsafe { context.cast::<Tuner>().as_ref() }.and_then(|tuner| tuner.choose(function, bytes));
+    let Some((most, simple)) = chosen else { return Ok(false) };
+    // SAFETY: NCCL's int.
+    unsafe { given(channels, "place for the channels")?.write(most) };
+    Ok(simple)
+}
+
+unsafe extern "C" fn init_v2(ranks: usize, nodes: usize, _logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult {
+    // SAFETY: NCCL's pointer.
+    entry("tuner init", || unsafe { init(context, ranks, nodes) })
+}
+
+unsafe extern "C" fn init_v5(
+    context: *mut *mut c_void,
+    _comm_id: u64,
+    ranks: usize,
+    nodes: usize,
+    _logger: Option<Logger>,
+    _nvl_domain: *mut c_void,
+    _constants: *mut c_void,
+) -> NcclResult {
+    // SAFETY: NCCL's pointer.
+    entry("tuner init", || unsafe { init(context, ranks, nodes) })
+}
+
+/// Channels alone: v2 has no costs to choose an algorithm by, which a protocol goes with.
+unsafe extern "C" fn get_coll_info_v2(
+    context: *mut c_void,
+    function: c_int,
+    bytes: usize,
+    _coll_net: c_int,
+    _nvls: c_int,
+    _pipe_ops: c_int,
+    _algorithm: *mut c_int,
+    _protocol: *mut c_int,
+    channels: *mut c_int,
+) -> NcclResult {
+    // SAFETY: NCCL's pointers.
+    entry("getCollInfo", || unsafe { choose(context, function, bytes, channels) }.map(|_| ()))
+}
+
+unsafe extern "C" fn get_coll_info_v5(
+    context: *mut c_void,
+    function: c_int,
+    bytes: usize,
+    _pipe_ops: c_int,
+    table: *mut *mut c_float,
+    algorithms: c_int,
+    protocols: c_int,
+    _registered: c_int,
+    channels: *mut c_int,
+) -> NcclResult {
+    entry("getCollInfo", || {
+        // SAFETY: NCCL's pointers.
+        if unsafe { choose(context, function, bytes, channels) }? {
+            let protocols = usize::try_from(protocols).unwrap_or(0).max(1);
+            let costs = given(table.cast::<c_float>(), "cost table")?;
+            // SAFETY: declared as a pointer to pointers, NCCL's table is one piece of algorithms x protocols.
+            let costs = unsafe { std::slice::from_raw_parts_mut(costs.as_ptr(), usize::try_from(algorithms).unwrap_or(0) * protocols) };
+            prefer_simple(costs, protocols);
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
+    entry("tuner finalize", || {
+        if !context.is_null() {
+            // SAFETY: what `init` made; NCCL ends each once.
+            drop(unsafe { Box::from_raw(context.cast::<Tuner>()) });
+        }
+        Ok(())
+    })
+}
