@@ -17,6 +17,7 @@ from busbw.accel.settings import Settings
 LENGTHS = (70_001, 3_000, 17)  # more than one block of positions, none a multiple of anything
 NAMES = ("a", "b", "c")
 STEPS = 12
+DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 
 
 def scenario(made: Callable[[], Any]) -> Callable[[], Any]:
@@ -60,7 +61,7 @@ def lane_of(chosen: Settings) -> Lane:
 
 def exchanged(lane: Lane, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
     """Its average over the ranks, by the lane's own thread."""
-    return lane.average(flat, names, lengths).wait()
+    return lane.average(flat.to(DEVICE), names, lengths).wait().cpu()
 
 
 def once(**words: Any) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def left(lane: Lane) -> torch.Tensor:
     """What this rank has not sent yet, over all parameters; in two dimensions its share of what its row has not."""
     lane.memory.take_apart()
     kept = {one: tensor for one, name, tensor in lane.memory.single() if name == "residual"}
-    return torch.cat([kept.get(name, torch.zeros(length)) for name, length in zip(NAMES, LENGTHS, strict=True)])
+    return torch.cat([kept[name].cpu() if name in kept else torch.zeros(length) for name, length in zip(NAMES, LENGTHS, strict=True)])
 
 
 def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:

@@ -35,7 +35,10 @@ def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: s
     os.environ["NCCL_HOSTID"] = f"host{number * hosts // ranks}"
     try:
         store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=LIMIT)
-        dist.init_process_group("gloo", store=store, rank=number, world_size=ranks, timeout=LIMIT)
+        gpu = os.environ.get("ACCEL_DEVICE") == "cuda"
+        if gpu:
+            torch.cuda.set_device(number % torch.cuda.device_count())
+        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", store=store, rank=number, world_size=ranks, timeout=LIMIT)
         said = {}
         for name in names:
             torch.manual_seed(number)

@@ -36,7 +36,7 @@ use connect::Connecting;
 use handle::Invitation;
 use listen::Waiting;
 use nic::Nic;
-use pool::{Pool, Seat, Task};
+use pool::{Pool, Seat, Task, Way};
 use receiver::RecvCore;
 use recv_lane::RecvLane;
 use send_lane::SendLane;
@@ -212,7 +212,8 @@ impl Transport {
         let number = self.register.add(&counters);
         let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, home.socket);
         let sockets = lanes.into_iter().map(|lane| lane.socket).collect();
-        let seats = self.seat(sockets, |seats| core.seated(seats), |lane, socket| Box::new(SendLane::new(core.clone(), lane, socket)))?;
+        let seats =
+            self.seat(Way::Out, sockets, |seats| core.seated(seats), |lane, socket| Box::new(SendLane::new(core.clone(), lane, socket)))?;
         Ok(Some(Box::new(Sender { core, seats, number, transport: self.clone() })))
     }
 
@@ -231,11 +232,12 @@ impl Transport {
     /// Give every socket to an I/O thread; `known` gets the seats before the first of them runs.
     fn seat<S>(
         &self,
+        way: Way,
         sockets: Vec<S>,
         known: impl FnOnce(Vec<Seat>),
         mut task: impl FnMut(usize, S) -> Box<dyn Task>,
     ) -> Result<Vec<Seat>, Error> {
-        let seats = sockets.iter().map(|_| self.pool.reserve()).collect::<Result<Vec<_>, _>>()?;
+        let seats = sockets.iter().map(|_| self.pool.reserve(way)).collect::<Result<Vec<_>, _>>()?;
         known(seats.clone());
         for (lane, (socket, seat)) in sockets.into_iter().zip(&seats).enumerate() {
             self.pool.seat(seat, task(lane, socket));
@@ -273,8 +275,9 @@ impl Listener {
         let core = RecvCore::new(label, transport.log.clone(), counters, home.socket, &transport.aside);
         let known = |seats| core.seated(seats);
         let limits = Limits::of(&transport.config);
-        let seats = transport
-            .seat(lanes, known, |lane, one| Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, limits)))?;
+        let seats = transport.seat(Way::In, lanes, known, |lane, one| {
+            Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, limits))
+        })?;
         Ok(Some(Box::new(Receiver { core, seats, number, transport: transport.clone() })))
     }
 }

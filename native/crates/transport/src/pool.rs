@@ -1,7 +1,7 @@
 //! I/O threads of a process: each owns some streams, works while there is something to do, and sleeps otherwise.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -46,11 +46,33 @@ pub trait Task: Send {
     fn broken(&mut self, why: &str);
 }
 
+/// Which way a stream carries chunks.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    /// To the peer.
+    Out,
+    /// From it.
+    In,
+}
+
 /// A stream's place: whom to kick.
 #[derive(Clone)]
 pub struct Seat {
     shared: Arc<Shared>,
     key: u64,
+    _counted: Arc<Counted>,
+}
+
+/// Among the streams of a thread, until the last of a seat's copies is gone.
+struct Counted {
+    shared: Arc<Shared>,
+    way: Way,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.shared.streams[self.way as usize].fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Seat {
@@ -77,7 +99,6 @@ pub struct Pool {
     threads: usize,
     spin: Duration,
     workers: Mutex<Vec<Arc<Shared>>>,
-    next: AtomicUsize,
     keys: AtomicU64,
 }
 
@@ -85,21 +106,27 @@ impl Pool {
     /// No thread yet.
     pub fn new(threads: usize, spin_us: u64) -> Self {
         let spin = Duration::from_micros(spin_us);
-        Self { threads, spin, workers: Mutex::default(), next: AtomicUsize::new(0), keys: AtomicU64::new(0) }
+        Self { threads, spin, workers: Mutex::default(), keys: AtomicU64::new(0) }
     }
 
-    /// A seat for a stream, on one thread after the other; the stream comes with `seat`.
+    /// A seat for a stream, on the thread that has the fewest of its way, and of those the fewest; the stream comes with `seat`.
     ///
     /// # Errors
     /// The system gives no threads or descriptors.
-    pub fn reserve(&self) -> Result<Seat, Error> {
+    pub fn reserve(&self, way: Way) -> Result<Seat, Error> {
         let mut workers = lock(&self.workers);
         while workers.len() < self.threads {
             let number = workers.len();
             workers.push(start(number, self.spin)?); // those that have started serve the next attempt
         }
-        let shared = workers[self.next.fetch_add(1, Ordering::Relaxed) % workers.len()].clone();
-        Ok(Seat { shared, key: self.keys.fetch_add(1, Ordering::Relaxed) })
+        let load = |shared: &Arc<Shared>| {
+            let [out, back] = [Way::Out, Way::In].map(|way| shared.streams[way as usize].load(Ordering::Relaxed));
+            (if matches!(way, Way::Out) { out } else { back }, out + back)
+        };
+        let shared = workers.iter().min_by_key(|shared| load(shared)).ok_or_else(|| Error::new(Kind::Internal, "no I/O thread"))?.clone();
+        shared.streams[way as usize].fetch_add(1, Ordering::Relaxed);
+        let counted = Arc::new(Counted { shared: shared.clone(), way });
+        Ok(Seat { shared, key: self.keys.fetch_add(1, Ordering::Relaxed), _counted: counted })
     }
 
     /// Hand a stream to the thread of its seat.
@@ -122,7 +149,7 @@ fn start(number: usize, spin: Duration) -> Result<Arc<Shared>, Error> {
         |fd: RawFd| if fd < 0 { Err(Error::system("a descriptor of an I/O thread")) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) };
     let epoll = made(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
     let eventfd = made(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
-    let shared = Arc::new(Shared { epoll, eventfd, bell: bell::Bell::new() });
+    let shared = Arc::new(Shared { epoll, eventfd, bell: bell::Bell::new(), streams: Default::default() });
     watch(&shared, shared.eventfd.as_raw_fd(), EVENTFD, libc::EPOLLIN)?;
     let worker = Worker::new(shared.clone(), spin);
     let thread = std::thread::Builder::new().name(format!("busbw-net-{number}"));
@@ -181,9 +208,24 @@ mod tests {
 
     fn seated(pool: &Pool, panics: bool, told: Sender<&'static str>) -> (Seat, UnixStream) {
         let (socket, other) = UnixStream::pair().unwrap();
-        let seat = pool.reserve().unwrap();
+        let seat = pool.reserve(Way::Out).unwrap();
         pool.seat(&seat, Box::new(Reporting { socket, panics, told }));
         (seat, other)
+    }
+
+    #[test]
+    fn streams_of_a_way_are_spread_evenly_in_whatever_order_they_come() {
+        let pool = Pool::new(3, 0);
+        let mut seats: Vec<_> = (0..4).map(|_| (Way::Out, pool.reserve(Way::Out).unwrap())).collect();
+        seats.extend((0..5).map(|_| (Way::In, pool.reserve(Way::In).unwrap())));
+        seats.extend((0..2).map(|_| (Way::Out, pool.reserve(Way::Out).unwrap())));
+        let streams =
+            || lock(&pool.workers).iter().map(|one| one.streams.each_ref().map(|count| count.load(Ordering::Relaxed))).collect::<Vec<_>>();
+        let mut found = streams();
+        found.sort_unstable();
+        assert_eq!(found, [[2, 1], [2, 2], [2, 2]]);
+        seats.retain(|(way, _)| matches!(way, Way::In));
+        assert_eq!(streams().iter().map(|[out, _]| out).sum::<usize>(), 0, "whoever has gone is not counted");
     }
 
     #[test]

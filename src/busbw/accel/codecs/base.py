@@ -32,19 +32,22 @@ def share(part: torch.Tensor, line: Line) -> torch.Tensor:
     return part.float() / line.size
 
 
-def carried(part: torch.Tensor, state: State, feedback: bool) -> torch.Tensor:
-    """A share with what was left of the steps before."""
-    return part + state[RESIDUAL] if feedback and RESIDUAL in state else part
+def carried(part: torch.Tensor, line: Line, state: State, feedback: bool) -> torch.Tensor:
+    """This rank's share with what was left of the steps before, as a tensor of its own."""
+    if not feedback or RESIDUAL not in state:
+        return share(part, line)
+    if line.size & (line.size - 1):
+        return share(part, line).add_(state[RESIDUAL])
+    return torch.add(state[RESIDUAL], part, alpha=1 / line.size)  # the same bits in one pass: a power of two divides exactly
 
 
-def keep(state: State, name: str, rest: torch.Tensor, result: torch.Tensor) -> None:
-    """`rest` stays for the next step, unless the result is not finite: then nobody takes this step, and what was kept before it stays.
+def keep(state: State, name: str, rest: torch.Tensor, finite: torch.Tensor) -> None:
+    """`rest` stays for the next step, unless the result is not `finite`: then nobody takes this step, and what was kept before it stays.
 
-    The result is the same on every rank, and so is the decision, on the device.
+    Whether it is, every rank sees in what all have received, on the device.
     """
     old = state.get(name)
-    before = torch.zeros_like(rest) if old is None else old
-    state[name] = torch.where(torch.isfinite(result.abs().amax()), rest, before)
+    state[name] = torch.where(finite, rest, 0.0 if old is None else old)
 
 
 def ring_bytes(nbytes: int, ranks: int) -> int:

@@ -7,12 +7,14 @@ of ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep, share
+from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
 from busbw.accel.mesh import Line
 
 BLOCK = 256
 SCALE_BYTES = 4
 STEPS = 127
+# Scales below it have too few bits of their own to divide by.
+LEAST_SCALE = torch.finfo(torch.float32).tiny
 # What the second rounding lost, at the rank that sums, of the length of its shard.
 SUM_RESIDUAL = "sum_residual"
 
@@ -22,51 +24,67 @@ class Int8(Codec):
 
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
-        feedback = self.settings.feedback
-        total = carried(share(part, line), state, feedback)
-        length = -(-part.numel() // (line.size * BLOCK)) * BLOCK  # of a rank's shard
-        padded = torch.nn.functional.pad(total, (0, line.size * length - part.numel())).view(line.size, length)
-        sent = pack(padded)
-        rest = total - unpack(sent, length).reshape(-1)[: part.numel()]
+        feedback, elements = self.settings.feedback, part.numel()
+        total = carried(part, line, state, feedback)
+        length = -(-elements // (line.size * BLOCK)) * BLOCK  # of a rank's shard
+        missing = line.size * length - elements
+        padded = torch.nn.functional.pad(total, (0, missing)) if missing else total
+        sent, rest = pack(padded.view(line.size, length))
         came = torch.empty_like(sent)
         dist.all_to_all_single(came, sent, group=line.group)
         shard = _sum(unpack(came, length))
         if feedback and SUM_RESIDUAL in state:
             shard += state[SUM_RESIDUAL]
-        mine = pack(shard[None])
+        mine, sum_rest = pack(shard[None])
         every = torch.empty_like(sent)
         dist.all_gather_into_tensor(every.view(-1), mine.view(-1), group=line.group)
-        part.copy_(unpack(every, length).reshape(-1)[: part.numel()])
+        if missing or part.dtype != torch.float32:
+            part.copy_(unpack(every, length).view(-1)[:elements])
+        else:
+            unpack(every, length, out=part)
         if feedback:
-            keep(state, RESIDUAL, rest, part)
-            keep(state, SUM_RESIDUAL, shard - unpack(mine, length)[0], part)
+            finite = torch.isfinite(_scales(every, length)).all()
+            keep(state, RESIDUAL, rest.view(-1)[:elements], finite)
+            keep(state, SUM_RESIDUAL, sum_rest.view(-1), finite)
         others = (line.size - 1) * int(mine.numel())
         return line.direct(others) + line.ring(others)
 
 
-def pack(rows: torch.Tensor) -> torch.Tensor:
-    """Rows of fp32, their length a multiple of BLOCK -> rows of uint8: scales, then a byte an element.
+def pack(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of fp32, their length a multiple of BLOCK -> rows of uint8: scales, then a byte an element; and what the rounding lost.
 
-    A block with a value that is not finite has such a scale, and becomes NaN as a whole.
+    A block with a value that is not finite has such a scale, and becomes NaN as a whole, whatever its bytes are.
     """
     blocks = rows.view(rows.shape[0], -1, BLOCK)
-    scales = blocks.abs().amax(2) / STEPS
-    divisors = torch.where(torch.isfinite(scales) & (scales > 0), scales, 1.0)
-    steps = torch.nan_to_num_(blocks / divisors[:, :, None], nan=0.0, posinf=0.0, neginf=0.0).round_().clamp_(-STEPS, STEPS)
-    return torch.cat([scales.view(torch.uint8), steps.to(torch.int8).view(torch.uint8).flatten(1)], dim=1)
+    scales = torch.linalg.vector_norm(blocks, ord=torch.inf, dim=2) / STEPS
+    scales *= ~(scales < LEAST_SCALE)
+    steps = (blocks / torch.where(scales > 0, scales, 1.0)[:, :, None]).round_()
+    packed = torch.empty(rows.shape[0], SCALE_BYTES * scales.shape[1] + rows.shape[1], dtype=torch.uint8, device=rows.device)
+    _scales(packed, rows.shape[1]).copy_(scales)
+    _steps(packed, rows.shape[1]).copy_(steps)
+    return packed, torch.addcmul(blocks, steps, scales[:, :, None], value=-1)
 
 
-def unpack(rows: torch.Tensor, length: int) -> torch.Tensor:
-    """What `pack` made of rows of this length."""
-    scales = rows[:, : length // BLOCK * SCALE_BYTES].contiguous().view(torch.float32)
-    steps = rows[:, length // BLOCK * SCALE_BYTES :].contiguous().view(torch.int8).view(rows.shape[0], -1, BLOCK)
+def unpack(rows: torch.Tensor, length: int, out: torch.Tensor | None = None) -> torch.Tensor:
+    """What `pack` made of rows of this length; into `out`, where that is given."""
+    scales = _scales(rows, length)
     scales = torch.where(torch.isfinite(scales), scales, torch.nan)
-    return (steps.float() * scales[:, :, None]).flatten(1)
+    made = torch.empty(rows.shape[0], length, device=rows.device) if out is None else out.view(rows.shape[0], length)
+    torch.mul(_steps(rows, length), scales[:, :, None], out=made.view(*scales.shape, BLOCK))
+    return made
+
+
+def _scales(packed: torch.Tensor, length: int) -> torch.Tensor:
+    return packed[:, : length // BLOCK * SCALE_BYTES].view(torch.float32)
+
+
+def _steps(packed: torch.Tensor, length: int) -> torch.Tensor:
+    return packed[:, length // BLOCK * SCALE_BYTES :].view(torch.int8).unflatten(1, (-1, BLOCK))
 
 
 def _sum(rows: torch.Tensor) -> torch.Tensor:
     """Row by row, so that the order of additions never changes."""
-    total = rows[0].clone()
+    total = rows[0]
     for row in rows[1:]:
         total += row
     return total

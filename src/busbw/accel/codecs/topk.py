@@ -19,11 +19,10 @@ THRESHOLD = "threshold"
 # The threshold aims at this share of the room, so that as a rule nothing exceeds it.
 FILL = 0.95
 # Counts fall with some power of the threshold: 2 in heavy tails, 8 in Gaussian ones. This exponent converges for all of them.
-CORRECTION, QUICK_CORRECTION = 1 / 8, 1 / 5
+CORRECTION = 1 / 8
 # A threshold whose count is off by more than this factor is found anew, among a sample of so many elements.
 FAR = 2
 SAMPLE = 1 << 16
-LOOKS = 2
 # Odd numbers that scatter (golden ratio of 32 bits, and another).
 TURN, STEP_TURN = 2_654_435_761, 40_503
 # The ratio at the begin of a warm-up, and how often it is lowered.
@@ -36,32 +35,37 @@ class TopK(Codec):
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
         settings = self.settings
-        own = share(part, line)
-        velocity = self._velocity(own, state)
-        total = carried(own if velocity is None else velocity, state, settings.feedback)
+        velocity = self._velocity(part, line, state)
+        total = carried(part, line, state, settings.feedback) if velocity is None else _with_rest(velocity, state, settings.feedback)
         room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
-        magnitude = torch.nan_to_num(total.abs(), nan=math.inf)  # what is not finite goes first, for all to see
-        index, count = _select(magnitude, room, step, state)
+        index, count = _select(total.abs(), room, step, state)
         blob = entries.pack(total, index, count, settings.values)
         every = torch.empty(line.size * blob.numel(), dtype=torch.uint8, device=part.device)
         dist.all_gather_into_tensor(every, blob, group=line.group)
-        result = torch.zeros_like(total)
-        for row in every.view(line.size, -1):  # one after the other: indices of a row differ, so the order of additions never changes
-            result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
-        part.copy_(result)
+        result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
+        came = [entries.unpack(row, room, part.numel(), settings.values) for row in every.view(line.size, -1)]
+        for where, values in came:  # one after the other: indices of a row differ, so the order of additions never changes
+            result.index_add_(0, where, values)
+        finite = torch.stack([torch.isfinite(result[where]).all() for where, _ in came]).all()
+        if result is not part:
+            part.copy_(result)
         if settings.feedback:
             # Roundings included. Padding has value zero.
-            keep(state, RESIDUAL, total.index_add(0, index, -entries.values(blob, room, settings.values)), result)
+            keep(state, RESIDUAL, total.index_add_(0, index, -entries.values(blob, room, settings.values)), finite)
         if velocity is not None:
-            keep(state, VELOCITY, _without(velocity, index, count), result)
+            keep(state, VELOCITY, _without(velocity, index, count), finite)
         return line.ring((line.size - 1) * entries.size(room, part.numel(), settings.values))
 
-    def _velocity(self, own: torch.Tensor, state: State) -> torch.Tensor | None:
+    def _velocity(self, part: torch.Tensor, line: Line, state: State) -> torch.Tensor | None:
         """With momentum correction, what is sent in the gradient's place."""
         if not self.settings.momentum:
             return None
-        before = state.get(VELOCITY)
-        return own.clone() if before is None else before * self.settings.momentum + own
+        before, own = state.get(VELOCITY), share(part, line)
+        return own if before is None else before * self.settings.momentum + own
+
+
+def _with_rest(velocity: torch.Tensor, state: State, feedback: bool) -> torch.Tensor:
+    return velocity + state[RESIDUAL] if feedback and RESIDUAL in state else velocity.clone()
 
 
 def _without(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
@@ -86,40 +90,33 @@ def _select(magnitude: torch.Tensor, room: int, step: int, state: State) -> tupl
     if room == length:
         return torch.arange(room, device=device), torch.full((), room, device=device)
     threshold = _threshold(magnitude, room, step, state)
-    index, found = positions(magnitude >= threshold, room, step)
-    count = found.clamp(max=room)
-    state[THRESHOLD] = threshold * _factor(found, room, CORRECTION)
-    return torch.where(_numbers(index) < count, index, 0), count
+    index, found = positions(_reach(magnitude, threshold), room, step)
+    state[THRESHOLD] = threshold * _factor(found, room)
+    return index, found.clamp(max=room)
 
 
 def positions(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions that are chosen, ascending (whatever it is from their count on), and how many there are in all.
+    """Positions that are chosen, ascending, as many as there is room for (0 where there are fewer), and how many there are in all.
 
-    Where there are more than `room`, those from one on, round about, that another step begins elsewhere: no part is always left out.
+    Where there are more, those from somewhere on, round about, that another step begins elsewhere: no part is always left out.
     """
-    if chosen.device.type != "cpu":
-        return _without_waiting(chosen, room, step)
-    every = torch.nonzero(chosen).view(-1)
-    found = every.numel()
-    if found > room:
-        every = every[(torch.arange(room) + step * TURN % found) % found].sort().values
-    return torch.nn.functional.pad(every, (0, room - every.numel())), torch.tensor(found)
+    length = chosen.numel()
+    begin = step * TURN % length
+    found = torch.count_nonzero(chosen)
+    turned = torch.nonzero_static(chosen.roll(-begin), size=room).view(-1)  # ascending from `begin` on, then -1
+    number, taken = _numbers(turned), found.clamp(max=room)
+    before_end = torch.count_nonzero((turned >= 0) & (turned < length - begin))
+    at = (number + before_end) % taken.clamp(min=1)  # those that came round are the lowest
+    return torch.where(number < taken, (turned[at] + begin) % length, 0), found
 
 
-def _without_waiting(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `positions`, while nobody knows the count: each goes to its place, all others to one place more."""
-    place = torch.cumsum(chosen, 0) - 1
-    found = place[-1] + 1
-    some = found.clamp(min=1)
-    # As far from the first as the room reaches; all of them where there is room for all.
-    taken = chosen & ((place - step * TURN % some) % some < room)
-    slot = torch.where(taken, torch.cumsum(taken, 0) - 1, room)
-    index = torch.zeros(room + 1, dtype=torch.int64, device=chosen.device)
-    return index.scatter_(0, slot, _numbers(chosen))[:room], found
+def _reach(magnitude: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
+    """Which elements do; what is not a number does, for all to see."""
+    return (magnitude < threshold).logical_not_()
 
 
 def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> torch.Tensor:
-    """The one that is carried over where its count is near the room, otherwise that of a sample, corrected by counts."""
+    """The one that is carried over where its count is near the room, otherwise that of a sample."""
     stride = -(-magnitude.numel() // SAMPLE)
     # One of each stride, another for each stride and step: rows of a matrix may be as long as strides.
     strides = torch.arange(-(-magnitude.numel() // stride), device=magnitude.device)
@@ -127,20 +124,16 @@ def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> t
     sample = magnitude[at.clamp(max=magnitude.numel() - 1)]
     wanted = max(1, min(sample.numel(), int(room * FILL / stride)))
     threshold = torch.topk(sample, wanted).values[-1].clamp(min=torch.finfo(torch.float32).tiny)
-    for _ in range(LOOKS):
-        moved = threshold * _factor(torch.count_nonzero(magnitude >= threshold), room, QUICK_CORRECTION)
-        # Feedback leaves a sharp edge where the threshold was: a look must not go beyond all elements, now and for ever.
-        threshold = torch.where(torch.any(magnitude >= moved), moved, threshold)
     if THRESHOLD not in state:
         return threshold
-    found = torch.count_nonzero(magnitude >= state[THRESHOLD])
+    found = torch.count_nonzero(_reach(magnitude, state[THRESHOLD]))
     far = (found > FAR * room) | (FAR * found < FILL * room)
     return torch.where(far, threshold, state[THRESHOLD])
 
 
-def _factor(found: torch.Tensor, room: int, power: float) -> torch.Tensor:
+def _factor(found: torch.Tensor, room: int) -> torch.Tensor:
     """By which a threshold moves that so many elements reach."""
-    return ((found.float() + 1) / (room * FILL + 1)) ** power
+    return ((found.float() + 1) / (room * FILL + 1)) ** CORRECTION
 
 
 def _numbers(index: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use super::{Look, Next, Task};
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub(super) epoll: OwnedFd,
     pub(super) eventfd: OwnedFd,
     pub(super) bell: bell::Bell<Order>,
+    /// How many there are of each way.
+    pub(super) streams: [AtomicUsize; 2],
 }
 
 impl Shared {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 
 use super::{SendCore, lock};
-use crate::pool::{Look, Next, Pool, Task};
+use crate::pool::{Look, Next, Pool, Task, Way};
 use crate::sock::{self, Io};
 
 /// For the peer's kernel to take the last small messages of one connection,
@@ -55,7 +55,7 @@ impl SendCore {
         let home = lock(&self.home);
         let left = !home.ended && home.backlog.is_empty() && sock::unacknowledged(&home.socket) > 0;
         if left && home.socket.shutdown(Shutdown::Write).is_ok() {
-            if let (Ok(socket), Ok(seat)) = (home.socket.try_clone(), pool.reserve()) {
+            if let (Ok(socket), Ok(seat)) = (home.socket.try_clone(), pool.reserve(Way::Out)) {
                 let end = Instant::now() + Duration::from_secs(self.config.timeout_s);
                 pool.seat(&seat, Box::new(Parting { socket, end, over: false }));
                 return;
