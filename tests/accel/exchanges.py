@@ -212,15 +212,28 @@ def large_values() -> dict[str, Any]:
 
 
 @scenario
-def other_default_types() -> list[float]:
+def other_default_types() -> dict[str, list[float]]:
     """What goes over the wire does not depend on the program's default type."""
-    norms = []
-    for kind in (torch.float64, torch.bfloat16, torch.float32):
-        torch.set_default_dtype(kind)
-        lane = lane_of(settings(method="topk", ratio=0.05, values="fp16"))
-        norms.append(float(exchanged(lane, gradient(0).float()).norm()))
-        left(lane)
+    norms: dict[str, list[float]] = {"topk": [], "int8": []}
+    for method, found in norms.items():
+        for kind in (torch.float64, torch.bfloat16, torch.float32):
+            torch.set_default_dtype(kind)
+            lane = lane_of(settings(method=method, ratio=0.05, values="fp16"))
+            for step in range(2):
+                got = exchanged(lane, gradient(step).float())
+            found.append(float(got.norm()))
+            left(lane)
     return norms
+
+
+@scenario
+def half_overflows() -> dict[str, bool]:
+    """What is kept makes a sum that fp16 cannot have: the step does not count, so it stays kept."""
+    lane = lane_of(settings(method="topk", ratio=0.02))
+    exchanged(lane, torch.full((sum(LENGTHS),), 3e4, dtype=torch.float16))
+    before = left(lane)
+    got = exchanged(lane, torch.full((sum(LENGTHS),), 6e4, dtype=torch.float16))
+    return {"finite": bool(torch.isfinite(got).all()), "same": torch.equal(left(lane), before), "kept": bool(before.any())}
 
 
 @scenario

@@ -11,7 +11,16 @@ GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 if torch.cuda.device_count() > 1:
     JOBS |= {"2 ranks on GPUs": (2, 1, GPUS), "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS})}
-WITHOUT_DIGEST = {"room", "not_finite", "large_values", "sums_are_kept", "other_default_types", "doubles", "smallest_halves"}
+WITHOUT_DIGEST = {
+    "room",
+    "not_finite",
+    "large_values",
+    "sums_are_kept",
+    "other_default_types",
+    "doubles",
+    "smallest_halves",
+    "half_overflows",
+}
 SCENARIOS = [name for name, made in vars(exchanges).items() if getattr(made, "scenario", False)]
 
 
@@ -125,5 +134,10 @@ def test_bytes_that_leave_the_host_are_those_of_the_method(job):
 
 
 def test_the_programs_default_type_changes_nothing(job):
-    for norms in (said["other_default_types"] for said in job[1]):
-        assert norms[0] == norms[1] == norms[2] > 1
+    for said in job[1]:
+        for norms in said["other_default_types"].values():
+            assert norms[0] == norms[1] == norms[2] > 1
+
+
+def test_an_average_that_fp16_cannot_have_leaves_what_is_kept(job):
+    assert all(said["half_overflows"] == {"finite": False, "same": True, "kept": True} for said in job[1])

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import click
 
-from busbw.cli.streams import answer
-from busbw.core.networks import CHANNEL_VARIABLES, channels
+from busbw.cli.streams import answer, talk
+from busbw.core.networks import CHANNEL_VARIABLES, channels, chosen
 from busbw.host import net_plugin
 from busbw.launch import interfaces
 
@@ -43,7 +43,9 @@ def net(ifname: str, format_name: str) -> int:
     variables = net_plugin.variables("busbw")
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
-    if wanted := channels(interfaces.rate(variables.get("NCCL_SOCKET_IFNAME", os.environ.get("NCCL_SOCKET_IFNAME", ""))), os.environ):
+    wanted = 0 if chosen(os.environ) else channels(interfaces.plugin_rate({**os.environ, **variables}))
+    if wanted:
         variables[CHANNEL_VARIABLES[0]] = str(wanted)
+        talk(f"note: {CHANNEL_VARIABLES[0]}={wanted} must be the same on all hosts")
     answer(FORMATS[format_name](variables))
     return 0

@@ -28,7 +28,7 @@ NETWORKS: tuple[Network, ...] = (
     Network(
         "socket", "Socket", "NCCL's own TCP sockets", {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", LIBRARY_VARIABLE: "none"}
     ),
-    Network("ib", "IB", "NCCL's own InfiniBand and RoCE", {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0"}),
+    Network("ib", "IB", "NCCL's own InfiniBand and RoCE", {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", LIBRARY_VARIABLE: "none"}),
 )  # fmt: skip
 # Whoever has set one of these has chosen channels.
 CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
@@ -39,11 +39,14 @@ MOST_CHANNELS = 16
 BY_NAME = {row.name: row for row in NETWORKS}
 
 
-def channels(rate: float | None, environ: Mapping[str, str]) -> int:
+def channels(rate: float | None) -> int:
     """How many channels NCCL shall make at least for busbw's network at `rate` bytes per second, None where nobody knows that.
 
-    0: as many as it makes by itself, or as `environ` says.
+    0: as many as it makes by itself.
     """
-    if any(environ.get(name) for name in CHANNEL_VARIABLES):
-        return 0
     return next((count for most, count in CHANNELS if rate is not None and rate <= most), MOST_CHANNELS)
+
+
+def chosen(environ: Mapping[str, str]) -> bool:
+    """Whether somebody has chosen channels."""
+    return any(environ.get(name) for name in CHANNEL_VARIABLES)

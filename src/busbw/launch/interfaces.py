@@ -7,11 +7,11 @@ name. A CIDR is the only form that holds on hosts whose interfaces are named dif
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.host.addresses import local as local
-from busbw.host.interfaces import Interface, read_interfaces
+from busbw.host.interfaces import MBIT, Interface, read_interfaces
 from busbw.host.source import Live, Source
 
 VARIABLE = "BUSBW_IFNAME"  # carries --ifname to every rank
@@ -89,21 +89,28 @@ def own_name_leads_here() -> bool:
     return not ipaddress.ip_address(str(found[0][4][0]).partition("%")[0]).is_loopback
 
 
-def rate(text: str, source: Source | None = None) -> float | None:
-    """Bytes per second of this host's interfaces for traffic between hosts, together, as their hardware says; None where one does not say.
+def plugin_rate(environ: Mapping[str, str], source: Source | None = None) -> float | None:
+    """Bytes per second of this host's interfaces that busbw's network takes, together, as their hardware says or `environ` tells.
 
-    `text` selects them; where it is empty they are all of its hardware that is up, without what is much slower than the rest.
+    None where one does not say. Without names they are all of its hardware that is up and has an address, but for what is much slower.
     """
-    have = read_interfaces(source or Live())
-    chosen = [have.get(name) for name in selected(text)] if text else _carriers(have.values())
-    rates = [interface.rate for interface in chosen if interface and interface.physical and interface.rate]
-    return sum(rates) if rates and len(rates) == len(chosen) else None
+    addresses = local()
+    text = environ.get("BUSBW_NET_IFNAME") or environ.get("NCCL_SOCKET_IFNAME", "")
+    every = read_interfaces(source or Live())
+    have = {name: interface for name, interface in every.items() if addresses.get(name) and interface.up}
+    taken = [name for name in selected(text) if addresses.get(name)] if text else _carriers(have)
+    told = environ.get("BUSBW_NET_SPEED", "")
+    if told.isdecimal():
+        return len(taken) * int(told) * MBIT or None
+    rates = [have[name].rate for name in taken if name in have and have[name].physical]
+    known = [rate for rate in rates if rate]
+    return sum(known) if known and len(known) == len(taken) else None
 
 
-def _carriers(have: Iterable[Interface]) -> list[Interface | None]:
-    up = [interface for interface in have if interface.physical and interface.up and not interface.master]
-    fastest = max((interface.rate or 0 for interface in up), default=0)
-    return [interface for interface in up if interface.rate is None or interface.rate * MUCH_SLOWER >= fastest]
+def _carriers(have: Mapping[str, Interface]) -> list[str]:
+    hardware = {name: interface.rate for name, interface in have.items() if interface.physical and not interface.master}
+    fastest = max((rate or 0 for rate in hardware.values()), default=0)
+    return [name for name, rate in hardware.items() if rate is None or rate * MUCH_SLOWER >= fastest]
 
 
 def settle(env: Mapping[str, str]) -> None:

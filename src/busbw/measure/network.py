@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from busbw.core.errors import CannotTell, UsageError
-from busbw.core.networks import BY_NAME, CHANNEL_VARIABLES, channels
+from busbw.core.networks import BY_NAME, CHANNEL_VARIABLES, channels, chosen
 from busbw.core.result import Library
 from busbw.engines import nccl_log
 from busbw.engines.base import Control
@@ -29,10 +29,10 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
     refuse_network(job.net, job.engine)
     os.environ.update(net_plugin.variables(job.net))
     if job.net and BY_NAME[job.net].plugin:
-        # All ranks must make the same: what the host with the fastest network needs.
-        mine = channels(interfaces.rate(os.environ.get("NCCL_SOCKET_IFNAME", "")), os.environ)
-        if most := max(control.allgather(mine)):
-            os.environ[CHANNEL_VARIABLES[0]] = str(most)
+        # All ranks must make the same: what the host with the fastest network needs, unless somebody has chosen for any of them.
+        wanted = control.allgather(None if chosen(os.environ) else channels(interfaces.plugin_rate(os.environ)))
+        if None not in wanted and max(wanted):
+            os.environ[CHANNEL_VARIABLES[0]] = str(max(wanted))
     if not engine(job.engine).nccl:
         yield nccl_log.Log()
         return

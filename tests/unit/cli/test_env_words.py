@@ -37,7 +37,7 @@ def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None
 
 
 def test_json_and_dotenv_hold_the_same(plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(interfaces, "rate", lambda _: None)
+    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
     assert main(["busbw", "env", "net", "--format", "json"]) == Exit.OK
     expected = {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1", "NCCL_MIN_NCHANNELS": "16"}
     assert json.loads(capsys.readouterr().out) == expected
@@ -49,7 +49,7 @@ def test_json_and_dotenv_hold_the_same(plugin: Path, monkeypatch: pytest.MonkeyP
 def test_a_link_that_two_channels_fill_needs_no_more(
     plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(interfaces, "rate", lambda _: 3.125e9)
+    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: 3.125e9)
     assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
     assert "NCHANNELS" not in capsys.readouterr().out
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.networks import CHANNEL_VARIABLES, NETWORKS, Network, channels
+from busbw.core.networks import CHANNEL_VARIABLES, NETWORKS, Network, channels, chosen
 
 
 @pytest.mark.parametrize("row", NETWORKS, ids=lambda row: row.name)
@@ -18,11 +18,16 @@ def test_nccls_own_sockets_are_chosen_against_whatever_plugin_an_image_has() -> 
 
 def test_a_link_gets_the_channels_that_it_takes_to_fill_it_and_an_unknown_one_all() -> None:
     gbit = 1e9 / 8
-    assert [channels(rate * gbit, {}) for rate in (10, 25, 50, 100, 200, 400)] == [0, 0, 0, 4, 16, 16]
-    assert channels(None, {}) == 16
+    assert [channels(rate * gbit) for rate in (10, 25, 50, 100, 200, 400)] == [0, 0, 0, 4, 16, 16]
+    assert channels(None) == 16
 
 
 @pytest.mark.parametrize("name", CHANNEL_VARIABLES)
 def test_whoever_has_chosen_channels_keeps_them(name: str) -> None:
-    assert channels(None, {name: "2"}) == 0
-    assert channels(None, {name: ""}) == 16
+    assert chosen({name: "2"})
+    assert not chosen({name: ""})
+
+
+def test_nccls_own_infiniband_gets_no_plugin_that_an_image_has() -> None:
+    (ib,) = (row for row in NETWORKS if row.name == "ib")
+    assert ib.variables["NCCL_NET_PLUGIN"] == "none"

@@ -97,21 +97,38 @@ def machine(**mbit: int) -> Source:
     return parse_archive("\n".join(map(json.dumps, entries)))
 
 
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    have = {name: IPv4Interface(f"10.{number}.2.3/16") for number, name in enumerate(["eth0", "eth1", "eth2", "veth0"], 1)}
+    monkeypatch.setattr(interfaces, "local", lambda: {**have, "ib0": None})
+
+
+@pytest.mark.usefixtures("addresses")
 def test_what_carries_the_job_is_what_is_not_much_slower_than_the_rest() -> None:
     gbit = 1e9 / 8
-    assert interfaces.rate("", machine(eth0=1000, eth1=100000, eth2=100000, veth0=10000)) == 200 * gbit
-    assert interfaces.rate("", machine(eth0=1000)) == gbit
+    assert interfaces.plugin_rate({}, machine(eth0=1000, eth1=100000, eth2=100000, veth0=10000)) == 200 * gbit
+    assert interfaces.plugin_rate({}, machine(eth0=1000, ib0=400000)) == gbit, "a port without an address takes no part"
 
 
+@pytest.mark.usefixtures("addresses")
 @pytest.mark.parametrize("ports", [{}, {"veth0": 10000}, {"eth0": -1}, {"eth0": 100000, "eth1": -1}])
 def test_where_a_port_does_not_say_its_rate_nobody_knows_it(ports: dict[str, int]) -> None:
-    assert interfaces.rate("", machine(**ports)) is None
+    assert interfaces.plugin_rate({}, machine(**ports)) is None
 
 
-def test_named_interfaces_count_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interfaces, "local", lambda: HAVE)
-    ports = machine(eth0=25000, eth1=100000)
-    assert interfaces.rate("10.1.0.0/16", ports) == 25e9 / 8
-    assert interfaces.rate("eth", ports) == 125e9 / 8
-    assert interfaces.rate("docker0", ports) is None, "it has no hardware"
-    assert interfaces.rate("nosuch0", ports) is None
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize(
+    ("variables", "gbit"),
+    [
+        ({"NCCL_SOCKET_IFNAME": "10.1.0.0/16"}, 25),
+        ({"NCCL_SOCKET_IFNAME": "eth0"}, 25),
+        ({"NCCL_SOCKET_IFNAME": "eth0", "BUSBW_NET_IFNAME": "=eth1"}, 100),
+        ({"NCCL_SOCKET_IFNAME": "=eth0,eth1"}, 125),
+        ({"NCCL_SOCKET_IFNAME": "veth0"}, None),
+        ({"NCCL_SOCKET_IFNAME": "nosuch0"}, None),
+        ({"NCCL_SOCKET_IFNAME": "veth0", "BUSBW_NET_SPEED": "25000"}, 25),
+        ({"NCCL_SOCKET_IFNAME": "=eth0,eth1", "BUSBW_NET_SPEED": "10000"}, 20),
+    ],
+)
+def test_interfaces_and_speeds_that_are_named_count_alone(variables: dict[str, str], gbit: int | None) -> None:
+    assert interfaces.plugin_rate(variables, machine(eth0=25000, eth1=100000, veth0=10000)) == (gbit and gbit * 1e9 / 8)

@@ -53,8 +53,12 @@ pub unsafe fn place(pointer: *mut *mut c_void, what: &str) -> Result<NonNull<*mu
 
 /// How loud a failed init is said.
 pub fn refusal_level(nccl_net: Option<&OsStr>) -> Level {
-    // As NCCL compares it with the names of networks.
-    if nccl_net.is_some_and(|net| net.eq_ignore_ascii_case(NAME.to_str().unwrap_or_default())) { Level::Warn } else { Level::Info }
+    if nccl_net.is_some_and(names_us) { Level::Warn } else { Level::Info }
+}
+
+/// Whether NCCL_NET's value asks for this network, as NCCL compares it with the names of networks.
+pub fn names_us(nccl_net: &OsStr) -> bool {
+    nccl_net.eq_ignore_ascii_case(NAME.to_str().unwrap_or_default())
 }
 
 /// NCCL's result for a class of errors.

@@ -10,7 +10,7 @@ use nccl_abi::common::{Logger, NcclResult};
 use nccl_abi::tuner::{SIMPLE, TunerV2, TunerV5, function};
 use transport::Error;
 
-use crate::entry::{entry, given};
+use crate::entry::{entry, given, names_us};
 use crate::net::{NAME, Net};
 
 pub const V2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init: init_v2, get_coll_info: get_coll_info_v2, destroy: finalize };
@@ -57,11 +57,14 @@ pub fn prefer_simple(costs: &mut [c_float], protocols: usize) {
     }
 }
 
-/// Of a communicator that uses this network; NULL, which leaves everything to NCCL, for any other.
+/// Of a communicator that uses this network; NULL, which leaves everything to NCCL, where NCCL_NET names another. NCCL does not say which
+/// network a communicator has, and may have begun this one without taking it.
 unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<(), Error> {
     let context = given(context, "place for the context")?;
     let made = match Net::opened() {
-        Ok(net) if net.transport.tunes() => Box::into_raw(Box::new(Tuner::new(ranks, nodes))).cast(),
+        Ok(net) if net.transport.tunes() && std::env::var_os("NCCL_NET").is_none_or(|net| net.is_empty() || names_us(&net)) => {
+            Box::into_raw(Box::new(Tuner::new(ranks, nodes))).cast()
+        }
         _ => std::ptr::null_mut(),
     };
     // SAFETY: NCCL's pointer.

@@ -23,7 +23,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable { name: "FAMILY", default: "any", help: "addresses to use: 4, 6 or any" },
     Variable { name: "STREAMS", default: "4", help: "TCP streams of a connection beside the one for small messages: 1 to 32" },
-    Variable { name: "THREADS", default: "by cores", help: "I/O threads of a process: 1 to 64" },
+    Variable { name: "THREADS", default: "by cores and speed", help: "I/O threads of a process: 1 to 64" },
     Variable { name: "CHUNK", default: "by size", help: "bytes of a chunk: 4096 to 67108864" },
     Variable { name: "INLINE", default: "16384", help: "messages up to this many bytes are sent by the calling thread: 0 to 32768" },
     Variable {
@@ -38,7 +38,11 @@ pub const VARIABLES: &[Variable] = &[
         help: "milliseconds without progress after which a stream's chunks go elsewhere: 10 to 60000",
     },
     Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a peer is given up: 1 to 86400" },
-    Variable { name: "TUNE", default: "1", help: "0 leaves protocol and channels of collectives between hosts to NCCL" },
+    Variable {
+        name: "TUNE",
+        default: "1",
+        help: "0 leaves protocol and channels of collectives between hosts to NCCL; the same on all hosts",
+    },
     Variable { name: "STATS", default: "none", help: "file, or unix:PATH of a socket, that gets counters as JSON lines" },
 ];
 

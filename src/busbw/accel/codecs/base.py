@@ -41,13 +41,14 @@ def carried(part: torch.Tensor, line: Line, state: State, feedback: bool) -> tor
     return torch.add(state[RESIDUAL], part, alpha=1 / line.size)  # the same bits in one pass: a power of two divides exactly
 
 
-def keep(state: State, name: str, rest: torch.Tensor, finite: torch.Tensor) -> None:
-    """`rest` stays for the next step, unless the result is not `finite`: then nobody takes this step, and what was kept before it stays.
+def keep(state: State, rests: State, result: torch.Tensor) -> None:
+    """`rests` stay for the next step, unless the result is not finite: then nobody takes this step, and what was kept before it stays.
 
-    Whether it is, every rank sees in what all have received, on the device.
+    The result, in the gradient's own format, is the same on every rank, and so is the decision, on the device.
     """
-    old = state.get(name)
-    state[name] = torch.where(finite, rest, 0.0 if old is None else old)
+    finite = torch.isfinite(torch.linalg.vector_norm(result, ord=torch.inf))
+    for name, rest in rests.items():
+        state[name] = torch.where(finite, rest, state.get(name, 0.0))
 
 
 def ring_bytes(nbytes: int, ranks: int) -> int:

@@ -43,9 +43,7 @@ class Int8(Codec):
         else:
             unpack(every, length, out=part)
         if feedback:
-            finite = torch.isfinite(_scales(every, length)).all()
-            keep(state, RESIDUAL, rest.view(-1)[:elements], finite)
-            keep(state, SUM_RESIDUAL, sum_rest.view(-1), finite)
+            keep(state, {RESIDUAL: rest.view(-1)[:elements], SUM_RESIDUAL: sum_rest.view(-1)}, part)
         others = (line.size - 1) * int(mine.numel())
         return line.direct(others) + line.ring(others)
 
@@ -69,7 +67,7 @@ def unpack(rows: torch.Tensor, length: int, out: torch.Tensor | None = None) -> 
     """What `pack` made of rows of this length; into `out`, where that is given."""
     scales = _scales(rows, length)
     scales = torch.where(torch.isfinite(scales), scales, torch.nan)
-    made = torch.empty(rows.shape[0], length, device=rows.device) if out is None else out.view(rows.shape[0], length)
+    made = torch.empty(rows.shape[0], length, dtype=torch.float32, device=rows.device) if out is None else out.view(rows.shape[0], length)
     torch.mul(_steps(rows, length), scales[:, :, None], out=made.view(*scales.shape, BLOCK))
     return made
 

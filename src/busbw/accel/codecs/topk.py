@@ -43,17 +43,17 @@ class TopK(Codec):
         every = torch.empty(line.size * blob.numel(), dtype=torch.uint8, device=part.device)
         dist.all_gather_into_tensor(every, blob, group=line.group)
         result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
-        came = [entries.unpack(row, room, part.numel(), settings.values) for row in every.view(line.size, -1)]
-        for where, values in came:  # one after the other: indices of a row differ, so the order of additions never changes
-            result.index_add_(0, where, values)
-        finite = torch.stack([torch.isfinite(result[where]).all() for where, _ in came]).all()
+        for row in every.view(line.size, -1):  # one after the other: indices of a row differ, so the order of additions never changes
+            result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
+        rests: State = {}
         if settings.feedback:
             # Roundings included. Padding has value zero.
-            keep(state, RESIDUAL, total.index_add_(0, index, -entries.values(blob, room, settings.values)), finite)
+            rests[RESIDUAL] = total.index_add_(0, index, -entries.values(blob, room, settings.values))
         if velocity is not None:
-            keep(state, VELOCITY, _without(velocity, index, count), finite)
+            rests[VELOCITY] = _without(velocity, index, count)
+        keep(state, rests, part)
         return line.ring((line.size - 1) * entries.size(room, part.numel(), settings.values))
 
     def _velocity(self, part: torch.Tensor, line: Line, state: State) -> torch.Tensor | None:
@@ -127,7 +127,7 @@ def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> t
     if THRESHOLD not in state:
         return threshold
     found = torch.count_nonzero(_reach(magnitude, state[THRESHOLD]))
-    far = (found > FAR * room) | (FAR * found < FILL * room)
+    far = (found > FAR * room) | (FAR * found < FILL * room) | ~torch.isfinite(state[THRESHOLD])
     return torch.where(far, threshold, state[THRESHOLD])
 
 
