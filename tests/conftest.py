@@ -6,6 +6,7 @@ does not start ("the PMIx server's listener thread failed to start").
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="busbw-mpi-")
     os.environ["PRTE_MCA_prte_local_tmpdir_base"] = folder  # noqa: SIM112 - PRRTE's spelling
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # Started in the background by a shell. What tests interrupt would inherit it, and not hear of the interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 

@@ -54,6 +54,17 @@ def test_a_script_of_horovods_runs_unchanged(tmp_path):
     assert all(line.endswith("['--epochs', '1'] beside the script __main__") for line in said)
 
 
+def test_horovodrun_starts_it_on_every_rank(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
+    words = ["horovodrun", "-np", "2", "--cycle-time-ms", "2", sys.executable, "train.py", "--epochs", "1"]
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", "busbw", *words]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:3] for line in sorted(done.stdout.splitlines())] == [["0", "2", "2.0"], ["1", "2", "2.0"]]
+
+
 @pytest.mark.parametrize(("words", "said"), [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")])
 def test_without_a_script_it_says_so(tmp_path, words, said):
     done = run(tmp_path, *words)

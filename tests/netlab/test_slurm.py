@@ -117,16 +117,25 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
     assert ended(slurm_cluster)
 
 
-def test_an_interrupt_leaves_nothing_in_slurm_nor_on_its_nodes(slurm_cluster):
-    process = start(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
+def interrupted(cluster: Any) -> tuple[int, str]:
+    """What a run over two nodes ends with that is interrupted once its ranks are there."""
+    process = start(cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
     try:
-        assert until(lambda: all(len(ranks(host)) == 2 for host in slurm_cluster.lab.hosts))
+        assert until(lambda: all(len(ranks(host)) == 2 for host in cluster.lab.hosts))
         time.sleep(3)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=LIMIT_S)
     finally:
         process.kill()
-    assert process.returncode == 130, errors
+    return process.returncode, errors
+
+
+def test_an_interrupt_leaves_nothing_in_slurm_nor_on_its_nodes(slurm_cluster):
+    code, errors = interrupted(slurm_cluster)
+    if "open-mpi/ompi#12495" in errors:  # Open MPI's own fault, now and then
+        assert ended(slurm_cluster)
+        code, errors = interrupted(slurm_cluster)
+    assert code == 130, errors
     assert ended(slurm_cluster)
 
 

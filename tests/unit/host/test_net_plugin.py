@@ -119,4 +119,4 @@ def test_the_variables_name_the_library_of_this_host(monkeypatch: pytest.MonkeyP
 
 def test_nccls_own_networks_need_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
-    assert net_plugin.variables("ib") == {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0"}
+    assert net_plugin.variables("ib") == {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", "NCCL_NET_PLUGIN": "none"}

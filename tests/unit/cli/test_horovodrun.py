@@ -1,0 +1,61 @@
+"""`busbw horovodrun` understands horovodrun's words, and runs scripts so that they find busbw's horovod."""
+
+import shlex
+from itertools import pairwise
+
+import pytest
+
+from busbw.cli.horovodrun import FLAGS, VALUES, program
+from busbw.cli.main import main
+from busbw.core.exits import Exit
+
+
+@pytest.mark.parametrize(
+    ("words", "run"),
+    [
+        ("python train.py --lr 1", "python -m busbw.horovod train.py --lr 1"),
+        ("/opt/bin/python3.11 -u -W ignore train.py", "/opt/bin/python3.11 -u -W ignore -m busbw.horovod train.py"),
+        ("python -m pytest test_torch.py", "python -m pytest test_torch.py"),
+        ("python -c pass", "python -c pass"),
+        ("python", "python"),
+        ("./train.sh python", "./train.sh python"),
+    ],
+)
+def test_scripts_find_busbws_horovod_and_other_programs_are_left_alone(words: str, run: str) -> None:
+    assert shlex.join(program(shlex.split(words))) == run
+
+
+def test_every_option_sets_a_variable_that_has_an_effect() -> None:
+    pytest.importorskip("torch")
+    from busbw.horovod.torch.environment import SETTINGS
+
+    assert {row[1] for row in (*VALUES, *FLAGS)} <= {setting.name for setting in SETTINGS}
+
+
+def test_tuning_reaches_the_ranks_as_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "horovodrun -np 3 --dry-run --fusion-threshold-mb 2 --timeline-filename t.json --no-stall-check python train.py --cycle-time-ms 7"
+    )
+    assert main(["busbw", *words.split()]) == Exit.OK
+    line = capsys.readouterr().out.split()
+    assert line[1:3] == ["-n", "3"]
+    set_to = [word for before, word in pairwise(line) if before == "-x"]
+    assert set_to == ["HOROVOD_TIMELINE=t.json", "HOROVOD_FUSION_THRESHOLD=2097152", "HOROVOD_STALL_CHECK_DISABLE=1"]
+    assert line[-6:] == ["python", "-m", "busbw.horovod", "train.py", "--cycle-time-ms", "7"]
+
+
+def test_hosts_get_what_steers_communication(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("LIGHT_TOPK_ALLREDUCE", "1")
+    monkeypatch.setenv("AWS_SECRET", "x")
+    assert main(["busbw", "horovodrun", "-H", "h1:2,h2:1", "--dry-run", "python", "train.py"]) == Exit.OK
+    line = capsys.readouterr().out
+    assert " -n 3 " in line and "--host h1:2,h2:1" in line and "-x LIGHT_TOPK_ALLREDUCE=1" in line
+    assert "AWS_SECRET" not in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [("python train.py", "error: how many ranks?"), ("-np 0 python train.py", "error: Invalid value")]
+)
+def test_what_cannot_be_meant_is_told(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["busbw", "horovodrun", *words.split()]) == Exit.USAGE
+    assert capsys.readouterr().err.startswith(said)
