@@ -57,8 +57,12 @@ class Lab:
     agent: Path
 
     def environment(self) -> dict[str, str]:
-        """This process' environment, with Open MPI 4's and 5's settings to use the agent."""
-        return {**os.environ, "PRTE_MCA_plm_ssh_agent": str(self.agent), "OMPI_MCA_plm_rsh_agent": str(self.agent)}
+        """This process' environment, with Open MPI 4's and 5's settings to use the agent.
+
+        All hosts share this machine's cores, which no host knows: ranks that wait let others run.
+        """
+        agents = {"PRTE_MCA_plm_ssh_agent": str(self.agent), "OMPI_MCA_plm_rsh_agent": str(self.agent)}
+        return {**os.environ, **agents, "OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
 def ip(*words: str) -> str:
