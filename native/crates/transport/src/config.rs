@@ -50,7 +50,7 @@ pub const VARIABLES: &[Variable] = &[
 const SPIN_CORES: usize = 8;
 const LONG_SPIN_US: u64 = 100;
 /// A thread that looks keeps others from a core where there are few.
-const SHORT_SPIN_US: u64 = 20;
+pub(crate) const SHORT_SPIN_US: u64 = 20;
 
 /// What the variables say. Sizes in bytes, times as named.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind};
 use crate::sender::lock;
 
 mod worker;
-use worker::{EVENTFD, Order, Shared, Worker, watch};
+use worker::{EVENTFD, Lookers, Order, Shared, Worker, watch};
 
 /// What a stream's run came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,7 @@ impl Seat {
 pub struct Pool {
     threads: usize,
     spin: Duration,
+    lookers: Arc<Lookers>,
     workers: Mutex<Vec<Arc<Shared>>>,
     keys: AtomicU64,
 }
@@ -105,8 +106,8 @@ pub struct Pool {
 impl Pool {
     /// No thread yet.
     pub fn new(threads: usize, spin_us: u64) -> Self {
-        let spin = Duration::from_micros(spin_us);
-        Self { threads, spin, workers: Mutex::default(), keys: AtomicU64::new(0) }
+        let (spin, lookers) = (Duration::from_micros(spin_us), Lookers::new(threads));
+        Self { threads, spin, lookers, workers: Mutex::default(), keys: AtomicU64::new(0) }
     }
 
     /// A seat for a stream, on the thread that has the fewest of its way, and of those the fewest; the stream comes with `seat`.
@@ -117,7 +118,7 @@ impl Pool {
         let mut workers = lock(&self.workers);
         while workers.len() < self.threads {
             let number = workers.len();
-            workers.push(start(number, self.spin)?); // those that have started serve the next attempt
+            workers.push(start(number, self.spin, &self.lookers)?); // those that have started serve the next attempt
         }
         let load = |shared: &Arc<Shared>| {
             let [out, back] = [Way::Out, Way::In].map(|way| shared.streams[way as usize].load(Ordering::Relaxed));
@@ -143,7 +144,7 @@ impl Drop for Pool {
     }
 }
 
-fn start(number: usize, spin: Duration) -> Result<Arc<Shared>, Error> {
+fn start(number: usize, spin: Duration, lookers: &Arc<Lookers>) -> Result<Arc<Shared>, Error> {
     // SAFETY: new descriptors, each owned from here on where there is one.
     let made =
         |fd: RawFd| if fd < 0 { Err(Error::system("a descriptor of an I/O thread")) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) };
@@ -151,7 +152,7 @@ fn start(number: usize, spin: Duration) -> Result<Arc<Shared>, Error> {
     let eventfd = made(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
     let shared = Arc::new(Shared { epoll, eventfd, bell: bell::Bell::new(), streams: Default::default() });
     watch(&shared, shared.eventfd.as_raw_fd(), EVENTFD, libc::EPOLLIN)?;
-    let worker = Worker::new(shared.clone(), spin);
+    let worker = Worker::new(shared.clone(), spin, lookers.clone());
     let thread = std::thread::Builder::new().name(format!("busbw-net-{number}"));
     let spawned = without_signals(|| thread.spawn(move || worker.work()));
     spawned.map_err(|error| Error::new(Kind::System, format!("an I/O thread: {error}")))?;
@@ -226,6 +227,26 @@ mod tests {
         assert_eq!(found, [[2, 1], [2, 2], [2, 2]]);
         seats.retain(|(way, _)| matches!(way, Way::In));
         assert_eq!(streams().iter().map(|[out, _]| out).sum::<usize>(), 0, "whoever has gone is not counted");
+    }
+
+    #[test]
+    fn a_quarter_of_the_threads_looks_for_long_and_the_others_sleep() {
+        let pool = Pool::new(8, 100_000);
+        let (told, heard) = channel();
+        let seats: Vec<_> = (0..8).map(|_| seated(&pool, false, told.clone())).collect();
+        (0..8).for_each(|_| assert_eq!(heard.recv_timeout(Duration::from_secs(5)), Ok("ran")));
+        let begun = Instant::now();
+        let mut most = 0;
+        while begun.elapsed() < Duration::from_millis(50) {
+            most = most.max(pool.lookers.count());
+            std::thread::yield_now();
+        }
+        assert_eq!(most, 2);
+        while pool.lookers.count() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(5), "whoever finds nothing sleeps");
+            std::thread::yield_now();
+        }
+        drop(seats);
     }
 
     #[test]

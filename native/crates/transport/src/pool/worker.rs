@@ -4,11 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Look, Next, Task};
 use crate::bell;
+use crate::config::SHORT_SPIN_US;
 use crate::error::Error;
 
 /// Between looks at streams that make no progress.
@@ -16,6 +17,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// Runs of streams between looks for new events.
 const RUNS: usize = 8;
 const EVENTS: usize = 64;
+/// What every thread may look for work before it sleeps.
+const SHORT_LOOK: Duration = Duration::from_micros(SHORT_SPIN_US);
 pub(super) const EVENTFD: u64 = u64::MAX;
 
 pub(super) enum Order {
@@ -54,6 +57,32 @@ pub(super) fn watch(shared: &Shared, fd: RawFd, key: u64, events: i32) -> Result
     }
 }
 
+/// How many threads of a pool look for work for long, of how many may: on a link that is slower than they are all of them would, and
+/// none would get more done.
+pub(super) struct Lookers {
+    now: AtomicUsize,
+    most: usize,
+}
+
+impl Lookers {
+    pub(super) fn new(threads: usize) -> Arc<Self> {
+        Arc::new(Self { now: AtomicUsize::new(0), most: (threads / 4).max(1) })
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn join(&self) -> bool {
+        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < self.most).then_some(now + 1)).is_ok()
+    }
+
+    fn leave(&self) {
+        self.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 struct Seated {
     task: Box<dyn Task>,
     queued: bool,
@@ -63,6 +92,9 @@ struct Seated {
 pub(super) struct Worker {
     shared: Arc<Shared>,
     spin: Duration,
+    lookers: Arc<Lookers>,
+    /// This thread is one of them.
+    looks: bool,
     tasks: HashMap<u64, Seated>,
     ready: VecDeque<u64>,
     ticked: Instant,
@@ -70,8 +102,8 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Without streams.
-    pub(super) fn new(shared: Arc<Shared>, spin: Duration) -> Self {
-        Self { shared, spin, tasks: HashMap::new(), ready: VecDeque::new(), ticked: Instant::now() }
+    pub(super) fn new(shared: Arc<Shared>, spin: Duration, lookers: Arc<Lookers>) -> Self {
+        Self { shared, spin, lookers, looks: false, tasks: HashMap::new(), ready: VecDeque::new(), ticked: Instant::now() }
     }
 
     pub(super) fn work(mut self) {
@@ -84,6 +116,7 @@ impl Worker {
             for _ in 0..RUNS {
                 let Some(key) = self.ready.pop_front() else { break };
                 self.run(key);
+                self.look_no_more();
                 idle_since = None;
                 wants_ticks = true; // until the next one says otherwise
             }
@@ -100,14 +133,27 @@ impl Worker {
             if self.events(0) || self.shared.bell.rung() {
                 continue;
             }
-            if now - since < self.spin {
+            if now - since < self.patience() {
                 std::hint::spin_loop();
                 continue;
             }
+            self.look_no_more();
             if self.shared.bell.lie_down(wants_ticks) {
                 self.events(if wants_ticks { TICK.as_millis() as i32 } else { -1 });
             }
             self.shared.bell.get_up();
+        }
+    }
+
+    /// How long to look for work before sleeping.
+    fn patience(&mut self) -> Duration {
+        self.looks = self.looks || (self.spin > SHORT_LOOK && self.lookers.join());
+        if self.looks { self.spin } else { self.spin.min(SHORT_LOOK) }
+    }
+
+    fn look_no_more(&mut self) {
+        if std::mem::take(&mut self.looks) {
+            self.lookers.leave();
         }
     }
 
