@@ -24,7 +24,7 @@ def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if cargo is None:
         pytest.skip("no cargo to build the plugin with: install Rust 1.85 or newer")
     command = [cargo, "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "plugin"]
-    # One worker builds, the others find it built. Each takes a copy: cargo links the file anew for the next, and for a moment there is none.
+    # One worker builds, the others find it built. Each takes a copy: for the next one cargo links the file anew.
     with (Path(tempfile.gettempdir()) / "busbw-native-build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run([*command, "--message-format=json-render-diagnostics"], capture_output=True, text=True, check=False)
