@@ -4,6 +4,7 @@ What mpirun keeps of a job is in a folder of this run's own: beside files of an 
 does not start ("the PMIx server's listener thread failed to start").
 """
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -23,6 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="busbw-mpi-")
     os.environ["PRTE_MCA_prte_local_tmpdir_base"] = folder  # noqa: SIM112 - PRRTE's spelling
+    if importlib.util.find_spec("triton") is not None and not Path("/dev/nvidiactl").exists():
+        # Without a GPU kernels run in Triton's interpreter. Whether they do is settled where Triton, and then where a kernel, is imported.
+        os.environ["TRITON_INTERPRET"] = "1"
+        importlib.import_module("triton.language")
+        del os.environ["TRITON_INTERPRET"]
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Started in the background by a shell. What tests interrupt would inherit it, and not hear of the interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)

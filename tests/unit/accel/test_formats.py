@@ -21,7 +21,7 @@ def test_entries_are_read_back(length, room, count, fmt, seed):
     assert blob.dtype == torch.uint8 and blob.numel() == entries.size(room, length, fmt)
     got, values = entries.unpack(blob, room, length, fmt)
     assert torch.equal(got, index)
-    assert torch.equal(values, entries.values(blob, room, fmt))
+    assert torch.equal(values, entries.values(blob, room, length, fmt))
     assert not values[count:].any()
     wanted = total[index[:count]]
     if fmt == "fp32":

@@ -7,11 +7,13 @@ of ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
 import torch
 import torch.distributed as dist
 
+from busbw.accel.codecs import kernels
 from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
 from busbw.accel.mesh import Line
 
 BLOCK = 256
 SCALE_BYTES = 4
+GRAIN = 4 * BLOCK  # of a rank's shard: its scales and bytes are then aligned to 16 bytes
 STEPS = 127
 # Scales below it have too few bits of their own to divide by.
 LEAST_SCALE = torch.finfo(torch.float32).tiny
@@ -24,28 +26,62 @@ class Int8(Codec):
 
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
-        feedback, elements = self.settings.feedback, part.numel()
+        if kernels.usable(part):
+            self._in_kernels(part, line, state)
+        else:
+            self._plain(part, line, state)
+        others = (line.size - 1) * _shard(part, line) * (BLOCK + SCALE_BYTES) // BLOCK
+        return line.direct(others) + line.ring(others)
+
+    def _in_kernels(self, part: torch.Tensor, line: Line, state: State) -> None:
+        from busbw.accel.codecs.kernels import int8, kept  # Triton takes a second to import
+
+        feedback, length = self.settings.feedback, _shard(part, line)
+        before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
+        sent, rest = int8.packed(part, before[0], line.size, length, feedback=feedback)
+        mine, sum_rest = int8.summed(_from_each(sent, line), before[1], length, feedback=feedback)
+        wrong = int8.unpack(_from_all(mine, line), length, part)
+        if feedback:
+            kept.restore(rest, before[0], wrong)
+            kept.restore(sum_rest, before[1], wrong)
+            state[RESIDUAL], state[SUM_RESIDUAL] = rest, sum_rest
+
+    def _plain(self, part: torch.Tensor, line: Line, state: State) -> None:
+        feedback, elements, length = self.settings.feedback, part.numel(), _shard(part, line)
         total = carried(part, line, state, feedback)
-        length = -(-elements // (line.size * BLOCK)) * BLOCK  # of a rank's shard
         missing = line.size * length - elements
         padded = torch.nn.functional.pad(total, (0, missing)) if missing else total
         sent, rest = pack(padded.view(line.size, length))
-        came = torch.empty_like(sent)
-        dist.all_to_all_single(came, sent, group=line.group)
-        shard = _sum(unpack(came, length))
+        shard = _sum(unpack(_from_each(sent, line), length))
         if feedback and SUM_RESIDUAL in state:
             shard += state[SUM_RESIDUAL]
         mine, sum_rest = pack(shard[None])
-        every = torch.empty_like(sent)
-        dist.all_gather_into_tensor(every.view(-1), mine.view(-1), group=line.group)
+        every = _from_all(mine, line)
         if missing or part.dtype != torch.float32:
             part.copy_(unpack(every, length).view(-1)[:elements])
         else:
             unpack(every, length, out=part)
         if feedback:
             keep(state, {RESIDUAL: rest.view(-1)[:elements], SUM_RESIDUAL: sum_rest.view(-1)}, part)
-        others = (line.size - 1) * int(mine.numel())
-        return line.direct(others) + line.ring(others)
+
+
+def _shard(part: torch.Tensor, line: Line) -> int:
+    """Elements that each rank sums."""
+    return -(-int(part.numel()) // (line.size * GRAIN)) * GRAIN
+
+
+def _from_each(sent: torch.Tensor, line: Line) -> torch.Tensor:
+    """What each rank has for this one, a row each."""
+    came = torch.empty_like(sent)
+    dist.all_to_all_single(came, sent, group=line.group)
+    return came
+
+
+def _from_all(mine: torch.Tensor, line: Line) -> torch.Tensor:
+    """Each rank's row."""
+    every = torch.empty(line.size, mine.numel(), dtype=mine.dtype, device=mine.device)
+    dist.all_gather_into_tensor(every.view(-1), mine.view(-1), group=line.group)
+    return every
 
 
 def pack(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs import entries
+from busbw.accel.codecs import entries, kernels
 from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep, share
 from busbw.accel.mesh import Line
 
@@ -35,26 +35,42 @@ class TopK(Codec):
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
         settings = self.settings
+        room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
+        if kernels.usable(part) and not settings.momentum:
+            self._in_kernels(part, line, state, step, room)
+        else:
+            self._plain(part, line, state, step, room)
+        return line.ring((line.size - 1) * entries.size(room, part.numel(), settings.values))
+
+    def _in_kernels(self, part: torch.Tensor, line: Line, state: State, step: int, room: int) -> None:
+        from busbw.accel.codecs.kernels import kept, topk  # Triton takes a second to import
+
+        feedback, values = self.settings.feedback, self.settings.values
+        residual = state.get(RESIDUAL) if feedback else None
+        blob, rest = topk.packed(part, residual, state, line.size, room, step, values, feedback=feedback)
+        wrong = topk.add(_from_all(blob, line), part, room, values)
+        if feedback:
+            kept.restore(rest, residual, wrong)
+            state[RESIDUAL] = rest
+
+    def _plain(self, part: torch.Tensor, line: Line, state: State, step: int, room: int) -> None:
+        settings = self.settings
         velocity = self._velocity(part, line, state)
         total = carried(part, line, state, settings.feedback) if velocity is None else _with_rest(velocity, state, settings.feedback)
-        room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
         index, count = _select(total.abs(), room, step, state)
         blob = entries.pack(total, index, count, settings.values)
-        every = torch.empty(line.size * blob.numel(), dtype=torch.uint8, device=part.device)
-        dist.all_gather_into_tensor(every, blob, group=line.group)
         result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
-        for row in every.view(line.size, -1):  # one after the other: indices of a row differ, so the order of additions never changes
+        for row in _from_all(blob, line):  # one after the other: indices of a row differ, so the order of additions never changes
             result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
         rests: State = {}
         if settings.feedback:
             # Roundings included. Padding has value zero.
-            rests[RESIDUAL] = total.index_add_(0, index, -entries.values(blob, room, settings.values))
+            rests[RESIDUAL] = total.index_add_(0, index, -entries.values(blob, room, total.numel(), settings.values))
         if velocity is not None:
             rests[VELOCITY] = _without(velocity, index, count)
         keep(state, rests, part)
-        return line.ring((line.size - 1) * entries.size(room, part.numel(), settings.values))
 
     def _velocity(self, part: torch.Tensor, line: Line, state: State) -> torch.Tensor | None:
         """With momentum correction, what is sent in the gradient's place."""
@@ -62,6 +78,13 @@ class TopK(Codec):
             return None
         before, own = state.get(VELOCITY), share(part, line)
         return own if before is None else before * self.settings.momentum + own
+
+
+def _from_all(blob: torch.Tensor, line: Line) -> torch.Tensor:
+    """Each rank's blob, a row each."""
+    every = torch.empty(line.size, blob.numel(), dtype=torch.uint8, device=blob.device)
+    dist.all_gather_into_tensor(every.view(-1), blob, group=line.group)
+    return every
 
 
 def _with_rest(velocity: torch.Tensor, state: State, feedback: bool) -> torch.Tensor:

@@ -1,0 +1,156 @@
+"""Triton's kernels beside plain torch: on a GPU as they are, elsewhere through Triton's interpreter (see tests/conftest.py)."""
+
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+triton = pytest.importorskip("triton", reason="Triton is not installed")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from busbw.accel.codecs import entries  # noqa: E402
+from busbw.accel.codecs import int8 as plain_int8  # noqa: E402
+from busbw.accel.codecs.kernels import int8, kept, topk  # noqa: E402
+
+os.environ.pop("TRITON_INTERPRET", None)
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def where(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+LENGTH = 5_003  # some tiles, no multiple of anything
+ROOM = 50
+
+
+def gradient(seed: int, length: int = LENGTH, kind: torch.dtype = torch.float32) -> torch.Tensor:
+    """Heavy in the tails."""
+    made = torch.Generator().manual_seed(seed)
+    return (torch.randn(length, generator=made) ** 3).to(kind).to(DEVICE)
+
+
+def chosen(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions and values of what is no padding."""
+    index, values = entries.unpack(blob, room, length, fmt)
+    count = int(entries.views(blob, room, length, fmt)[0][1:].sum())
+    return index[:count], values[:count]
+
+
+@pytest.mark.parametrize(("fmt", "kind"), [("fp32", torch.float32), ("fp16", torch.float32), ("fp32", torch.bfloat16)])
+def test_what_is_sent_is_the_largest_and_the_rest_is_kept(fmt, kind):
+    room, state, residual = ROOM, {}, None
+    for step in range(3):
+        part = gradient(step, kind=kind)
+        expected = part.float() / 3 + (0 if residual is None else residual)
+        blob, rest = topk.packed(part, residual, state, 3, room, step, fmt, feedback=True)
+        index, values = chosen(blob, room, LENGTH, fmt)
+        assert 0.5 * room < len(index) <= room
+        assert bool((index.diff() > 0).all())
+        assert torch.allclose(values, expected[index], rtol=1e-3 if fmt == "fp16" else 0, atol=1e-4 if fmt == "fp16" else 0)
+        if len(index) < room:  # nothing had to wait
+            assert expected[index].abs().min() >= rest.abs().max() - (1e-2 if fmt == "fp16" else 0)
+        everything = rest.double().index_add(0, index, values.double())
+        assert torch.allclose(everything, expected.double(), rtol=0, atol=1e-6), "nothing is lost"
+        residual = rest
+
+
+def test_a_threshold_that_is_far_off_is_found_anew():
+    room, state = ROOM, {}
+    for step in range(2):
+        blob, _ = topk.packed(gradient(step) * 1000**step, None, state, 1, room, step, "fp32", feedback=False)
+        assert 0.5 * room < len(chosen(blob, room, LENGTH, "fp32")[0]) <= room
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_what_exceeds_the_room_waits_and_another_step_begins_elsewhere(step):
+    room, state = ROOM, {}
+    part = torch.ones(LENGTH, device=DEVICE)  # all reach the threshold
+    blob, rest = topk.packed(part, None, state, 1, room, step, "fp32", feedback=True)
+    index, values = chosen(blob, room, LENGTH, "fp32")
+    begin = step * topk.TURN % LENGTH
+    wanted = torch.arange(begin, begin + room, device=DEVICE) % LENGTH
+    assert torch.equal(index, wanted.sort().values)
+    assert bool((values == 1).all())
+    assert int((rest == 0).sum()) == room
+
+
+@pytest.mark.parametrize("length", [1, 5, 1024, 3000])
+def test_everything_is_sent_where_there_is_room_for_it(length):
+    part = gradient(1, length)
+    part[0] = 0.0
+    blob, rest = topk.packed(part, None, {}, 1, length, 3, "fp32", feedback=True)
+    index, values = chosen(blob, length, length, "fp32")
+    assert torch.equal(index, torch.arange(length, device=DEVICE))
+    assert torch.equal(values, part)
+    assert not bool(rest.any())
+
+
+@pytest.mark.parametrize(
+    ("length", "fmt", "kind"), [(LENGTH, "fp32", torch.float16), (LENGTH, "fp16", torch.float32), (66_001, "fp32", torch.float32)]
+)
+def test_the_sum_of_what_ranks_sent(length, fmt, kind):
+    """One length is of more than one block of positions."""
+    room = length // 20
+    blobs = [topk.packed(gradient(rank, length), None, {}, 2, room, 0, fmt, feedback=False)[0] for rank in range(2)]
+    part = gradient(9, length, kind)
+    wrong = topk.add(torch.stack(blobs), part, room, fmt)
+    expected = torch.zeros(length, device=DEVICE)
+    for blob in blobs:
+        expected.index_add_(0, *chosen(blob, room, length, fmt))
+    assert torch.equal(part, expected.to(kind))
+    assert int(wrong) == 0
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_is_passed_on_and_leaves_what_was_kept(odd):
+    part, before = gradient(1), gradient(2)
+    part[3_000] = odd
+    blob, rest = topk.packed(part, before, {}, 1, ROOM, 0, "fp32", feedback=True)
+    wrong = topk.add(blob[None], part, ROOM, "fp32")
+    assert not bool(torch.isfinite(part[3_000]))
+    kept.restore(rest, before, wrong)
+    assert torch.equal(rest, before)
+    kept.restore(rest, None, wrong)
+    assert not bool(rest.any())
+
+
+def test_a_sum_that_fp16_cannot_have_counts_as_not_finite():
+    blobs = [topk.packed(torch.full((9,), 6e4, device=DEVICE), None, {}, 1, 9, 0, "fp32", feedback=False)[0] for _ in range(2)]
+    part = torch.zeros(9, dtype=torch.float16, device=DEVICE)
+    assert int(topk.add(torch.stack(blobs), part, 9, "fp32")) == 1
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_bytes_and_scales_are_those_of_plain_torch(kind):
+    size, length = 2, 4096
+    part, before = gradient(1, 7000, kind), gradient(2, 7000)
+    part[:256] = 0.0
+    before[:256] = 0.0  # a block of zeros
+    sent, rest = int8.packed(part, before, size, length, feedback=True)
+    padded = torch.nn.functional.pad(part.float() / size + before, (0, size * length - 7000))
+    expected, expected_rest = plain_int8.pack(padded.view(size, length))
+    assert torch.equal(sent, expected)
+    assert torch.allclose(rest, expected_rest.view(-1)[:7000], rtol=0, atol=1e-5)
+    mine, sum_rest = int8.summed(sent, rest[:length], length, feedback=True)
+    total = plain_int8.unpack(sent, length).sum(0) + rest[:length]
+    assert torch.allclose(plain_int8.unpack(mine, length)[0] + sum_rest, total, rtol=0, atol=1e-5)
+    out = torch.empty(7000, dtype=kind, device=DEVICE)
+    assert int(int8.unpack(sent, length, out)) == 0
+    assert torch.allclose(out.float(), plain_int8.unpack(sent, length).view(-1)[:7000], rtol=0 if kind == torch.float32 else 2**-7, atol=0)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_a_block_with_what_is_not_finite_becomes_no_number_and_no_other_does(odd):
+    part = gradient(1, 4096)
+    part[300] = odd
+    sent, _ = int8.packed(part, None, 1, 4096, feedback=False)
+    mine, _ = int8.summed(sent, None, 4096, feedback=False)
+    assert int(int8.unpack(mine, 4096, part)) == 1
+    assert bool(part[256:512].isnan().all())
+    assert bool(part[:256].isfinite().all()) and bool(part[512:].isfinite().all())
