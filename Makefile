@@ -2,51 +2,51 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
 NATIVE := --manifest-path native/Cargo.toml
+MAKEFLAGS += --jobs=2 # what waits for a network beside what compiles; pytest comes after both
+unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: what one has compiled serves the others
 
-.PHONY: help run test lint format docs bench faults deep clean
+.PHONY: help run test lint native format docs bench faults deep clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-
 $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[mpi]' && touch $@
-
-$(VENV)/test.stamp: $(VENV)/run.stamp
-	$(PIP) -e '.[mpi,torch,cuda13]' -r requirements-dev.txt && touch $@
+$(VENV)/lint.stamp: $(VENV)/run.stamp requirements-dev.txt
+	$(PIP) -r requirements-dev.txt && touch $@
+$(VENV)/test.stamp: $(VENV)/lint.stamp
+	$(PIP) -e '.[mpi,torch,cuda13]' && touch $@
 
 run: $(VENV)/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
 
-test: $(VENV)/test.stamp lint ## install all that the tests need, lint, and run every test
-	cargo test --quiet $(NATIVE)
+test: $(VENV)/test.stamp lint native ## install all that the tests need, lint, and run every test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-lint: $(VENV)/test.stamp ## format, lint, types and the layers of the house
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+lint: $(VENV)/lint.stamp ## format, lint, types and the layers of the house
+	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	cargo fmt --all --check $(NATIVE)
-	cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings
 
-format: $(VENV)/test.stamp ## rewrite the code in the house's format
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+native: ## format, lint, tests and the library of native/
+	cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings
+	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
+
+format: $(VENV)/lint.stamp ## rewrite the code in the house's format
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 	cargo fmt --all $(NATIVE)
 
 docs: $(VENV)/test.stamp ## make docs/reference from the tables
 	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/test.stamp ## the mpi engine beside a bare mpi4py loop, and the net plugin beside raw TCP, on this machine
-	$(BIN)/python benchmarks/mpi_overhead.py
-	$(BIN)/python benchmarks/net_loopback.py
+	$(BIN)/python benchmarks/mpi_overhead.py && $(BIN)/python benchmarks/net_loopback.py
 
 faults: $(VENV)/test.stamp ## 200 seeded faults on emulated hosts: no hang, the right name, nothing left, no row lost (root; FAULTS=...)
 	$(BIN)/python tests/faults/run.py $(FAULTS)

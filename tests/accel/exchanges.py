@@ -19,6 +19,8 @@ NAMES = ("a", "b", "c")
 STEPS = 12
 DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 
+LANES: list[Lane] = []
+
 
 def scenario(made: Callable[[], Any]) -> Callable[[], Any]:
     """Every rank runs it."""
@@ -55,8 +57,9 @@ def settings(**words: Any) -> Settings:
 
 
 def lane_of(chosen: Settings) -> Lane:
-    """Over all ranks."""
-    return Lane(chosen, make(chosen.two_d))
+    """Over all ranks; it stays till the process ends, as gloo may wait five seconds where ranks drop their ends at times of their own."""
+    LANES.append(Lane(chosen, make(chosen.two_d)))
+    return LANES[-1]
 
 
 def exchanged(lane: Lane, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`: imports once, then each rank is a fork that runs all and writes FOLDER/<rank>.out."""
 
+import gc
 import importlib
 import json
 import os
@@ -56,6 +57,8 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
     folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     importlib.import_module(module)
     torch.set_num_threads(1)
+    # Lanes that scenarios leave open would be collected at times of each rank's own, and gloo waits seconds for the other ends.
+    gc.disable()
     children, port = {}, keeper()
     for number in range(ranks):
         child = os.fork()
