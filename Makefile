@@ -9,13 +9,12 @@ NATIVE := --manifest-path native/Cargo.toml
 MAKEFLAGS += --jobs=2 # what waits for a network beside what compiles; pytest comes after both
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: what one has compiled serves the others
 
-.PHONY: help run test lint native format docs bench faults deep clean
+.PHONY: help run test lint cargo native format docs bench faults deep clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+$(BIN)/python: ; $(PYTHON) -m venv $(VENV)
 $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[mpi]' && touch $@
 $(VENV)/lint.stamp: $(VENV)/run.stamp requirements-dev.txt
@@ -27,20 +26,22 @@ run: $(VENV)/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARG
 	$(BIN)/busbw run $(ARGS)
 
 test: $(VENV)/test.stamp lint native ## install all that the tests need, lint, and run every test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/native
 
 lint: $(VENV)/lint.stamp ## format, lint, types and the layers of the house
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-native: ## format, lint, tests and the library of native/
+cargo: ## format, lint, tests and the library of native/
 	cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings
 	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
 
+native: $(VENV)/lint.stamp cargo ## the same and the plugin's tests, which need no PyTorch: `make test` runs them while that is installed
+	$(BIN)/python -m pytest -n 0 tests/native
+
 format: $(VENV)/lint.stamp ## rewrite the code in the house's format
-	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
-	cargo fmt --all $(NATIVE)
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && cargo fmt --all $(NATIVE)
 
 docs: $(VENV)/test.stamp ## make docs/reference from the tables
 	$(BIN)/python docs/generate.py
@@ -55,5 +56,4 @@ deep: ## loom, fuzzing and AddressSanitizer for native/, some minutes; needs a n
 	native/deep.sh
 
 clean: ## remove what make made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target native/fuzz/target
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target native/fuzz/target && find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -52,7 +52,8 @@ class Wrapped:
 def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float, scaler: torch.amp.GradScaler) -> Wrapped:
     """`net` under DistributedDataParallel with the method's hook; `scaler` is the loop's."""
     places = [device.index] if device.type == "cuda" else None
-    made = DistributedDataParallel(net, device_ids=places, bucket_cap_mb=bucket_mb)
+    # Gradients that are views of buckets are not copied into and out of them.
+    made = DistributedDataParallel(net, device_ids=places, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
     if method.settings is not None:
         return Wrapped(made, attach(made, method.settings, scaler=scaler), method)
     if method.hook == "powersgd":

@@ -22,23 +22,39 @@ SUM_RESIDUAL = "sum_residual"
 
 
 class Int8(Codec):
-    """Sends 2 (n-1)/n bytes an element and 4 bytes for each block of 256."""
+    """Sends 2 (n-1)/n bytes an element and 4 bytes for each block of 256.
+
+    Between two ranks each sends all its bytes to the other, and both sum: as many bytes in one round instead of two, with one rounding.
+    """
 
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
-        if kernels.usable(part):
-            self._in_kernels(part, line, state)
+        pair, in_kernels = line.size == 2, kernels.usable(part)
+        length = -(-part.numel() // (GRAIN * (1 if pair else line.size))) * GRAIN  # of a row: what one rank sums
+        if pair:
+            (self._pair_in_kernels if in_kernels else self._pair)(part, line, state, length)
         else:
-            self._plain(part, line, state)
-        others = (line.size - 1) * _shard(part, line) * (BLOCK + SCALE_BYTES) // BLOCK
-        return line.direct(others) + line.ring(others)
+            (self._in_kernels if in_kernels else self._plain)(part, line, state, length)
+        others = (line.size - 1) * length * (BLOCK + SCALE_BYTES) // BLOCK
+        return line.ring(others) if pair else line.direct(others) + line.ring(others)
 
-    def _in_kernels(self, part: torch.Tensor, line: Line, state: State) -> None:
+    def _pair_in_kernels(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
         from busbw.accel.codecs.kernels import int8, kept  # Triton takes a second to import
 
-        feedback, length = self.settings.feedback, _shard(part, line)
+        feedback = self.settings.feedback
+        before = state.get(RESIDUAL) if feedback else None
+        sent, rest = int8.packed(part, before, line.size, 1, length, feedback=feedback)
+        wrong = int8.add(_from_all(sent, line), length, part)
+        if feedback:
+            kept.restore(rest, before, wrong)
+            state[RESIDUAL] = rest
+
+    def _in_kernels(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+        from busbw.accel.codecs.kernels import int8, kept
+
+        feedback = self.settings.feedback
         before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
-        sent, rest = int8.packed(part, before[0], line.size, length, feedback=feedback)
+        sent, rest = int8.packed(part, before[0], line.size, line.size, length, feedback=feedback)
         mine, sum_rest = int8.summed(_from_each(sent, line), before[1], length, feedback=feedback)
         wrong = int8.unpack(_from_all(mine, line), length, part)
         if feedback:
@@ -46,28 +62,27 @@ class Int8(Codec):
             kept.restore(sum_rest, before[1], wrong)
             state[RESIDUAL], state[SUM_RESIDUAL] = rest, sum_rest
 
-    def _plain(self, part: torch.Tensor, line: Line, state: State) -> None:
-        feedback, elements, length = self.settings.feedback, part.numel(), _shard(part, line)
-        total = carried(part, line, state, feedback)
-        missing = line.size * length - elements
-        padded = torch.nn.functional.pad(total, (0, missing)) if missing else total
-        sent, rest = pack(padded.view(line.size, length))
+    def _pair(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+        elements, feedback = part.numel(), self.settings.feedback
+        sent, rest = pack(_padded(carried(part, line, state, feedback), length).view(1, length))
+        part.copy_(_sum(unpack(_from_all(sent, line), length))[:elements])
+        if feedback:
+            keep(state, {RESIDUAL: rest.view(-1)[:elements]}, part)
+
+    def _plain(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+        elements, feedback = part.numel(), self.settings.feedback
+        sent, rest = pack(_padded(carried(part, line, state, feedback), line.size * length).view(line.size, length))
         shard = _sum(unpack(_from_each(sent, line), length))
         if feedback and SUM_RESIDUAL in state:
             shard += state[SUM_RESIDUAL]
         mine, sum_rest = pack(shard[None])
-        every = _from_all(mine, line)
-        if missing or part.dtype != torch.float32:
-            part.copy_(unpack(every, length).view(-1)[:elements])
-        else:
-            unpack(every, length, out=part)
+        part.copy_(unpack(_from_all(mine, line), length).view(-1)[:elements])
         if feedback:
             keep(state, {RESIDUAL: rest.view(-1)[:elements], SUM_RESIDUAL: sum_rest.view(-1)}, part)
 
 
-def _shard(part: torch.Tensor, line: Line) -> int:
-    """Elements that each rank sums."""
-    return -(-int(part.numel()) // (line.size * GRAIN)) * GRAIN
+def _padded(total: torch.Tensor, length: int) -> torch.Tensor:
+    return torch.nn.functional.pad(total, (0, length - total.numel())) if length > total.numel() else total
 
 
 def _from_each(sent: torch.Tensor, line: Line) -> torch.Tensor:
@@ -99,13 +114,11 @@ def pack(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return packed, torch.addcmul(blocks, steps, scales[:, :, None], value=-1)
 
 
-def unpack(rows: torch.Tensor, length: int, out: torch.Tensor | None = None) -> torch.Tensor:
-    """What `pack` made of rows of this length; into `out`, where that is given."""
+def unpack(rows: torch.Tensor, length: int) -> torch.Tensor:
+    """What `pack` made of rows of this length."""
     scales = _scales(rows, length)
     scales = torch.where(torch.isfinite(scales), scales, torch.nan)
-    made = torch.empty(rows.shape[0], length, dtype=torch.float32, device=rows.device) if out is None else out.view(rows.shape[0], length)
-    torch.mul(_steps(rows, length), scales[:, :, None], out=made.view(*scales.shape, BLOCK))
-    return made
+    return (_steps(rows, length) * scales[:, :, None]).view(rows.shape[0], length)
 
 
 def _scales(packed: torch.Tensor, length: int) -> torch.Tensor:

@@ -112,14 +112,32 @@ def _unpack(part, scales, steps, wrong, elements, length, row_scales, row_steps,
         tl.store(wrong, 1)
 
 
+@triton.jit(do_not_specialize=["rows", "row_scales"])
+def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
+    """The sum of all rows, one after the other, into the gradient; `wrong` becomes 1 where that is not finite."""
+    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
+    within = block.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there, inside = block.to(tl.int64) * BLOCK < elements, within < elements
+    total = tl.zeros((BLOCKS, BLOCK), tl.float32)
+    for _ in range(rows):
+        scale = tl.load(scales + block, mask=there, other=0.0)
+        total += tl.load(steps + within, mask=inside, other=0).to(tl.float32) * scale[:, None]
+        scales += row_scales
+        steps += row_steps
+    value = total.to(part.dtype.element_ty)
+    tl.store(part + within, value, mask=inside)
+    if tl.sum((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
+        tl.store(wrong, 1)
+
+
 def packed(
-    part: torch.Tensor, residual: torch.Tensor | None, size: int, length: int, *, feedback: bool
+    part: torch.Tensor, residual: torch.Tensor | None, size: int, rows: int, length: int, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of uint8 for each rank, `length` elements each, and what the rounding lost of share and residual, of the part's length."""
-    sent = torch.empty(size, _row_bytes(length), dtype=torch.uint8, device=part.device)
+    """Rows of uint8, `length` elements each, and what the rounding lost of share (of `size` ranks) and residual, of the part's length."""
+    sent = torch.empty(rows, _row_bytes(length), dtype=torch.uint8, device=part.device)
     rest = torch.empty(part.numel() if feedback else 0, dtype=torch.float32, device=part.device)
     kept = residual is not None
-    _pack[(_programs(length), size)](
+    _pack[(_programs(length), rows)](
         part,
         residual if kept else rest,
         rest,
@@ -162,6 +180,15 @@ def unpack(every: torch.Tensor, length: int, part: torch.Tensor) -> torch.Tensor
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     grid = (_programs(length), every.shape[0])
     _unpack[grid](part, *_views(every, length), wrong, part.numel(), length, *_strides(length), BLOCKS=BLOCKS, BLOCK=BLOCK)
+    return wrong
+
+
+def add(every: torch.Tensor, length: int, part: torch.Tensor) -> torch.Tensor:
+    """`part` becomes the sum of all rows; whether that is not finite somewhere (int32, on the device)."""
+    wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
+    _add[(_programs(length),)](
+        part, *_views(every, length), wrong, part.numel(), every.shape[0], *_strides(length), BLOCKS=BLOCKS, BLOCK=BLOCK
+    )
     return wrong
 
 

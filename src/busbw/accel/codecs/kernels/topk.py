@@ -109,12 +109,15 @@ def _pack(
 ):
     """The tile's entries to their places; what others will read of them leaves the total."""
     tile = tl.program_id(0)
-    base, local = tile.to(tl.int64) * TILE, tl.arange(0, TILE)  # what can be is counted in 32 bits: this kernel waits for arithmetic
+    # This kernel waits for arithmetic: what can be is counted in 32 bits, and numbers by fours that a thread has at once.
+    base, local = tile.to(tl.int64) * TILE, tl.arange(0, TILE // 4)[:, None] * 4 + tl.arange(0, 4)[None, :]
     inside = local < tl.minimum(length - base, TILE).to(tl.int32)
     value = tl.load(total + base + local, mask=inside, other=0.0)
     reach = inside & ~(tl.abs(value) < tl.load(thresholds + _USED))
     found, before, column = tl.load(facts + _FOUND), tl.load(facts + _BEFORE), tl.load(facts + _COLUMN)
-    number = _earlier(ends, column, tile, tiles) + tl.cumsum(reach.to(tl.int32)) - 1
+    ones = reach.to(tl.int32)
+    fours = tl.sum(ones, 1)
+    number = _earlier(ends, column, tile, tiles) + (tl.cumsum(fours, 0) - fours)[:, None] + tl.cumsum(ones, 1) - 1
     kept, place = reach, number
     if found > room:
         # Those from `before` on, round about; those that come round are the lowest.
@@ -165,7 +168,7 @@ def packed(
     largest = torch.empty(tiles if scaled else 1, dtype=torch.float32, device=device)
     facts = torch.empty(3, dtype=torch.int32, device=device)
     if THRESHOLDS not in state:
-        state[THRESHOLDS] = torch.full((3,), torch.inf, device=device)
+        state[THRESHOLDS] = torch.full((3,), torch.inf, dtype=torch.float32, device=device)
     thresholds, aim = state[THRESHOLDS], room * FILL
     if room == length:
         thresholds.zero_()  # everything reaches it
