@@ -6,10 +6,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
 NATIVE := --manifest-path native/Cargo.toml
-MAKEFLAGS += --jobs=2 # what waits for a network beside what compiles; pytest comes after both
+MAKEFLAGS += --jobs=2 # what waits for a network beside what computes
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: what one has compiled serves the others
 
-.PHONY: help run test lint cargo native format docs bench faults deep clean
+.PHONY: help run test suite lint cargo native format docs bench faults deep clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -25,19 +25,19 @@ $(VENV)/test.stamp: $(VENV)/lint.stamp
 run: $(VENV)/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
 
-test: $(VENV)/test.stamp lint native ## install all that the tests need, lint, and run every test
+test: suite native ## install all that the tests need, lint, and run every test
+suite: $(VENV)/test.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/native
 
 lint: $(VENV)/lint.stamp ## format, lint, types and the layers of the house
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
 cargo: ## format, lint, tests and the library of native/
-	cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings
+	cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
 	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
 
-native: $(VENV)/lint.stamp cargo ## the same and the plugin's tests, which need no PyTorch: `make test` runs them while that is installed
+native: $(VENV)/lint.stamp cargo ## the same and the plugin's tests, which mostly wait and need no PyTorch: `make test` has them beside the others
 	$(BIN)/python -m pytest -n 0 tests/native
 
 format: $(VENV)/lint.stamp ## rewrite the code in the house's format

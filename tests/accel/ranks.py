@@ -1,4 +1,4 @@
-"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`: imports once, then each rank is a fork that runs all and writes FOLDER/<rank>.out."""
+"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`, see forge.py: each rank is a fork that runs all and writes FOLDER/<rank>.out."""
 
 import gc
 import importlib
@@ -70,5 +70,6 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
         (folder / f"{children[child]}.code").write_text(str(os.waitstatus_to_exitcode(status)))
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """The job of the command line."""
     main(rank)

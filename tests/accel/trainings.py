@@ -7,7 +7,6 @@ import threading
 from typing import Any
 
 import torch
-import torch._dynamo  # what an optimizer's first step imports: here once for all ranks
 import torch.distributed as dist
 from exchanges import digest, two_d
 from torch import nn

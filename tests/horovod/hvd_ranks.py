@@ -1,4 +1,4 @@
-"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`: imports once, then each rank is a fork that runs all and writes FOLDER/<rank>.out.
+"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`, see forge.py: each rank is a fork that runs all and writes FOLDER/<rank>.out.
 
 A process of its own keeps the store, as torchrun's agent does.
 """
@@ -52,5 +52,6 @@ def rank(folder: Path, number: int, size: int, hosts: int, port: int, module: st
     os._exit(code)
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """The job of the command line."""
     ranks.main(rank)

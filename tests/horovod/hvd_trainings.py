@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._dynamo  # what an optimizer's first step imports: here once for all ranks
 from hvd_contracts import fails, mine, total
 from torch import nn
 

@@ -1,5 +1,6 @@
 """Which ranks are gone when an exchange has failed: each shows that it lives, in the store that ranks found each other by."""
 
+import atexit
 import threading
 import time
 import weakref
@@ -24,13 +25,17 @@ class Pulse:
         self._mesh = mesh
         self._store = _own_store()
         self._stopped = threading.Event()
+        words = (weakref.ref(self), self._stopped, self._store)
+        self._thread = threading.Thread(target=_beat, args=words, name="busbw-accel-pulse", daemon=True)
         if self._store is not None and mesh.world.size > 1:
-            words = (weakref.ref(self), self._stopped, self._store)
-            threading.Thread(target=_beat, args=words, name="busbw-accel-pulse", daemon=True).start()
+            self._thread.start()
+            _beating.add(self)
 
     def stop(self) -> None:
         """No more signs of life."""
         self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE_S)
 
     def lost(self) -> list[str]:
         """Ranks, with their hosts, that show no sign of life for some seconds. A rank that waits for one that is lost does show them.
@@ -52,6 +57,16 @@ class Pulse:
         except Exception as error:  # noqa: BLE001 - whatever it is, the store is out of reach
             return [f"the store that ranks found each other by ({error})"]
         return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
+
+
+_beating: "weakref.WeakSet[Pulse]" = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """An interpreter that ends while a thread is inside the store's C++ aborts."""
+    for pulse in list(_beating):
+        pulse.stop()
 
 
 def _own_store() -> Any:

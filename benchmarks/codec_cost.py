@@ -1,0 +1,60 @@
+"""What a codec costs on one GPU: `python benchmarks/codec_cost.py [ELEMENTS ...]`, beside torch.topk and a plain copy of the gradient.
+
+One rank exchanges with itself, so that the network costs nothing; medians over 20 calls by CUDA events, with the second least and second
+largest. Each call first copies the gradient, which the exchange overwrites: that copy's time is in the figures.
+"""
+
+import itertools
+import sys
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from busbw.accel.codecs import codec_for, kernels
+from busbw.accel.mesh import make
+from busbw.accel.settings import Settings
+
+CALLS = 20
+CODECS = {
+    "top-k 1 %, fp32 values": Settings(method="topk"),
+    "top-k 1 %, fp16 values": Settings(method="topk", values="fp16"),
+    "int8": Settings(method="int8"),
+}
+
+
+def timed(call: Callable[[], object]) -> str:
+    """Milliseconds of the GPU."""
+    for _ in range(5):
+        call()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(CALLS + 1)]
+    torch.cuda.synchronize()
+    marks[0].record()
+    for mark in marks[1:]:
+        call()
+        mark.record()
+    torch.cuda.synchronize()
+    times = sorted(begin.elapsed_time(end) for begin, end in itertools.pairwise(marks))
+    return f"{times[CALLS // 2]:.3f} ({times[1]:.3f} to {times[-2]:.3f}) ms"
+
+
+def main(lengths: list[int]) -> None:
+    """Prints a line for each figure."""
+    dist.init_process_group("cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
+    line, in_kernels = make(two_d=False).world, kernels.usable
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
+    for length in lengths:
+        gradient = torch.randn(length, device="cuda")
+        part, magnitude = torch.empty_like(gradient), gradient.abs()
+        print(f"{length} elements, a copy: {timed(lambda: part.copy_(gradient))}")  # noqa: B023 - called at once
+        print(f"{length} elements, torch.topk 1 %: {timed(lambda: torch.topk(magnitude, length // 100, sorted=False))}")  # noqa: B023
+        for (name, settings), usable in itertools.product(CODECS.items(), (in_kernels, lambda _: False)):
+            kernels.usable = usable
+            codec, state, steps = codec_for(settings.method, settings), {}, itertools.count()
+            means = "Triton" if usable is in_kernels else "plain torch"
+            print(f"{length} elements, {name}, {means}: {timed(lambda: codec.exchange(part.copy_(gradient), line, state, next(steps)))}")  # noqa: B023
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main([int(word) for word in sys.argv[1:]] or [100_000_000, 6_553_600])

@@ -1,0 +1,45 @@
+"""Starts jobs of ranks for the tests of one process: PyTorch is imported here once, and each job is a fork.
+
+Reads one JSON line a job (`program`, `argv`, `environment`); answers each with a line, its exit status, when all its ranks have ended.
+"""
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch._dynamo  # what an optimizer's first step imports
+import torch.distributed
+
+
+def job(program: Path, argv: list[str], environment: dict[str, str]) -> None:
+    """In a process of its own; never returns."""
+    code = 1
+    try:
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = [str(program), *argv]
+        sys.path.insert(0, str(program.parent))
+        importlib.import_module(program.stem).start()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    """Until nobody writes any more."""
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        told = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            job(Path(told["program"]), told["argv"], told["environment"])
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
