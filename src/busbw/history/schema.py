@@ -44,6 +44,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 def check(connection: sqlite3.Connection, name: str) -> int:
     """The schema that the file has, 0 for an empty one; UsageError for that of another program, or of a newer busbw. Writes nothing."""
+    if connection.in_transaction:
+        return _checked(connection, name)
+    connection.execute("BEGIN")  # one state of the file: another process may be making its tables
+    try:
+        return _checked(connection, name)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _checked(connection: sqlite3.Connection, name: str) -> int:
     version = _number(connection, "user_version")
     mark = _number(connection, "application_id")
     marks = (0,) if version <= _UNMARKED else (APPLICATION_ID,)

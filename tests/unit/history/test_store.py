@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -92,6 +93,17 @@ def test_the_baseline_is_the_last_runs_with_the_same_cells_without_the_run_itsel
         assert list(baseline(history, result(4), 3)) == [6, 4, 3]
         assert list(baseline(history, result(99), 30)) == [6, 5, 4, 3, 2, 1]
         assert list(baseline(history, msgspec.structs.replace(short, tool="other"), 2)) == [7, 6]
+
+
+def test_tables_that_another_makes_meanwhile_are_no_strangers(tmp_path: Path) -> None:
+    """The check sees the file before or after, never between: here the tables come after its first look."""
+    file = tmp_path / "h.sqlite"
+    with closing(sqlite3.connect(file, isolation_level=None)) as one, closing(sqlite3.connect(file, isolation_level=None)) as other:
+        one.execute("PRAGMA journal_mode = wal")
+        one.set_trace_callback(lambda statement: schema.migrate(other, str(file)) if "application_id" in statement else None)
+        assert schema.check(one, str(file)) == 0
+        one.set_trace_callback(None)
+        assert schema.check(one, str(file)) == len(schema.MIGRATIONS)
 
 
 WRITER = """
