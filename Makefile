@@ -1,59 +1,59 @@
 # `make run` measures on a fresh machine without a GPU; `make test` is the test command. Everything lives in .venv.
 PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
+BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
+WAITING := tests/native tests/netlab/test_slurm.py tests/netlab/test_launch_two_hosts.py
 NATIVE := --manifest-path native/Cargo.toml
 MAKEFLAGS += --jobs=2 # what waits for a network beside what computes
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: what one has compiled serves the others
 
-.PHONY: help run test suite lint cargo native format docs bench faults deep clean
+.PHONY: help run test suite lint cargo waiting format docs bench faults deep clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-$(BIN)/python: ; $(PYTHON) -m venv $(VENV)
-$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
+$(BIN)/python: ; $(PYTHON) -m venv .venv
+.venv/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[mpi]' && touch $@
-$(VENV)/lint.stamp: $(VENV)/run.stamp requirements-dev.txt
+.venv/lint.stamp: .venv/run.stamp requirements-dev.txt
 	$(PIP) -r requirements-dev.txt && touch $@
-$(VENV)/test.stamp: $(VENV)/lint.stamp
+.venv/test.stamp: .venv/lint.stamp
 	$(PIP) -e '.[mpi,torch,cuda13]' && touch $@
 
-run: $(VENV)/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
+run: .venv/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
 
-test: suite native ## install all that the tests need, lint, and run every test
-suite: $(VENV)/test.stamp lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/native
+test: suite waiting ## install all that the tests need, lint, and run every test
+suite: .venv/test.stamp lint
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(WAITING:%=--ignore %)
 
-lint: $(VENV)/lint.stamp ## format, lint, types and the layers of the house
+lint: .venv/lint.stamp ## format, lint, types and the layers of the house
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
 cargo: ## format, lint, tests and the library of native/
-	cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
+	unset MAKEFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
 	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
 
-native: $(VENV)/lint.stamp cargo ## the same and the plugin's tests, which mostly wait and need no PyTorch: `make test` has them beside the others
-	$(BIN)/python -m pytest -n 0 tests/native
+waiting: .venv/lint.stamp cargo ## tests that mostly wait and need no PyTorch: `make test` has them beside the others
+	$(BIN)/python -m pytest -n 0 $(WAITING)
 
-format: $(VENV)/lint.stamp ## rewrite the code in the house's format
+format: .venv/lint.stamp ## rewrite the code in the house's format
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && cargo fmt --all $(NATIVE)
 
-docs: $(VENV)/test.stamp ## make docs/reference from the tables
+docs: .venv/test.stamp ## make docs/reference from the tables
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/test.stamp ## the mpi engine beside a bare mpi4py loop, and the net plugin beside raw TCP, on this machine
+bench: .venv/test.stamp ## the mpi engine beside a bare mpi4py loop, and the net plugin beside raw TCP, on this machine
 	$(BIN)/python benchmarks/mpi_overhead.py && $(BIN)/python benchmarks/net_loopback.py
 
-faults: $(VENV)/test.stamp ## 200 seeded faults on emulated hosts: no hang, the right name, nothing left, no row lost (root; FAULTS=...)
+faults: .venv/test.stamp ## 200 seeded faults on emulated hosts: no hang, the right name, nothing left, no row lost (root; FAULTS=...)
 	$(BIN)/python tests/faults/run.py $(FAULTS)
 
 deep: ## loom, fuzzing and AddressSanitizer for native/, some minutes; needs a nightly toolchain
 	native/deep.sh
 
 clean: ## remove what make made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target native/fuzz/target && find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target native/fuzz/target && find . -name __pycache__ -type d -prune -exec rm -rf {} +
