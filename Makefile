@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
-WAITING := tests/native tests/netlab/test_slurm.py tests/netlab/test_launch_two_hosts.py
+WAITING := tests/native tests/netlab/test_launch_two_hosts.py
 NATIVE := --manifest-path native/Cargo.toml
 MAKEFLAGS += --jobs=2 # what waits for a network beside what computes
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: what one has compiled serves the others
@@ -34,7 +34,7 @@ lint: .venv/lint.stamp ## format, lint, types and the layers of the house
 	$(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
 cargo: ## format, lint, tests and the library of native/
-	unset MAKEFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
+	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
 	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
 
 waiting: .venv/lint.stamp cargo ## tests that mostly wait and need no PyTorch: `make test` has them beside the others

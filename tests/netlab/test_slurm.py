@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.netlab
+# After or before the faults, one of which sets the clock an hour on: Slurm's credentials would be out of date.
+pytestmark = [pytest.mark.netlab, pytest.mark.xdist_group("faults")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 RANK = str(Path(__file__).with_name("rank.py"))
