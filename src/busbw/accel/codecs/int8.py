@@ -9,14 +9,10 @@ import torch.distributed as dist
 
 from busbw.accel.codecs import kernels
 from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
+from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, STEPS
 from busbw.accel.mesh import Line
 
-BLOCK = 256
-SCALE_BYTES = 4
-GRAIN = 4 * BLOCK  # of a rank's shard: its scales and bytes are then aligned to 16 bytes
-STEPS = 127
-# Scales below it have too few bits of their own to divide by.
-LEAST_SCALE = torch.finfo(torch.float32).tiny
+GRAIN = 4 * BLOCK  # of a row: its scales and bytes are then aligned to 16 bytes
 # What the second rounding lost, at the rank that sums, of the length of its shard.
 SUM_RESIDUAL = "sum_residual"
 

@@ -12,19 +12,12 @@ import torch.distributed as dist
 
 from busbw.accel.codecs import entries, kernels
 from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep, share
+from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 from busbw.accel.mesh import Line
 
 VELOCITY = "velocity"  # of momentum correction, of the part's length
 THRESHOLD = "threshold"
-# The threshold aims at this share of the room, so that as a rule nothing exceeds it.
-FILL = 0.95
-# Counts fall with some power of the threshold: 2 in heavy tails, 8 in Gaussian ones. This exponent converges for all of them.
-CORRECTION = 1 / 8
-# A threshold whose count is off by more than this factor is found anew, among a sample of so many elements.
-FAR = 2
-SAMPLE = 1 << 16
-# Odd numbers that scatter (golden ratio of 32 bits, and another).
-TURN, STEP_TURN = 2_654_435_761, 40_503
+SAMPLE = 1 << 16  # elements among which a threshold is found anew
 # The ratio at the begin of a warm-up, and how often it is lowered.
 FIRST_RATIO, STAGES = 0.25, 4
 

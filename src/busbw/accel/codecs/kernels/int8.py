@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from busbw.accel.codecs.int8 import BLOCK, LEAST_SCALE, SCALE_BYTES, STEPS
+from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, STEPS
 
 BLOCKS = 16  # that one program reads at a time
 # Lengths of gradients are not named below: where they are multiples of 16, as most are, Triton makes loads wide by it.

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from busbw.accel.codecs import entries
 from busbw.accel.codecs.base import State
-from busbw.accel.codecs.topk import CORRECTION, FAR, FILL, STEP_TURN, TURN
+from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 
 TILE = 1024  # larger ones are slower, by the prefix sum inside them
 SAMPLE = 1 << 15
