@@ -4,9 +4,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
-WAITING := tests/native tests/netlab/test_launch_two_hosts.py
+WAITING := $(filter-out %/test_net_loaders.py,$(wildcard tests/native/test_*.py)) tests/netlab/test_launch_two_hosts.py # without PyTorch's NCCL
 NATIVE := --manifest-path native/Cargo.toml
-MAKEFLAGS += --jobs=2 # what waits for a network beside what computes
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: what one has compiled serves the others
 
 .PHONY: help run test suite lint cargo waiting format docs bench faults deep clean
@@ -25,7 +24,8 @@ $(BIN)/python: ; $(PYTHON) -m venv .venv
 run: .venv/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
 
-test: suite waiting ## install all that the tests need, lint, and run every test
+test: ## install all that the tests need, lint, and run every test: what waits beside what computes
+	@$(MAKE) --no-print-directory --jobs=2 suite waiting
 suite: .venv/test.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(WAITING:%=--ignore %)
 
@@ -37,7 +37,7 @@ cargo: ## format, lint, tests and the library of native/
 	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
 	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
 
-waiting: .venv/lint.stamp cargo ## tests that mostly wait and need no PyTorch: `make test` has them beside the others
+waiting: .venv/lint.stamp cargo ## the tests that mostly wait
 	$(BIN)/python -m pytest -n 0 $(WAITING)
 
 format: .venv/lint.stamp ## rewrite the code in the house's format

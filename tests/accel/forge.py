@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 
 import torch
@@ -24,6 +25,8 @@ def job(program: Path, argv: list[str], environment: dict[str, str]) -> None:
         sys.path.insert(0, str(program.parent))
         importlib.import_module(program.stem).start()
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 

@@ -1,9 +1,11 @@
 """Jobs of real ranks over gloo: each rank runs the named scenarios of a module one after the other and says what came of each."""
 
 import atexit
+import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-LIMIT_S = 240
+LIMIT_S = 100  # below that of a test
 
 
 def run(
@@ -20,15 +22,17 @@ def run(
 ) -> list[dict[str, Any]]:
     """What each rank said of each scenario, with its `code` and `stderr`; ranks are as if on so many hosts, in blocks."""
     argv = [str(folder), str(ranks), str(hosts), module, *names]
-    forge = _forge()
     told = {"program": str(program), "argv": argv, "environment": {**os.environ, "OMP_NUM_THREADS": "1", **more}}
-    forge.stdin.write(json.dumps(told) + "\n")
-    forge.stdin.flush()
-    if not select.select([forge.stdout], [], [], LIMIT_S)[0]:
-        forge.kill()
+    forge = _forge()
+    try:
+        forge.stdin.write(json.dumps(told) + "\n")
+        forge.stdin.flush()
+        assert select.select([forge.stdout], [], [], LIMIT_S)[0], f"{module} has not ended within {LIMIT_S} s"
+        assert forge.stdout.readline() == "0\n"
+    except BaseException:  # another job gets another
         _forge.cache_clear()
-        raise TimeoutError(f"{module} has not ended within {LIMIT_S} s")
-    assert forge.stdout.readline() == "0\n"
+        _end(forge)
+        raise
     return [_said(folder, rank) for rank in range(ranks)]
 
 
@@ -36,9 +40,19 @@ def run(
 def _forge() -> "subprocess.Popen[str]":
     argv = [sys.executable, str(HERE / "forge.py")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(started.communicate)  # the end of its input is its own
+    started = subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    atexit.register(_end, started)
     return started
+
+
+def _end(forge: "subprocess.Popen[str]") -> None:
+    """With all ranks that it may have."""
+    if forge.poll() is None:
+        os.killpg(forge.pid, signal.SIGKILL)
+    forge.wait()
+    for stream in (forge.stdin, forge.stdout):
+        with contextlib.suppress(OSError):  # what was to be written stays unwritten
+            stream.close()
 
 
 def all_well(said: list[dict[str, Any]]) -> list[dict[str, Any]]:

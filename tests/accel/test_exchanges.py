@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]  # 
 GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 if torch.cuda.device_count() > 1:
-    JOBS |= {"2 ranks on GPUs": (2, 1, GPUS), "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS})}
+    JOBS |= {"2 ranks on GPUs": (2, 1, GPUS), "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS}), "3 hosts on GPUs": (3, 3, GPUS)}
 WITHOUT_DIGEST = {
     "room",
     "not_finite",

@@ -66,6 +66,8 @@ _beating: "weakref.WeakSet[Pulse]" = weakref.WeakSet()
 def _stop_all() -> None:
     """An interpreter that ends while a thread is inside the store's C++ aborts."""
     for pulse in list(_beating):
+        pulse._stopped.set()
+    for pulse in list(_beating):
         pulse.stop()
 
 

@@ -44,13 +44,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 def check(connection: sqlite3.Connection, name: str) -> int:
     """The schema that the file has, 0 for an empty one; UsageError for that of another program, or of a newer busbw. Writes nothing."""
-    if connection.in_transaction:
-        return _checked(connection, name)
-    connection.execute("BEGIN")  # one state of the file: another process may be making its tables
+    begun = not connection.in_transaction
+    if begun:
+        connection.execute("BEGIN")  # one state of the file: another process may be making its tables
     try:
         return _checked(connection, name)
     finally:
-        connection.execute("ROLLBACK")
+        if begun and connection.in_transaction:  # an error may have ended it
+            connection.execute("ROLLBACK")
 
 
 def _checked(connection: sqlite3.Connection, name: str) -> int:

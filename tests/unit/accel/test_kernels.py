@@ -1,16 +1,19 @@
 """Triton's kernels beside plain torch: on a GPU as they are, elsewhere through Triton's interpreter (see tests/conftest.py)."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu" and Path("/dev/nvidiactl").exists():  # as tests/conftest.py asks
+    pytest.skip("kernels that are compiled have no GPU here", allow_module_level=True)
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
-from busbw.accel.codecs import entries  # noqa: E402
+from busbw.accel.codecs import entries, kernels  # noqa: E402
 from busbw.accel.codecs import int8 as plain_int8  # noqa: E402
 from busbw.accel.codecs.kernels import int8, kept, topk  # noqa: E402
 
@@ -161,3 +164,16 @@ def test_a_block_with_what_is_not_finite_becomes_no_number_and_no_other_does(odd
     assert int(int8.add(sent, 4096, part)) == 1
     assert bool(part[256:512].isnan().all())
     assert bool(part[:256].isfinite().all()) and bool(part[512:].isfinite().all())
+
+
+def test_without_a_compiler_codecs_are_plain_torch_and_say_so_once(monkeypatch, capsys):
+    def failing(*_):
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(kept, "restore", failing)
+    kernels._works.cache_clear()
+    try:
+        assert [kernels._works(torch.device(DEVICE)) for _ in range(2)] == [False, False]
+    finally:
+        kernels._works.cache_clear()
+    assert capsys.readouterr().err.count("busbw accel: codecs in plain torch, several times slower: Triton says RuntimeError('Failed") == 1

@@ -1,6 +1,6 @@
 """Bytes with a scale for each block, in three passes over memory: 13 bytes an element to pack an fp32 gradient, 5 to unpack it.
 
-The bytes and scales are those of plain torch.
+The bytes and scales are those of plain torch, but for a rounding now and then.
 """
 
 import torch
@@ -171,6 +171,7 @@ def summed(came: torch.Tensor, before: torch.Tensor | None, length: int, *, feed
         FED=feedback,
         BLOCKS=BLOCKS,
         BLOCK=BLOCK,
+        enable_fp_fusion=False,
     )
     return mine, rest
 
@@ -179,7 +180,9 @@ def unpack(every: torch.Tensor, length: int, part: torch.Tensor) -> torch.Tensor
     """All rows into `part`; whether that is not finite somewhere (int32, on the device)."""
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     grid = (_programs(length), every.shape[0])
-    _unpack[grid](part, *_views(every, length), wrong, part.numel(), length, *_strides(length), BLOCKS=BLOCKS, BLOCK=BLOCK)
+    _unpack[grid](
+        part, *_views(every, length), wrong, part.numel(), length, *_strides(length), BLOCKS=BLOCKS, BLOCK=BLOCK, enable_fp_fusion=False
+    )
     return wrong
 
 
@@ -187,7 +190,15 @@ def add(every: torch.Tensor, length: int, part: torch.Tensor) -> torch.Tensor:
     """`part` becomes the sum of all rows; whether that is not finite somewhere (int32, on the device)."""
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     _add[(_programs(length),)](
-        part, *_views(every, length), wrong, part.numel(), every.shape[0], *_strides(length), BLOCKS=BLOCKS, BLOCK=BLOCK
+        part,
+        *_views(every, length),
+        wrong,
+        part.numel(),
+        every.shape[0],
+        *_strides(length),
+        BLOCKS=BLOCKS,
+        BLOCK=BLOCK,
+        enable_fp_fusion=False,
     )
     return wrong
 
