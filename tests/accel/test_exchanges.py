@@ -10,7 +10,11 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]  # 
 GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 if torch.cuda.device_count() > 1:
-    JOBS |= {"2 ranks on GPUs": (2, 1, GPUS), "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS}), "3 hosts on GPUs": (3, 3, GPUS)}
+    JOBS |= {
+        "2 ranks on GPUs": (2, 1, GPUS),
+        "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS}),
+        "3 ranks apart on GPUs": (3, 3, GPUS),
+    }
 WITHOUT_DIGEST = {
     "room",
     "not_finite",
@@ -120,6 +124,9 @@ def test_int8_keeps_what_the_sum_lost(job):
 def test_bytes_that_leave_the_host_are_those_of_the_method(job):
     which, said = job
     total, room = sum(exchanges.LENGTHS), -(-sum(exchanges.LENGTHS) * 5 // 100)
+    if "apart" in which:  # all that is sent leaves
+        assert all(one["topk"]["traffic"][1] == pytest.approx(2 * 6 * room, rel=0.02) for one in said)
+        return
     if not which.startswith("2 hosts"):  # one host
         assert all(one[name]["traffic"] == [0, 0] for one in said for name in ("dense", "int8", "topk"))
         return
