@@ -4,7 +4,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
-WAITING := $(filter-out %/test_net_loaders.py,$(wildcard tests/native/test_*.py)) tests/netlab/test_launch_two_hosts.py # without PyTorch's NCCL
+QUIET := tests/native/test_net_rates.py
+WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) tests/netlab/test_launch_two_hosts.py # without PyTorch's NCCL
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: what one has compiled serves the others
 
@@ -12,7 +13,6 @@ unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: what on
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
-
 $(BIN)/python: ; $(PYTHON) -m venv .venv
 .venv/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[mpi]' && touch $@
@@ -24,10 +24,10 @@ $(BIN)/python: ; $(PYTHON) -m venv .venv
 run: .venv/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
 
-test: ## install all that the tests need, lint, and run every test: what waits beside what computes
-	@$(MAKE) --no-print-directory --jobs=2 suite waiting
+test: ## install all that the tests need, lint, and run every test: what waits beside what computes, then what needs a quiet machine
+	@$(MAKE) --no-print-directory --jobs=2 suite waiting && $(BIN)/python -m pytest -n 0 $(QUIET)
 suite: .venv/test.stamp lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(WAITING:%=--ignore %)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(patsubst %,--ignore %,$(WAITING) $(QUIET))
 
 lint: .venv/lint.stamp ## format, lint, types and the layers of the house
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -12,7 +12,7 @@ import pytest
 from busbw.host import carrier
 
 PROGRAM = """
-import json, subprocess, sys
+import json, subprocess, sys, time
 from busbw.host import carrier
 
 def ip(*words):
@@ -25,11 +25,17 @@ for number, name in enumerate(("eth0", "eth1", "veth9", "docker0", "tun0", "bare
     if name != "bare0":
         ip("addr", "add", f"10.7.{number}.1/24", "dev", name)
 selected = ("docker0", "bare0")
+# The kernel tells of carriers in its own time: where many links change, up to a second late.
+deadline = time.monotonic() + 20
+while len(carrier.linked(("docker0", "bare0", "veth9", "tun0", "eth0", "eth1"))) < 6 and time.monotonic() < deadline:
+    time.sleep(0.01)
 before, chosen = carrier.linked(), carrier.linked(selected)
 ip("link", "set", "p0", "down")
 ip("link", "set", "p2", "down")
 ip("link", "delete", "eth1")
 ip("link", "delete", "docker0")
+while carrier.linked(("eth0", "veth9")) and time.monotonic() < deadline:
+    time.sleep(0.01)
 print(json.dumps([sorted(before), sorted(chosen), carrier.lost(before), carrier.lost(chosen, selected)]))
 """
 
