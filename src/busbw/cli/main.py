@@ -16,6 +16,7 @@ from busbw.core.exits import Exit
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("run", "Measure a collective and verify its data."),
     ("train", "Train a model on synthetic samples: its rate alone, and with each way to exchange gradients."),
+    ("plan", "Say which way to exchange gradients hides the network here, and loses least."),
     ("horovodrun", "Start a script of Horovod's on several ranks, as horovodrun does."),
     ("compat", "Make commands named all_reduce_perf, ... that behave as nccl-tests does."),
     ("show", "Print a result again, in any format; reads nccl-tests' output too."),

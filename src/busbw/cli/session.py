@@ -33,7 +33,19 @@ SIMULATED_RANKS = 8
 SAME_WORDS_S = 2.0
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 HOSTS_OWN = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # each host's own business
-FORWARDED = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_", "PYTHONPATH", "LD_LIBRARY_PATH")
+FORWARDED = (
+    "NCCL_",
+    "BUSBW_",
+    "CUDA_",
+    "UCX_",
+    "FI_",
+    "GLOO_",
+    "TORCH_NCCL_",
+    "OMP_NUM_THREADS",
+    "OMPI_MCA_",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+)
 
 
 @dataclass(frozen=True, slots=True)

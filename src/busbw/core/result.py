@@ -6,6 +6,7 @@ Seconds and bytes throughout; views choose units. `busbw.result/1` may gain opti
 import msgspec
 
 from busbw.core.finding import Finding
+from busbw.core.planning import Plan
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
 from busbw.core.training import Training
@@ -151,7 +152,7 @@ class World(msgspec.Struct):
 
 
 class Result(msgspec.Struct):
-    """One run. `complete` is False until it has ended; what is there by then is valid. With a `training` no sweep was run."""
+    """One run. `complete` is False until it has ended; what is there by then is valid. With a `training`, planned or run, no sweep was."""
 
     schema: str
     tool: str
@@ -175,6 +176,7 @@ class Result(msgspec.Struct):
     errors: list[str] = []
     complete: bool = False
     training: Training | None = None
+    plan: Plan | None = None
 
     def average_busbw(self) -> float:
         """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan without cells."""

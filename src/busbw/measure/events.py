@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from busbw.core import reports, wire
+from busbw.core.planning import Exchange, Plan
 from busbw.core.result import Link, Result, Row
 from busbw.core.training import TrainRun
 
@@ -42,6 +43,18 @@ class Trained(msgspec.Struct, tag="trained", tag_field="event"):
     run: TrainRun
 
 
+class Surveyed(msgspec.Struct, tag="surveyed", tag_field="event"):
+    """A plan, before any method's exchanges."""
+
+    plan: Plan
+
+
+class Exchanged(msgspec.Struct, tag="exchanged", tag_field="event"):
+    """One method's exchanges are measured."""
+
+    exchange: Exchange
+
+
 class Note(msgspec.Struct, tag="note", tag_field="event"):
     """A line for the reader; `answer` where nccl-tests has it on stdout."""
 
@@ -57,7 +70,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event"):
     links: list[Link] = []
 
 
-Event: TypeAlias = Started | RowDone | Iteration | Trained | Note | Ended
+Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Exchanged | Note | Ended
 Emit = Callable[[Event], None]
 At = Callable[[str, str], None]  # what a rank does from now on: phase, detail
 

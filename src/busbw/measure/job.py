@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from busbw.core.planning import PlanSpec
 from busbw.core.sweep import SweepSpec
 from busbw.core.training import TrainSpec
 
@@ -15,7 +16,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     split brain is seen; `limit_s` is what one place of the sweep may take, `start_limit_s` what precedes the sweep (0: no limit); `ideal`
     is the user's own bound in GB/s ('' for what the topology gives); `simulation` configures `sim`;
     `inject` is a fault to show (measure.inject); `net` is the network that NCCL shall use ('' for NCCL's own choice); with `training` the
-    ranks train, and nothing of the sweep is run.
+    ranks train, and nothing of the sweep is run; with a `plan` too they measure what one is made of.
     """
 
     sweep: SweepSpec
@@ -32,6 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     start_limit_s: float = 0.0
     net: str = ""
     training: TrainSpec | None = None
+    plan: PlanSpec | None = None
 
 
 def encode(job: Job) -> str:

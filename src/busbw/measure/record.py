@@ -11,7 +11,7 @@ from busbw.core import wire
 from busbw.core.errors import BusbwError, CannotTell, UsageError
 from busbw.core.result import SCHEMA, Result
 from busbw.core.sweep import SweepSpec
-from busbw.measure.events import Ended, Event, RowDone, Started, Trained
+from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surveyed, Trained
 from busbw.model.findings import findings
 
 QUICK_S = 0.05  # a file that takes longer to write is not written anew for every row,
@@ -49,6 +49,10 @@ class Record:
             self.result.out_of_bounds = event.out_of_bounds
         elif isinstance(event, Trained) and self.result.training:
             self.result.training.runs.append(event.run)
+        elif isinstance(event, Surveyed):
+            self.result.plan = event.plan
+        elif isinstance(event, Exchanged) and self.result.plan:
+            self.result.plan.exchanges.append(event.exchange)
         elif isinstance(event, Ended):
             self.result.end, self.result.memory, self.result.complete = event.end, event.memory, True
             self.result.links = event.links

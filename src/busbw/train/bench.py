@@ -41,16 +41,21 @@ class Bench:
     def run(self, methods: Sequence[Method], tell: Tell, done: Callable[[TrainRun], None], at: At) -> None:
         """All rounds: each begins with the ranks by themselves."""
         for number in range(self.spec.rounds):
-            done(self._measured(ALONE, number, self._loop(self.net), None, tell, at))
+            done(self.alone(number, tell, at))
             for method in methods:
                 at("wrap", method.name)
                 scaler = scaler_for(self.spec.precision, self.device)
                 wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb, scaler)
-                done(self._measured(method.name, number, self._loop(wrapped.net, scaler), wrapped, tell, at))
+                done(self._measured(method.name, number, self.loop(wrapped.net, scaler), wrapped, tell, at))
                 wrapped.close()
                 del wrapped
 
-    def _loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
+    def alone(self, number: int, tell: Tell, at: At) -> TrainRun:
+        """Each rank by itself, in one round."""
+        return self._measured(ALONE, number, self.loop(self.net), None, tell, at)
+
+    def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
+        """Steps of the model, wrapped or not."""
         return Loop(self.spec, self.model, net, self.device, scaler or scaler_for(self.spec.precision, self.device))
 
     def _measured(self, name: str, number: int, loop: Loop, wrapped: Wrapped | None, tell: Tell, at: At) -> TrainRun:
@@ -75,11 +80,11 @@ class Bench:
         count = spec.iters * spec.batches
         run = TrainRun(name, number, steps, rates, loss=float(loop.loss.detach()))
         if wrapped is not None:
-            run.counted = self._by_host(wrapped.sent(self.training.gradients, count, counted, self.training.hosts))
+            run.counted = self.by_host(wrapped.sent(self.training.gradients, count, counted, self.training.hosts))
             run.seen = self._most(seen / count)
         return run
 
-    def _by_host(self, mine: float | None) -> float | None:
+    def by_host(self, mine: float | None) -> float | None:
         """The most of all hosts, of what their ranks say together; None where one cannot say."""
         said: list[float | None] = self.control.allgather(mine)
         if any(one is None for one in said):

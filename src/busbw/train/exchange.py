@@ -1,6 +1,9 @@
 """How a wrapped model's gradients are exchanged by each method, and how many bytes of a step leave a host by its own account."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,6 +15,7 @@ from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.ddp import attach
 from busbw.train.methods import Method
+from busbw.train.replay import Hook
 
 # The part of a gradient's bytes that torch's hooks send of fp32.
 SHARE = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
@@ -20,11 +24,12 @@ POWERSGD_RANK, POWERSGD_START = 1, 2  # steps before it begins: the least that i
 
 @dataclass(slots=True)
 class Wrapped:
-    """A model under DistributedDataParallel with a method."""
+    """A model under DistributedDataParallel with a method; `hook` is what exchanges a bucket, DDP's own way among them."""
 
     net: nn.Module
     attached: Attachment | None
     method: Method
+    hook: Hook
 
     def sent(self, gradients: int, steps: int, before: int, hosts: int) -> float | None:
         """This rank's share of the bytes a step that left its host, over `steps` since `before` (see `mark`).
@@ -49,16 +54,28 @@ class Wrapped:
             self.attached.close()
 
 
+def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
+    """`net` under DistributedDataParallel; gradients that are views of buckets are not copied into and out of them."""
+    places = [device.index] if device.type == "cuda" else None
+    return DistributedDataParallel(net, device_ids=places, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
+
+
 def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float, scaler: torch.amp.GradScaler) -> Wrapped:
     """`net` under DistributedDataParallel with the method's hook; `scaler` is the loop's."""
-    places = [device.index] if device.type == "cuda" else None
-    # Gradients that are views of buckets are not copied into and out of them.
-    made = DistributedDataParallel(net, device_ids=places, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
+    made = under_ddp(net, device, bucket_mb)
     if method.settings is not None:
-        return Wrapped(made, attach(made, method.settings, scaler=scaler), method)
-    if method.hook == "powersgd":
+        attached = attach(made, method.settings, scaler=scaler)
+        return Wrapped(made, attached, method, attached.exchange)
+    if not method.hook:
+        return Wrapped(made, None, method, partial(default_hooks.allreduce_hook, None))
+    state, hook = _of_torch(method.hook)
+    made.register_comm_hook(state, hook)
+    return Wrapped(made, None, method, partial(hook, state))
+
+
+def _of_torch(name: str) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
+    """What DDP's register_comm_hook takes for one of torch's own hooks."""
+    if name == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START)
-        made.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif method.hook:
-        made.register_comm_hook(None, getattr(default_hooks, f"{method.hook}_compress_hook"))
-    return Wrapped(made, None, method)
+        return state, powerSGD_hook.powerSGD_hook
+    return None, getattr(default_hooks, f"{name}_compress_hook")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from busbw.accel.settings import Settings
+from busbw.accel.settings import DENSE, INT8, TOPK, Settings
 from busbw.core.errors import UsageError
 
 NONE = "none"
@@ -18,7 +18,12 @@ WORDS: dict[str, dict[str, object]] = {
     "topk": {"method": "topk"},
     "2d": {"two_d": True},
 }
-HOOKS = ("torch-bf16", "torch-fp16", "torch-powersgd")
+# With what DDP's register_comm_hook takes.
+HOOKS = {
+    "torch-bf16": "None, default_hooks.bf16_compress_hook",
+    "torch-fp16": "None, default_hooks.fp16_compress_hook",
+    "torch-powersgd": "powerSGD_hook.PowerSGDState(None), powerSGD_hook.powerSGD_hook",
+}
 _FIELDS = {one.name: one for one in dataclasses.fields(Settings)}
 _READ: dict[Any, tuple[Callable[[str], object], str]] = {
     bool: (lambda word: {"0": False, "1": True}[word], "0 or 1"),
@@ -36,6 +41,23 @@ class Method:
     name: str
     hook: str = ""
     settings: Settings | None = None
+
+    @property
+    def loss(self) -> int:
+        """How much of a gradient it loses: a place in core.planning.LOSSES."""
+        if self.settings is None:
+            return {"": 0, "bf16": 1, "fp16": 1, "powersgd": 3}[self.hook]
+        return {DENSE: int(self.settings.wire in ("bf16", "fp16")), INT8: 2, TOPK: 4}[self.settings.method]
+
+    @property
+    def code(self) -> str:
+        """The line of Python that has it, for a `model` under DDP; '' where there is none to write."""
+        if self.settings is None:
+            return f"model.register_comm_hook({HOOKS[f'torch-{self.hook}']})" if self.hook else ""
+        changed = [
+            f"{one.name}={value!r}" for one in dataclasses.fields(Settings) if (value := getattr(self.settings, one.name)) != one.default
+        ]
+        return f"busbw.accel.attach(model, busbw.accel.Settings({', '.join(changed)}))"
 
 
 def parse(text: str) -> Method:

@@ -15,7 +15,7 @@ from busbw.engines.registry import Opening, engine
 from busbw.host import process
 from busbw.launch.control import join
 from busbw.measure import network
-from busbw.measure.events import At, Emit, Ended, Iteration, Note, Started, Trained, say
+from busbw.measure.events import At, Emit, Ended, Event, Iteration, Note, Started, Trained, say
 from busbw.measure.job import Job, decode
 from busbw.measure.rank import DAEMONS, ask_library, begun, claim_stdout, fail, join_groups, watched
 from busbw.measure.runner import now
@@ -29,6 +29,7 @@ def train(job: Job, control: Control, emit: Emit, at: At) -> None:
     from busbw.train.bench import Bench
     from busbw.train.methods import parse
     from busbw.train.models import BY_NAME
+    from busbw.train.survey import survey
 
     spec = job.training
     if spec is None:
@@ -52,17 +53,22 @@ def train(job: Job, control: Control, emit: Emit, at: At) -> None:
             emit(Note(note))
 
     def told(method: str, number: int, iteration: int, rate: float) -> None:
-        if first:
-            emit(Iteration(method, number, iteration, rate))
+        tell(Iteration(method, number, iteration, rate))
 
     def done(run: TrainRun) -> None:
-        if first:
-            emit(Trained(run))
+        tell(Trained(run))
 
-    bench.run([parse(name) for name in spec.methods], told, done, at)
+    def tell(event: Event) -> None:
+        if first:
+            emit(event)
+
+    methods = [parse(name) for name in spec.methods]
+    if job.plan:
+        survey(bench, job.plan, methods, tell, at)
+    else:
+        bench.run(methods, told, done, at)
     at("teardown", "")
-    if first:
-        emit(Ended(now(), opened.memory_use()))
+    tell(Ended(now(), opened.memory_use()))
     opened.close()
 
 

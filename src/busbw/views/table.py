@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
-from busbw.views import findings, training
+from busbw.views import findings, planning, training
 from busbw.views.words import bandwidth_text, library, machine, micro_text, op_column, percent, percent_text, printed_time_s, time_text
 
 SPARK_WIDTH = 80
@@ -143,6 +143,8 @@ def sweep_words(spec: SweepSpec) -> str:
 
 def header(result: Result) -> str:
     """What is measured on what, the bound it is held against, and the titles; of a training what trains where."""
+    if result.plan:
+        return planning.render_all(result)
     if result.training:
         return training.header(result)
     collective = result.spec.row
@@ -166,6 +168,8 @@ def row(result: Result, row: Row) -> str:
 
 def footer(result: Result) -> str:
     """The shape of the sweep, the peak, what was wrong, and the findings; of a training the table of methods."""
+    if result.plan:
+        return ""
     if result.training:
         return training.footer(result)
     text = f"\n{_shape(result)}" if result.rows else "\nno size was measured\n"

@@ -1,0 +1,225 @@
+"""`busbw plan`: which way to exchange gradients hides the network, and loses least."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from busbw.cli import training_options
+from busbw.cli.output import Output
+from busbw.cli.session import Where, run_job
+from busbw.cli.slurm_options import slurm_options, take_step
+from busbw.cli.streams import answer, talk
+from busbw.core import transports
+from busbw.core.errors import BusbwError, UsageError
+from busbw.core.exits import Exit
+from busbw.core.planning import AS_IS, Exchange, PlanSpec
+from busbw.core.result import Result
+from busbw.core.sweep import SweepSpec
+from busbw.core.training import TrainSpec
+from busbw.core.transports import Transport
+from busbw.engines.registry import torch_gpus
+from busbw.host import net_plugin
+from busbw.launch import environment
+from busbw.launch.hosts import parse_hosts, read_hostfile
+from busbw.measure.events import Event, Exchanged, Started, Surveyed
+from busbw.measure.job import Job
+from busbw.measure.record import Record, check_writable, encoded, save
+from busbw.views import planning
+from busbw.views.registry import View
+
+SILENT = View("none", "", lambda _: "", lambda *_: "", lambda _: "", streams=False)
+CHECKS = ("best", "all", "none")
+
+
+class Told(Output):
+    """Takes one job's events; `aloud` prints what they tell of the plan."""
+
+    def __init__(self, transport: str, *, aloud: bool, first: bool) -> None:
+        super().__init__(Record(SweepSpec(collective="all_reduce"), None), SILENT, save_unasked=False)
+        self.transport, self.aloud, self.first = transport, aloud, first
+
+    def take(self, event: Event) -> None:
+        """See Output.take."""
+        super().take(event)
+        result = self.record.result
+        if not self.aloud or not (self.first or isinstance(event, Exchanged)):
+            return
+        if isinstance(event, Started):
+            answer(planning.header(result))
+        elif isinstance(event, Surveyed):
+            answer(planning.surveyed(event.plan))
+        elif isinstance(event, Exchanged) and result.plan:
+            answer(planning.row(result.plan, event.exchange))
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """One call: what trains, where, and how the answer is given."""
+
+    spec: TrainSpec
+    plan: PlanSpec
+    where: Where
+    file: Path | None
+    aloud: bool
+
+    def run(self, ways: Sequence[Transport], check: str) -> Result:
+        """Every transport in turn, then the trainings that check it; what is there is kept however it ends."""
+        whole: Result | None = None
+        for way in ways:
+            told = Told(way.name, aloud=self.aloud, first=whole is None)
+            try:
+                with self._kept(told, whole):
+                    self._job(way, told, msgspec.structs.replace(self.plan, transport=way.name))
+            except BusbwError as error:
+                if whole is None:
+                    raise
+                talk(f"note: {way.name} could not be measured: {error.message}")
+            whole = whole or told.record.result
+        assert whole is not None
+        self._check(whole, ways, check)
+        return whole
+
+    @contextlib.contextmanager
+    def _kept(self, told: Told, whole: Result | None) -> Iterator[None]:
+        """What one transport has brought is added to the rest, and to the file, however it ends."""
+        try:
+            yield
+        finally:
+            made = told.record.result
+            if whole is not None and whole.plan and made.plan:
+                whole.plan.exchanges += made.plan.exchanges
+            self._save(whole or made)
+
+    def _save(self, result: Result) -> None:
+        if self.file is not None and result.plan:
+            save(encoded(result), self.file)
+
+    def _job(self, way: Transport, told: Told, plan: PlanSpec | None, methods: tuple[str, ...] = ()) -> None:
+        training = msgspec.structs.replace(self.spec, methods=methods) if methods else self.spec
+        argv = [Path(sys.argv[0]).name, *sys.argv[1:]]
+        sweep = SweepSpec(collective="all_reduce")
+        job = Job(sweep=sweep, engine="torch", program="busbw plan", argv=argv, net=way.net, training=training, plan=plan)
+        with _set(way.variables):
+            code = run_job(job, self.where, told)
+        if code != Exit.OK:
+            raise _Broken(code)
+
+    def _check(self, whole: Result, ways: Sequence[Transport], check: str) -> None:
+        """Trainings with what was recommended, or with everything, beside what was predicted for them."""
+        chosen = whole.plan.recommended() if whole.plan else None
+        if whole.plan is None or chosen is None or check == "none":
+            return
+        for way in ways:
+            wanted = [one for one in whole.plan.exchanges if one.transport == way.name and (check == "all" or one is chosen)]
+            try:
+                if wanted:
+                    self._trained(way, wanted)
+            except BusbwError as error:  # the plan stands without it
+                talk(f"note: the training over {way.name} did not end: {error.message}")
+        self._save(whole)
+
+    def _trained(self, way: Transport, wanted: Sequence[Exchange]) -> None:
+        told = Told(way.name, aloud=False, first=False)
+        try:
+            self._job(way, told, None, tuple(one.method for one in wanted))
+        finally:
+            training = told.record.result.training
+            for one in wanted:
+                one.checked_s = training.step_s(one.method) if training else None
+
+
+class _Broken(Exception):
+    """A job was broken off, which has been told; its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@contextlib.contextmanager
+def _set(variables: dict[str, str]) -> Iterator[None]:
+    """The environment with these; what the user has set stays."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def _methods(*, rows: bool) -> list[str]:
+    """What is weighed where nobody says: all in two dimensions where hosts have several ranks each."""
+    own = "2d+" if rows else ""
+    return ["none", *(["2d"] if rows else []), f"{own}bf16", f"{own}int8", "torch-powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
+
+
+def _ways(*, away: bool, rows: bool) -> list[str]:
+    """Transports that can differ here: one between CPUs, or inside a host."""
+    if not (away and torch_gpus()):
+        return [AS_IS]
+    with contextlib.suppress(BusbwError):
+        net_plugin.find()
+        return [AS_IS, "sockets", *(["tree"] if rows else []), "busbw"]
+    return [AS_IS, "sockets", *(["tree"] if rows else [])]
+
+
+@click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model_name", metavar="MODEL")
+@training_options.what
+@click.option("--compare", default="", help="methods to weigh, as of busbw train  [default: dense, bf16, int8, PowerSGD and top-k]")
+@click.option("--try", "tried", default="", help=f"transports: {', '.join(transports.BY_NAME)}  [default: all that can differ]")
+@click.option(
+    "--target", type=click.FloatRange(0, 1, min_open=True), default=0.95, show_default=True, help="share of a rank's own rate to reach"
+)
+@click.option("--warmup", type=click.IntRange(1), default=5, show_default=True, help="steps before each measurement that do not count")
+@click.option(
+    "--steps", type=training_options.COUNT, default=20, show_default=True, help="steps alone, without exchange, and of each check"
+)
+@click.option("--replays", type=training_options.COUNT, default=5, show_default=True, help="times that each exchange is timed")
+@click.option(
+    "--check", type=click.Choice(CHECKS), default="best", show_default=True, help="train with it, and hold that against the prediction"
+)
+@training_options.where
+@click.option("--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="on stdout")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="keep the result in this file")
+@slurm_options
+def command(
+    model_name: str, compare: str, tried: str, target: float, steps: int, replays: int, check: str, ranks: int | None, hosts: str,
+    hostfile: Path | None, ifname: str, format_name: str, json_file: Path | None, launch_limit: float, limit: float, **fields: Any,
+) -> int:  # fmt: skip
+    """Say how the gradients of MODEL should be exchanged here: the way that hides the network and loses least.
+
+    Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each bucket by itself with every method
+    and transport; predicts the step from them, and trains with what it recommends. Nothing is changed.
+    """
+    from busbw.train.methods import parse_all
+    from busbw.train.names import known
+
+    if environment.detect(os.environ) is not None:
+        raise UsageError(
+            "busbw plan starts jobs, and this process is a rank of one", "call it outside mpirun, srun or torchrun, with --hosts"
+        )
+    step = take_step(fields, ranks, bool(hosts or hostfile))
+    places = parse_hosts(hosts) if hosts else read_hostfile(str(hostfile)) if hostfile else ()
+    rows = len(places) > 1 and all((place.slots or 1) > 1 for place in places)
+    methods = tuple(method.name for method in parse_all(compare or ",".join(_methods(rows=rows))))
+    spec = TrainSpec(model=known(model_name), methods=methods, iters=1, batches=steps, **fields)
+    ways = transports.parse(tried or ",".join(_ways(away=bool(places or step), rows=rows)))
+    if json_file is not None:
+        check_writable(json_file)
+    where = Where(ranks, hosts, hostfile, ifname, "torch", "", False, launch_limit, step, limit)
+    planner = Planner(spec, PlanSpec(replays=replays, target=target), where, json_file, format_name == "table")
+    try:
+        whole = planner.run(ways, check)
+    except _Broken as broken:
+        return broken.code
+    answer(planning.footer(whole) if format_name == "table" else encoded(whole).decode())
+    return int(Exit.OK)

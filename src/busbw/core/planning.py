@@ -1,0 +1,93 @@
+"""What `busbw plan` measured, and what follows from it: a part of busbw.result/1. Seconds and bytes throughout.
+
+The prediction: DDP hands over its buckets one after the other while backward goes on, and each waits until the one before it has been
+exchanged. A bucket's exchange was measured by itself, with nothing beside it. What of all that ends after the last bucket was ready is
+exposed: compression pays where it makes that shorter than it was.
+"""
+
+import msgspec
+
+AS_IS = "as-is"
+ALIKE = 0.02  # of the fastest step: what is as fast, where nothing reaches what was asked for
+# How much of a gradient a method loses, from nothing on; the number is an Exchange's `loss`.
+LOSSES = (
+    "nothing",
+    "rounded to 16 bits",
+    "rounded to 8 bits, the rest sent later",
+    "a low rank now, the rest later",
+    "the largest now, the rest later",
+)
+
+
+class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement for a plan: over which of core.transports, how often each exchange is timed, and the share of a rank's own rate that
+    a step should reach.
+    """
+
+    transport: str = AS_IS
+    replays: int = 5
+    target: float = 0.95
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """One of DDP's buckets, in the order of their exchange: its bytes, and when in a step its gradients are ready, on the slowest rank."""
+
+    nbytes: int
+    ready_s: float
+
+
+class Exchange(msgspec.Struct):
+    """What one method takes over one transport.
+
+    `loss` is a place in LOSSES; `bucket_s` the median time of each bucket's exchange by itself, as long as the last rank to begin took;
+    `counted` the bytes a step that leave a host, the most of all hosts, None where nobody counts; `code` the line of Python that has it.
+    `checked_s` is the median step of a training with it, where one was run.
+    """
+
+    transport: str
+    method: str
+    loss: int
+    bucket_s: list[float]
+    counted: float | None = None
+    code: str = ""
+    checked_s: float | None = None
+
+
+class Plan(msgspec.Struct):
+    """`target` as in PlanSpec; `alone_s` is a rank's step by itself, `still_s` the same under DDP that exchanges nothing: the step on a
+    perfect network.
+    """
+
+    target: float
+    alone_s: float
+    still_s: float
+    buckets: list[Bucket]
+    exchanges: list[Exchange] = []
+
+    def exposed_s(self, exchange: Exchange) -> float:
+        """What a step waits for its exchange."""
+        end = 0.0
+        for bucket, took in zip(self.buckets, exchange.bucket_s, strict=True):
+            end = max(end, bucket.ready_s) + took
+        return end - self.buckets[-1].ready_s
+
+    def step_s(self, exchange: Exchange) -> float:
+        """The predicted step."""
+        return self.still_s + self.exposed_s(exchange)
+
+    def efficiency(self, exchange: Exchange) -> float:
+        """The predicted rate as a share of a rank's own."""
+        return self.alone_s / self.step_s(exchange)
+
+    def recommended(self) -> Exchange | None:
+        """The least lossy that reaches the target; where none does, the least lossy of those that are as good as fastest.
+
+        Of two that lose alike the one that was listed first: transports begin with what needs no setting.
+        """
+        if not self.exchanges:
+            return None
+        fine = [one for one in self.exchanges if self.efficiency(one) >= self.target]
+        if not fine:
+            fastest = min(map(self.step_s, self.exchanges))
+            fine = [one for one in self.exchanges if self.step_s(one) <= (1 + ALIKE) * fastest]
+        return min(fine, key=lambda one: one.loss)

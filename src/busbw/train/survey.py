@@ -1,0 +1,90 @@
+"""What a plan is made of, measured on one rank: a step alone, DDP's buckets and when they are ready, each method's exchange of each."""
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+
+from busbw.core.planning import Bucket, Exchange, Plan, PlanSpec
+from busbw.measure.events import Event, Exchanged, Surveyed, Trained
+from busbw.train.bench import At, Bench
+from busbw.train.exchange import under_ddp, wrap
+from busbw.train.loop import scaler_for
+from busbw.train.methods import Method
+from busbw.train.replay import Hook, Recorder, Replayed, recording
+
+SETTLES = 3  # steps until DDP has made its buckets anew, and whatever a method begins with is over
+
+
+def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], tell: Callable[[Event], None], at: At) -> None:
+    """Measure it all, and tell of each part when it is done."""
+    found = Survey(bench, spec)
+    alone = bench.alone(0, lambda *_: None, at)
+    tell(Trained(alone))
+    tell(Surveyed(Plan(spec.target, median(alone.steps_s), *found.still(at))))
+    for method in methods:
+        tell(Exchanged(found.exchange(method, at)))
+
+
+class Survey:
+    """Of one training; every rank makes it and calls the same in the same order."""
+
+    def __init__(self, bench: Bench, spec: PlanSpec) -> None:
+        self.bench, self.spec = bench, spec
+        self._kept: list[Replayed] = []
+        self._room = torch.empty(0)
+
+    def still(self, at: At) -> tuple[float, list[Bucket]]:
+        """The step under DDP that exchanges nothing, and its buckets: medians over steps, of the slowest rank."""
+        bench = self.bench
+        at("training", "DDP without an exchange")
+        recorder = Recorder(bench.device)
+        net = under_ddp(bench.net, bench.device, bench.spec.bucket_mb)
+        net.register_comm_hook(recorder, recording)
+        loop = bench.loop(net)
+        steps, readies = [], []
+        count = bench.spec.iters * bench.spec.batches
+        for number in range(-SETTLES - bench.spec.warmup, count):
+            recorder.keep = number == count - 1
+            recorder.begin()
+            (took,) = loop.timed(1)
+            if number >= 0:
+                steps.append(took)
+                readies.append(recorder.ready_s())
+        self._kept = recorder.buckets
+        self._room = torch.empty_like(max((one.gradient for one in self._kept), key=torch.Tensor.numel))
+        mine = [median(steps), *map(median, zip(*readies, strict=True))]
+        step, *ready = bench.control.reduce_all(mine, "max")
+        return step, [Bucket(one.gradient.nbytes, when) for one, when in zip(self._kept, ready, strict=True)]
+
+    def exchange(self, method: Method, at: At) -> Exchange:
+        """Every bucket by itself, several times."""
+        bench, spec = self.bench, self.spec
+        at("exchange", method.name)
+        wrapped = wrap(bench.net, method, bench.device, bench.spec.bucket_mb, scaler_for(bench.spec.precision, bench.device))
+        for _ in range(SETTLES):
+            self._replay(wrapped.hook)
+        counted = wrapped.mark()
+        times = [self._replay(wrapped.hook) for _ in range(spec.replays)]
+        sent = wrapped.sent(bench.training.gradients, spec.replays, counted, bench.training.hosts)
+        wrapped.close()
+        taken = [median(each) for each in zip(*times, strict=True)]
+        return Exchange(spec.transport, method.name, method.loss, taken, bench.by_host(sent), method.code)
+
+    def _replay(self, hook: Hook) -> list[float]:
+        """Each bucket once: as long as the rank took that began last, since the others waited for it."""
+        return self.bench.control.reduce_all([self._alone(hook, bucket) for bucket in self._kept], "min")
+
+    def _alone(self, hook: Hook, bucket: Replayed) -> float:
+        bucket.put_back(self._room)
+        self._rest()
+        self.bench.control.barrier()
+        begun = time.perf_counter()
+        hook(bucket).wait()
+        self._rest()
+        return time.perf_counter() - begun
+
+    def _rest(self) -> None:
+        if self.bench.device.type == "cuda":
+            torch.cuda.synchronize(self.bench.device)

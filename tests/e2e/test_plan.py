@@ -1,0 +1,60 @@
+"""`busbw plan` with real ranks on CPUs."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+SMALL = ("-n", "2", "--batch-size", "2", "--warmup", "1", "--steps", "3", "--replays", "2")
+
+
+def test_every_method_is_weighed_and_the_recommended_one_is_run(run, tmp_path):
+    done = run("busbw", "plan", "mlp-small", *SMALL, "--compare", "none,torch-fp16,int8,topk", "--bucket-mb", "2", "--json", "p.json")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
+    assert " buckets, the last of " in lines[3]
+    assert [line.split()[:2] for line in lines[6:10]] == [["as-is", name] for name in ("none", "torch-fp16", "int8", "topk")]
+    plan = json.loads((tmp_path / "p.json").read_text())["plan"]
+    assert sum(bucket["nbytes"] for bucket in plan["buckets"]) == 4 * 1_300_456
+    ready = [bucket["ready_s"] for bucket in plan["buckets"]]
+    assert len(ready) > 1
+    assert ready == sorted(ready)
+    assert ready[-1] < plan["still_s"]
+    assert all(len(one["bucket_s"]) == len(ready) and min(one["bucket_s"]) > 0 for one in plan["exchanges"])
+    checked = [one["method"] for one in plan["exchanges"] if one["checked_s"]]
+    assert len(checked) == 1
+    assert lines[-1].startswith(f"checked: {checked[0]} over as-is: ")
+    assert run("busbw", "show", "p.json").out == done.out
+
+
+def test_everything_can_be_checked_and_given_as_json(run):
+    done = run("busbw", "plan", "gpt-small", *SMALL, "--sequence", "8", "--compare", "bf16,topk", "--check", "all", "--format", "json")
+    assert done.code == 0, done.err
+    exchanges = json.loads(done.out)["plan"]["exchanges"]
+    assert [(one["method"], one["loss"], one["checked_s"] > 0) for one in exchanges] == [("bf16", 1, True), ("topk", 4, True)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("vgg",), "error: there is no model 'vgg' to train"),
+        (("mlp", "--try", "udp"), "error: 'udp' of 'udp' is no transport"),
+        (("mlp", "--compare", "zip"), "error: 'zip' of 'zip' is no method"),
+        (("mlp", "--json", "no/where.json"), "error: --json no/where.json: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_before_anything_starts(run, words, said):
+    done = run("busbw", "plan", *words)
+    assert (done.code, done.err.splitlines()[0]) == (2, said)
+
+
+def test_what_was_weighed_before_a_transport_failed_is_kept(run, tmp_path):
+    """No NCCL here: the plugin cannot be used, and the rest stands."""
+    done = run(
+        "busbw", "plan", "mlp-small", *SMALL, "--compare", "none,bf16", "--try", "as-is,busbw", "--check", "none", "--json", "p.json"
+    )
+    assert done.code == 0, done.err
+    assert "note: busbw could not be measured: " in done.err
+    assert len(json.loads((tmp_path / "p.json").read_text())["plan"]["exchanges"]) == 2
