@@ -16,10 +16,13 @@ from busbw.accel.mesh import make
 from busbw.accel.settings import Settings
 
 CALLS = 20
+WIDTH = 4096  # of the matrix that a gradient is to PowerSGD
 CODECS = {
     "top-k 1 %, fp32 values": Settings(method="topk"),
     "top-k 1 %, fp16 values": Settings(method="topk", values="fp16"),
     "int8": Settings(method="int8"),
+    "PowerSGD rank 4": Settings(method="powersgd"),
+    "PowerSGD rank 8": Settings(method="powersgd", matrix_rank=8),
 }
 
 
@@ -50,11 +53,11 @@ def main(lengths: list[int]) -> None:
         print(f"{length} elements, torch.topk 1 %: {timed(lambda: torch.topk(magnitude, length // 100, sorted=False))}")  # noqa: B023
         for (name, settings), usable in itertools.product(CODECS.items(), (in_kernels, lambda _: False)):
             kernels.usable = usable
-            codec, state, steps = codec_for(settings.method, settings), {}, itertools.count()
+            codec, state, steps = codec_for(settings.method, settings, ((length // WIDTH, WIDTH), (length % WIDTH,))), {}, itertools.count()
             means = "Triton" if usable is in_kernels else "plain torch"
             print(f"{length} elements, {name}, {means}: {timed(lambda: codec.exchange(part.copy_(gradient), line, state, next(steps)))}")  # noqa: B023
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main([int(word) for word in sys.argv[1:]] or [100_000_000, 6_553_600])
+    main([int(word) for word in sys.argv[1:]] or [24_414 * WIDTH, 1_600 * WIDTH])

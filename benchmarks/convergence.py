@@ -2,7 +2,8 @@
 
 scikit-learn's digits (1797 pictures of 8 x 8, 360 kept for the test) and an MLP 64-256-256-10 of 85,002 parameters; 4 ranks over gloo stand
 for 2 hosts of 2, batch 16 each, SGD with momentum 0.9. A method has the same data, initial parameters and rate as the dense run of its
-seed. Told are the accuracy at the end and the steps until it first reaches 96 %, since the end alone flatters what is slow at first.
+seed. Told are the accuracy at the end and the steps until its mean over 11 steps first reaches 96 %, since the end alone flatters what is
+slow at first.
 """
 
 import json
@@ -12,6 +13,7 @@ import platform
 import statistics
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw import accel
 
 RANKS, HOSTS, BATCH, SEEDS, EPOCHS = 4, 2, 16, 5, 30
-TARGET, TESTED = 0.96, 360
+TARGET, TESTED, SMOOTH = 0.96, 360, 11
 RATE, MOMENTUM = 0.1, 0.9
 LIMIT = timedelta(seconds=300)
 SMALL: dict[str, Any] = {"compress_least": 0, "two_d": True}  # the model's buckets are small
@@ -34,6 +36,9 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "2D bf16": {"wire": "bf16", "two_d": True},
     "2D int8": {"method": "int8", **SMALL},
     "2D int8, no feedback": {"method": "int8", "feedback": False, **SMALL},
+    "PowerSGD rank 2": {"method": "powersgd", "matrix_rank": 2, "compress_least": 0},
+    "PowerSGD rank 4": {"method": "powersgd", "matrix_rank": 4, "compress_least": 0},
+    "PowerSGD rank 8": {"method": "powersgd", "matrix_rank": 8, "compress_least": 0},
     "top-k 10 %": {"method": "topk", "ratio": 0.1, "compress_least": 0},
     "2D top-k 10 % fp16": {"method": "topk", "ratio": 0.1, "values": "fp16", **SMALL},
     "2D top-k 1 % fp16": {"method": "topk", "ratio": 0.01, "values": "fp16", **SMALL},
@@ -71,7 +76,8 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
     attached = None if words is None else accel.attach(net, accel.Settings(**words))
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
-    rank, step, reached, accuracy = dist.get_rank(), 0, math.inf, 0.0
+    rank, step, reached = dist.get_rank(), 0, math.inf
+    lately: deque[float] = deque(maxlen=SMOOTH)
     for epoch in range(epochs):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1000 * seed + epoch))
         for first in range(0, len(order) - RANKS * BATCH + 1, RANKS * BATCH):
@@ -80,11 +86,11 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
             nn.functional.cross_entropy(net(pictures[mine]), labels[mine]).backward()
             optimizer.step()
             step += 1
-        with torch.no_grad():
-            accuracy = float((net.module(unseen).argmax(1) == right).float().mean())
-        if accuracy >= TARGET and reached == math.inf:
-            reached = step
-    return {"accuracy": accuracy, "reached": reached, "steps": step, "across": attached.traffic.across if attached else 0}
+            with torch.no_grad():
+                lately.append(float((net.module(unseen).argmax(1) == right).float().mean()))
+            if reached == math.inf and len(lately) == SMOOTH and statistics.fmean(lately) >= TARGET:
+                reached = step
+    return {"accuracy": lately[-1], "reached": reached, "steps": step, "across": attached.traffic.across if attached else 0}
 
 
 def rank(number: int, folder: Path, seeds: int, epochs: int) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,11 @@ import torch.distributed as dist
 from busbw.accel.codecs.int8 import SUM_RESIDUAL
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import make
-from busbw.accel.settings import Settings
+from busbw.accel.settings import POWERSGD, Settings
 
 LENGTHS = (70_001, 3_000, 17)  # more than one block of positions, none a multiple of anything
 NAMES = ("a", "b", "c")
+SHAPES = ((250, 4, 70), (3_000,), (6, 3))  # a matrix that is worth two factors, and as many elements otherwise
 STEPS = 12
 DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 
@@ -53,7 +55,7 @@ def two_d() -> bool:
 
 def settings(**words: Any) -> Settings:
     """Every size is compressed, and pieces are small enough that there are several."""
-    return Settings(compress_least=0, two_d=two_d(), chunk=1 << 16, **words)
+    return Settings(compress_least=0, two_d=two_d() and words.get("method") != POWERSGD, chunk=1 << 16, **words)
 
 
 def lane_of(chosen: Settings) -> Lane:
@@ -64,7 +66,9 @@ def lane_of(chosen: Settings) -> Lane:
 
 def exchanged(lane: Lane, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
     """Its average over the ranks, by the lane's own thread."""
-    return lane.average(flat.to(DEVICE), names, lengths).wait().cpu()
+    whole = lane.settings.method == POWERSGD and names == NAMES
+    shapes = SHAPES if whole else [(length,) for length in lengths]
+    return lane.average(flat.to(DEVICE), names, shapes).wait().cpu()
 
 
 def once(**words: Any) -> dict[str, Any]:
@@ -84,7 +88,8 @@ def left(lane: Lane) -> torch.Tensor:
     """What this rank has not sent yet, over all parameters; in two dimensions its share of what its row has not."""
     lane.memory.take_apart()
     kept = {one: tensor for one, name, tensor in lane.memory.single() if name == "residual"}
-    return torch.cat([kept[name].cpu() if name in kept else torch.zeros(length) for name, length in zip(NAMES, LENGTHS, strict=True)])
+    lengths = [math.prod(shape) for shape in SHAPES] if lane.settings.method == POWERSGD else LENGTHS
+    return torch.cat([kept[name].cpu() if name in kept else torch.zeros(length) for name, length in zip(NAMES, lengths, strict=True)])
 
 
 def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
@@ -170,6 +175,43 @@ def topk_without_feedback() -> dict[str, Any]:
 
 
 @scenario
+def powersgd_conserves() -> dict[str, Any]:
+    return conserved(method="powersgd", matrix_rank=3)
+
+
+@scenario
+def powersgd() -> dict[str, Any]:
+    """A matrix of as low a rank as is sent, and what is no matrix, arrive at once; a step of zeros between them changes nothing."""
+    lane, errors = lane_of(settings(method="powersgd", matrix_rank=2 * dist.get_world_size())), []
+    for step in range(3):
+        every = [_of_rank_two(step, rank) for rank in range(dist.get_world_size())]
+        right = torch.stack(every).double().mean(0)
+        mine = every[dist.get_rank()]
+        if step == 1:
+            right, mine = torch.zeros_like(right), torch.zeros_like(mine)
+        got = exchanged(lane, mine)
+        errors.append(float((got.double() - right).norm() / torch.stack(every).norm()))
+    return {"errors": errors, "digest": digest(got), "traffic": [lane.traffic.inside, lane.traffic.across]}
+
+
+def _of_rank_two(step: int, rank: int) -> torch.Tensor:
+    made = torch.Generator().manual_seed(77 * step + rank)
+    rows, columns = SHAPES[0][0], math.prod(SHAPES[0][1:])
+    matrix = torch.randn(rows, 2, generator=made) @ torch.randn(2, columns, generator=made)
+    return torch.cat([matrix.flatten(), torch.randn(sum(LENGTHS) - matrix.numel(), generator=made)])
+
+
+@scenario
+def powersgd_warms_up() -> dict[str, Any]:
+    """The first steps go densely."""
+    lane, errors = lane_of(settings(method="powersgd", warmup_steps=2)), []
+    for step in range(3):
+        lane.step = step
+        errors.append(float((exchanged(lane, gradient(step)).double() - average(step)).norm() / average(step).norm()))
+    return {"errors": errors}
+
+
+@scenario
 def room() -> dict[str, Any]:
     """How much of its room top-k uses, step by step, while gradients grow and shrink by far."""
     lane, sent = lane_of(settings(method="topk", ratio=0.01, feedback=False)), []
@@ -194,7 +236,7 @@ def momentum() -> dict[str, Any]:
 def not_finite() -> dict[str, Any]:
     """What is not finite in one rank's gradient reaches all, and does not stay."""
     found = {}
-    for method in ("int8", "topk"):
+    for method in ("int8", "powersgd", "topk"):
         for value in (float("nan"), float("inf"), float("-inf")):
             lane = lane_of(settings(method=method))
             flat = gradient(0)
@@ -217,7 +259,7 @@ def large_values() -> dict[str, Any]:
 @scenario
 def other_default_types() -> dict[str, list[float]]:
     """What goes over the wire does not depend on the program's default type."""
-    norms: dict[str, list[float]] = {"topk": [], "int8": []}
+    norms: dict[str, list[float]] = {"topk": [], "powersgd": [], "int8": []}
     for method, found in norms.items():
         for kind in (torch.float64, torch.bfloat16, torch.float32):
             torch.set_default_dtype(kind)
@@ -231,8 +273,12 @@ def other_default_types() -> dict[str, list[float]]:
 
 @scenario
 def half_overflows() -> dict[str, bool]:
+    return overflown("topk")
+
+
+def overflown(method: str) -> dict[str, bool]:
     """What is kept makes a sum that fp16 cannot have: the step does not count, so it stays kept."""
-    lane = lane_of(settings(method="topk", ratio=0.02))
+    lane = lane_of(settings(method=method, ratio=0.02))
     exchanged(lane, torch.full((sum(LENGTHS),), 3e4, dtype=torch.float16))
     before = left(lane)
     got = exchanged(lane, torch.full((sum(LENGTHS),), 6e4, dtype=torch.float16))

@@ -24,6 +24,7 @@ WITHOUT_DIGEST = {
     "doubles",
     "smallest_halves",
     "half_overflows",
+    "powersgd_warms_up",
 }
 SCENARIOS = [name for name, made in vars(exchanges).items() if getattr(made, "scenario", False)]
 
@@ -63,6 +64,7 @@ def test_the_largest_elements_arrive(job, name):
         ("int8_conserves", 1e-5),
         ("topk_conserves", 1e-5),
         ("topk_half_conserves", 1e-5),
+        ("powersgd_conserves", 1e-5),
         ("topk_conserves_over_other_buckets", 1e-5),
         ("int8_conserves_over_other_buckets", 1e-5),
         ("crossing", 1e-5),
@@ -72,6 +74,24 @@ def test_nothing_is_lost(job, name, most):
     said = job[1][0][name]
     assert said["missing"] < most
     assert said.get("unsent", 1) > 1e-4, "and there was something to keep"
+
+
+def test_a_matrix_of_low_rank_arrives_whole(job):
+    for said in job[1]:
+        assert max(said["powersgd"]["errors"]) < 1e-4, said["powersgd"]
+
+
+def test_factors_are_few_bytes(job):
+    which, said = job
+    if which.startswith("2 hosts"):
+        rank, others = 8, 3_018
+        sent = 3 * 4 * (rank * (250 + 280) + others)
+        assert said[0]["powersgd"]["traffic"] == [0, pytest.approx(1.5 * sent / 2, rel=0.01)], "a ring of four leaves each host once"
+
+
+def test_a_warm_up_goes_densely(job):
+    first, second, third = job[1][0]["powersgd_warms_up"]["errors"]
+    assert max(first, second) < 1e-6 and third > 0.1
 
 
 def test_without_feedback_what_is_not_sent_is_lost(job):

@@ -6,7 +6,7 @@ import pytest
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel trainings")]  # each job of ranks is run once
 
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
-METHODS = ["dense", "bf16", "int8", "topk", "topk_everything", "topk_momentum"]
+METHODS = ["dense", "bf16", "int8", "powersgd", "topk", "topk_everything", "topk_momentum"]
 FEATURES = [
     "accumulated",
     "static_graph",

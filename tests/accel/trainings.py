@@ -38,7 +38,7 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def settings(**words: Any) -> accel.Settings:
-    return accel.Settings(compress_least=0, two_d=two_d(), chunk=1 << 16, **words)
+    return accel.Settings(compress_least=0, two_d=two_d() and words.get("method") != "powersgd", chunk=1 << 16, **words)
 
 
 def wrapped(net: nn.Module, **words: Any) -> DistributedDataParallel:
@@ -86,6 +86,10 @@ def bf16() -> dict[str, Any]:
 
 def int8() -> dict[str, Any]:
     return trained(method="int8")
+
+
+def powersgd() -> dict[str, Any]:
+    return trained(method="powersgd", matrix_rank=2)
 
 
 def topk() -> dict[str, Any]:

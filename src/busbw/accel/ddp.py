@@ -14,7 +14,7 @@ from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import make
-from busbw.accel.settings import DENSE, Settings
+from busbw.accel.settings import DENSE, POWERSGD, Settings
 from busbw.core.errors import UsageError
 
 # DDP builds its buckets anew after the first step; what is kept between steps begins after that.
@@ -33,7 +33,7 @@ class Attached(Attachment):
     def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """A bucket's average."""
         flat, parameters = bucket.buffer(), bucket.parameters()
-        lengths = [parameter.numel() for parameter in parameters]
+        shapes = [parameter.shape for parameter in parameters]
         names = [self._names.get(id(parameter), f"?{bucket.index()}.{number}") for number, parameter in enumerate(parameters)]
         first = self.steps < FIRST_STEP
         if bucket.index() == 0 and not first:
@@ -43,9 +43,10 @@ class Attached(Attachment):
         if first or flat.is_sparse:
             return self.lane.run(flat, lambda: self._densely(flat))
         apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
-        if self.settings.method == DENSE or not self.settings.dense_below_2d or not apart:
-            return self.lane.average(flat, names, lengths)
-        return self.lane.run(flat, lambda: self._in_two(flat, names, lengths, set(apart)))
+        together = self.settings.method in (DENSE, POWERSGD)  # PowerSGD itself sends what is no matrix as it is
+        if together or not self.settings.dense_below_2d or not apart:
+            return self.lane.average(flat, names, shapes)
+        return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, set(apart)))
 
     def _densely(self, flat: torch.Tensor) -> None:
         """As DDP does without a hook."""
@@ -54,9 +55,9 @@ class Attached(Attachment):
         if not flat.is_sparse:
             self.lane.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
 
-    def _in_two(self, flat: torch.Tensor, names: list[str], lengths: list[int], apart: set[int]) -> None:
+    def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: set[int]) -> None:
         """Biases and norms are few and matter: they go densely beside the rest."""
-        parts = flat.split(lengths)
+        parts = flat.split([shape.numel() for shape in shapes])
         for dense in (False, True):
             chosen = [number for number in range(len(parts)) if (number in apart) == dense]
             if not chosen:
@@ -65,8 +66,8 @@ class Attached(Attachment):
             if dense:
                 self._densely(joined)
             else:
-                self.lane.exchange(joined, [names[number] for number in chosen], [lengths[number] for number in chosen])
-            for number, part in zip(chosen, joined.split([lengths[number] for number in chosen]), strict=True):
+                self.lane.exchange(joined, [names[number] for number in chosen], [shapes[number] for number in chosen])
+            for number, part in zip(chosen, joined.split([shapes[number].numel() for number in chosen]), strict=True):
                 parts[number].copy_(part)
 
     def _begin(self, step: int) -> None:

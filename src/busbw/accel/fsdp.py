@@ -16,7 +16,7 @@ from busbw.accel.attachment import Attachment
 from busbw.accel.ddp import agreed, announce
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import like
-from busbw.accel.settings import Settings
+from busbw.accel.settings import POWERSGD, Settings
 from busbw.core.errors import UsageError
 
 
@@ -37,7 +37,7 @@ class Sharded(Attachment):
         """Runs where FSDP would all-reduce: on a GPU in the stream of its own for that."""
         if name == self._first:
             self.lane.step, self.steps = self.steps, self.steps + 1
-        self.lane.exchange(shard.view(-1), [name], [shard.numel()])
+        self.lane.exchange(shard.view(-1), [name], [(shard.numel(),)])
 
 
 def attach_fully_sharded(
@@ -57,6 +57,8 @@ def attach_fully_sharded(
             f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one", 'give that one: mesh["across"]'
         )
     settings, strange = agreed(settings)
+    if settings.method == POWERSGD:
+        raise UsageError("PowerSGD needs whole matrices, and fully_shard cuts them", "use int8 or topk, or DistributedDataParallel")
     ranks = dist.get_process_group_ranks(replicas.get_group())
     sharded = Sharded(model, Lane(settings, like(ranks, timeout)))
     announce(sharded, strange)

@@ -47,13 +47,13 @@ class Lane:
         self._jobs: queue.SimpleQueue[_Job] | None = None
         self._closed = False
 
-    def average(self, flat: torch.Tensor, names: Sequence[str], lengths: Sequence[int]) -> torch.futures.Future[torch.Tensor]:
-        """`flat` (one-dimensional, contiguous, of the parameters `names`) becomes its average; the future has it.
+    def average(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]]) -> torch.futures.Future[torch.Tensor]:
+        """`flat` (one-dimensional, contiguous, of the parameters `names` of these `shapes`) becomes its average; the future has it.
 
         On a GPU the work is on a stream of the lane's own and nothing waits for it here; on the CPU a thread does it. An exchange that
         fails sets the future's exception.
         """
-        return self.run(flat, lambda: self.exchange(flat, names, lengths))
+        return self.run(flat, lambda: self.exchange(flat, names, shapes))
 
     def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         """Do `work` on `tensor` in the lane; the future has the tensor. After a failure nothing more is done: it is raised again."""
@@ -146,7 +146,7 @@ class Lane:
         who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
         return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.place} of {self.mesh.world.size}; {who} ({error})")
 
-    def exchange(self, flat: torch.Tensor, names: Sequence[str], lengths: Sequence[int]) -> None:
+    def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]]) -> None:
         """As `average`, at once."""
         if self.mesh.world.size == 1:
             return
@@ -158,7 +158,7 @@ class Lane:
             self.traffic.across += codec_for(DENSE, self.settings).exchange(flat, self.mesh.world, {}, 0)
             return
         inside, across = (self.mesh.inside, self.mesh.across) if two_d else (None, None)
-        fresh = Kept(tuple(lengths), self._cut(flat, inside), inside, across or self.mesh.world, flat.device)
+        fresh = Kept(tuple(map(tuple, shapes)), self._cut(flat, inside), inside, across or self.mesh.world, flat.device)
         kept = fresh if method == DENSE else self.memory.of(names, fresh)
         self._exchange(flat, method, kept)
 
@@ -173,7 +173,7 @@ class Lane:
         return tuple(pieces)
 
     def _exchange(self, flat: torch.Tensor, method: str, kept: Kept) -> None:
-        codec, inside = codec_for(method, self.settings), kept.inside
+        codec, inside = codec_for(method, self.settings, kept.shapes), kept.inside
         if inside is None:
             self.traffic.across += codec.exchange(flat, kept.across, kept.states[0], self.step)
             return

@@ -4,6 +4,7 @@ A bucket's parameters change: DDP builds its buckets anew after the first step, 
 of parameters can be taken apart again into one tensor a parameter, in the parameter's own positions.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -37,9 +38,9 @@ class Piece:
 
 @dataclass(slots=True)
 class Kept:
-    """Of one list of parameters: their lengths, how the gradient is cut, and each piece's state."""
+    """Of one list of parameters: their shapes, how the gradient is cut, and each piece's state."""
 
-    lengths: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
     pieces: tuple[Piece, ...]
     inside: Line | None
     across: Line
@@ -48,6 +49,11 @@ class Kept:
 
     def __post_init__(self) -> None:  # noqa: D105
         self.states = self.states or [{} for _ in self.pieces]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Elements of each parameter."""
+        return list(map(math.prod, self.shapes))
 
     def names(self) -> list[str]:
         """Which tensors in place there are: the same on every rank."""

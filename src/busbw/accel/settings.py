@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
 
-DENSE, INT8, TOPK = "dense", "int8", "topk"
-METHODS = (DENSE, INT8, TOPK)
+DENSE, INT8, POWERSGD, TOPK = "dense", "int8", "powersgd", "topk"
+METHODS = (DENSE, INT8, POWERSGD, TOPK)
 # What dense exchanges and top-k's values are sent as; "same" is the gradient's own type.
 FORMATS = ("same", "fp32", "bf16", "fp16")
 VALUE_FORMATS = ("fp32", "fp16")
@@ -16,17 +16,18 @@ VALUE_FORMATS = ("fp32", "fp16")
 class Settings:
     """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
 
-    method: str = DENSE  # dense, int8 or topk
+    method: str = DENSE  # dense, int8, powersgd or topk
     wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
     two_d: bool = False  # inside the host densely, the method across hosts
     intra_size: int | None = None  # ranks of a 2D group; None: those of a host
     two_d_most: int = 1 << 30  # 2D at or below
-    compress_least: int = 1 << 20  # int8 and top-k at or above
+    compress_least: int = 1 << 20  # int8, PowerSGD and top-k at or above
     ratio: float = 0.01  # top-k: the share of elements that is sent
     values: str = "fp32"  # top-k: the format of values, fp32 or fp16
     feedback: bool = True  # what was not sent is added to the next gradient
     momentum: float = 0.0  # top-k: momentum correction; the optimizer's own momentum must then be 0
-    warmup_steps: int = 0  # top-k: steps over which the ratio falls from 1/4 to `ratio`
+    matrix_rank: int = 4  # PowerSGD: columns of the two factors of a matrix
+    warmup_steps: int = 0  # top-k: steps over which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which go densely
     chunk: int = 32 << 20  # 2D works on pieces of this size, so that they overlap
     dense_below_2d: bool = True  # parameters of one dimension (bias, norm) go densely
 
@@ -35,17 +36,30 @@ class Settings:
         _one_of("wire", self.wire, FORMATS)
         _one_of("values", self.values, VALUE_FORMATS)
         _between("ratio", self.ratio, 0, 1, "a share above 0, at most 1")
+        self._check_extras()
+        self._check_sizes()
+
+    def _check_extras(self) -> None:
+        """What belongs to some methods alone."""
         if not 0 <= self.momentum < 1:
             raise UsageError(f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
         if self.momentum and not self.feedback:
             raise UsageError("momentum correction without error feedback has nothing to correct", "leave feedback on, or momentum at 0")
-        if self.method != TOPK and (self.momentum or self.warmup_steps):
-            raise UsageError(f"momentum correction and warm-up are for top-k, and the method is {self.method}", "leave out one of them")
+        if self.method != TOPK and self.momentum:
+            raise UsageError(f"momentum correction is for top-k, and the method is {self.method}", "leave out one of them")
+        if self.method not in (POWERSGD, TOPK) and self.warmup_steps:
+            raise UsageError(f"a warm-up is for top-k and PowerSGD, and the method is {self.method}", "leave out one of them")
+        if self.method == POWERSGD and self.two_d:
+            raise UsageError("PowerSGD in two dimensions would cut matrices into pieces", "leave out two_d: there is little left to save")
         if self.momentum and (self.compress_least or self.dense_below_2d):
             raise UsageError(
                 "momentum correction with parts that go densely would train those without momentum",
                 "set compress_least=0 and dense_below_2d=False with it",
             )
+
+    def _check_sizes(self) -> None:
+        if self.matrix_rank < 1:
+            raise UsageError(f"matrix_rank is {self.matrix_rank}: a factor has at least one column")
         for name in ("two_d_most", "compress_least", "warmup_steps"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} is {getattr(self, name)}, and cannot be negative")

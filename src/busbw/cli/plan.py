@@ -158,7 +158,7 @@ def _set(variables: dict[str, str]) -> Iterator[None]:
 def _methods(*, rows: bool) -> list[str]:
     """What is weighed where nobody says: all in two dimensions where hosts have several ranks each."""
     own = "2d+" if rows else ""
-    return ["none", *(["2d"] if rows else []), f"{own}bf16", f"{own}int8", "torch-powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
+    return ["none", *(["2d"] if rows else []), f"{own}bf16", f"{own}int8", "powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
 
 
 def _ways(*, away: bool, rows: bool) -> list[str]:

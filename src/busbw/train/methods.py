@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from busbw.accel.settings import DENSE, INT8, TOPK, Settings
+from busbw.accel.settings import DENSE, INT8, POWERSGD, TOPK, Settings
 from busbw.core.errors import UsageError
 
 NONE = "none"
@@ -15,6 +15,7 @@ WORDS: dict[str, dict[str, object]] = {
     "bf16": {"wire": "bf16"},
     "fp16": {"wire": "fp16"},
     "int8": {"method": "int8"},
+    "powersgd": {"method": "powersgd"},
     "topk": {"method": "topk"},
     "2d": {"two_d": True},
 }
@@ -47,7 +48,7 @@ class Method:
         """How much of a gradient it loses: a place in core.planning.LOSSES."""
         if self.settings is None:
             return {"": 0, "bf16": 1, "fp16": 1, "powersgd": 3}[self.hook]
-        return {DENSE: int(self.settings.wire in ("bf16", "fp16")), INT8: 2, TOPK: 4}[self.settings.method]
+        return {DENSE: int(self.settings.wire in ("bf16", "fp16")), INT8: 2, POWERSGD: 3, TOPK: 4}[self.settings.method]
 
     @property
     def code(self) -> str:

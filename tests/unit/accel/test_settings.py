@@ -14,7 +14,7 @@ from busbw.core.errors import UsageError
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"method": "top-k"}, "method 'top-k' is none of dense, int8, topk"),
+        ({"method": "top-k"}, "method 'top-k' is none of dense, int8, powersgd, topk"),
         ({"wire": "fp8"}, "wire 'fp8' is none of same, fp32, bf16, fp16"),
         ({"values": "bf16"}, "values 'bf16' is none of fp32, fp16"),
         ({"ratio": 0.0}, "ratio is 0.0, and has to be a share above 0, at most 1"),
@@ -22,7 +22,13 @@ from busbw.core.errors import UsageError
         ({"ratio": float("nan")}, "ratio is nan"),
         ({"momentum": 1.0}, "momentum 1.0"),
         ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that go densely"),
-        ({"warmup_steps": 10}, "momentum correction and warm-up are for top-k, and the method is dense"),
+        (
+            {"momentum": 0.9, "method": "int8", "compress_least": 0, "dense_below_2d": False},
+            "momentum correction is for top-k, and the method is int8",
+        ),
+        ({"warmup_steps": 10}, "a warm-up is for top-k and PowerSGD, and the method is dense"),
+        ({"method": "powersgd", "two_d": True}, "PowerSGD in two dimensions would cut matrices into pieces"),
+        ({"matrix_rank": 0}, "matrix_rank is 0: a factor has at least one column"),
         ({"momentum": 0.9, "feedback": False}, "momentum correction without error feedback"),
         ({"compress_least": -1}, "compress_least is -1, and cannot be negative"),
         ({"intra_size": 0}, "intra_size is 0: a 2D group has at least one rank"),

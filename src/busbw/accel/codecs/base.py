@@ -15,8 +15,9 @@ RESIDUAL = "residual"
 class Codec(ABC):
     """One method."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, shapes: tuple[tuple[int, ...], ...] = ()) -> None:
+        """`shapes` are those of the part's parameters, one after the other, for methods that see matrices."""
+        self.settings, self.shapes = settings, shapes
 
     @abstractmethod
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:

@@ -136,17 +136,16 @@ class Executor:
                 these, into = [tensors[number] for number in chosen], [outputs[number] for number in chosen]
                 if self._own_way(request):
                     names = [f"{request.name}.{number}" for number in chosen]
-                    lengths = [tensor.numel() for tensor in these]
-                    reduce = functools.partial(self._by_lane, names=names, lengths=lengths)
+                    reduce = functools.partial(self._by_lane, names=names, shapes=[tensor.shape for tensor in these])
                 else:
                     reduce = functools.partial(collectives.reduce_, request=request, group=group)
                 collectives.fused(these, into, reduce)
         for _, operation in batch:
             self._finish(operation, list(operation.outputs), done)
 
-    def _by_lane(self, flat: torch.Tensor, names: list[str], lengths: list[int]) -> torch.Tensor:
+    def _by_lane(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]) -> torch.Tensor:
         assert self._lane is not None
-        self._lane.exchange(flat, names, lengths)
+        self._lane.exchange(flat, names, shapes)
         return flat
 
     def _run(self, answer: Response, operation: Operation) -> None:

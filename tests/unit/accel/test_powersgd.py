@@ -1,0 +1,47 @@
+"""What becomes two factors, and what they are made with."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from busbw.accel.codecs import powersgd  # noqa: E402 - needs torch
+
+Shapes = st.lists(st.lists(st.integers(0, 40), max_size=4).map(tuple), max_size=8).map(tuple)
+
+
+@given(Shapes, st.integers(1, 9))
+def test_every_element_is_in_one_matrix_or_goes_as_it_is(shapes: tuple[tuple[int, ...], ...], rank: int) -> None:
+    made = powersgd.layout(shapes, rank)
+    stretches = sorted([(one.begin, one.begin + one.rows * one.columns) for one in made.matrices] + list(made.others))
+    assert sum(end - begin for begin, end in stretches) == sum(map(math.prod, shapes))
+    assert all(before[1] <= after[0] for before, after in pairwise(stretches))
+    assert all(begin < end for begin, end in stretches)
+    assert all(2 * rank * (one.rows + one.columns) <= one.rows * one.columns for one in made.matrices)
+    assert made.left == sum(rank * one.rows for one in made.matrices)
+    assert made.right == sum(rank * one.columns for one in made.matrices)
+
+
+def test_a_convolution_is_a_matrix_of_its_outputs() -> None:
+    (matrix,) = powersgd.layout(((512, 256, 3, 3), (512,)), 4).matrices
+    assert (matrix.rows, matrix.columns) == (512, 2304)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 6), st.floats(1e-25, 1e25), st.integers(0, 99))
+def test_columns_become_orthonormal_whatever_their_size(rank: int, size: float, seed: int) -> None:
+    factor = size * torch.randn(50, rank, generator=torch.Generator().manual_seed(seed))
+    made = factor @ powersgd._orthonormal([factor])[0]
+    assert torch.allclose(made.T @ made, torch.eye(rank), atol=1e-3)
+
+
+def test_dependent_columns_and_zeros_neither_grow_nor_become_no_number() -> None:
+    column = torch.randn(50, 1)
+    for factor in (torch.cat([column, column, 2 * column], 1), torch.zeros(50, 3)):
+        turned = factor @ powersgd._orthonormal([factor])[0]
+        assert torch.isfinite(turned).all()
+        assert torch.linalg.matrix_norm(turned, 2) <= 1.001
