@@ -22,8 +22,8 @@ def test_every_element_is_in_one_matrix_or_goes_as_it_is(shapes: tuple[tuple[int
     assert all(before[1] <= after[0] for before, after in pairwise(stretches))
     assert all(begin < end for begin, end in stretches)
     assert all(2 * rank * (one.rows + one.columns) <= one.rows * one.columns for one in made.matrices)
-    assert made.left == sum(rank * one.rows for one in made.matrices)
-    assert made.right == sum(rank * one.columns for one in made.matrices)
+    assert made.left == sum(one.rows for one in made.matrices)
+    assert made.right == sum(one.columns for one in made.matrices)
 
 
 def test_a_convolution_is_a_matrix_of_its_outputs() -> None:
@@ -31,17 +31,24 @@ def test_a_convolution_is_a_matrix_of_its_outputs() -> None:
     assert (matrix.rows, matrix.columns) == (512, 2304)
 
 
+def orthonormal(*factors: torch.Tensor) -> list[torch.Tensor]:
+    """Each with what makes its columns orthonormal."""
+    made = powersgd.Layout(tuple(powersgd.Matrix(0, len(one), 0, 0, 0) for one in factors), (), 0, 0)
+    owners = powersgd._owners(made, torch.device("cpu"), left=True)
+    every = torch.cat(factors)
+    return list(powersgd._times(every, powersgd._orthonormal(every, owners), owners).split([len(one) for one in factors]))
+
+
 @settings(deadline=None)
-@given(st.integers(1, 6), st.floats(1e-25, 1e25), st.integers(0, 99))
-def test_columns_become_orthonormal_whatever_their_size(rank: int, size: float, seed: int) -> None:
-    factor = size * torch.randn(50, rank, generator=torch.Generator().manual_seed(seed))
-    made = factor @ powersgd._orthonormal([factor])[0]
-    assert torch.allclose(made.T @ made, torch.eye(rank), atol=1e-3)
+@given(st.integers(1, 6), st.lists(st.floats(1e-25, 1e25), min_size=1, max_size=4), st.integers(0, 99))
+def test_columns_become_orthonormal_whatever_their_size(rank: int, sizes: list[float], seed: int) -> None:
+    made = torch.Generator().manual_seed(seed)
+    for one in orthonormal(*(size * torch.randn(20 + 10 * number, rank, generator=made) for number, size in enumerate(sizes))):
+        assert torch.allclose(one.T @ one, torch.eye(rank), atol=1e-3)
 
 
 def test_dependent_columns_and_zeros_neither_grow_nor_become_no_number() -> None:
     column = torch.randn(50, 1)
-    for factor in (torch.cat([column, column, 2 * column], 1), torch.zeros(50, 3)):
-        turned = factor @ powersgd._orthonormal([factor])[0]
-        assert torch.isfinite(turned).all()
-        assert torch.linalg.matrix_norm(turned, 2) <= 1.001
+    for one in orthonormal(torch.cat([column, column, 2 * column], 1), torch.zeros(50, 3), torch.randn(50, 3)):
+        assert torch.isfinite(one).all()
+        assert torch.linalg.matrix_norm(one, 2) <= 1.001

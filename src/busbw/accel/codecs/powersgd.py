@@ -9,6 +9,7 @@ ride along with P as they are. Nothing waits for the device.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.distributed as dist
@@ -21,14 +22,14 @@ BASIS = "basis"  # W of all matrices, one after the other
 WORTH = 2  # times as many elements as both factors must a matrix have
 # Of a Gram matrix' mean eigenvalue, added to each: columns that are nearly dependent count for less instead of blowing up, and what that
 # leaves out stays in the residual.
-LEAST = 1e-12
+LEAST = 1e-9
 TINY = 1e-30  # the size below which a factor counts as zeros
 SEED = 1905
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One parameter of a part: where it begins, its rows and columns, and where its P and W lie in what is exchanged."""
+    """One parameter of a part: where it begins, its rows and columns, and the rows of its P and W among those of all."""
 
     begin: int
     rows: int
@@ -36,22 +37,36 @@ class Matrix:
     left: int
     right: int
 
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self.begin + self.rows * self.columns
+
     def of(self, flat: torch.Tensor) -> torch.Tensor:
         """Its elements as a matrix."""
-        return flat[self.begin : self.begin + self.rows * self.columns].view(self.rows, self.columns)
+        return flat[self.begin : self.end].view(self.rows, self.columns)
+
+    def left_of(self, every: torch.Tensor) -> torch.Tensor:
+        """Its P among all, [rows, rank] each."""
+        return every[self.left : self.left + self.rows]
+
+    def right_of(self, every: torch.Tensor) -> torch.Tensor:
+        """Its W among all."""
+        return every[self.right : self.right + self.columns]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The matrices of a part, the stretches between them (begin, end), and the elements of all P and all W."""
+    """The matrices of a part, the stretches between them (begin, end), and the rows of all P and all W."""
 
     matrices: tuple[Matrix, ...]
     others: tuple[tuple[int, int], ...]
     left: int
     right: int
 
-
-Factors = list[tuple[torch.Tensor, torch.Tensor]]  # P and W of each matrix
+    def stretches(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """What of a part is in no matrix."""
+        return [flat[begin:end] for begin, end in self.others]
 
 
 class PowerSgd(Codec):
@@ -61,53 +76,64 @@ class PowerSgd(Codec):
         """See Codec.exchange."""
         if step < self.settings.warmup_steps:
             return self._densely(part, line)
-        made = layout(self.shapes, self.settings.matrix_rank)
         rank = self.settings.matrix_rank
+        made = layout(self.shapes, rank)
         total = carried(part, line, state, self.settings.feedback)
-        if BASIS not in state:
-            state[BASIS] = _begin(made.right, part.device)
-        sent = self._left(made, total, state[BASIS], rank)
+        before = state.get(BASIS)
+        basis = _begin(made.right, rank, part.device) if before is None else before.view(-1, rank)
+        sent, left, others = self._left(made, total, basis, rank)
         dist.all_reduce(sent, group=line.group)
-        right = self._right(made, total, sent, rank)
+        right = self._right(made, total, left, rank)
         if made.matrices:
             dist.all_reduce(right, group=line.group)
-        factors = [
-            (_factor(sent, matrix.left, matrix.rows, rank), _factor(right, matrix.right, matrix.columns, rank)) for matrix in made.matrices
-        ]
-        rests = {BASIS: self._basis(made, right, state[BASIS], rank)}
+        rests = {BASIS: _next_basis(made, right, basis).view(-1)}
         if self.settings.feedback:
             rests[RESIDUAL] = total
         multiply = self._in_kernels if kernels.usable(part) else self._plain
-        wrong = multiply(made, factors, sent[made.left :], part, total, line.size)
+        wrong = multiply(made, left, right, others, part, total, line.size)
+        state.setdefault(BASIS, basis.view(-1))
         for name, rest in rests.items():
             _restore(rest, state.get(name), wrong)
             state[name] = rest
         return line.ring(ring_bytes(sent.nbytes, line.size)) + line.ring(ring_bytes(right.nbytes, line.size))
 
     def _in_kernels(
-        self, made: Layout, factors: Factors, others: torch.Tensor, part: torch.Tensor, total: torch.Tensor, size: int
+        self,
+        made: Layout,
+        left: torch.Tensor,
+        right: torch.Tensor,
+        others: torch.Tensor,
+        part: torch.Tensor,
+        total: torch.Tensor,
+        size: int,
     ) -> torch.Tensor:
         """`part` becomes what was sent, and `total` what was not; whether that is not finite somewhere (on the device)."""
         from busbw.accel.codecs.kernels import powersgd  # Triton takes a second to import
 
         wrong = (~torch.isfinite(others.to(part.dtype)).all()).to(torch.int32).view(1)
-        for matrix, (left, right) in zip(made.matrices, factors, strict=True):
-            inside = slice(matrix.begin, matrix.begin + matrix.rows * matrix.columns)
-            powersgd.apply(part[inside], total[inside], left, right, wrong, size, feedback=self.settings.feedback)
-        _unpack_others(made, others, part)
-        _without_others(made, total)
+        for one in made.matrices:
+            inside, feedback = slice(one.begin, one.end), self.settings.feedback
+            powersgd.apply(part[inside], total[inside], one.left_of(left), one.right_of(right), wrong, size, feedback=feedback)
+        _take_others(made, others, part, total)
         return wrong
 
     def _plain(
-        self, made: Layout, factors: Factors, others: torch.Tensor, part: torch.Tensor, total: torch.Tensor, size: int
+        self,
+        made: Layout,
+        left: torch.Tensor,
+        right: torch.Tensor,
+        others: torch.Tensor,
+        part: torch.Tensor,
+        total: torch.Tensor,
+        size: int,
     ) -> torch.Tensor:
         """As `_in_kernels`."""
         result = torch.empty_like(total)
-        for matrix, (left, right) in zip(made.matrices, factors, strict=True):
-            _product(left, right, matrix.of(result))
-        _unpack_others(made, others, result)
+        for one in made.matrices:
+            _product(one.left_of(left), one.right_of(right), one.of(result))
+        total.sub_(result, alpha=1 / size)
+        _take_others(made, others, result, total)
         part.copy_(result)
-        _without_others(made, total.sub_(result, alpha=1 / size))
         return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
 
     def _densely(self, part: torch.Tensor, line: Line) -> int:
@@ -115,35 +141,32 @@ class PowerSgd(Codec):
         dist.all_reduce(part, group=line.group)
         return line.ring(ring_bytes(part.nbytes, line.size))
 
-    def _left(self, made: Layout, total: torch.Tensor, basis: torch.Tensor, rank: int) -> torch.Tensor:
-        """This rank's P of all matrices, then all else as it is."""
-        sent = torch.empty(made.left + sum(end - begin for begin, end in made.others), dtype=torch.float32, device=total.device)
-        bases = [_factor(basis, matrix.right, matrix.columns, rank) for matrix in made.matrices]
-        for matrix, before, turn in zip(made.matrices, bases, _orthonormal(bases), strict=True):
-            torch.mm(matrix.of(total), _times(before, turn), out=_factor(sent, matrix.left, matrix.rows, rank))
-        at = made.left
-        for begin, end in made.others:
-            sent[at : at + end - begin] = total[begin:end]
-            at += end - begin
-        return sent
+    def _left(self, made: Layout, total: torch.Tensor, basis: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What this rank sends first, and as views of it its P of all matrices, and all else as it is."""
+        sent = torch.empty(made.left * rank + sum(end - begin for begin, end in made.others), dtype=torch.float32, device=total.device)
+        left, others = sent[: made.left * rank].view(-1, rank), sent[made.left * rank :]
+        if made.matrices:
+            owners = _owners(made, total.device, left=False)
+            turned = _times(basis, _orthonormal(basis, owners), owners)
+            for one in made.matrices:
+                torch.mm(one.of(total), one.right_of(turned), out=one.left_of(left))
+        if made.others:
+            torch.cat(made.stretches(total), out=others)
+        return sent, left, others
 
-    def _right(self, made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
+    def _right(self, made: Layout, total: torch.Tensor, left: torch.Tensor, rank: int) -> torch.Tensor:
         """This rank's W of all matrices."""
-        right = torch.empty(made.right, dtype=torch.float32, device=total.device)
-        lefts = [_factor(sent, matrix.left, matrix.rows, rank) for matrix in made.matrices]
-        for matrix, left, turn in zip(made.matrices, lefts, _orthonormal(lefts), strict=True):
-            torch.mm(matrix.of(total).T, _times(_times(left, turn), turn.T), out=_factor(right, matrix.right, matrix.columns, rank))
+        right = torch.empty(made.right, rank, dtype=torch.float32, device=total.device)
+        if made.matrices:
+            owners = _owners(made, total.device, left=True)
+            turns = _orthonormal(left, owners)
+            inverted = _times(_times(left, turns, owners), turns.mT, owners)
+            for one in made.matrices:
+                torch.mm(one.of(total).T, one.left_of(inverted), out=one.right_of(right))
         return right
 
-    def _basis(self, made: Layout, right: torch.Tensor, before: torch.Tensor, rank: int) -> torch.Tensor:
-        """W, but for matrices that were zero: a basis of zeros would stay one."""
-        now = right.clone()
-        for matrix in made.matrices:
-            mine, old = _factor(now, matrix.right, matrix.columns, rank), _factor(before, matrix.right, matrix.columns, rank)
-            mine.copy_(torch.where(mine.any(), mine, old))
-        return now
 
-
+@lru_cache(maxsize=1024)
 def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
     """Which parameters are worth two factors of this rank: seen as matrices of their first dimension and all others."""
     matrices: list[Matrix] = []
@@ -154,7 +177,7 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
         rows, columns = (shape[0], elements // shape[0]) if len(shape) > 1 and elements else (1, elements)
         if rows * columns >= WORTH * rank * (rows + columns):
             matrices.append(Matrix(begin, rows, columns, left, right))
-            left, right = left + rows * rank, right + columns * rank
+            left, right = left + rows, right + columns
         elif others and others[-1][1] == begin:
             others[-1] = (others[-1][0], begin + elements)
         elif elements:
@@ -163,23 +186,39 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
     return Layout(tuple(matrices), tuple(others), left, right)
 
 
-def _factor(flat: torch.Tensor, begin: int, rows: int, rank: int) -> torch.Tensor:
-    return flat[begin : begin + rows * rank].view(rows, rank)
+@dataclass(frozen=True, slots=True, eq=False)
+class Owners:
+    """Of the rows of all P, or all W, on a device: the matrix that each is of, and each matrix' last row."""
+
+    of: torch.Tensor
+    last: torch.Tensor
 
 
-def _begin(elements: int, device: torch.device) -> torch.Tensor:
+@lru_cache(maxsize=1024)
+def _owners(made: Layout, device: torch.device, *, left: bool) -> Owners:
+    lengths = torch.tensor([one.rows if left else one.columns for one in made.matrices])
+    return Owners(torch.arange(len(lengths)).repeat_interleave(lengths).to(device), (lengths.cumsum(0) - 1).to(device))
+
+
+def _begin(rows: int, rank: int, device: torch.device) -> torch.Tensor:
     """The same on every rank."""
-    return torch.randn(elements, generator=torch.Generator().manual_seed(SEED), dtype=torch.float32).to(device)
+    return torch.randn(rows, rank, generator=torch.Generator().manual_seed(SEED), dtype=torch.float32).to(device)
 
 
-def _orthonormal(factors: list[torch.Tensor]) -> torch.Tensor:
+def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
+    """Each matrix' largest magnitude."""
+    found = torch.zeros(owners.last.numel(), dtype=torch.float32, device=factors.device)
+    return found.scatter_reduce_(0, owners.of, factors.abs().amax(1), "amax")
+
+
+def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
     """What makes the columns of each factor orthonormal, multiplied from the right: [factors, rank, rank], by Cholesky's factors of their
-    Gram matrices.
+    Gram matrices, in fp64: differences of their elements may be small.
     """
-    if not factors:
-        return torch.empty(0)
-    sizes = torch.stack([factor.abs().amax() for factor in factors]).clamp(min=TINY)
-    grams = torch.stack([_gram(factor / size) for factor, size in zip(factors, sizes, strict=True)])
+    sizes = _sizes(factors, owners).clamp(min=TINY)
+    exact = factors.double() / sizes.double()[owners.of, None]
+    sums = (exact[:, :, None] * exact[:, None, :]).cumsum(0)[owners.last]
+    grams = torch.cat([sums[:1], sums.diff(dim=0)])
     mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)  # zeros get a Gram matrix all the same
     grams += torch.diag_embed((LEAST * mean)[:, None].expand(-1, grams.shape[1]))
     lower = torch.linalg.cholesky_ex(grams).L  # without a look at errors, which would wait for the device
@@ -187,15 +226,17 @@ def _orthonormal(factors: list[torch.Tensor]) -> torch.Tensor:
     return torch.linalg.solve_triangular(lower, one, upper=False).mT.float() / sizes[:, None, None]
 
 
-def _gram(factor: torch.Tensor) -> torch.Tensor:
-    """Products of the columns, in fp64: their differences may be small."""
-    exact = factor.double()
-    return exact.T @ exact
+def _times(factors: torch.Tensor, small: torch.Tensor, owners: Owners) -> torch.Tensor:
+    """Each factor's rows by its own [rank, rank], in fp32 whatever matrix products may be."""
+    return (factors[:, :, None] * small[owners.of]).sum(1)
 
 
-def _times(factor: torch.Tensor, small: torch.Tensor) -> torch.Tensor:
-    """[rows, rank] by [rank, rank], in fp32 whatever matrix products may be."""
-    return (factor[:, :, None] * small[None]).sum(1)
+def _next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """W, but for matrices that were zero: a basis of zeros would stay one."""
+    if not made.matrices:
+        return right
+    owners = _owners(made, right.device, left=False)
+    return torch.where((_sizes(right, owners) == 0)[owners.of, None], before, right)
 
 
 def _product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
@@ -208,17 +249,11 @@ def _product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None
         out.addcmul_(left[:, column : column + 1], right[:, column])
 
 
-def _unpack_others(made: Layout, others: torch.Tensor, result: torch.Tensor) -> None:
-    at = 0
-    for begin, end in made.others:
-        result[begin:end] = others[at : at + end - begin]
-        at += end - begin
-
-
-def _without_others(made: Layout, rest: torch.Tensor) -> None:
-    """Of what went as it is, nothing waits."""
-    for begin, end in made.others:
-        rest[begin:end] = 0.0
+def _take_others(made: Layout, others: torch.Tensor, result: torch.Tensor, rest: torch.Tensor) -> None:
+    """What went as it is, is in the result as it came, and nothing of it waits."""
+    if made.others:
+        torch._foreach_copy_(made.stretches(result), list(others.split([end - begin for begin, end in made.others])))
+        torch._foreach_zero_(made.stretches(rest))
 
 
 def _restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
