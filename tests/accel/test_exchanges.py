@@ -78,13 +78,13 @@ def test_nothing_is_lost(job, name, most):
 
 def test_a_matrix_of_low_rank_arrives_whole(job):
     for said in job[1]:
-        assert max(said["powersgd"]["errors"]) < 1e-2, said["powersgd"]
+        assert max(said["powersgd"]["errors"]) < 1e-3, said["powersgd"]
 
 
 def test_factors_are_few_bytes(job):
     which, said = job
     if which.startswith("2 hosts"):
-        rank, others = 8, 3_018
+        rank, others = 10, 3_018
         sent = 3 * 4 * (rank * (250 + 280) + others)
         assert said[0]["powersgd"]["traffic"] == [0, pytest.approx(1.5 * sent / 2, rel=0.01)], "a ring of four leaves each host once"
 
