@@ -35,6 +35,7 @@ METHODS: dict[str, Settings | None] = {
     "2D bf16": Settings(two_d=True, wire="bf16"),
     "int8": Settings(method="int8"),
     "2D int8": Settings(method="int8", two_d=True),
+    "PowerSGD rank 4": Settings(method="powersgd"),
     "top-k 1 %": Settings(method="topk", ratio=0.01),
     "2D top-k 1 % fp16": Settings(method="topk", ratio=0.01, two_d=True, values="fp16"),
 }
@@ -53,7 +54,7 @@ def exchange(settings: Settings | None) -> tuple[Callable[[torch.Tensor], None],
         return lambda flat: dist.all_reduce(flat.div_(RANKS)), None
     lane = Lane(settings, make(settings.two_d))
     numel = GRADIENT_BYTES // 4
-    return lambda flat: (lane.average(flat, ["weight"], [numel]).wait(), None)[1], lane
+    return lambda flat: (lane.average(flat, ["weight"], [(4096, numel // 4096)]).wait(), None)[1], lane
 
 
 def rank(number: int, interface: str) -> None:

@@ -1,9 +1,12 @@
 """What `busbw plan` measured, and what follows from it: a part of busbw.result/1. Seconds and bytes throughout.
 
 The prediction: DDP hands over its buckets one after the other while backward goes on, and each waits until the one before it has been
-exchanged. A bucket's exchange was measured by itself, with nothing beside it. What of all that ends after the last bucket was ready is
-exposed: compression pays where it makes that shorter than it was.
+exchanged. A bucket's exchange was measured by itself, with nothing beside it; what it computes on the processors that backward computes
+on too makes backward later by as much. What of all that ends after the last bucket was ready is exposed: compression pays where it makes
+that shorter than it was.
 """
+
+from itertools import repeat
 
 import msgspec
 
@@ -40,7 +43,8 @@ class Exchange(msgspec.Struct):
     """What one method takes over one transport.
 
     `loss` is a place in LOSSES; `bucket_s` the median time of each bucket's exchange by itself, as long as the last rank to begin took;
-    `counted` the bytes a step that leave a host, the most of all hosts, None where nobody counts; `code` the line of Python that has it.
+    `busy_s` what of it backward loses on CPUs, empty on GPUs: the processor time of the rank that took most, over its threads; `counted`
+    the bytes a step that leave a host, the most of all hosts, None where nobody counts; `code` the line of Python that has it.
     `checked_s` is the median step of a training with it, where one was run.
     """
 
@@ -48,6 +52,7 @@ class Exchange(msgspec.Struct):
     method: str
     loss: int
     bucket_s: list[float]
+    busy_s: list[float] = []
     counted: float | None = None
     code: str = ""
     checked_s: float | None = None
@@ -66,9 +71,10 @@ class Plan(msgspec.Struct):
 
     def exposed_s(self, exchange: Exchange) -> float:
         """What a step waits for its exchange."""
-        end = 0.0
-        for bucket, took in zip(self.buckets, exchange.bucket_s, strict=True):
-            end = max(end, bucket.ready_s) + took
+        end = late = 0.0
+        for bucket, took, busy in zip(self.buckets, exchange.bucket_s, exchange.busy_s or repeat(0.0), strict=False):
+            end = max(end, bucket.ready_s + late) + took
+            late += busy
         return end - self.buckets[-1].ready_s
 
     def step_s(self, exchange: Exchange) -> float:

@@ -54,8 +54,8 @@ class Survey:
                 readies.append(recorder.ready_s())
         self._kept = recorder.buckets
         self._room = torch.empty_like(max((one.gradient for one in self._kept), key=torch.Tensor.numel))
-        mine = [median(steps), *map(median, zip(*readies, strict=True))]
-        step, *ready = bench.control.reduce_all(mine, "max")
+        # Of each step the slowest rank's, as for a step alone.
+        step, *ready = (median(bench.control.reduce_all(list(each), "max")) for each in (steps, *zip(*readies, strict=True)))
         return step, [Bucket(one.gradient.nbytes, when) for one, when in zip(self._kept, ready, strict=True)]
 
     def exchange(self, method: Method, at: At) -> Exchange:
@@ -66,25 +66,32 @@ class Survey:
         for _ in range(SETTLES):
             self._replay(wrapped.hook)
         counted = wrapped.mark()
-        times = [self._replay(wrapped.hook) for _ in range(spec.replays)]
+        taken, busy = zip(*(self._replay(wrapped.hook) for _ in range(spec.replays)), strict=True)
         sent = wrapped.sent(bench.training.gradients, spec.replays, counted, bench.training.hosts)
         wrapped.close()
-        taken = [median(each) for each in zip(*times, strict=True)]
-        return Exchange(spec.transport, method.name, method.loss, taken, bench.by_host(sent), method.code)
+        busy_s = [] if bench.device.type == "cuda" else _medians(busy)
+        return Exchange(spec.transport, method.name, method.loss, _medians(taken), busy_s, bench.by_host(sent), method.code)
 
-    def _replay(self, hook: Hook) -> list[float]:
-        """Each bucket once: as long as the rank took that began last, since the others waited for it."""
-        return self.bench.control.reduce_all([self._alone(hook, bucket) for bucket in self._kept], "min")
+    def _replay(self, hook: Hook) -> tuple[list[float], list[float]]:
+        """Each bucket once: as long as the rank took that began last, since the others waited for it, and the most that a rank computed."""
+        took, busy = zip(*(self._alone(hook, bucket) for bucket in self._kept), strict=True)
+        return self.bench.control.reduce_all(list(took), "min"), self.bench.control.reduce_all(list(busy), "max")
 
-    def _alone(self, hook: Hook, bucket: Replayed) -> float:
+    def _alone(self, hook: Hook, bucket: Replayed) -> tuple[float, float]:
+        """Seconds, and of them what all threads of this process computed, over the threads that backward has."""
         bucket.put_back(self._room)
         self._rest()
         self.bench.control.barrier()
-        begun = time.perf_counter()
+        begun, computed = time.perf_counter(), time.process_time()
         hook(bucket).wait()
         self._rest()
-        return time.perf_counter() - begun
+        return time.perf_counter() - begun, (time.process_time() - computed) / torch.get_num_threads()
 
     def _rest(self) -> None:
         if self.bench.device.type == "cuda":
             torch.cuda.synchronize(self.bench.device)
+
+
+def _medians(runs: Sequence[Sequence[float]]) -> list[float]:
+    """Of each bucket, over all runs."""
+    return [median(each) for each in zip(*runs, strict=True)]

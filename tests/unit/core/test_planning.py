@@ -39,6 +39,12 @@ def test_what_is_exposed_is_what_ends_after_the_last_bucket_is_ready(bucket_s: t
     assert plan.efficiency(plan.exchanges[0]) == pytest.approx(0.1 / (0.1 + exposed))
 
 
+def test_what_an_exchange_computes_makes_the_next_bucket_late() -> None:
+    exchange = taking("topk", 4, 0.01, 0.01, 0.001)
+    exchange.busy_s = [0.008, 0.004, 0.5]
+    assert planned(exchange).exposed_s(exchange) == pytest.approx(0.008 + 0.004 + 0.001), "but not the last one's own"
+
+
 @given(st.lists(st.tuples(Times, Times), min_size=1, max_size=9))
 def test_no_more_is_exposed_than_all_exchanges_take_and_no_less_than_the_last(pairs: list[tuple[float, float]]) -> None:
     ready = sorted(one for one, _ in pairs)

@@ -17,10 +17,10 @@ def planned(make):
     training = Training(TrainSpec(model="vgg16", batch_size=128), "img", 138_357_544, 553_430_176, 2)
     plan = Plan(0.9, 0.0921, 0.0925, [Bucket(494_000_000, 0.02), Bucket(59_430_176, 0.09)])
     plan.exchanges = [
-        Exchange("as-is", "none", 0, [0.16, 0.02], 553.43e6),
-        Exchange("as-is", "int8", 2, [0.045, 0.005], 141e6, CODE, checked_s=0.0991),
-        Exchange("as-is", "torch-powersgd", 3, [0.004, 0.002], None),
-        Exchange("sockets", "none", 0, [0.158, 0.02], 553.43e6),
+        Exchange("as-is", "none", 0, [0.16, 0.02], [], 553.43e6),
+        Exchange("as-is", "int8", 2, [0.045, 0.005], [], 141e6, CODE, checked_s=0.0991),
+        Exchange("as-is", "torch-powersgd", 3, [0.004, 0.002]),
+        Exchange("sockets", "none", 0, [0.158, 0.02], [], 553.43e6),
     ]
     devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
     return make([], world=World(devices, 2), training=training, plan=plan)
