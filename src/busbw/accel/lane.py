@@ -19,6 +19,8 @@ from busbw.core.errors import UsageError
 
 # Gradients of other types go densely: codecs keep and send at most fp32.
 COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
+# Bytes of a piece in two dimensions. On CPUs no launch is paid for, and small ones overlap better (benchmarks/accel_2cpu_202611).
+CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
 _Job = Callable[[], bool]  # whether another is to come
 
 
@@ -165,7 +167,8 @@ class Lane:
     def _cut(self, flat: torch.Tensor, inside: Line | None) -> tuple[Piece, ...]:
         if inside is None:
             return (Piece(0, flat.numel(), 0),)
-        most = self.settings.chunk // flat.element_size() // inside.size * inside.size
+        chunk = self.settings.chunk or CHUNKS.get(flat.device.type, CHUNK)
+        most = chunk // flat.element_size() // inside.size * inside.size
         pieces = []
         for begin in range(0, flat.numel(), most):
             length = min(most, flat.numel() - begin)
