@@ -98,8 +98,12 @@ class Planner:
             self._save(whole or made)
 
     def _save(self, result: Result) -> None:
-        if self.file is not None and result.plan:
-            save(encoded(result), self.file)
+        """A file that cannot be written stops nothing: all of it stands on stdout."""
+        try:
+            if self.file is not None and result.plan:
+                save(encoded(result), self.file)
+        except BusbwError as error:
+            talk(f"warning: {error.message}; measuring goes on")
 
     def _job(self, way: Transport, told: Told, plan: PlanSpec | None, methods: tuple[str, ...] = ()) -> None:
         training = msgspec.structs.replace(self.spec, methods=methods) if methods else self.spec
@@ -222,4 +226,6 @@ def command(
     except _Broken as broken:
         return broken.code
     answer(planning.footer(whole) if format_name == "table" else encoded(whole).decode())
+    if json_file is not None:
+        save(encoded(whole), json_file)  # once more: what could not be written before is an error now
     return int(Exit.OK)

@@ -52,28 +52,27 @@ class Replayed:
 
 @dataclass(slots=True)
 class Recorder:
-    """A communication hook that exchanges nothing: it notes when each bucket is ready, and keeps what the last step handed over."""
+    """A communication hook that exchanges nothing: it notes when each bucket is ready, and with `keep` what it holds."""
 
     device: torch.device
     keep: bool = False
-    marks: list[Any] = field(default_factory=list)  # the step's begin, then each bucket's
+    steps: list[list[Any]] = field(default_factory=list)  # of each step its begin, then each bucket's
     buckets: list[Replayed] = field(default_factory=list)
 
-    def begin(self) -> None:
-        """A step."""
-        self.marks = [self._now()]
-        self.buckets = []
+    def begin(self, *_: object) -> None:
+        """A step: before its forward."""
+        self.steps.append([self._now()])
 
-    def ready_s(self) -> list[float]:
-        """Seconds from the step's begin until each bucket was ready; the device is at rest."""
-        first, *rest = self.marks
-        if self.device.type == "cuda":
-            return [first.elapsed_time(mark) / 1e3 for mark in rest]
-        return [mark - first for mark in rest]
+    def ready_s(self, count: int) -> list[list[float]]:
+        """Of the last steps the seconds from the begin until each bucket was ready; the device is at rest."""
+        return [[self._between(first, mark) for mark in marks] for first, *marks in self.steps[-count:]]
+
+    def _between(self, before: Any, after: Any) -> float:
+        return float(before.elapsed_time(after)) / 1e3 if self.device.type == "cuda" else float(after - before)
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """See torch's DDP communication hooks."""
-        self.marks.append(self._now())
+        self.steps[-1].append(self._now())
         flat = bucket.buffer()
         if self.keep:
             self.buckets.append(Replayed(bucket.index(), list(bucket.parameters()), flat.detach().clone(), last=bucket.is_last()))

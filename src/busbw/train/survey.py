@@ -42,16 +42,13 @@ class Survey:
         recorder = Recorder(bench.device)
         net = under_ddp(bench.net, bench.device, bench.spec.bucket_mb)
         net.register_comm_hook(recorder, recording)
-        loop = bench.loop(net)
-        steps, readies = [], []
-        count = bench.spec.iters * bench.spec.batches
-        for number in range(-SETTLES - bench.spec.warmup, count):
-            recorder.keep = number == count - 1
-            recorder.begin()
-            (took,) = loop.timed(1)
-            if number >= 0:
-                steps.append(took)
-                readies.append(recorder.ready_s())
+        net.register_forward_pre_hook(recorder.begin)
+        loop, count = bench.loop(net), bench.spec.iters * bench.spec.batches
+        loop.timed(SETTLES + bench.spec.warmup)
+        steps = loop.timed(count)
+        readies = recorder.ready_s(count)
+        recorder.keep = True
+        loop.timed(1)
         self._kept = recorder.buckets
         self._room = torch.empty_like(max((one.gradient for one in self._kept), key=torch.Tensor.numel))
         # Of each step the slowest rank's, as for a step alone.

@@ -92,4 +92,4 @@ def test_every_rank_is_a_device_and_shares_the_hosts_memory(matrix: Matrix) -> N
     assert seen["devices"] == [0, 1]
     assert seen["library"] == "mpi"
     share, whole = seen["memory"]
-    assert share == whole // 2
+    assert share == pytest.approx(whole / 2, rel=0.05), "asked one after the other, while others use memory too"
