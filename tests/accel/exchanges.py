@@ -202,6 +202,14 @@ def _of_rank_two(step: int, rank: int) -> torch.Tensor:
 
 
 @scenario
+def powersgd_without_a_matrix() -> dict[str, Any]:
+    """Everything goes as it is."""
+    lane = lane_of(settings(method="powersgd"))
+    got, right = exchanged(lane, gradient(0)[:3_017], NAMES[1:], LENGTHS[1:]), average(0)[:3_017]
+    return {"error": float((got.double() - right).norm() / right.norm()), "digest": digest(got)}
+
+
+@scenario
 def powersgd_warms_up() -> dict[str, Any]:
     """The first steps go densely."""
     lane, errors = lane_of(settings(method="powersgd", warmup_steps=2)), []

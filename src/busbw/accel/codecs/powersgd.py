@@ -258,7 +258,7 @@ def _take_others(made: Layout, others: torch.Tensor, result: torch.Tensor, rest:
 
 def _restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
     """`rest` becomes what was there before (None: nothing), where nobody takes this step; on the device."""
-    if kernels.usable(rest):
+    if kernels.usable(rest) and rest.numel():  # a kernel has at least one program
         from busbw.accel.codecs.kernels import kept
 
         kept.restore(rest, before, wrong)
