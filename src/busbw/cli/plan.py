@@ -41,9 +41,9 @@ CHECKS = ("best", "all", "none")
 class Told(Output):
     """Takes one job's events; `aloud` prints what they tell of the plan."""
 
-    def __init__(self, transport: str, *, aloud: bool, first: bool) -> None:
+    def __init__(self, *, aloud: bool, first: bool) -> None:
         super().__init__(Record(SweepSpec(collective="all_reduce"), None), SILENT, save_unasked=False)
-        self.transport, self.aloud, self.first = transport, aloud, first
+        self.aloud, self.first = aloud, first
 
     def take(self, event: Event) -> None:
         """See Output.take."""
@@ -73,7 +73,7 @@ class Planner:
         """Every transport in turn, then the trainings that check it; what is there is kept however it ends."""
         whole: Result | None = None
         for way in ways:
-            told = Told(way.name, aloud=self.aloud, first=whole is None)
+            told = Told(aloud=self.aloud, first=whole is None)
             try:
                 with self._kept(told, whole):
                     self._job(way, told, msgspec.structs.replace(self.plan, transport=way.name))
@@ -130,7 +130,7 @@ class Planner:
         self._save(whole)
 
     def _trained(self, way: Transport, wanted: Sequence[Exchange]) -> None:
-        told = Told(way.name, aloud=False, first=False)
+        told = Told(aloud=False, first=False)
         try:
             self._job(way, told, None, tuple(one.method for one in wanted))
         finally:

@@ -23,7 +23,7 @@ WORDS: dict[str, dict[str, object]] = {
 HOOKS = {
     "torch-bf16": "None, default_hooks.bf16_compress_hook",
     "torch-fp16": "None, default_hooks.fp16_compress_hook",
-    "torch-powersgd": "powerSGD_hook.PowerSGDState(None), powerSGD_hook.powerSGD_hook",
+    "torch-powersgd": "powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook",
 }
 _FIELDS = {one.name: one for one in dataclasses.fields(Settings)}
 _READ: dict[Any, tuple[Callable[[str], object], str]] = {

@@ -89,15 +89,14 @@ class PowerSgd(Codec):
         rests = {BASIS: _next_basis(made, right, basis).view(-1)}
         if self.settings.feedback:
             rests[RESIDUAL] = total
-        multiply = self._in_kernels if kernels.usable(part) else self._plain
-        wrong = multiply(made, left, right, others, part, total, line.size)
+        wrong = self._multiply(made, left, right, others, part, total, line.size)
         state.setdefault(BASIS, basis.view(-1))
         for name, rest in rests.items():
             _restore(rest, state.get(name), wrong)
             state[name] = rest
         return line.ring(ring_bytes(sent.nbytes, line.size)) + line.ring(ring_bytes(right.nbytes, line.size))
 
-    def _in_kernels(
+    def _multiply(
         self,
         made: Layout,
         left: torch.Tensor,
@@ -108,6 +107,14 @@ class PowerSgd(Codec):
         size: int,
     ) -> torch.Tensor:
         """`part` becomes what was sent, and `total` what was not; whether that is not finite somewhere (on the device)."""
+        if not kernels.usable(part):
+            result = torch.empty_like(total)
+            for one in made.matrices:
+                _product(one.left_of(left), one.right_of(right), one.of(result))
+            total.sub_(result, alpha=1 / size)
+            _take_others(made, others, result, total)
+            part.copy_(result)
+            return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
         from busbw.accel.codecs.kernels import powersgd  # Triton takes a second to import
 
         wrong = (~torch.isfinite(others.to(part.dtype)).all()).to(torch.int32).view(1)
@@ -116,25 +123,6 @@ class PowerSgd(Codec):
             powersgd.apply(part[inside], total[inside], one.left_of(left), one.right_of(right), wrong, size, feedback=feedback)
         _take_others(made, others, part, total)
         return wrong
-
-    def _plain(
-        self,
-        made: Layout,
-        left: torch.Tensor,
-        right: torch.Tensor,
-        others: torch.Tensor,
-        part: torch.Tensor,
-        total: torch.Tensor,
-        size: int,
-    ) -> torch.Tensor:
-        """As `_in_kernels`."""
-        result = torch.empty_like(total)
-        for one in made.matrices:
-            _product(one.left_of(left), one.right_of(right), one.of(result))
-        total.sub_(result, alpha=1 / size)
-        _take_others(made, others, result, total)
-        part.copy_(result)
-        return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
 
     def _densely(self, part: torch.Tensor, line: Line) -> int:
         part.div_(line.size)
