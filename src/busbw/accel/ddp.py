@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw.accel import light
 from busbw.accel.attachment import Attachment
-from busbw.accel.codecs.base import ring_bytes
+from busbw.accel.codecs.base import average, ring_bytes
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import make
 from busbw.accel.settings import DENSE, POWERSGD, Settings
@@ -46,29 +46,27 @@ class Attached(Attachment):
         together = self.settings.method in (DENSE, POWERSGD)  # PowerSGD itself sends what is no matrix as it is
         if together or not self.settings.dense_below_2d or not apart:
             return self.lane.average(flat, names, shapes)
-        return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, set(apart)))
+        return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, apart))
 
     def _densely(self, flat: torch.Tensor) -> None:
         """As DDP does without a hook."""
         world = self.lane.mesh.world
-        dist.all_reduce(flat.div_(world.size), group=world.group)
+        average(flat, world)
         if not flat.is_sparse:
             self.lane.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
 
-    def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: set[int]) -> None:
-        """Biases and norms are few and matter: they go densely beside the rest."""
+    def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int]) -> None:
+        """Biases and norms are few and matter: they go densely beside the rest, which has zeros there."""
+        if len(apart) == len(shapes):
+            return self._densely(flat)
         parts = flat.split([shape.numel() for shape in shapes])
-        for dense in (False, True):
-            chosen = [number for number in range(len(parts)) if (number in apart) == dense]
-            if not chosen:
-                continue
-            joined = torch.cat([parts[number] for number in chosen])
-            if dense:
-                self._densely(joined)
-            else:
-                self.lane.exchange(joined, [names[number] for number in chosen], [shapes[number] for number in chosen])
-            for number, part in zip(chosen, joined.split([shapes[number].numel() for number in chosen]), strict=True):
-                parts[number].copy_(part)
+        few = [parts[number] for number in apart]
+        joined = torch.cat(few)
+        torch._foreach_zero_(few)
+        self.lane.exchange(flat, names, shapes)
+        self._densely(joined)
+        torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
+        return None
 
     def _begin(self, step: int) -> None:
         """A step, in the lane, before its buckets."""

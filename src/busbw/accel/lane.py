@@ -21,6 +21,7 @@ from busbw.core.errors import UsageError
 COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 # Bytes of a piece in two dimensions. On CPUs no launch is paid for, and small ones overlap better (benchmarks/accel_2cpu_202611).
 CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
+URGENT = -1  # a stream's priority: what an exchange waits for comes before what backward still has to compute
 _Job = Callable[[], bool]  # whether another is to come
 
 
@@ -82,7 +83,7 @@ class Lane:
 
     def _on_stream(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         device = tensor.device
-        side = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device))
+        side = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device, URGENT))
         side.wait_stream(torch.cuda.current_stream(device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
         with torch.cuda.stream(side):

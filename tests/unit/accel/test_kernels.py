@@ -15,7 +15,7 @@ if DEVICE == "cpu":
 
 from busbw.accel.codecs import entries, kernels  # noqa: E402
 from busbw.accel.codecs import int8 as plain_int8  # noqa: E402
-from busbw.accel.codecs.kernels import int8, kept, powersgd, topk  # noqa: E402
+from busbw.accel.codecs.kernels import int8, kept, topk  # noqa: E402
 
 os.environ.pop("TRITON_INTERPRET", None)
 pytestmark = pytest.mark.torch
@@ -177,26 +177,3 @@ def test_without_a_compiler_codecs_are_plain_torch_and_say_so_once(monkeypatch, 
     finally:
         kernels._works.cache_clear()
     assert capsys.readouterr().err.count("busbw accel: codecs in plain torch, several times slower: Triton says RuntimeError('Failed") == 1
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("rows", "columns", "rank"), [(17, 300, 4), (40, 256, 1), (5, 1000, 8)])
-def test_the_product_of_two_factors_and_what_it_leaves_out(rows, columns, rank, kind):
-    left, right = gradient(1, rows * rank).view(rows, rank), gradient(2, columns * rank).view(columns, rank)
-    total = gradient(3, rows * columns)
-    part, rest = torch.empty(rows * columns, dtype=kind, device=DEVICE), total.clone()
-    wrong = torch.zeros(1, dtype=torch.int32, device=DEVICE)
-    powersgd.apply(part, rest, left, right, wrong, 3, feedback=True)
-    expected = torch.empty(rows, columns, device=DEVICE)
-    for number in range(rank):  # in the kernel's order
-        one = left[:, number : number + 1] * right[:, number]
-        expected = one if number == 0 else expected + one
-    assert torch.equal(part, expected.flatten()) if kind == torch.float32 else torch.allclose(part.float(), expected.flatten(), rtol=1e-2)
-    assert torch.allclose(rest, total - expected.flatten() / 3, rtol=1e-6, atol=1e-6)
-    assert not wrong.any()
-    same = rest.clone()
-    powersgd.apply(part, rest, left, right, wrong, 3, feedback=False)
-    assert torch.equal(rest, same)
-    left[-1, -1] = torch.nan
-    powersgd.apply(part, rest, left, right, wrong, 3, feedback=False)
-    assert wrong.all()

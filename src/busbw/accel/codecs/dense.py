@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs.base import Codec, State, ring_bytes
+from busbw.accel.codecs.base import Codec, State, average, ring_bytes
 from busbw.accel.mesh import Line
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -14,9 +14,12 @@ class Dense(Codec):
 
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
-        part.div_(line.size)  # first, as DDP does: a sum may be too large for its format
-        sent = part if part.is_complex() else part.to(DTYPES.get(self.settings.wire, part.dtype))
-        dist.all_reduce(sent, group=line.group)
-        if sent is not part:
+        wire = part.dtype if part.is_complex() else DTYPES.get(self.settings.wire, part.dtype)
+        sent = part
+        if wire == part.dtype:
+            average(part, line)
+        else:
+            sent = part.div_(line.size).to(wire)
+            dist.all_reduce(sent, group=line.group)
             part.copy_(sent)
         return line.ring(ring_bytes(sent.numel() * sent.element_size(), line.size))

@@ -7,66 +7,18 @@ P alone, as the inverse is, may differ in its last bits between ranks, and only 
 ride along with P as they are. Nothing waits for the device.
 """
 
-import math
-from dataclasses import dataclass
-from functools import lru_cache
+from types import ModuleType
 
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs import kernels
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, ring_bytes
+from busbw.accel.codecs import factors, kernels
+from busbw.accel.codecs.base import RESIDUAL, Codec, State, average, ring_bytes
 from busbw.accel.mesh import Line
 
 BASIS = "basis"  # W of all matrices, one after the other
-WORTH = 2  # times as many elements as both factors must a matrix have
-# Of a Gram matrix' mean eigenvalue, added to each: columns that are nearly dependent count for less instead of blowing up, and what that
-# leaves out stays in the residual.
-LEAST = 1e-9
-TINY = 1e-30  # the size below which a factor counts as zeros
 SEED = 1905
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """One parameter of a part: where it begins, its rows and columns, and the rows of its P and W among those of all."""
-
-    begin: int
-    rows: int
-    columns: int
-    left: int
-    right: int
-
-    @property
-    def end(self) -> int:
-        """Where it ends."""
-        return self.begin + self.rows * self.columns
-
-    def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """Its elements as a matrix."""
-        return flat[self.begin : self.end].view(self.rows, self.columns)
-
-    def left_of(self, every: torch.Tensor) -> torch.Tensor:
-        """Its P among all, [rows, rank] each."""
-        return every[self.left : self.left + self.rows]
-
-    def right_of(self, every: torch.Tensor) -> torch.Tensor:
-        """Its W among all."""
-        return every[self.right : self.right + self.columns]
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The matrices of a part, the stretches between them (begin, end), and the rows of all P and all W."""
-
-    matrices: tuple[Matrix, ...]
-    others: tuple[tuple[int, int], ...]
-    left: int
-    right: int
-
-    def stretches(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """What of a part is in no matrix."""
-        return [flat[begin:end] for begin, end in self.others]
+MOST_IN_KERNELS = 16  # columns of a factor
 
 
 class PowerSgd(Codec):
@@ -74,181 +26,40 @@ class PowerSgd(Codec):
 
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
-        if step < self.settings.warmup_steps:
-            return self._densely(part, line)
-        rank = self.settings.matrix_rank
-        made = layout(self.shapes, rank)
-        total = carried(part, line, state, self.settings.feedback)
-        before = state.get(BASIS)
-        basis = _begin(made.right, rank, part.device) if before is None else before.view(-1, rank)
-        sent, left, others = self._left(made, total, basis, rank)
+        settings = self.settings
+        if step < settings.warmup_steps:
+            return _densely(part, line)
+        rank, feedback = settings.matrix_rank, settings.feedback
+        made = factors.layout(self.shapes, rank)
+        basis = state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
+        means = _means(part, rank)
+        total, sent = means.project(made, part, line, state, basis, feedback=feedback)
         dist.all_reduce(sent, group=line.group)
-        right = self._right(made, total, left, rank)
+        right = means.answer(made, total, sent, rank)
         if made.matrices:
             dist.all_reduce(right, group=line.group)
-        rests = {BASIS: _next_basis(made, right, basis).view(-1)}
-        if self.settings.feedback:
-            rests[RESIDUAL] = total
-        wrong = self._multiply(made, left, right, others, part, total, line.size)
-        state.setdefault(BASIS, basis.view(-1))
-        for name, rest in rests.items():
-            _restore(rest, state.get(name), wrong)
-            state[name] = rest
+        wrong = means.multiply(made, sent, right, part, total, line.size, feedback=feedback)
+        state[BASIS] = means.next_basis(made, right, basis, wrong).view(-1)
+        if feedback:
+            means.restore(total, state.get(RESIDUAL), wrong)
+            state[RESIDUAL] = total
         return line.ring(ring_bytes(sent.nbytes, line.size)) + line.ring(ring_bytes(right.nbytes, line.size))
 
-    def _multiply(
-        self,
-        made: Layout,
-        left: torch.Tensor,
-        right: torch.Tensor,
-        others: torch.Tensor,
-        part: torch.Tensor,
-        total: torch.Tensor,
-        size: int,
-    ) -> torch.Tensor:
-        """`part` becomes what was sent, and `total` what was not; whether that is not finite somewhere (on the device)."""
-        if not kernels.usable(part):
-            result = torch.empty_like(total)
-            for one in made.matrices:
-                _product(one.left_of(left), one.right_of(right), one.of(result))
-            total.sub_(result, alpha=1 / size)
-            _take_others(made, others, result, total)
-            part.copy_(result)
-            return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
-        from busbw.accel.codecs.kernels import powersgd  # Triton takes a second to import
 
-        wrong = (~torch.isfinite(others.to(part.dtype)).all()).to(torch.int32).view(1)
-        for one in made.matrices:
-            inside, feedback = slice(one.begin, one.end), self.settings.feedback
-            powersgd.apply(part[inside], total[inside], one.left_of(left), one.right_of(right), wrong, size, feedback=feedback)
-        _take_others(made, others, part, total)
-        return wrong
+def _means(part: torch.Tensor, rank: int) -> ModuleType:
+    """What computes: kernels, or plain torch."""
+    if not kernels.usable(part) or rank > MOST_IN_KERNELS or not part.numel():
+        return factors
+    from busbw.accel.codecs.kernels import powersgd  # Triton takes a second to import
 
-    def _densely(self, part: torch.Tensor, line: Line) -> int:
-        part.div_(line.size)
-        dist.all_reduce(part, group=line.group)
-        return line.ring(ring_bytes(part.nbytes, line.size))
-
-    def _left(self, made: Layout, total: torch.Tensor, basis: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What this rank sends first, and as views of it its P of all matrices, and all else as it is."""
-        sent = torch.empty(made.left * rank + sum(end - begin for begin, end in made.others), dtype=torch.float32, device=total.device)
-        left, others = sent[: made.left * rank].view(-1, rank), sent[made.left * rank :]
-        if made.matrices:
-            owners = _owners(made, total.device, left=False)
-            turned = _times(basis, _orthonormal(basis, owners), owners)
-            for one in made.matrices:
-                torch.mm(one.of(total), one.right_of(turned), out=one.left_of(left))
-        if made.others:
-            torch.cat(made.stretches(total), out=others)
-        return sent, left, others
-
-    def _right(self, made: Layout, total: torch.Tensor, left: torch.Tensor, rank: int) -> torch.Tensor:
-        """This rank's W of all matrices."""
-        right = torch.empty(made.right, rank, dtype=torch.float32, device=total.device)
-        if made.matrices:
-            owners = _owners(made, total.device, left=True)
-            turns = _orthonormal(left, owners)
-            inverted = _times(_times(left, turns, owners), turns.mT, owners)
-            for one in made.matrices:
-                torch.mm(one.of(total).T, one.left_of(inverted), out=one.right_of(right))
-        return right
+    return powersgd
 
 
-@lru_cache(maxsize=1024)
-def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
-    """Which parameters are worth two factors of this rank: seen as matrices of their first dimension and all others."""
-    matrices: list[Matrix] = []
-    others: list[tuple[int, int]] = []
-    begin = left = right = 0
-    for shape in shapes:
-        elements = math.prod(shape)
-        rows, columns = (shape[0], elements // shape[0]) if len(shape) > 1 and elements else (1, elements)
-        if rows * columns >= WORTH * rank * (rows + columns):
-            matrices.append(Matrix(begin, rows, columns, left, right))
-            left, right = left + rows, right + columns
-        elif others and others[-1][1] == begin:
-            others[-1] = (others[-1][0], begin + elements)
-        elif elements:
-            others.append((begin, begin + elements))
-        begin += elements
-    return Layout(tuple(matrices), tuple(others), left, right)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Owners:
-    """Of the rows of all P, or all W, on a device: the matrix that each is of, and each matrix' last row."""
-
-    of: torch.Tensor
-    last: torch.Tensor
-
-
-@lru_cache(maxsize=1024)
-def _owners(made: Layout, device: torch.device, *, left: bool) -> Owners:
-    lengths = torch.tensor([one.rows if left else one.columns for one in made.matrices])
-    return Owners(torch.arange(len(lengths)).repeat_interleave(lengths).to(device), (lengths.cumsum(0) - 1).to(device))
+def _densely(part: torch.Tensor, line: Line) -> int:
+    average(part, line)
+    return line.ring(ring_bytes(part.nbytes, line.size))
 
 
 def _begin(rows: int, rank: int, device: torch.device) -> torch.Tensor:
     """The same on every rank."""
     return torch.randn(rows, rank, generator=torch.Generator().manual_seed(SEED), dtype=torch.float32).to(device)
-
-
-def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Each matrix' largest magnitude."""
-    found = torch.zeros(owners.last.numel(), dtype=torch.float32, device=factors.device)
-    return found.scatter_reduce_(0, owners.of, factors.abs().amax(1), "amax")
-
-
-def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """What makes the columns of each factor orthonormal, multiplied from the right: [factors, rank, rank], by Cholesky's factors of their
-    Gram matrices, in fp64: differences of their elements may be small.
-    """
-    sizes = _sizes(factors, owners).clamp(min=TINY)
-    exact = factors.double() / sizes.double()[owners.of, None]
-    sums = (exact[:, :, None] * exact[:, None, :]).cumsum(0)[owners.last]
-    grams = torch.cat([sums[:1], sums.diff(dim=0)])
-    mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)  # zeros get a Gram matrix all the same
-    grams += torch.diag_embed((LEAST * mean)[:, None].expand(-1, grams.shape[1]))
-    lower = torch.linalg.cholesky_ex(grams).L  # without a look at errors, which would wait for the device
-    one = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device).expand_as(lower)
-    return torch.linalg.solve_triangular(lower, one, upper=False).mT.float() / sizes[:, None, None]
-
-
-def _times(factors: torch.Tensor, small: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Each factor's rows by its own [rank, rank], in fp32 whatever matrix products may be."""
-    return (factors[:, :, None] * small[owners.of]).sum(1)
-
-
-def _next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """W, but for matrices that were zero: a basis of zeros would stay one."""
-    if not made.matrices:
-        return right
-    owners = _owners(made, right.device, left=False)
-    return torch.where((_sizes(right, owners) == 0)[owners.of, None], before, right)
-
-
-def _product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-    """left right^T. On CPUs one column after the other: how a matrix product adds depends on a host's number of threads."""
-    if out.is_cuda:
-        torch.mm(left, right.T, out=out)
-        return
-    torch.mul(left[:, :1], right[:, 0], out=out)
-    for column in range(1, left.shape[1]):
-        out.addcmul_(left[:, column : column + 1], right[:, column])
-
-
-def _take_others(made: Layout, others: torch.Tensor, result: torch.Tensor, rest: torch.Tensor) -> None:
-    """What went as it is, is in the result as it came, and nothing of it waits."""
-    if made.others:
-        torch._foreach_copy_(made.stretches(result), list(others.split([end - begin for begin, end in made.others])))
-        torch._foreach_zero_(made.stretches(rest))
-
-
-def _restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
-    """`rest` becomes what was there before (None: nothing), where nobody takes this step; on the device."""
-    if kernels.usable(rest) and rest.numel():  # a kernel has at least one program
-        from busbw.accel.codecs.kernels import kept
-
-        kept.restore(rest, before, wrong)
-    else:
-        rest.copy_(torch.where(wrong, 0.0 if before is None else before, rest))

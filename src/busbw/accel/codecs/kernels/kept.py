@@ -4,21 +4,23 @@ import torch
 import triton
 import triton.language as tl
 
-TILE = 4096
+TILE, PROGRAMS = 4096, 256  # few: most of the time there is nothing to do
 
 
 @triton.jit(do_not_specialize=["length"])
 def _restore(rest, before, wrong, length, KEPT: tl.constexpr, TILE: tl.constexpr):
     if tl.load(wrong) != 0:
-        at = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
-        inside = at < length
-        value = tl.zeros((TILE,), tl.float32)
-        if KEPT:
-            value = tl.load(before + at, mask=inside, other=0.0)
-        tl.store(rest + at, value, mask=inside)
+        for tile in range(tl.program_id(0), tl.cdiv(length, TILE), tl.num_programs(0)):
+            at = tile * TILE + tl.arange(0, TILE)
+            inside = at < length
+            value = tl.zeros((TILE,), tl.float32)
+            if KEPT:
+                value = tl.load(before + at, mask=inside, other=0.0)
+            tl.store(rest + at, value, mask=inside)
 
 
 def restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
     """`rest` becomes what was there before (None: nothing) if `wrong`, on the device, is not 0."""
     kept = before is not None
-    _restore[(triton.cdiv(rest.numel(), TILE),)](rest, before if kept else rest, wrong, rest.numel(), KEPT=kept, TILE=TILE)
+    grid = min(PROGRAMS, triton.cdiv(rest.numel(), TILE))
+    _restore[(grid,)](rest, before if kept else rest, wrong, rest.numel(), KEPT=kept, TILE=TILE)

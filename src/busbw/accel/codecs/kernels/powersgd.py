@@ -1,21 +1,105 @@
-"""The product of two narrow factors into the gradient, and what it leaves out, in one pass over both."""
+"""What PowerSGD computes, as codecs/factors.py does, in three passes over a gradient and a few small kernels for all its matrices together.
+
+Which tile of which matrix a program has is in tables on the device, made once for a layout.
+"""
 
 import torch
 import triton
 import triton.language as tl
 
-ROWS, COLUMNS = 16, 256  # of a matrix, that one program makes
+from busbw.accel.codecs.base import RESIDUAL, State
+from busbw.accel.codecs.factors import Layout, apart, room
+from busbw.accel.codecs.kernels.kept import restore
+from busbw.accel.codecs.kernels.orthonormal import narrow, orthonormal, turned, turned_back, turns_of
+from busbw.accel.codecs.kernels.tables import COLUMNS, DEEP, ROWS, WIDE, tables_of
+from busbw.accel.mesh import Line
+
+__all__ = ["answer", "multiply", "next_basis", "project", "restore"]
+
+AT_ONCE = 4096  # elements of a factor
+
+
+@triton.jit
+def _tile(tiles):
+    """Where a tile begins; its rows, columns and matrix (-1: none); and where what belongs to its rows and columns begins."""
+    tile = tiles + tl.program_id(0) * 6
+    rows, columns, matrix = tl.load(tile + 1).to(tl.int32), tl.load(tile + 2).to(tl.int32), tl.load(tile + 3).to(tl.int32)
+    return tl.load(tile), rows, columns, matrix, tl.load(tile + 4), tl.load(tile + 5)
+
+
+@triton.jit
+def _carried(part, residual, total, at, inside, size, KEPT: tl.constexpr):
+    value = tl.div_rn(tl.load(part + at, mask=inside, other=0.0).to(tl.float32), size)
+    if KEPT:
+        value += tl.load(residual + at, mask=inside, other=0.0)
+    tl.store(total + at, value, mask=inside)
+    return value
 
 
 @triton.jit(do_not_specialize=["size"])
-def _apply(
+def _project(
+    part,
+    residual,
+    total,
+    sent,
+    basis,
+    turns,
+    tiles,
+    size,
+    KEPT: tl.constexpr,
+    RANK: tl.constexpr,
+    NARROW: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Of a tile the total, and P = (total basis) turn, or where it is no matrix, the total to what goes first."""
+    begin, rows, columns, matrix, left, right = _tile(tiles)
+    part, residual, total, sent, basis = part + begin, residual + begin, total + begin, sent + left, basis + right
+    if matrix < 0:
+        for first in range(0, columns, ROWS * COLUMNS):
+            at = first + tl.arange(0, ROWS * COLUMNS)
+            tl.store(sent + at, _carried(part, residual, total, at, at < columns, size, KEPT), mask=at < columns)
+    else:
+        row, number = tl.arange(0, ROWS)[:, None], tl.arange(0, NARROW)[None, :]
+        made = tl.zeros((ROWS, NARROW), tl.float32)
+        for first in range(0, columns, COLUMNS):
+            column = first + tl.arange(0, COLUMNS)
+            at, inside = row * columns + column[None, :], (row < rows) & (column < columns)[None, :]
+            value = _carried(part, residual, total, at, inside, size, KEPT)
+            for one in tl.static_range(RANK):
+                other = tl.load(basis + column * RANK + one, mask=column < columns, other=0.0)
+                made += tl.where(number == one, tl.sum(value * other[None, :], axis=1)[:, None], 0.0)
+        made = turned(made, turns, matrix, NARROW)
+        tl.store(sent + row * RANK + number, made, mask=(row < rows) & (number < RANK))
+
+
+@triton.jit
+def _answer(total, base, answers, turns, tiles, RANK: tl.constexpr, NARROW: tl.constexpr, DEEP: tl.constexpr, WIDE: tl.constexpr):
+    """Of some columns and rows, W = (total^T base) turn^T, where the columns of the base are orthonormal."""
+    tile = tiles + tl.program_id(0) * 7
+    rows, columns, wanted = tl.load(tile + 1).to(tl.int32), tl.load(tile + 2).to(tl.int32), tl.load(tile + 6).to(tl.int32)
+    total, base, answers = total + tl.load(tile), base + tl.load(tile + 4), answers + tl.load(tile + 5)
+    column, number = tl.arange(0, WIDE), tl.arange(0, NARROW)[None, :]
+    made = tl.zeros((WIDE, NARROW), tl.float32)
+    for first in range(0, rows, DEEP):
+        row = first + tl.arange(0, DEEP)
+        inside = (row < rows)[:, None] & (column < wanted)[None, :]
+        value = tl.load(total + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
+        for one in tl.static_range(RANK):
+            other = tl.load(base + row * RANK + one, mask=row < rows, other=0.0)
+            made += tl.where(number == one, tl.sum(value * other[:, None], axis=0)[:, None], 0.0)
+    made = turned_back(made, turns, tl.load(tile + 3), NARROW)
+    tl.store(answers + column[:, None] * RANK + number, made, mask=(column < wanted)[:, None] & (number < RANK))
+
+
+@triton.jit(do_not_specialize=["size"])
+def _multiply(
     part,
     total,
-    left,
+    sent,
     right,
     wrong,
-    rows,
-    columns,
+    tiles,
     size,
     FED: tl.constexpr,
     RANK: tl.constexpr,
@@ -23,43 +107,96 @@ def _apply(
     COLUMNS: tl.constexpr,
 ):
     """A tile of part = left right^T, in its own type, and of total, less a rank's share of it; `wrong` becomes 1 where it is not finite."""
-    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    tall, wide = row < rows, column < columns
-    made = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for number in tl.static_range(RANK):
-        one = tl.load(left + row * RANK + number, mask=tall, other=0.0)
-        other = tl.load(right + column * RANK + number, mask=wide, other=0.0)
-        made += one[:, None] * other[None, :]
-    at, inside = row[:, None] * columns + column[None, :], tall[:, None] & wide[None, :]
-    if FED:
-        tl.store(total + at, tl.load(total + at, mask=inside, other=0.0) - tl.div_rn(made, size), mask=inside)
-    value = made.to(part.dtype.element_ty)
-    tl.store(part + at, value, mask=inside)
-    if tl.sum((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
+    begin, rows, columns, matrix, lefts, rights = _tile(tiles)
+    part, total, sent, right = part + begin, total + begin, sent + lefts, right + rights
+    if matrix < 0:
+        for first in range(0, columns, ROWS * COLUMNS):
+            at = first + tl.arange(0, ROWS * COLUMNS)
+            value = tl.load(sent + at, mask=at < columns, other=0.0).to(part.dtype.element_ty)
+            tl.store(part + at, value, mask=at < columns)
+            if FED:
+                tl.store(total + at, tl.zeros((ROWS * COLUMNS,), tl.float32), mask=at < columns)
+            _look(value, wrong)
+    else:
+        row = tl.arange(0, ROWS)
+        for first in range(0, columns, COLUMNS):
+            column = first + tl.arange(0, COLUMNS)
+            at, inside = row[:, None] * columns + column[None, :], (row < rows)[:, None] & (column < columns)[None, :]
+            made = tl.zeros((ROWS, COLUMNS), tl.float32)
+            for number in tl.static_range(RANK):
+                one = tl.load(sent + row * RANK + number, mask=row < rows, other=0.0)
+                other = tl.load(right + column * RANK + number, mask=column < columns, other=0.0)
+                made += one[:, None] * other[None, :]
+            if FED:
+                tl.store(total + at, tl.load(total + at, mask=inside, other=0.0) - tl.div_rn(made, size), mask=inside)
+            value = made.to(part.dtype.element_ty)
+            tl.store(part + at, value, mask=inside)
+            _look(value, wrong)
+
+
+@triton.jit
+def _look(value, wrong):
+    if tl.max((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
         tl.store(wrong, 1)
 
 
-def apply(
-    part: torch.Tensor, total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, wrong: torch.Tensor, size: int, *, feedback: bool
-) -> None:
-    """`part` (flat) becomes left right^T, and `total`, as long, with feedback what a rank of `size` did not send of it.
+@triton.jit
+def _next_basis(right, before, wrong, owned, RANK: tl.constexpr, AT_ONCE: tl.constexpr):
+    """A matrix' W becomes what there was before, where it is zero or nobody takes this step."""
+    first, rows = tl.load(owned + tl.program_id(0) * 2), tl.load(owned + tl.program_id(0) * 2 + 1)
+    largest = tl.zeros((AT_ONCE,), tl.float32)
+    for begin in range(0, rows * RANK, AT_ONCE):
+        at = begin + tl.arange(0, AT_ONCE)
+        largest = tl.maximum(largest, tl.abs(tl.load(right + first * RANK + at, mask=at < rows * RANK, other=0.0)))
+    if (tl.max(largest) == 0.0) | (tl.load(wrong) != 0):
+        for begin in range(0, rows * RANK, AT_ONCE):
+            at = first * RANK + begin + tl.arange(0, AT_ONCE)
+            inside = begin + tl.arange(0, AT_ONCE) < rows * RANK
+            tl.store(right + at, tl.load(before + at, mask=inside, other=0.0), mask=inside)
 
-    `left` is [rows, rank], `right` [columns, rank]; `wrong` (int32, on the device) becomes 1 where `part` is not finite.
-    """
-    (rows, rank), columns = left.shape, right.shape[0]
-    grid = (triton.cdiv(rows, ROWS), triton.cdiv(columns, COLUMNS))
-    _apply[grid](
-        part,
-        total,
-        left,
-        right,
-        wrong,
-        rows,
-        columns,
-        float(size),
-        FED=feedback,
-        RANK=rank,
-        ROWS=ROWS,
-        COLUMNS=COLUMNS,
-        enable_fp_fusion=False,
-    )
+
+def project(
+    made: Layout, part: torch.Tensor, line: Line, state: State, basis: torch.Tensor, *, feedback: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """See codecs/factors.py."""
+    rank, residual = basis.shape[1], state.get(RESIDUAL) if feedback else None
+    tables = tables_of(made, rank, part.device)
+    total = torch.empty(part.shape, dtype=torch.float32, device=part.device)
+    sent, turns = room(made, rank, part.device), turns_of(basis, tables.right)
+    before = total if residual is None else residual
+    shape = {"RANK": rank, "NARROW": narrow(rank), "ROWS": ROWS, "COLUMNS": COLUMNS}
+    given = part, before, total, sent, basis, turns, tables.tiles, float(line.size)
+    _project[(len(tables.tiles),)](*given, KEPT=residual is not None, **shape, enable_fp_fusion=False)
+    return total, sent
+
+
+def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
+    """See codecs/factors.py."""
+    tables, shape = tables_of(made, rank, total.device), {"RANK": rank, "NARROW": narrow(rank)}
+    new = torch.zeros if tables.splits > 1 else torch.empty
+    answers = new(tables.splits, made.right, rank, dtype=torch.float32, device=total.device)
+    if made.matrices:
+        left = apart(made, sent, rank)[0]
+        turns = turns_of(left, tables.left)
+        base = orthonormal(left, turns, tables.left)
+        _answer[(len(tables.stacks),)](total, base, answers, turns, tables.stacks, DEEP=DEEP, WIDE=WIDE, **shape)
+    return answers.sum(0) if tables.splits > 1 else answers[0]
+
+
+def multiply(
+    made: Layout, sent: torch.Tensor, right: torch.Tensor, part: torch.Tensor, total: torch.Tensor, size: int, *, feedback: bool
+) -> torch.Tensor:
+    """See codecs/factors.py; `part` has the same bits as there."""
+    rank = right.shape[1]
+    tiles, wrong = tables_of(made, rank, part.device).tiles, torch.zeros(1, dtype=torch.int32, device=part.device)
+    shape = {"FED": feedback, "RANK": rank, "ROWS": ROWS, "COLUMNS": COLUMNS, "enable_fp_fusion": False}
+    _multiply[(len(tiles),)](part, total, sent, right, wrong, tiles, float(size), **shape)
+    return wrong
+
+
+def next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+    """See codecs/factors.py; `right` itself becomes it."""
+    if made.matrices:
+        owned = tables_of(made, right.shape[1], right.device).right.rows
+        _next_basis[(len(owned),)](right, before, wrong, owned, RANK=right.shape[1], AT_ONCE=AT_ONCE)
+    return right

@@ -1,0 +1,105 @@
+"""What makes the columns of a factor orthonormal, for all matrices of a part together."""
+
+import torch
+import triton
+import triton.language as tl
+
+from busbw.accel.codecs.factors import LEAST, TINY
+from busbw.accel.codecs.kernels.tables import Factors
+
+CELLS = 4096  # products of two columns' elements at a time
+
+
+@triton.jit
+def turned(value, turns, matrix, NARROW: tl.constexpr) -> tl.tensor:
+    """Rows of a factor times its matrix' turn."""
+    row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
+    turn = tl.load(turns + matrix * NARROW * NARROW + row * NARROW + column)
+    return tl.sum(value[:, :, None] * turn[None, :, :], axis=1)
+
+
+@triton.jit
+def turned_back(value, turns, matrix, NARROW: tl.constexpr) -> tl.tensor:
+    """Rows of a factor times its matrix' turn, transposed."""
+    row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
+    turn = tl.load(turns + matrix * NARROW * NARROW + column * NARROW + row)
+    return tl.sum(value[:, :, None] * turn[None, :, :], axis=1)
+
+
+@triton.jit
+def _gram(factors, grams, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Products of the columns of some rows of a factor with each other."""
+    first, rows = tl.load(spans + tl.program_id(0) * 3), tl.load(spans + tl.program_id(0) * 3 + 1)
+    number = tl.arange(0, NARROW)
+    made = tl.zeros((NARROW, NARROW), tl.float64)
+    for begin in range(0, rows, AT_ONCE):
+        row = begin + tl.arange(0, AT_ONCE)
+        inside = (row < rows)[:, None] & (number < RANK)[None, :]
+        value = tl.load(factors + (first + row)[:, None] * RANK + number[None, :], mask=inside, other=0.0).to(tl.float64)
+        made += tl.sum(value[:, :, None] * value[:, None, :], axis=0)
+    tl.store(grams + tl.program_id(0) * NARROW * NARROW + number[:, None] * NARROW + number[None, :], made)
+
+
+@triton.jit
+def _turns(grams, turns, owned, least, tiny, RANK: tl.constexpr, NARROW: tl.constexpr):
+    """Of a matrix, what makes its factor's columns orthonormal: Cholesky's factor of their products, inverted and transposed."""
+    first, count = tl.load(owned + tl.program_id(0) * 2), tl.load(owned + tl.program_id(0) * 2 + 1)
+    row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
+    gram = tl.zeros((NARROW, NARROW), tl.float64)
+    for one in range(count):
+        gram += tl.load(grams + (first + one) * NARROW * NARROW + row * NARROW + column)
+    on = (row == column) & (row < RANK)
+    mean = tl.sum(tl.where(on, gram, 0.0)) / RANK
+    mean += tl.where(mean > tiny * tiny, 0.0, 1.0)  # zeros get products all the same
+    gram += tl.where(on, least * mean, 0.0)
+    lower = tl.zeros((NARROW, NARROW), tl.float64)
+    inverse = tl.zeros((NARROW, NARROW), tl.float64)
+    for one in tl.static_range(RANK):
+        pivot = tl.sqrt(tl.sum(tl.where(on & (row == one), gram, 0.0)))
+        down = tl.where(row >= one, tl.sum(tl.where(column == one, gram, 0.0), axis=1)[:, None] / pivot, 0.0)
+        across = tl.where(column >= one, tl.sum(tl.where(row == one, gram, 0.0), axis=0)[None, :] / pivot, 0.0)
+        gram -= down * across
+        lower += tl.where(column == one, down, 0.0)
+    for one in tl.static_range(RANK):
+        pivot = tl.sum(tl.where(on & (row == one), lower, 0.0))
+        before = tl.sum(tl.where((row == one) & (column < one), lower, 0.0), axis=0)
+        known = tl.sum(before[:, None] * inverse, axis=0)[None, :]
+        inverse += tl.where(row == one, (tl.where(column == one, 1.0, 0.0) - known) / pivot, 0.0)
+    place = turns + tl.program_id(0) * NARROW * NARROW + column * NARROW + row  # the transposed
+    tl.store(place, tl.where((row < RANK) & (column < RANK), inverse, 0.0).to(tl.float32))
+
+
+@triton.jit
+def _turn(factors, result, turns, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Some rows of a factor, turned."""
+    span, number = spans + tl.program_id(0) * 3, tl.arange(0, NARROW)[None, :]
+    first, rows, matrix = tl.load(span), tl.load(span + 1), tl.load(span + 2)
+    for begin in range(0, rows, AT_ONCE):
+        row = begin + tl.arange(0, AT_ONCE)[:, None]
+        inside, place = (row < rows) & (number < RANK), (first + row) * RANK + number
+        tl.store(result + place, turned(tl.load(factors + place, mask=inside, other=0.0), turns, matrix, NARROW), mask=inside)
+
+
+def turns_of(factors: torch.Tensor, every: Factors) -> torch.Tensor:
+    """What makes the columns of each matrix' factor orthonormal, from the right: [rank, rank], padded to `narrow` with zeros."""
+    rank, count = factors.shape[1], len(every.rows)
+    width = narrow(rank)
+    turns = torch.empty(count, width, width, dtype=torch.float32, device=factors.device)
+    if count:
+        grams = torch.empty(len(every.spans), width, width, dtype=torch.float64, device=factors.device)
+        _gram[(len(every.spans),)](factors, grams, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2)
+        _turns[(count,)](grams, turns, every.owned, LEAST, TINY, RANK=rank, NARROW=width)
+    return turns
+
+
+def orthonormal(factors: torch.Tensor, turns: torch.Tensor, every: Factors) -> torch.Tensor:
+    """Each matrix' factor, turned."""
+    rank, result = factors.shape[1], torch.empty_like(factors)
+    width = narrow(rank)
+    _turn[(len(every.spans),)](factors, result, turns, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2)
+    return result
+
+
+def narrow(rank: int) -> int:
+    """Columns that kernels give a factor: a power of two."""
+    return int(triton.next_power_of_2(rank))

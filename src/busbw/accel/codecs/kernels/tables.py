@@ -1,0 +1,95 @@
+"""Which tile of which matrix each program of PowerSGD's kernels has: tables on the device, made once for a layout."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from busbw.accel.codecs.factors import Layout, Matrix
+
+ROWS, COLUMNS = 4, 256  # of a tile: its rows, and columns at a time
+DEEP, WIDE = 128, 64  # of a stack: rows at a time, and its columns
+MOST_ROWS = 1024
+STRETCH = 4096  # elements of what is no matrix, for one program
+SPAN = 1024  # rows of a factor, for one program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factors:
+    """All P, or all W: of each matrix its first row among those of all and its rows; spans of them (first row, rows, matrix), and of each
+    matrix its first span and its number of spans.
+    """
+
+    rows: torch.Tensor
+    spans: torch.Tensor
+    owned: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Tiles of some rows, stacks of some columns with at most `splits` above each other, and all P and W.
+
+    A tile: where it begins, its rows, its matrix' columns and number (-1: none), where its P begins (or, of what is no matrix, it itself
+    in what is sent first), and where its matrix' W does. A stack: where it begins, its rows, its matrix' columns and number, where its P
+    begins, where its W does, and its own columns.
+    """
+
+    tiles: torch.Tensor
+    stacks: torch.Tensor
+    splits: int
+    left: Factors
+    right: Factors
+
+
+@lru_cache(maxsize=1024)
+def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
+    """All of a part."""
+
+    def table(lines: Sequence[tuple[int, ...]], width: int) -> torch.Tensor:
+        return torch.tensor(lines, dtype=torch.int64).view(-1, width).to(device)
+
+    def factors(rows: list[tuple[int, int]]) -> Factors:
+        spans: list[tuple[int, ...]] = []
+        owned: list[tuple[int, ...]] = []
+        for matrix, (first, count) in enumerate(rows):
+            owned.append((len(spans), -(-count // SPAN)))
+            spans += [(first + begin, min(SPAN, count - begin), matrix) for begin in range(0, count, SPAN)]
+        return Factors(table(rows, 2), table(spans, 3), table(owned, 2))
+
+    tiles: list[tuple[int, ...]] = []
+    stacks: list[tuple[int, ...]] = []
+    others = made.left * rank
+    for number, one in enumerate(made.matrices):
+        tiles += _tiles_of(one, number, rank)
+        stacks += _stacks_of(one, number, rank, made.right)
+    for begin, end in made.others:
+        tiles += [(at, 1, min(STRETCH, end - at), -1, others + at - begin, 0) for at in range(begin, end, STRETCH)]
+        others += end - begin
+    splits = max((-(-one.rows // MOST_ROWS) for one in made.matrices), default=1)
+    left = factors([(one.left, one.rows) for one in made.matrices])
+    right = factors([(one.right, one.columns) for one in made.matrices])
+    return Tables(table(tiles, 6), table(stacks, 7), splits, left, right)
+
+
+def _tiles_of(one: Matrix, number: int, rank: int) -> list[tuple[int, ...]]:
+    return [
+        (one.begin + first * one.columns, min(ROWS, one.rows - first), one.columns, number, (one.left + first) * rank, one.right * rank)
+        for first in range(0, one.rows, ROWS)
+    ]
+
+
+def _stacks_of(one: Matrix, number: int, rank: int, width: int) -> list[tuple[int, ...]]:
+    return [
+        (
+            one.begin + top * one.columns + first,
+            min(MOST_ROWS, one.rows - top),
+            one.columns,
+            number,
+            (one.left + top) * rank,
+            (split * width + one.right + first) * rank,
+            min(WIDE, one.columns - first),
+        )
+        for split, top in enumerate(range(0, one.rows, MOST_ROWS))
+        for first in range(0, one.columns, WIDE)
+    ]
