@@ -116,27 +116,33 @@ class Planner:
             raise _Broken(code)
 
     def _check(self, whole: Result, ways: Sequence[Transport], check: str) -> None:
-        """Trainings with what was recommended, or with everything, beside what was predicted for them."""
-        chosen = whole.plan.recommended() if whole.plan else None
-        if whole.plan is None or chosen is None or check == "none":
+        """Trainings with everything, or with what is recommended: where it falls short of what was predicted, with what is then."""
+        plan = whole.plan
+        if plan is None or check == "none":
             return
-        for way in ways:
-            wanted = [one for one in whole.plan.exchanges if one.transport == way.name and (check == "all" or one is chosen)]
-            try:
-                if wanted:
-                    self._trained(way, wanted)
-            except BusbwError as error:  # the plan stands without it
-                talk(f"note: the training over {way.name} did not end: {error.message}")
+        if check == "all":
+            for way in ways:
+                self._trained(way, [one for one in plan.exchanges if one.transport == way.name])
+        else:
+            while (chosen := plan.recommended()) and chosen.checked_s is None:
+                if not self._trained(transports.BY_NAME[chosen.transport], [chosen]):
+                    break
+                self._save(whole)
         self._save(whole)
 
-    def _trained(self, way: Transport, wanted: Sequence[Exchange]) -> None:
+    def _trained(self, way: Transport, wanted: Sequence[Exchange]) -> bool:
+        """Whether all of it was run."""
         told = Told(aloud=False, first=False)
         try:
-            self._job(way, told, None, tuple(one.method for one in wanted))
+            if wanted:
+                self._job(way, told, None, tuple(one.method for one in wanted))
+        except BusbwError as error:  # the plan stands without it
+            talk(f"note: the training over {way.name} did not end: {error.message}")
         finally:
             training = told.record.result.training
             for one in wanted:
                 one.checked_s = training.step_s(one.method) if training else None
+        return all(one.checked_s for one in wanted)
 
 
 class _Broken(Exception):
@@ -202,7 +208,8 @@ def command(
     """Say how the gradients of MODEL should be exchanged here: the way that hides the network and loses least.
 
     Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each bucket by itself with every method
-    and transport; predicts the step from them, and trains with what it recommends. Nothing is changed.
+    and transport; predicts the step from them, and trains with what it recommends: where that falls short, with the next. Nothing is
+    changed.
     """
     from busbw.train.methods import parse_all
     from busbw.train.names import known

@@ -85,6 +85,14 @@ class Plan(msgspec.Struct):
         """The predicted rate as a share of a rank's own."""
         return self.alone_s / self.step_s(exchange)
 
+    def known_s(self, exchange: Exchange) -> float:
+        """The step of a training with it, where one was run, otherwise the predicted one."""
+        return exchange.checked_s or self.step_s(exchange)
+
+    def reaches(self, exchange: Exchange) -> bool:
+        """Whether it reaches the target, as far as is known."""
+        return self.alone_s >= self.target * self.known_s(exchange)
+
     def recommended(self) -> Exchange | None:
         """The least lossy that reaches the target; where none does, the least lossy of those that are as good as fastest.
 
@@ -92,8 +100,8 @@ class Plan(msgspec.Struct):
         """
         if not self.exchanges:
             return None
-        fine = [one for one in self.exchanges if self.efficiency(one) >= self.target]
+        fine = [one for one in self.exchanges if self.reaches(one)]
         if not fine:
-            fastest = min(map(self.step_s, self.exchanges))
-            fine = [one for one in self.exchanges if self.step_s(one) <= (1 + ALIKE) * fastest]
+            fastest = min(map(self.known_s, self.exchanges))
+            fine = [one for one in self.exchanges if self.known_s(one) <= (1 + ALIKE) * fastest]
         return min(fine, key=lambda one: one.loss)

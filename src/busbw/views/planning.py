@@ -67,21 +67,18 @@ def render_all(result: Result) -> str:
 
 
 def _advice(plan: Plan, chosen: Exchange) -> str:
-    share, target = f"{100 * plan.efficiency(chosen):.1f} %", f"{100 * plan.target:g} %"
+    step, target = plan.known_s(chosen), f"{100 * plan.target:g} %"
     where = f"{chosen.method}{'' if chosen.transport == AS_IS else f' over {chosen.transport} ({BY_NAME[chosen.transport].meaning})'}"
-    figures = f"{plan.step_s(chosen) * MS:.2f} ms a step, {share} of alone"
-    if plan.efficiency(chosen) >= plan.target and chosen.loss == 0:
-        return f"nothing lossy is needed: {where} is expected to take {figures} (wanted: {target})\n"
-    reaches = (
-        f"the least lossy that reaches {target}"
-        if plan.efficiency(chosen) >= plan.target
-        else f"nothing reaches {target}; as good as fastest"
-    )
+    takes = "which took" if chosen.checked_s else "expected to take"
+    figures = f"{takes} {step * MS:.2f} ms a step, {100 * plan.alone_s / step:.1f} % of alone"
+    if plan.reaches(chosen) and chosen.loss == 0:
+        return f"nothing lossy is needed: {where}, {figures} (wanted: {target})\n"
+    reaches = f"the least lossy that reaches {target}" if plan.reaches(chosen) else f"nothing reaches {target}; as good as fastest"
     dense = min((one for one in plan.exchanges if one.loss == 0), key=plan.step_s, default=None)
     pays = ""
     if dense is not None and dense is not chosen:
-        pays = f"; {dense.method} exposes {plan.exposed_s(dense) * MS:.2f} ms, this {plan.exposed_s(chosen) * MS:.2f}"
-    return f"{reaches}: {where}, expected to take {figures}{pays}\n"
+        pays = f"; {dense.method} should expose {plan.exposed_s(dense) * MS:.2f} ms, this {plan.exposed_s(chosen) * MS:.2f}"
+    return f"{reaches}: {where}, {figures}{pays}\n"
 
 
 def _lines(result: Result, chosen: Exchange) -> str:

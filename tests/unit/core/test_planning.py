@@ -65,6 +65,21 @@ def test_the_least_lossy_that_reaches_the_target_is_recommended() -> None:
     assert planned(none, bf16, int8, topk, tuned).recommended() is tuned, "a setting loses nothing"
 
 
+def test_what_was_trained_with_counts_as_it_was_measured() -> None:
+    int8, low, topk = (
+        taking("int8", 2, 0.02, 0.01, 0.004),
+        taking("powersgd", 3, 0.001, 0.001, 0.002),
+        taking("topk", 4, 0.001, 0.001, 0.001),
+    )
+    plan = planned(int8, low, topk)
+    int8.checked_s = 0.11
+    assert plan.recommended() is low
+    low.checked_s = 0.104
+    assert plan.recommended() is low
+    low.checked_s = topk.checked_s = 0.12
+    assert plan.recommended() is int8, "nothing reaches it, and this is fastest"
+
+
 def test_where_nothing_reaches_it_the_least_lossy_of_the_fastest_is() -> None:
     slow, fast, alike = taking("bf16", 1, 0.2, 0.1, 0.1), taking("topk", 4, 0.05, 0.05, 0.05), taking("int8", 2, 0.05, 0.05, 0.051)
     assert planned(slow, fast, alike, target=1.0).recommended() is alike

@@ -38,8 +38,8 @@ def test_where_nothing_lossy_is_needed_it_says_so(planned):
     planned.plan.exchanges[3].bucket_s = [0.05, 0.005]
     text = planning.footer(planned)
     assert text.splitlines()[1:3] == [
-        "nothing lossy is needed: none over sockets (NCCL's sockets on 16 channels, each with one thread and one socket) "
-        "is expected to take 97.50 ms a step, 94.5 % of alone (wanted: 90 %)",
+        "nothing lossy is needed: none over sockets (NCCL's sockets on 16 channels, each with one thread and one socket)"
+        ", expected to take 97.50 ms a step, 94.5 % of alone (wanted: 90 %)",
         "  export NCCL_MIN_NCHANNELS=16 NCCL_SOCKET_NTHREADS=1 NCCL_NSOCKS_PERTHREAD=1",
     ]
     planned.plan.exchanges[0].bucket_s = [0.05, 0.005]

@@ -34,10 +34,10 @@ class PowerSgd(Codec):
         basis = state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
         means = _means(part, rank)
         total, sent = means.project(made, part, line, state, basis, feedback=feedback)
-        dist.all_reduce(sent, group=line.group)
+        sent = _sum(sent, line)
         right = means.answer(made, total, sent, rank)
         if made.matrices:
-            dist.all_reduce(right, group=line.group)
+            right = _sum(right, line)
         wrong = means.multiply(made, sent, right, part, total, line.size, feedback=feedback)
         state[BASIS] = means.next_basis(made, right, basis, wrong).view(-1)
         if feedback:
@@ -53,6 +53,16 @@ def _means(part: torch.Tensor, rank: int) -> ModuleType:
     from busbw.accel.codecs.kernels import powersgd  # Triton takes a second to import
 
     return powersgd
+
+
+def _sum(own: torch.Tensor, line: Line) -> torch.Tensor:
+    """Over the ranks of the line, the same bits on each. Two ranks have it in one round of as many bytes as the two of a ring have."""
+    if line.size != 2:
+        dist.all_reduce(own, group=line.group)
+        return own
+    both = torch.empty(2, *own.shape, dtype=own.dtype, device=own.device)
+    dist.all_gather_into_tensor(both.view(-1), own.view(-1), group=line.group)
+    return both[0] + both[1]
 
 
 def _densely(part: torch.Tensor, line: Line) -> int:
