@@ -1,0 +1,180 @@
+"""What compression costs a language model in steps and in time: `convergence_text.py FILE.json [--layers 4 --width 256 --steps 600 ...]`.
+
+Run on every rank, with the variables of torchrun: by gpu_hosts.py or in_two_hosts.py, so that steps take what they take over their link.
+A byte-level GPT learns the help topics that come with Python; every tenth part of them is kept for the test. A method has the same initial
+parameters and batches as the dense run of its seed; AdamW, rate after a warm-up constant. Told are the share of the test's bytes that are
+guessed right, at the end and the steps and seconds until the dense runs' mean at SHARE of their steps is first reached; a training is
+measured every EVERY steps, and the time of measuring does not count.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from busbw.train.exchange import wrap
+from busbw.train.gpt import Gpt
+from busbw.train.loop import scaler_for
+from busbw.train.methods import parse
+
+METHODS = "none,bf16,int8,powersgd,powersgd+matrix_rank=8,topk+ratio=0.1,topk,torch-powersgd"
+SMALL = "+compress_least=0"  # the model's buckets are small
+EVERY, TESTED, SMOOTH = 10, 64, 3  # steps, samples of the test, and the measurements whose mean counts
+SHARE = 0.6
+WARMUP, RATE = 50, 1e-3
+HEADS, BYTES = 4, 256
+
+
+def text() -> torch.Tensor:
+    """All topics, as bytes."""
+    from pydoc_data import topics
+
+    whole = "\n".join(topics.topics[name] for name in sorted(topics.topics))
+    return torch.frombuffer(bytearray(whole.encode()), dtype=torch.uint8).long()
+
+
+class Samples:
+    """Stretches of the text: nine of ten parts to learn from, the tenth to be measured by."""
+
+    def __init__(self, sequence: int, device: torch.device) -> None:
+        whole, self.sequence = text(), sequence
+        parts = whole.split(10 * (sequence + 1))
+        self.learned = torch.cat([part for number, part in enumerate(parts) if number % 10]).to(device)
+        kept = torch.cat([part for number, part in enumerate(parts) if number % 10 == 0])
+        rows = kept[: kept.numel() // (sequence + 1) * (sequence + 1)].view(-1, sequence + 1)
+        self.test = rows[:: max(1, len(rows) // TESTED)][:TESTED].to(device)
+
+    def batch(self, made: torch.Generator, size: int) -> torch.Tensor:
+        """So many stretches of the text: [size, sequence + 1]."""
+        first = torch.randint(self.learned.numel() - self.sequence, (size, 1), generator=made)
+        return self.learned[(first + torch.arange(self.sequence + 1)).to(self.learned.device)]
+
+
+def train(name: str, seed: int, asked: argparse.Namespace, samples: Samples, device: torch.device) -> dict[str, Any]:
+    """One training: the share of the test that is guessed right, its loss in bits a byte and the seconds so far, every EVERY steps; and
+    bytes a step.
+    """
+    torch.manual_seed(seed)
+    model = Gpt(asked.layers, asked.width, HEADS, BYTES, asked.sequence).to(device)
+    own = not (name == "none" or name.startswith("torch-"))
+    wrapped = wrap(model, parse(name + SMALL * own), device, 25.0, scaler_for("fp32", device))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP))
+    made = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
+    right: list[float] = []
+    bits: list[float] = []
+    seconds: list[float] = []
+    taken = 0.0
+    for _ in range(asked.steps // EVERY):
+        dist.barrier()
+        begun = time.perf_counter()
+        for _ in range(EVERY):
+            batch = samples.batch(made, asked.batch)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(wrapped.net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()
+            optimizer.step()
+            rate.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        taken += time.perf_counter() - begun
+        with torch.no_grad():
+            scores, wanted = model(samples.test[:, :-1]), samples.test[:, 1:]
+        right.append(float((scores.argmax(-1) == wanted).float().mean()))
+        bits.append(float(nn.functional.cross_entropy(scores.flatten(0, 1), wanted.flatten())) / math.log(2))
+        seconds.append(taken)
+    sent = wrapped.mark() / asked.steps if own else None
+    wrapped.close()
+    return {"right": right, "bits": bits, "seconds": seconds, "sent": sent}
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Mean, and half of its 95 % interval by Student's t."""
+    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}.get(len(values), 2.0)
+    return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def smoothed(right: list[float]) -> list[float]:
+    """The mean of the last measurements, at each."""
+    return [statistics.fmean(right[max(0, at - SMOOTH + 1) : at + 1]) for at in range(len(right))]
+
+
+def reached(run: dict[str, Any], target: float) -> tuple[float, float]:
+    """Steps and seconds until the target, between two measurements in proportion; infinite where it is not reached."""
+    curve = smoothed(run["right"])
+    for at, value in enumerate(curve):
+        if value >= target:
+            before, last, low = (0.0, 0, 0.0) if at == 0 else (run["seconds"][at - 1], at, curve[at - 1])
+            part = (target - low) / (value - low) if value > low else 1.0
+            return EVERY * (last + part), before + part * (run["seconds"][at] - before)
+    return math.inf, math.inf
+
+
+def report(found: dict[str, list[dict[str, Any]]]) -> str:
+    """One line a method; differences and ratios are paired, seed by seed, with the dense run."""
+    dense = next(iter(found.values()))
+    at = int(SHARE * len(dense[0]["right"]))
+    target = statistics.fmean(smoothed(run["right"])[at] for run in dense)
+    lines = [
+        f"{'':26} {'right at the end, %':>20} {'less than dense':>16} {f'steps to {100 * target:.1f} %':>16} {'of dense':>14}"
+        f" {'seconds':>8} {'of dense':>9} {'KB a step':>10}"
+    ]
+    for name, runs in found.items():
+        mean, half = interval([100 * smoothed(run["right"])[-1] for run in runs])
+        loss, around = interval([100 * (smoothed(a["right"])[-1] - smoothed(b["right"])[-1]) for a, b in zip(dense, runs, strict=True)])
+        pairs = [(reached(run, target), reached(base, target)) for run, base in zip(runs, dense, strict=True)]
+        steps, seconds = (statistics.fmean(own[which] for own, _ in pairs) for which in (0, 1))
+        more, width = interval([own[0] / base[0] for own, base in pairs]) if steps < math.inf else (math.inf, 0.0)
+        longer = statistics.fmean(own[1] / base[1] for own, base in pairs)
+        sent = "-" if runs[0]["sent"] is None else f"{statistics.fmean(run['sent'] for run in runs) / 1e3:.1f}"
+        lines.append(
+            f"{name:26} {mean:12.2f} +-{half:5.2f} {loss:9.2f} +-{around:4.2f} {steps:16.0f} {more:7.2f} +-{width:4.2f}"
+            f" {seconds:8.1f} {longer:8.2f}x {sent:>10}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Every seed of every method, in turn; rank 0 prints and keeps."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--methods", default=METHODS)
+    for name, value in {"layers": 4, "width": 256, "sequence": 128, "batch": 32, "steps": 600, "seeds": 5}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    asked = parser.parse_args()
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("cuda:nccl,cpu:gloo" if device.type == "cuda" else "gloo")
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - every lane says what it does
+        sys.stderr = nowhere
+        samples = Samples(asked.sequence, device)
+        names = asked.methods.split(",")
+        train(
+            names[-1], 99, argparse.Namespace(**{**vars(asked), "steps": 2 * EVERY}), samples, device
+        )  # kernels are compiled, caches filled
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        for seed in range(asked.seeds):
+            for name in names:
+                found[name].append(train(name, seed, asked, samples, device))
+    if dist.get_rank() == 0:
+        sys.stdout.write(report(found) + "\n")
+        settings = {name: value for name, value in vars(asked).items() if name != "file"}
+        host = {"torch": torch.__version__, "python": platform.python_version(), "device": str(device), "every": EVERY}
+        asked.file.write_text(json.dumps({**host, **settings, "found": found}) + "\n", encoding="utf-8")
+        sys.stdout.flush()
+    dist.barrier()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
