@@ -96,6 +96,9 @@ def _local(mpirun: Mpirun, ranks: int) -> list[str]:
 
 def _remote(mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping[str, str]) -> list[str]:
     runtime, agent = ("--prtemca", "plm_ssh") if mpirun.major >= 5 else ("--mca", "plm_rsh")
+    launching = "PRTE_MCA_plm" if mpirun.major >= 5 else "OMPI_MCA_plm"
+    if environ.get(launching) == "isolated":  # images have it; mpirun says no more than that hosts have too few slots
+        raise UsageError(f"{launching}=isolated forbids Open MPI {mpirun.version} to start ranks on other hosts", f"unset {launching}")
     line = ["--host", ",".join(str(host) for host in hosts)]
     line += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "coll", "^hcoll"]
     if ifname:

@@ -73,6 +73,14 @@ def test_hosts_and_interface_on_open_mpi_4():
     )
 
 
+@pytest.mark.parametrize(("installed", "name"), [(FIVE, "PRTE_MCA_plm"), (FOUR, "OMPI_MCA_plm")])
+def test_a_machine_that_lets_open_mpi_start_nothing_elsewhere_is_told(monkeypatch, installed, name):
+    monkeypatch.setenv(name, "isolated")
+    with pytest.raises(UsageError, match=f"^{name}=isolated forbids Open MPI {installed.version} to start ranks on other hosts"):
+        mpirun.command(installed, ["rank"], 16, HOSTS)
+    assert "--host" not in mpirun.command(installed, ["rank"], 2), "on this machine it may"
+
+
 def test_the_users_own_ssh_options_are_kept_and_another_agent_gets_none():
     assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_args": "-p 22222"}) == "-p 22222 -o BatchMode=yes -o ConnectTimeout=10"
     assert mpirun.ssh_args({"PRTE_MCA_plm_ssh_agent": "/etc/mpi/kubexec.sh"}) == ""
