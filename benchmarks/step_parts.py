@@ -1,4 +1,4 @@
-"""What makes a training step longer than alone, on two ranks with a GPU each: `step_parts.py MODEL PRECISION BATCH [METHODS] [FOLDER]`.
+"""What makes a training step longer than alone, on two ranks: `step_parts.py MODEL PRECISION BATCH [METHODS] [FOLDER]`.
 
 Started by torchrun or gpu_hosts.py. Methods, with commas between them, run in turn, three times: `alone`; `still`, DDP with a hook that
 exchanges nothing; what busbw train takes; and words after an @ that change it: nobroadcast (of DDP's buffers), plainstream (the lane's
@@ -30,7 +30,7 @@ METHODS = "alone,still,none,dense,powersgd,powersgd@plainstream,powersgd@nobroad
 def nothing(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A hook."""
     flat = bucket.buffer()
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device])
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
     future.set_result(flat)
     return future
 
@@ -43,7 +43,7 @@ def wrapped(net: torch.nn.Module, method: str, device: torch.device) -> tuple[to
         return net, None
     ddp = DistributedDataParallel(
         net,
-        device_ids=[device.index],
+        device_ids=[device.index] if device.type == "cuda" else None,
         bucket_cap_mb=float(changes.get("mb", 25)),
         gradient_as_bucket_view=True,
         broadcast_buffers="nobroadcast" not in changes,
@@ -57,20 +57,24 @@ def wrapped(net: torch.nn.Module, method: str, device: torch.device) -> tuple[to
 
 def launching_s(loop: Loop, steps: int = 6) -> float:
     """Seconds in which the process launches a step, the GPU idle at the begin."""
-    torch.cuda.synchronize()
+    loop.rest()
     begun = time.perf_counter()
     for _ in range(steps):
         loop.step()
     took = time.perf_counter() - begun
-    torch.cuda.synchronize()
+    loop.rest()
     return took / steps
 
 
 def main(model: str, precision: str, batch: str, methods: str = METHODS, folder: str = "") -> None:
     """Prints a line for each rank and method."""
-    torch.cuda.set_device(0)
-    device = torch.device("cuda", 0)
-    dist.init_process_group("cuda:nccl,cpu:gloo", device_id=device)
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(device)
+        dist.init_process_group("cuda:nccl,cpu:gloo", device_id=device)
+    else:
+        device = torch.device("cpu")
+        dist.init_process_group("gloo")
     spec = TrainSpec(model=model, precision=precision, batch_size=int(batch))
     settle(precision)
     torch.manual_seed(0)
@@ -86,7 +90,8 @@ def main(model: str, precision: str, batch: str, methods: str = METHODS, folder:
             dist.barrier()
             steps[name] += loop.timed(STEPS)
             if folder and number == 0:
-                with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as traced:
+                kind = torch.profiler.ProfilerActivity.CUDA if device.type == "cuda" else torch.profiler.ProfilerActivity.CPU
+                with torch.profiler.profile(activities=[kind]) as traced:
                     loop.timed(TRACED)
                 traced.export_chrome_trace(str(Path(folder) / f"{model}_{name}_{dist.get_rank()}.json.gz"))
             if attached:

@@ -58,7 +58,8 @@ class Attached(Attachment):
     def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int]) -> None:
         """Biases and norms are few and matter: they go densely beside the rest, which has zeros there."""
         if len(apart) == len(shapes):
-            return self._densely(flat)
+            self._densely(flat)
+            return
         parts = flat.split([shape.numel() for shape in shapes])
         few = [parts[number] for number in apart]
         joined = torch.cat(few)
@@ -66,7 +67,6 @@ class Attached(Attachment):
         self.lane.exchange(flat, names, shapes)
         self._densely(joined)
         torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
-        return None
 
     def _begin(self, step: int) -> None:
         """A step, in the lane, before its buckets."""

@@ -167,7 +167,9 @@ def _reach(figure: Figure) -> float:
 
 def _reach_text(figure: Figure) -> str:
     reach = _reach(figure)
-    return "no interval at all" if reach == float("inf") else f"{100 * reach:.0f} %" if reach >= 0.1 else f"{100 * reach:.2g} %"
+    if reach > 9.99:
+        return "no interval at all" if reach == float("inf") else "999 % and more"
+    return f"{100 * reach:.0f} %" if reach >= 0.1 else f"{100 * reach:.2g} %"
 
 
 def _two_modes(result: Result) -> list[Finding]:

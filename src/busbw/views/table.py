@@ -50,7 +50,8 @@ def _interval(result: Result, row: Row) -> str:
     cell = findings.main_cell(row)
     if cell is None or cell.low_s is None or cell.high_s is None:
         return "-"
-    return f"{100 * max(cell.high_s - cell.time_s, cell.time_s - cell.low_s) / cell.time_s:.1f}"
+    percent = 100 * max(cell.high_s - cell.time_s, cell.time_s - cell.low_s) / cell.time_s
+    return ">999" if percent > 999 else f"{percent:.0f}" if percent >= 100 else f"{percent:.1f}"
 
 
 def _samples(result: Result, row: Row) -> str:

@@ -83,6 +83,8 @@ def test_medians_that_are_not_known_are_counted_and_the_widest_named() -> None:
     said = messages(result([cell(), wide]))["uncertain"]
     assert said == "1 of 2 cells are not known to 1 %: 2 KiB out of place to 30 % after 8 samples"
     assert messages(result([cell(), wide, none]))["uncertain"].endswith("4 KiB out of place to no interval at all after 5 samples")
+    beyond = cell(stopped="budget", low_s=80e-6, high_s=1.3)
+    assert messages(result([cell(), beyond]))["uncertain"].endswith("2 KiB out of place to 999 % and more after 8 samples")
 
 
 def test_two_modes_are_told() -> None:

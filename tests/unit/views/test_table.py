@@ -52,6 +52,16 @@ def test_columns_that_would_say_nothing_are_left_out(make: Make) -> None:
     assert "op" not in {column.title for column in table.columns(make([], spec={"collective": "broadcast", "op": "max"}))}
 
 
+@pytest.mark.parametrize(("high_us", "said"), [(20.1, "0.5"), (45.0, "125"), (1e6, ">999"), (1e12, ">999")])
+def test_how_far_an_interval_reaches_fits_its_column(make_cell: Callable[..., Cell], make: Make, high_us: float, said: str) -> None:
+    cell = make_cell(20, 1, 1)
+    cell.low_s, cell.high_s = 20e-6, high_us * 1e-6
+    row = Row(8, 2, "float", "sum", -1, cell, None, 20)
+    (column,) = (column for column in table.COLUMNS if column.title == "+-")
+    assert column.text(make([row]), row) == said
+    assert len(said) <= column.width
+
+
 def test_what_is_not_known_is_a_dash(make: Make, make_cell: Callable[..., Cell]) -> None:
     row = Row(8, 2, "float", "sum", -1, make_cell(20, 1, 1, None), None, 20)
     assert table.row(make([row]), row).split()[-3:] == ["-", "-", "N/A"]

@@ -141,9 +141,9 @@ def _look(value, wrong):
 
 
 @triton.jit
-def _next_basis(right, before, wrong, owned, RANK: tl.constexpr, AT_ONCE: tl.constexpr):
+def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.constexpr):
     """A matrix' W becomes what there was before, where it is zero or nobody takes this step."""
-    first, rows = tl.load(owned + tl.program_id(0) * 2), tl.load(owned + tl.program_id(0) * 2 + 1)
+    first, rows = tl.load(every + tl.program_id(0) * 2), tl.load(every + tl.program_id(0) * 2 + 1)
     largest = tl.zeros((AT_ONCE,), tl.float32)
     for begin in range(0, rows * RANK, AT_ONCE):
         at = begin + tl.arange(0, AT_ONCE)
@@ -197,6 +197,6 @@ def multiply(
 def next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
     """See codecs/factors.py; `right` itself becomes it."""
     if made.matrices:
-        owned = tables_of(made, right.shape[1], right.device).right.rows
-        _next_basis[(len(owned),)](right, before, wrong, owned, RANK=right.shape[1], AT_ONCE=AT_ONCE)
+        every = tables_of(made, right.shape[1], right.device).right.rows
+        _next_basis[(len(every),)](right, before, wrong, every, RANK=right.shape[1], AT_ONCE=AT_ONCE)
     return right
