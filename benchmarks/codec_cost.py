@@ -21,6 +21,7 @@ CODECS = {
     "top-k 1 %, fp32 values": Settings(method="topk"),
     "top-k 1 %, fp16 values": Settings(method="topk", values="fp16"),
     "int8": Settings(method="int8"),
+    "int4": Settings(method="int4"),
     "PowerSGD rank 4": Settings(method="powersgd"),
     "PowerSGD rank 8": Settings(method="powersgd", matrix_rank=8),
 }

@@ -27,7 +27,7 @@ from busbw.train.gpt import Gpt
 from busbw.train.loop import scaler_for
 from busbw.train.methods import parse
 
-METHODS = "none,bf16,int8,powersgd,powersgd+matrix_rank=8,topk+ratio=0.1,topk,torch-powersgd"
+METHODS = "none,bf16,int8,int4,int4+last=powersgd+matrix_rank=8,powersgd,powersgd+matrix_rank=8,topk+ratio=0.1,topk,torch-powersgd"
 SMALL = "+compress_least=0"  # the model's buckets are small
 EVERY, TESTED, SMOOTH = 10, 64, 3  # steps, samples of the test, and the measurements whose mean counts
 SHARE = 0.6
@@ -67,7 +67,7 @@ def train(name: str, seed: int, asked: argparse.Namespace, samples: Samples, dev
     torch.manual_seed(seed)
     model = Gpt(asked.layers, asked.width, HEADS, BYTES, asked.sequence).to(device)
     own = not (name == "none" or name.startswith("torch-"))
-    wrapped = wrap(model, parse(name + SMALL * own), device, 25.0, scaler_for("fp32", device))
+    wrapped = wrap(model, parse(name + SMALL * own), device, asked.bucket_mb, scaler_for("fp32", device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP))
     made = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
@@ -150,6 +150,7 @@ def main() -> int:
     parser.add_argument("--methods", default=METHODS)
     for name, value in {"layers": 4, "width": 256, "sequence": 128, "batch": 32, "steps": 600, "seeds": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--bucket-mb", type=float, default=0.25, help="so small, and the last bucket is that of the embeddings")
     asked = parser.parse_args()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs.int8 import SUM_RESIDUAL
+from busbw.accel.codecs.integers import SUM_RESIDUAL
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import make
 from busbw.accel.settings import POWERSGD, Settings
@@ -128,6 +128,11 @@ def int8() -> dict[str, Any]:
 
 
 @scenario
+def int4() -> dict[str, Any]:
+    return once(method="int4")
+
+
+@scenario
 def topk_all() -> dict[str, Any]:
     plain = gradient(0).div_(dist.get_world_size())
     dist.all_reduce(plain)
@@ -147,6 +152,11 @@ def topk_half() -> dict[str, Any]:
 @scenario
 def int8_conserves() -> dict[str, Any]:
     return conserved(method="int8")
+
+
+@scenario
+def int4_conserves() -> dict[str, Any]:
+    return conserved(method="int4")
 
 
 @scenario
@@ -244,7 +254,7 @@ def momentum() -> dict[str, Any]:
 def not_finite() -> dict[str, Any]:
     """What is not finite in one rank's gradient reaches all, and does not stay."""
     found = {}
-    for method in ("int8", "powersgd", "topk"):
+    for method in ("int8", "int4", "powersgd", "topk"):
         for value in (float("nan"), float("inf"), float("-inf")):
             lane = lane_of(settings(method=method))
             flat = gradient(0)
@@ -267,7 +277,7 @@ def large_values() -> dict[str, Any]:
 @scenario
 def other_default_types() -> dict[str, list[float]]:
     """What goes over the wire does not depend on the program's default type."""
-    norms: dict[str, list[float]] = {"topk": [], "powersgd": [], "int8": []}
+    norms: dict[str, list[float]] = {"topk": [], "powersgd": [], "int8": [], "int4": []}
     for method, found in norms.items():
         for kind in (torch.float64, torch.bfloat16, torch.float32):
             torch.set_default_dtype(kind)
@@ -330,7 +340,7 @@ def doubles() -> float:
 def smallest_halves() -> dict[str, int]:
     """The smallest values of fp16 are not lost by the division before their sum."""
     found = {}
-    for method in ("topk", "int8"):
+    for method in ("topk", "int8", "int4"):
         lane = lane_of(settings(method=method, ratio=1.0))
         flat = torch.full((sum(LENGTHS),), 6e-8, dtype=torch.float16)
         found[method] = int(torch.count_nonzero(exchanged(lane, flat)))

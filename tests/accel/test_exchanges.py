@@ -40,10 +40,11 @@ def test_every_rank_has_the_same_bits(job, name):
     assert len({said[name]["digest"] for said in job[1]}) == 1
 
 
-# The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several additions), and to 254 steps of a block's
-# largest.
+# The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several additions), and to 254 and 14 steps of a
+# block's largest, twice.
 @pytest.mark.parametrize(
-    ("name", "most"), [("dense", 1e-6), ("dense_bf16", 1e-2), ("int8", 3e-2), ("topk_all", 1e-6), ("powersgd_without_a_matrix", 1e-6)]
+    ("name", "most"),
+    [("dense", 1e-6), ("dense_bf16", 1e-2), ("int8", 3e-2), ("int4", 0.5), ("topk_all", 1e-6), ("powersgd_without_a_matrix", 1e-6)],
 )
 def test_the_average_is_right(job, name, most):
     assert max(said[name]["error"] for said in job[1]) < most
@@ -64,6 +65,7 @@ def test_the_largest_elements_arrive(job, name):
     ("name", "most"),
     [
         ("int8_conserves", 1e-5),
+        ("int4_conserves", 1e-5),
         ("topk_conserves", 1e-5),
         ("topk_half_conserves", 1e-5),
         ("powersgd_conserves", 1e-5),
@@ -136,7 +138,10 @@ def test_gradients_in_fp64_lose_nothing(job):
 def test_the_smallest_halves_arrive(job):
     which, said = job
     if not which.startswith("2 hosts"):  # there the row's own sum is in the gradient's format, as DDP's is
-        assert all(one["smallest_halves"] == {"topk": sum(exchanges.LENGTHS), "int8": sum(exchanges.LENGTHS)} for one in said)
+        assert all(
+            one["smallest_halves"] == {"topk": sum(exchanges.LENGTHS), "int8": sum(exchanges.LENGTHS), "int4": sum(exchanges.LENGTHS)}
+            for one in said
+        )
 
 
 def test_int8_keeps_what_the_sum_lost(job):
@@ -150,7 +155,7 @@ def test_bytes_that_leave_the_host_are_those_of_the_method(job):
         assert all(one["topk"]["traffic"][1] == pytest.approx(2 * 6 * room, rel=0.02) for one in said)
         return
     if not which.startswith("2 hosts"):  # one host
-        assert all(one[name]["traffic"] == [0, 0] for one in said for name in ("dense", "int8", "topk"))
+        assert all(one[name]["traffic"] == [0, 0] for one in said for name in ("dense", "int8", "int4", "topk"))
         return
     assert said[0]["dense"]["two_d"]
     inside, across = said[0]["dense"]["traffic"]
@@ -160,6 +165,7 @@ def test_bytes_that_leave_the_host_are_those_of_the_method(job):
     assert said[0]["topk_half"]["traffic"][1] == pytest.approx(4 * room / 2, rel=0.02)
     # Both ways a byte an element and a scale a block; small pieces are padded to whole blocks.
     assert said[0]["int8"]["traffic"][1] == pytest.approx(total / 2 * (1 + 4 / 256), rel=0.03)
+    assert said[0]["int4"]["traffic"][1] == pytest.approx(total / 2 * (0.5 + 4 / 256), rel=0.03)
 
 
 def test_the_programs_default_type_changes_nothing(job):

@@ -6,7 +6,7 @@ import pytest
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel trainings")]  # each job of ranks is run once
 
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
-METHODS = ["dense", "bf16", "int8", "powersgd", "topk", "topk_everything", "topk_momentum"]
+METHODS = ["dense", "bf16", "int8", "int4", "int4_and_factors_last", "powersgd", "topk", "topk_everything", "topk_momentum"]
 FEATURES = [
     "accumulated",
     "static_graph",
@@ -20,7 +20,7 @@ FEATURES = [
     "saved_each_step",
     "closed",
 ]
-OTHERS = ["wrong_states", "of_a_part_of_the_ranks", "other_settings", "an_overflow", "one_rank_alone"]
+OTHERS = ["silenced", "wrong_states", "of_a_part_of_the_ranks", "other_settings", "an_overflow", "one_rank_alone"]
 LIGHT = {
     "LIGHT_2D_ALLREDUCE": "1",
     "LIGHT_TOPK_ALLREDUCE": "1",
@@ -53,7 +53,20 @@ def test_less_goes_over_the_wire(job):
     if len(job) == 2:
         return  # one host: nothing does
     assert job[0]["int8"]["sent"] < 0.5 * job[0]["dense"]["sent"]
+    assert job[0]["int4"]["sent"] < 0.35 * job[0]["dense"]["sent"]
     assert job[0]["topk"]["sent"] < 0.6 * job[0]["dense"]["sent"]
+
+
+def test_the_last_bucket_has_a_method_of_its_own(job):
+    for said in job:
+        kept = said["int4_and_factors_last"]["kept"]
+        assert len(kept) > 1 and sorted(map(any, kept)) == [False] * (len(kept) - 1) + [True]
+        assert not any(map(any, said["int4"]["kept"]))
+
+
+def test_over_a_perfect_network_nothing_is_exchanged(job):
+    for said in job:
+        assert said["silenced"]["steps"] == 7 * 2 * 3 and said["silenced"]["exchanges"] >= 7 * 3
 
 
 def test_accumulated_gradients_are_exchanged_once(job):

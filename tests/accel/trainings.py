@@ -38,12 +38,13 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def settings(**words: Any) -> accel.Settings:
-    return accel.Settings(compress_least=0, two_d=two_d() and words.get("method") != "powersgd", chunk=1 << 16, **words)
+    rows = two_d() and "powersgd" not in (words.get("method"), words.get("last"))
+    return accel.Settings(compress_least=0, two_d=rows, chunk=1 << 16, **words)
 
 
 def wrapped(net: nn.Module, **words: Any) -> DistributedDataParallel:
     """Several buckets."""
-    return DistributedDataParallel(net, bucket_cap_mb=0.018, **words)
+    return DistributedDataParallel(net, bucket_cap_mb=0.01, **words)
 
 
 def step_of(net: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> float:
@@ -60,8 +61,10 @@ def trained(steps: int = STEPS, *, plain: bool = False, first: int = 0, **words:
     attached = None if plain else accel.attach(net, settings(**words))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.0 if words.get("momentum") else 0.9)
     losses = [step_of(net, optimizer, number) for number in range(first, first + steps)]
+    kept = list(attached.lane.memory.lists()) if attached else []
     return {
         "digest": parameters(net),
+        "kept": [["basis" in state for state in one.states] for one in kept],
         "loss": sum(losses[-10:]) / 10,
         "first": losses[0],
         "sent": attached.traffic.across if attached else 0,
@@ -88,6 +91,14 @@ def int8() -> dict[str, Any]:
     return trained(method="int8")
 
 
+def int4() -> dict[str, Any]:
+    return trained(method="int4")
+
+
+def int4_and_factors_last() -> dict[str, Any]:
+    return trained(method="int4", last="powersgd", matrix_rank=2)
+
+
 def powersgd() -> dict[str, Any]:
     return trained(method="powersgd", matrix_rank=2)
 
@@ -102,6 +113,53 @@ def topk_everything() -> dict[str, Any]:
 
 def topk_momentum() -> dict[str, Any]:
     return trained(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False)
+
+
+EXCHANGES = ("all_reduce", "all_gather_into_tensor", "all_to_all_single", "reduce_scatter_tensor")
+
+
+def silenced() -> dict[str, Any]:
+    """Steps over a perfect network do all but exchange."""
+    methods = [
+        {},
+        {"wire": "bf16"},
+        {"method": "int8"},
+        {"method": "int4", "last": "powersgd"},
+        {"method": "powersgd"},
+        {"method": "topk"},
+        {"method": "topk", "momentum": 0.9, "dense_below_2d": False},
+    ]
+    found: dict[str, Any] = {"steps": 0, "exchanges": 0}
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("an exchange over a perfect network")
+
+    def counted(exchange: Any) -> Any:
+        def called(*words: Any, **more: Any) -> Any:
+            found["exchanges"] += 1
+            return exchange(*words, **more)
+
+        return called
+
+    before = {name: getattr(dist, name) for name in EXCHANGES}
+    for words in methods:
+        net = wrapped(model(), broadcast_buffers=False)
+        attached = accel.attach(net, settings(**words))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+        for silent in (False, True):
+            if silent:
+                attached.lane.silence()
+            for name, exchange in before.items():
+                setattr(dist, name, refused if silent else counted(exchange))
+            try:
+                for number in range(3):
+                    step_of(net, optimizer, number)
+                    found["steps"] += all(bool(torch.isfinite(one.grad).all()) for one in net.parameters() if one.grad is not None)
+            finally:
+                for name, exchange in before.items():
+                    setattr(dist, name, exchange)
+        attached.close()
+    return found
 
 
 def accumulated() -> dict[str, Any]:

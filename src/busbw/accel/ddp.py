@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw.accel import light
 from busbw.accel.attachment import Attachment
-from busbw.accel.codecs.base import average, ring_bytes
+from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import make
 from busbw.accel.settings import DENSE, POWERSGD, Settings
@@ -43,19 +43,21 @@ class Attached(Attachment):
         if first or flat.is_sparse:
             return self.lane.run(flat, lambda: self._densely(flat))
         apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
-        together = self.settings.method in (DENSE, POWERSGD)  # PowerSGD itself sends what is no matrix as it is
+        last = bucket.is_last() and bucket.index() > 0
+        # PowerSGD itself sends what is no matrix as it is.
+        together = self.settings.method_for(flat.nbytes, last=last) in (DENSE, POWERSGD)
         if together or not self.settings.dense_below_2d or not apart:
-            return self.lane.average(flat, names, shapes)
-        return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, apart))
+            return self.lane.average(flat, names, shapes, last=last)
+        return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))
 
     def _densely(self, flat: torch.Tensor) -> None:
         """As DDP does without a hook."""
         world = self.lane.mesh.world
-        average(flat, world)
+        world.average(flat)
         if not flat.is_sparse:
             self.lane.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
 
-    def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int]) -> None:
+    def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int], last: bool) -> None:
         """Biases and norms are few and matter: they go densely beside the rest, which has zeros there."""
         if len(apart) == len(shapes):
             self._densely(flat)
@@ -64,7 +66,7 @@ class Attached(Attachment):
         few = [parts[number] for number in apart]
         joined = torch.cat(few)
         torch._foreach_zero_(few)
-        self.lane.exchange(flat, names, shapes)
+        self.lane.exchange(flat, names, shapes, last=last)
         self._densely(joined)
         torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
 
@@ -99,7 +101,7 @@ def attach(
             "attach only models whose replicas are on all ranks",
         )
     settings, strange = agreed(settings)
-    mesh = make(settings.two_d, settings.intra_size, timeout)
+    mesh = make(settings.two_d, settings.intra_size, timeout, small=settings.small)
     attached = Attached(model, Lane(settings, mesh), scaler)
     model.register_comm_hook(attached, _hook)
     announce(attached, strange)

@@ -58,8 +58,10 @@ def attach_fully_sharded(
         )
     settings, strange = agreed(settings)
     if settings.method == POWERSGD:
-        raise UsageError("PowerSGD needs whole matrices, and fully_shard cuts them", "use int8 or topk, or DistributedDataParallel")
+        raise UsageError("PowerSGD needs whole matrices, and fully_shard cuts them", "use int8, int4 or topk, or DistributedDataParallel")
+    if settings.last:
+        raise UsageError("a method for the last bucket is for DistributedDataParallel: fully_shard has no buckets", "leave out last")
     ranks = dist.get_process_group_ranks(replicas.get_group())
-    sharded = Sharded(model, Lane(settings, like(ranks, timeout)))
+    sharded = Sharded(model, Lane(settings, like(ranks, timeout, small=settings.small)))
     announce(sharded, strange)
     return sharded

@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
 from busbw.accel.codecs import codec_for
 from busbw.accel.codecs.base import ring_bytes
+from busbw.accel.line import Line, Working
 from busbw.accel.lost import Pulse
 from busbw.accel.memory import Kept, Memory, Piece
-from busbw.accel.mesh import Line, Mesh
+from busbw.accel.mesh import Mesh
 from busbw.accel.settings import DENSE, Settings
 from busbw.core.errors import UsageError
 
@@ -40,7 +40,7 @@ class Lane:
     def __init__(self, settings: Settings, mesh: Mesh) -> None:
         """`mesh` says with whom."""
         self.settings = settings
-        self.mesh = mesh
+        self.mesh = self._owned = mesh
         self.memory = Memory()
         self.traffic = Traffic()
         self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the lane counts
@@ -50,13 +50,23 @@ class Lane:
         self._jobs: queue.SimpleQueue[_Job] | None = None
         self._closed = False
 
-    def average(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]]) -> torch.futures.Future[torch.Tensor]:
+    def silence(self) -> None:
+        """Exchange over a perfect network from now on, with the wrong result: a step then takes what it takes without the network."""
+        with self.at_rest():
+            self.mesh = self._owned.silenced()
+            self.memory.clear()  # it knows the lines by which it was made
+
+    def average(
+        self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False
+    ) -> torch.futures.Future[torch.Tensor]:
         """`flat` (one-dimensional, contiguous, of the parameters `names` of these `shapes`) becomes its average; the future has it.
+
+        `last` where nothing is left to compute in this step.
 
         On a GPU the work is on a stream of the lane's own and nothing waits for it here; on the CPU a thread does it. An exchange that
         fails sets the future's exception.
         """
-        return self.run(flat, lambda: self.exchange(flat, names, shapes))
+        return self.run(flat, lambda: self.exchange(flat, names, shapes, last=last))
 
     def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         """Do `work` on `tensor` in the lane; the future has the tensor. After a failure nothing more is done: it is raised again."""
@@ -139,7 +149,7 @@ class Lane:
             self._jobs.put(bool)  # False: no other is to come
         self._pulse.stop()
         self.memory.clear()
-        self.mesh.close()
+        self._owned.close()
 
     def _explained(self, error: Exception) -> Exception:
         """An exchange that failed, with the ranks that are lost."""
@@ -149,12 +159,12 @@ class Lane:
         who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
         return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.place} of {self.mesh.world.size}; {who} ({error})")
 
-    def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]]) -> None:
+    def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:
         """As `average`, at once."""
         if self.mesh.world.size == 1:
             return
         nbytes = flat.numel() * flat.element_size()
-        method = self.settings.method_for(nbytes) if flat.numel() and flat.dtype in COMPRESSIBLE else DENSE
+        method = self.settings.method_for(nbytes, last=last) if flat.numel() and flat.dtype in COMPRESSIBLE else DENSE
         two_d = self.mesh.two_d and self.settings.two_d_for(nbytes)
         self.traffic.buckets += 1
         if method == DENSE and not two_d:
@@ -188,7 +198,7 @@ class Lane:
         for (whole, shard, work), state in zip(begun, kept.states, strict=True):
             work.wait()
             self.traffic.across += codec.exchange(shard, kept.across, state, self.step)
-            ended.append(dist.all_gather_into_tensor(whole, shard, group=inside.group, async_op=True))
+            ended.append(inside.begin_all_gather(whole, shard))
             self.traffic.inside += ring_bytes(whole.numel() * whole.element_size(), inside.size)
         for piece, (whole, _, _), work in zip(kept.pieces, begun, ended, strict=True):
             work.wait()
@@ -200,10 +210,9 @@ def _outcome(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
     return future.wait()
 
 
-def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Line) -> tuple[torch.Tensor, torch.Tensor, dist.Work]:
+def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Line) -> tuple[torch.Tensor, torch.Tensor, Working]:
     """The piece (a copy where it is padded), this rank's shard of the row's average, and the work that makes it."""
     whole = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:
         whole = torch.nn.functional.pad(whole, (0, piece.padding))
-    shard = torch.empty(whole.numel() // inside.size, dtype=whole.dtype, device=whole.device)
-    return whole, shard, dist.reduce_scatter_tensor(shard, whole, group=inside.group, async_op=True)
+    return whole, *inside.begin_reduce_scatter(whole)

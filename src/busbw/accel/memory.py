@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.distributed as dist
 
 from busbw.accel.codecs.base import RESIDUAL, State
-from busbw.accel.codecs.int8 import SUM_RESIDUAL
+from busbw.accel.codecs.integers import SUM_RESIDUAL
 from busbw.accel.codecs.topk import VELOCITY
-from busbw.accel.mesh import Line
+from busbw.accel.line import Line
 from busbw.core.errors import UsageError
 
 Key = tuple[str, ...]
@@ -83,14 +82,12 @@ class Kept:
         if self.inside is None:
             return torch.zeros(length, dtype=torch.float32, device=device) if mine is None else mine
         shard = torch.zeros(length // self.inside.size, dtype=torch.float32, device=device) if mine is None else mine
-        every = torch.empty(length, dtype=torch.float32, device=device)
-        dist.all_gather_into_tensor(every, shard, group=self.inside.group)
-        return every
+        return self.inside.all_gather(shard).view(-1)
 
     def put(self, name: str, whole: torch.Tensor) -> None:
         """Take this rank's part: in two dimensions of the sum over its row, all of whose ranks have to call it."""
         if self.inside is not None:
-            dist.all_reduce(whole, group=self.inside.group)
+            self.inside.all_reduce(whole)
         for piece, state in zip(self.pieces, self.states, strict=True):
             part = whole[piece.begin : piece.begin + piece.length]
             if self.inside is not None:
@@ -179,5 +176,5 @@ def _anywhere(parts: list[torch.Tensor | None], fresh: Kept) -> bool:
     """Whether a rank of the row has some: all have to do the same. Only lists that come together anew are asked for."""
     assert fresh.inside is not None
     found = torch.tensor([float(any(part is not None for part in parts))], device=fresh.device)
-    dist.all_reduce(found, group=fresh.inside.group)
+    fresh.inside.all_reduce(found)
     return bool(found.item())

@@ -1,5 +1,6 @@
 """Who exchanges with whom: the ranks of a host, and those with the same place on the other hosts. Own communicators, made once."""
 
+import dataclasses
 import os
 import socket
 from collections import Counter
@@ -8,27 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_nccl_timeout, default_pg_timeout
+
+from busbw.accel.line import Line
 
 # NCCL tells hosts apart by it where it is set, for example where ranks of one machine stand for several.
 HOST_VARIABLE = "NCCL_HOSTID"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Ranks that exchange with each other, this rank's place among them, and how many of them are on its host."""
-
-    group: dist.ProcessGroup
-    size: int
-    place: int
-    local: int
-
-    def ring(self, nbytes: int) -> int:
-        """Of bytes that each rank sends to the next in a ring, this rank's share of those that leave its host: a ring leaves it once."""
-        return nbytes // self.local if self.local < self.size else 0
-
-    def direct(self, nbytes: int) -> int:
-        """Of bytes that each rank sends to all others evenly, those that leave its host."""
-        return nbytes * (self.size - self.local) // max(1, self.size - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +36,41 @@ class Mesh:
         """A rank, for an error."""
         return f"rank {rank} on {self.hosts[rank]}"
 
+    def silenced(self) -> "Mesh":
+        """The same over a perfect network (see Line)."""
+        inside, across = (line and line.silenced() for line in (self.inside, self.across))
+        return dataclasses.replace(self, world=self.world.silenced(), inside=inside, across=across)
+
     def close(self) -> None:
         """End the communicators."""
         for line in (self.inside, self.across, self.world):
-            if line is not None and dist.is_initialized():
+            if line is not None and line.group is not None and dist.is_initialized():
                 dist.destroy_process_group(line.group)
 
 
-def make(two_d: bool, intra_size: int | None = None, timeout: timedelta | None = None) -> Mesh:
+def make(two_d: bool, intra_size: int | None = None, timeout: timedelta | None = None, *, small: bool = False) -> Mesh:
     """The mesh over all ranks of the default group; every rank has to call it at the same point.
 
     `intra_size` consecutive ranks make a row; None takes the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
+    `small` where little is exchanged between rows.
     """
     ranks = list(range(dist.get_world_size()))
     hosts = _hosts()
-    world = _line([ranks], hosts, timeout)
+    world = _line([ranks], hosts, timeout, small)
     rows, note = rows_of(hosts, intra_size) if two_d else ([], "")
     if not rows:
         return Mesh(world, None, None, hosts, note)
     columns = [list(column) for column in zip(*rows, strict=True)]
-    return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout), hosts, note)
+    return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout, small), hosts, note)
 
 
-def like(ranks: Sequence[int], timeout: timedelta | None = None) -> Mesh:
+def like(ranks: Sequence[int], timeout: timedelta | None = None, *, small: bool = False) -> Mesh:
     """The mesh over some ranks alone; every rank of the default group has to call it at the same point, with its own."""
     hosts = _hosts()
     told: list[list[int]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(told, list(ranks))
     lines = [list(line) for line in sorted({tuple(line) for line in told})]
-    mine = _line(lines, hosts, timeout)
+    mine = _line(lines, hosts, timeout, small)
     return Mesh(mine, None, None, tuple(hosts[rank] for rank in ranks))
 
 
@@ -110,12 +102,28 @@ def _hosts() -> tuple[str, ...]:
     return tuple(told)
 
 
-def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None) -> Line:
+def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None, small: bool = False) -> Line:
     """A group for each row; this rank's own."""
     rank, mine = dist.get_rank(), None
     for row in rows:
-        group = dist.new_group(row, timeout=timeout)
+        group = _group(row, timeout, narrow=small and len({hosts[other] for other in row}) == len(row))
         if rank in row:
             mine = Line(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
     assert mine is not None
     return mine
+
+
+def _group(ranks: list[int], timeout: timedelta | None, *, narrow: bool) -> dist.ProcessGroup:
+    """NCCL's kernels hold multiprocessors of the GPU while bytes are under way: as soon as there is one, and `narrow` only one.
+
+    One has one channel, which carries some 5 GB/s over sockets: enough for one rank of each host that sends little. Top-k, which exposed
+    2.5 ms of a step of ResNet-50, exposes 1.2 so (benchmarks/train_2xh200_202611).
+    """
+    if "cuda:nccl" not in dist.get_backend_config():
+        return dist.new_group(ranks, timeout=timeout)
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    usual = default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout
+    options._timeout = timeout = timeout or usual  # torch warns where it differs
+    if narrow:
+        options.config.max_ctas = 1
+    return dist.new_group(ranks, timeout=timeout, pg_options=options)

@@ -5,23 +5,25 @@ from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
 
-DENSE, INT8, POWERSGD, TOPK = "dense", "int8", "powersgd", "topk"
-METHODS = (DENSE, INT8, POWERSGD, TOPK)
+DENSE, INT8, INT4, POWERSGD, TOPK = "dense", "int8", "int4", "powersgd", "topk"
+METHODS = (DENSE, INT8, INT4, POWERSGD, TOPK)
 # What dense exchanges and top-k's values are sent as; "same" is the gradient's own type.
 FORMATS = ("same", "fp32", "bf16", "fp16")
 VALUE_FORMATS = ("fp32", "fp16")
+SMALL_RATIO = 0.02  # of top-k: an eighth of a byte an element
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
 
-    method: str = DENSE  # dense, int8, powersgd or topk
+    method: str = DENSE  # dense, int8, int4, powersgd or topk
+    last: str = ""  # the method of DDP's last bucket of several, whose exchange no computing hides; "": the same
     wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
     two_d: bool = False  # inside the host densely, the method across hosts
     intra_size: int | None = None  # ranks of a 2D group; None: those of a host
     two_d_most: int = 1 << 30  # 2D at or below
-    compress_least: int = 1 << 20  # int8, PowerSGD and top-k at or above
+    compress_least: int = 1 << 20  # every method but dense at or above
     ratio: float = 0.01  # top-k: the share of elements that is sent
     values: str = "fp32"  # top-k: the format of values, fp32 or fp16
     feedback: bool = True  # what was not sent is added to the next gradient
@@ -33,6 +35,7 @@ class Settings:
 
     def __post_init__(self) -> None:  # noqa: D105
         _one_of("method", self.method, METHODS)
+        _one_of("last", self.last or self.method, METHODS)
         _one_of("wire", self.wire, FORMATS)
         _one_of("values", self.values, VALUE_FORMATS)
         _between("ratio", self.ratio, 0, 1, "a share above 0, at most 1")
@@ -47,14 +50,14 @@ class Settings:
             raise UsageError("momentum correction without error feedback has nothing to correct", "leave feedback on, or momentum at 0")
         if self.method != TOPK and self.momentum:
             raise UsageError(f"momentum correction is for top-k, and the method is {self.method}", "leave out one of them")
-        if self.method not in (POWERSGD, TOPK) and self.warmup_steps:
+        if not {POWERSGD, TOPK} & self.methods and self.warmup_steps:
             raise UsageError(f"a warm-up is for top-k and PowerSGD, and the method is {self.method}", "leave out one of them")
-        if self.method == POWERSGD and self.two_d:
+        if POWERSGD in self.methods and self.two_d:
             raise UsageError("PowerSGD in two dimensions would cut matrices into pieces", "leave out two_d: there is little left to save")
-        if self.momentum and (self.compress_least or self.dense_below_2d):
+        if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {TOPK}):
             raise UsageError(
-                "momentum correction with parts that go densely would train those without momentum",
-                "set compress_least=0 and dense_below_2d=False with it",
+                "momentum correction with parts that go by another method would train those without momentum",
+                "set compress_least=0 and dense_below_2d=False with it, and leave out last",
             )
 
     def _check_sizes(self) -> None:
@@ -68,9 +71,22 @@ class Settings:
         if self.chunk is not None and self.chunk < 1 << 16:
             raise UsageError(f"chunk is {self.chunk} bytes: less than 65536 is all latency")
 
-    def method_for(self, nbytes: int) -> str:
-        """The method for a bucket of so many bytes."""
-        return self.method if nbytes >= self.compress_least else DENSE
+    @property
+    def methods(self) -> set[str]:
+        """All that gradients may go by, but for those that are too small."""
+        return {self.method, self.last or self.method}
+
+    @property
+    def small(self) -> bool:
+        """Whether all that is sent is small, but for the first step."""
+        sparse = TOPK not in self.methods or self.ratio <= SMALL_RATIO
+        return self.methods <= {POWERSGD, TOPK} and sparse and not self.warmup_steps
+
+    def method_for(self, nbytes: int, *, last: bool = False) -> str:
+        """The method for a bucket of so many bytes, DDP's last one or another."""
+        if nbytes < self.compress_least:
+            return DENSE
+        return self.last if last and self.last else self.method
 
     def two_d_for(self, nbytes: int) -> bool:
         """Whether it goes in two dimensions, where the mesh has two."""

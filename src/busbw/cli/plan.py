@@ -168,7 +168,8 @@ def _set(variables: dict[str, str]) -> Iterator[None]:
 def _methods(*, rows: bool) -> list[str]:
     """What is weighed where nobody says: all in two dimensions where hosts have several ranks each."""
     own = "2d+" if rows else ""
-    return ["none", *(["2d"] if rows else []), f"{own}bf16", f"{own}int8", "powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
+    few = ["2d+int4"] if rows else ["int4", "int4+last=powersgd+matrix_rank=8"]
+    return ["none", *(["2d"] if rows else []), f"{own}bf16", f"{own}int8", *few, "powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
 
 
 def _ways(*, away: bool, rows: bool) -> list[str]:
@@ -184,7 +185,7 @@ def _ways(*, away: bool, rows: bool) -> list[str]:
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model_name", metavar="MODEL")
 @training_options.what
-@click.option("--compare", default="", help="methods to weigh, as of busbw train  [default: dense, bf16, int8, PowerSGD and top-k]")
+@click.option("--compare", default="", help="methods to weigh, as of busbw train  [default: dense, bf16, int8, int4, PowerSGD and top-k]")
 @click.option("--try", "tried", default="", help=f"transports: {', '.join(transports.BY_NAME)}  [default: all that can differ]")
 @click.option(
     "--target", type=click.FloatRange(0, 1, min_open=True), default=0.95, show_default=True, help="share of a rank's own rate to reach"

@@ -12,14 +12,16 @@ import msgspec
 
 AS_IS = "as-is"
 ALIKE = 0.02  # of the fastest step: what is as fast, where nothing reaches what was asked for
-# How much of a gradient a method loses, from nothing on; the number is an Exchange's `loss`.
+# What of a gradient a method loses; the number is an Exchange's `loss`.
 LOSSES = (
     "nothing",
     "rounded to 16 bits",
     "rounded to 8 bits, the rest sent later",
     "a low rank now, the rest later",
     "the largest now, the rest later",
+    "rounded to 4 bits, the rest sent later",
 )
+LEAST_FIRST = (0, 1, 2, 5, 3, 4)  # numbers are kept in results, and what came later lies between
 
 
 class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,4 +106,4 @@ class Plan(msgspec.Struct):
         if not fine:
             fastest = min(map(self.known_s, self.exchanges))
             fine = [one for one in self.exchanges if self.known_s(one) <= (1 + ALIKE) * fastest]
-        return min(fine, key=lambda one: one.loss)
+        return min(fine, key=lambda one: LEAST_FIRST.index(one.loss))

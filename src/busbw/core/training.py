@@ -34,7 +34,8 @@ class TrainRun(msgspec.Struct):
     `steps_s` are the steps' durations, each the longest over ranks; `rates` are samples a second and rank of each iteration, by the
     slowest rank; `counted` and `seen` are bytes a step that left a host, the most of all hosts: as the exchange counts them itself (DDP
     and torch's hooks count nothing: there a ring is assumed), and as its interfaces do, None where that cannot be told. `loss` is the
-    last one of rank 0.
+    last one of rank 0. `silent_s` are steps over a perfect network: all is done but the exchanges, and each rank takes what it has for
+    what the others have; of a rank by itself those under DDP; empty where that cannot be had (torch's hooks).
     """
 
     method: str
@@ -44,6 +45,7 @@ class TrainRun(msgspec.Struct):
     counted: float | None = None
     seen: float | None = None
     loss: float = 0.0
+    silent_s: list[float] = []
 
 
 class Training(msgspec.Struct):
@@ -79,3 +81,18 @@ class Training(msgspec.Struct):
         """What a step takes longer than alone: communication that is not hidden, and what compression takes."""
         own, alone = self.step_s(method), self.step_s(ALONE)
         return own - alone if own is not None and alone is not None else None
+
+    def silent_s(self, method: str) -> float | None:
+        """The median step over a perfect network; of ALONE that of DDP."""
+        steps = [step for run in self.of(method) for step in run.silent_s]
+        return median(steps) if steps else None
+
+    def codec_s(self, method: str) -> float | None:
+        """What a step takes longer for what the method computes."""
+        own, still = self.silent_s(method), self.silent_s(ALONE)
+        return own - still if own is not None and still is not None else None
+
+    def network_s(self, method: str) -> float | None:
+        """What a step takes longer than over a perfect network."""
+        own, silent = self.step_s(method), self.silent_s(method)
+        return own - silent if own is not None and silent is not None else None

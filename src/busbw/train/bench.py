@@ -13,12 +13,13 @@ from torch import nn
 from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 from busbw.engines.base import Control
 from busbw.host.counters import device_counters
-from busbw.train.exchange import Wrapped, wrap
+from busbw.train.exchange import Wrapped, still, wrap
 from busbw.train.loop import Loop, scaler_for, settle
 from busbw.train.methods import Method
 from busbw.train.models import Model
 
 SEED = 7
+SETTLES = 3  # steps until DDP has made its buckets anew, and whatever a method begins with is over
 Tell = Callable[[str, int, int, float], None]  # method, round, iteration, samples a second and rank
 At = Callable[[str, str], None]
 
@@ -41,14 +42,22 @@ class Bench:
     def run(self, methods: Sequence[Method], tell: Tell, done: Callable[[TrainRun], None], at: At) -> None:
         """All rounds: each begins with the ranks by themselves."""
         for number in range(self.spec.rounds):
-            done(self.alone(number, tell, at))
+            alone = self.alone(number, tell, at)
+            alone.silent_s = self._silent(ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), at)
+            done(alone)
             for method in methods:
                 at("wrap", method.name)
                 scaler = scaler_for(self.spec.precision, self.device)
                 wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb, scaler)
-                done(self._measured(method.name, number, self.loop(wrapped.net, scaler), wrapped, tell, at))
+                loop = self.loop(wrapped.net, scaler)
+                run = self._measured(method.name, number, loop, wrapped, tell, at)
+                if method.as_it_is:
+                    run.silent_s = alone.silent_s
+                elif wrapped.silence():
+                    run.silent_s = self._silent(method.name, loop, at)
+                done(run)
                 wrapped.close()
-                del wrapped
+                del wrapped, loop
 
     def alone(self, number: int, tell: Tell, at: At) -> TrainRun:
         """Each rank by itself, in one round."""
@@ -83,6 +92,16 @@ class Bench:
             run.counted = self.by_host(wrapped.sent(self.training.gradients, count, counted, self.training.hosts))
             run.seen = self._most(seen / count)
         return run
+
+    def _silent(self, name: str, loop: Loop, at: At) -> list[float]:
+        """Steps in which nothing is exchanged, each the longest over ranks. Gradients are wrong, and nothing is learned from them."""
+        at("warm-up", f"{name}, over a perfect network")
+        loop.freeze()
+        loop.timed(SETTLES)
+        loop.rest()
+        self.control.barrier()
+        at("training", f"{name}, over a perfect network")
+        return self.control.reduce_all(loop.timed(self.spec.batches), "max")
 
     def by_host(self, mine: float | None) -> float | None:
         """The most of all hosts, of what their ranks say together; None where one cannot say."""

@@ -26,7 +26,7 @@ POWERSGD_RANK, POWERSGD_START = 1, 2  # steps before it begins: the least that i
 class Wrapped:
     """A model under DistributedDataParallel with a method; `hook` is what exchanges a bucket, DDP's own way among them."""
 
-    net: nn.Module
+    net: DistributedDataParallel
     attached: Attachment | None
     method: Method
     hook: Hook
@@ -48,6 +48,14 @@ class Wrapped:
         """What has been counted so far."""
         return self.attached.traffic.across if self.attached is not None else 0
 
+    def silence(self) -> bool:
+        """Exchange over a perfect network from now on; whether that can be: torch's hooks have no such thing."""
+        if self.attached is None:
+            return False
+        self.attached.lane.silence()
+        self.net.broadcast_buffers = False
+        return True
+
     def close(self) -> None:
         """End what the method has begun."""
         if self.attached is not None:
@@ -58,6 +66,21 @@ def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> Distrib
     """`net` under DistributedDataParallel; gradients that are views of buckets are not copied into and out of them."""
     places = [device.index] if device.type == "cuda" else None
     return DistributedDataParallel(net, device_ids=places, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
+
+
+def still(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
+    """`net` under DistributedDataParallel that exchanges nothing."""
+    made = under_ddp(net, device, bucket_mb)
+    made.broadcast_buffers = False
+    made.register_comm_hook(None, _as_it_is)
+    return made
+
+
+def _as_it_is(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    flat = bucket.buffer()
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else [])
+    done.set_result(flat)
+    return done
 
 
 def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float, scaler: torch.amp.GradScaler) -> Wrapped:

@@ -37,6 +37,11 @@ class Loop:
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
+    def freeze(self) -> None:
+        """Do all of a step from now on, and change no parameter."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.0
+
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         kind = _TYPES.get(self.spec.precision)
         return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from busbw.accel.settings import DENSE, INT8, POWERSGD, TOPK, Settings
+from busbw.accel.settings import DENSE, INT4, INT8, POWERSGD, TOPK, Settings
 from busbw.core.errors import UsageError
+from busbw.core.planning import LEAST_FIRST
 
 NONE = "none"
 # Words that stand for settings, and torch's own hooks.
@@ -15,6 +16,7 @@ WORDS: dict[str, dict[str, object]] = {
     "bf16": {"wire": "bf16"},
     "fp16": {"wire": "fp16"},
     "int8": {"method": "int8"},
+    "int4": {"method": "int4"},
     "powersgd": {"method": "powersgd"},
     "topk": {"method": "topk"},
     "2d": {"two_d": True},
@@ -44,11 +46,17 @@ class Method:
     settings: Settings | None = None
 
     @property
+    def as_it_is(self) -> bool:
+        """Whether it is DDP's own."""
+        return self.settings is None and not self.hook
+
+    @property
     def loss(self) -> int:
-        """How much of a gradient it loses: a place in core.planning.LOSSES."""
+        """What of a gradient it loses: a place in core.planning.LOSSES."""
         if self.settings is None:
             return {"": 0, "bf16": 1, "fp16": 1, "powersgd": 3}[self.hook]
-        return {DENSE: int(self.settings.wire in ("bf16", "fp16")), INT8: 2, POWERSGD: 3, TOPK: 4}[self.settings.method]
+        places = {DENSE: int(self.settings.wire in ("bf16", "fp16")), INT8: 2, POWERSGD: 3, TOPK: 4, INT4: 5}
+        return max((places[name] for name in self.settings.methods), key=LEAST_FIRST.index)
 
     @property
     def code(self) -> str:

@@ -8,13 +8,11 @@ import torch
 
 from busbw.core.planning import Bucket, Exchange, Plan, PlanSpec
 from busbw.measure.events import Event, Exchanged, Surveyed, Trained
-from busbw.train.bench import At, Bench
+from busbw.train.bench import SETTLES, At, Bench
 from busbw.train.exchange import under_ddp, wrap
 from busbw.train.loop import scaler_for
 from busbw.train.methods import Method
 from busbw.train.replay import Hook, Recorder, Replayed, recording
-
-SETTLES = 3  # steps until DDP has made its buckets anew, and whatever a method begins with is over
 
 
 def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], tell: Callable[[Event], None], at: At) -> None:

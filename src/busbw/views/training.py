@@ -7,7 +7,18 @@ from busbw.core.training import ALONE, Training
 from busbw.views import findings
 from busbw.views.words import library, machine
 
-COLUMNS = ("method", "{unit}/s per {device}", "of alone", "step ms", "10 % - 90 %", "exposed ms", "MB counted", "MB seen")
+COLUMNS = (
+    "method",
+    "{unit}/s per {device}",
+    "of alone",
+    "step ms",
+    "10 % - 90 %",
+    "exposed ms",
+    "codec ms",
+    "network ms",
+    "MB counted",
+    "MB seen",
+)
 MB = 1e6
 
 
@@ -62,6 +73,7 @@ def footer(result: Result) -> str:
             word.ljust(width) if not place else word.rjust(width) for place, (word, width) in enumerate(zip(row, widths, strict=True))
         )
         text += "  ".join([first, *rest]).rstrip() + "\n"
+    text += _perfect(training)
     text += "".join(f"error: {error}\n" for error in result.errors)
     return text + "".join(findings.words(finding) for finding in result.findings)
 
@@ -74,8 +86,16 @@ def render_all(result: Result) -> str:
     return text + footer(result)
 
 
+def _perfect(training: Training) -> str:
+    still, alone = training.silent_s(ALONE), training.step_s(ALONE)
+    if not still or not alone:
+        return ""
+    return f"\non a perfect network a step under DDP takes {1e3 * still:.2f} ms, {100 * alone / still:.1f} % of alone\n"
+
+
 def _figures(training: Training, name: str) -> list[str]:
-    rate, step, share, exposed = training.rate(name), training.step_s(name), training.efficiency(name), training.exposed_s(name)
+    rate, step, share = training.rate(name), training.step_s(name), training.efficiency(name)
+    parts = (training.exposed_s(name), training.codec_s(name), training.network_s(name))
     steps = [one for run in training.of(name) for one in run.steps_s]
     tenths = quantiles(steps, n=10) if len(steps) > 1 else [steps[0], steps[0]]
     return [
@@ -83,7 +103,7 @@ def _figures(training: Training, name: str) -> list[str]:
         f"{100 * share:.1f} %" if share is not None else "-",
         f"{1e3 * step:.2f}" if step is not None else "-",
         f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}",
-        f"{1e3 * exposed:.2f}" if exposed is not None and name != ALONE else "-",
+        *(f"{1e3 * part:.2f}" if part is not None and name != ALONE else "-" for part in parts),
         *(_bytes(training, name, kind) for kind in ("counted", "seen")),
     ]
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbw.accel.codecs import entries, int8, topk
+from busbw.accel.codecs import entries, integers, topk
 
 
 @settings(deadline=None, max_examples=60)
@@ -31,23 +31,24 @@ def test_entries_are_read_back(length, room, count, fmt, seed):
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(1, 4), st.integers(1, 8), st.floats(-30, 30), st.integers(0, 2**31))
-def test_int8_is_within_half_a_step_of_its_block(rows, blocks, power, seed):
+@given(st.sampled_from([8, 4]), st.integers(1, 4), st.integers(1, 8), st.floats(-30, 30), st.integers(0, 2**31))
+def test_an_integer_is_within_half_a_step_of_its_block(bits, rows, blocks, power, seed):
     made = torch.Generator().manual_seed(seed)
-    values = torch.randn(rows, blocks * int8.BLOCK, generator=made) * 10.0**power
-    packed, rest = int8.pack(values)
-    assert packed.shape == (rows, blocks * (int8.BLOCK + int8.SCALE_BYTES)) and packed.dtype == torch.uint8
-    got = int8.unpack(packed, values.shape[1])
+    values = torch.randn(rows, blocks * integers.BLOCK, generator=made) * 10.0**power
+    packed, rest = integers.pack(values, bits)
+    assert packed.shape == (rows, blocks * (integers.BLOCK * bits // 8 + integers.SCALE_BYTES)) and packed.dtype == torch.uint8
+    got = integers.unpack(packed, values.shape[1], bits)
     assert torch.allclose(rest.view_as(got), values - got, atol=float(values.abs().max()) * 1e-6)
-    step = values.view(rows, blocks, -1).abs().amax(2) / int8.STEPS
+    step = values.view(rows, blocks, -1).abs().amax(2) / {8: 127, 4: 7}[bits]
     apart = (got - values).view(rows, blocks, -1).abs().amax(2)
     assert (apart <= step * 0.5001 + torch.finfo(torch.float32).tiny).all()
 
 
-def test_a_block_of_zeros_stays_zero_and_one_that_is_not_finite_is_nan_as_a_whole():
-    values = torch.zeros(1, 3 * int8.BLOCK)
-    values[0, int8.BLOCK + 5], values[0, 2 * int8.BLOCK] = float("inf"), 1.0
-    got = int8.unpack(int8.pack(values)[0], values.shape[1]).view(3, -1)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_block_of_zeros_stays_zero_and_one_that_is_not_finite_is_nan_as_a_whole(bits):
+    values = torch.zeros(1, 3 * integers.BLOCK)
+    values[0, integers.BLOCK + 5], values[0, 2 * integers.BLOCK] = float("inf"), 1.0
+    got = integers.unpack(integers.pack(values, bits)[0], values.shape[1], bits).view(3, -1)
     assert not got[0].any() and torch.isnan(got[1]).all() and got[2, 0] == 1
 
 

@@ -14,8 +14,8 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
 from busbw.accel.codecs import entries, kernels  # noqa: E402
-from busbw.accel.codecs import int8 as plain_int8  # noqa: E402
-from busbw.accel.codecs.kernels import int8, kept, topk  # noqa: E402
+from busbw.accel.codecs import integers as plain  # noqa: E402
+from busbw.accel.codecs.kernels import integers, kept, topk  # noqa: E402
 
 os.environ.pop("TRITON_INTERPRET", None)
 pytestmark = pytest.mark.torch
@@ -129,39 +129,43 @@ def test_a_sum_that_fp16_cannot_have_counts_as_not_finite():
     assert int(topk.add(torch.stack(blobs), part, 9, "fp32")) == 1
 
 
+@pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_bytes_and_scales_say_what_those_of_plain_torch_do(kind):
+def test_integers_and_scales_say_what_those_of_plain_torch_do(kind, bits):
     size, length = 2, 4096
     part, before = gradient(1, 7000, kind), gradient(2, 7000)
     part[:256] = 0.0
     before[:256] = 0.0  # a block of zeros
-    sent, rest = int8.packed(part, before, size, size, length, feedback=True)
+    sent, rest = integers.packed(part, before, size, size, length, bits, feedback=True)
     padded = torch.nn.functional.pad(part.float() / size + before, (0, size * length - 7000))
-    expected, expected_rest = plain_int8.pack(padded.view(size, length))
-    apart = (plain_int8.unpack(sent, length) - plain_int8.unpack(expected, length)).abs()
-    assert float((apart > 1e-5).float().mean()) < 0.01 and float(apart.max()) < 0.2  # where a half was rounded to the other side
+    expected, expected_rest = plain.pack(padded.view(size, length), bits)
+    apart = (plain.unpack(sent, length, bits) - plain.unpack(expected, length, bits)).abs()
+    assert float((apart > 1e-5).float().mean()) < 0.01 and float(apart.max()) < 0.2 * 127 / (
+        2 ** (bits - 1) - 1
+    )  # where a half was rounded to the other side
     assert torch.allclose(rest, expected_rest.view(-1)[:7000], rtol=0, atol=1e-5)
-    mine, sum_rest = int8.summed(sent, rest[:length], length, feedback=True)
-    total = plain_int8.unpack(sent, length).sum(0) + rest[:length]
-    assert torch.allclose(plain_int8.unpack(mine, length)[0] + sum_rest, total, rtol=0, atol=1e-5)
+    mine, sum_rest = integers.summed(sent, rest[:length], length, bits, feedback=True)
+    total = plain.unpack(sent, length, bits).sum(0) + rest[:length]
+    assert torch.allclose(plain.unpack(mine, length, bits)[0] + sum_rest, total, rtol=0, atol=1e-5)
     both = torch.empty(length - 3, dtype=kind, device=DEVICE)
-    assert int(int8.add(sent, length, both)) == 0
+    assert int(integers.add(sent, length, bits, both)) == 0
     assert torch.allclose(
-        both.float(), plain_int8.unpack(sent, length).sum(0)[:-3], rtol=1e-5 if kind == torch.float32 else 2**-7, atol=1e-6
+        both.float(), plain.unpack(sent, length, bits).sum(0)[:-3], rtol=1e-5 if kind == torch.float32 else 2**-7, atol=1e-6
     )
     out = torch.empty(7000, dtype=kind, device=DEVICE)
-    assert int(int8.unpack(sent, length, out)) == 0
-    assert torch.allclose(out.float(), plain_int8.unpack(sent, length).view(-1)[:7000], rtol=0 if kind == torch.float32 else 2**-7, atol=0)
+    assert int(integers.unpack(sent, length, bits, out)) == 0
+    assert torch.allclose(out.float(), plain.unpack(sent, length, bits).view(-1)[:7000], rtol=0 if kind == torch.float32 else 2**-7, atol=0)
 
 
+@pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])
-def test_a_block_with_what_is_not_finite_becomes_no_number_and_no_other_does(odd):
+def test_a_block_with_what_is_not_finite_becomes_no_number_and_no_other_does(odd, bits):
     part = gradient(1, 4096)
     part[300] = odd
-    sent, _ = int8.packed(part, None, 1, 1, 4096, feedback=False)
-    mine, _ = int8.summed(sent, None, 4096, feedback=False)
-    assert int(int8.unpack(mine, 4096, part)) == 1
-    assert int(int8.add(sent, 4096, part)) == 1
+    sent, _ = integers.packed(part, None, 1, 1, 4096, bits, feedback=False)
+    mine, _ = integers.summed(sent, None, 4096, bits, feedback=False)
+    assert int(integers.unpack(mine, 4096, bits, part)) == 1
+    assert int(integers.add(sent, 4096, bits, part)) == 1
     assert bool(part[256:512].isnan().all())
     assert bool(part[:256].isfinite().all()) and bool(part[512:].isfinite().all())
 

@@ -6,25 +6,33 @@ from hypothesis import strategies as st
 
 from busbw.accel import light
 from busbw.accel.codecs.topk import ratio_at
-from busbw.accel.mesh import Line, rows_of
-from busbw.accel.settings import DENSE, TOPK, Settings
+from busbw.accel.line import Line
+from busbw.accel.mesh import rows_of
+from busbw.accel.settings import DENSE, INT4, POWERSGD, TOPK, Settings
 from busbw.core.errors import UsageError
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"method": "top-k"}, "method 'top-k' is none of dense, int8, powersgd, topk"),
+        ({"method": "top-k"}, "method 'top-k' is none of dense, int8, int4, powersgd, topk"),
         ({"wire": "fp8"}, "wire 'fp8' is none of same, fp32, bf16, fp16"),
         ({"values": "bf16"}, "values 'bf16' is none of fp32, fp16"),
         ({"ratio": 0.0}, "ratio is 0.0, and has to be a share above 0, at most 1"),
         ({"ratio": 1.5}, "ratio is 1.5"),
         ({"ratio": float("nan")}, "ratio is nan"),
         ({"momentum": 1.0}, "momentum 1.0"),
-        ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that go densely"),
+        ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that go by another method"),
         (
             {"momentum": 0.9, "method": "int8", "compress_least": 0, "dense_below_2d": False},
             "momentum correction is for top-k, and the method is int8",
+        ),
+        ({"last": "top"}, "last 'top' is none of dense, int8, int4, powersgd, topk"),
+        ({"last": "powersgd", "two_d": True}, "PowerSGD in two dimensions would cut matrices into pieces"),
+        ({"warmup_steps": 10, "method": "int4", "last": "int8"}, "a warm-up is for top-k and PowerSGD, and the method is int4"),
+        (
+            {"momentum": 0.9, "method": "topk", "last": "int4", "compress_least": 0, "dense_below_2d": False},
+            "momentum correction with parts that go by another method",
         ),
         ({"warmup_steps": 10}, "a warm-up is for top-k and PowerSGD, and the method is dense"),
         ({"method": "powersgd", "two_d": True}, "PowerSGD in two dimensions would cut matrices into pieces"),
@@ -46,6 +54,16 @@ def test_thresholds_are_of_bytes_and_inclusive():
     assert [settings.method_for(nbytes) for nbytes in (99, 100, 101)] == [DENSE, TOPK, TOPK]
     assert [settings.two_d_for(nbytes) for nbytes in (999, 1000, 1001)] == [True, True, False]
     assert not Settings().two_d_for(10)
+
+
+def test_the_last_bucket_may_have_a_method_of_its_own():
+    settings = Settings(method=INT4, last=POWERSGD, compress_least=100)
+    assert [settings.method_for(100, last=last) for last in (False, True)] == [INT4, POWERSGD]
+    assert settings.method_for(99, last=True) == DENSE
+    assert Settings(method=TOPK, compress_least=0).method_for(1, last=True) == TOPK
+    assert settings.describe() == "int4 last=powersgd compress_least=100"
+    assert not settings.small and Settings(method=TOPK, last=POWERSGD).small and not Settings().small
+    assert not Settings(method=TOPK, ratio=0.1).small and not Settings(method=POWERSGD, warmup_steps=1).small
 
 
 def test_the_seven_switches_have_lightccs_defaults():

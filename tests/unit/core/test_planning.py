@@ -1,14 +1,12 @@
 """What is predicted for a step, and what is recommended."""
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core import transports
 from busbw.core.errors import UsageError
-from busbw.core.planning import LOSSES, Bucket, Exchange, Plan
+from busbw.core.planning import LEAST_FIRST, LOSSES, Bucket, Exchange, Plan
 
 M = 1 << 20
 Times = st.floats(0, 10)
@@ -86,9 +84,16 @@ def test_where_nothing_reaches_it_the_least_lossy_of_the_fastest_is() -> None:
     assert planned().recommended() is None
 
 
-def test_losses_are_told_in_order() -> None:
-    assert LOSSES[0] == "nothing"
-    assert all(before != after for before, after in pairwise(LOSSES))
+def test_losses_keep_their_numbers_and_have_an_order_of_their_own() -> None:
+    assert [LOSSES[number].split()[:3] for number in (0, 2, 3, 4)] == [
+        ["nothing"],
+        ["rounded", "to", "8"],
+        ["a", "low", "rank"],
+        ["the", "largest", "now,"],
+    ], "results hold the numbers"
+    assert sorted(LEAST_FIRST) == list(range(len(LOSSES)))
+    int4, low = taking("int4", 5, 0.001, 0.001, 0.001), taking("powersgd", 3, 0.001, 0.001, 0.001)
+    assert planned(low, int4).recommended() is int4
 
 
 @pytest.mark.parametrize(

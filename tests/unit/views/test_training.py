@@ -14,9 +14,11 @@ def trained(make):
     made = Training(TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")), "img", 138_357_544, 553_430_176, 2)
     for number in range(2):
         made.runs += [
-            TrainRun(ALONE, number, [0.5, 0.51, 0.49, 0.5], [250.0, 253.0]),
-            TrainRun("none", number, [1.0, 1.1, 1.2, 1.0], [125.0 + number, 126.0], counted=553.43e6, seen=560e6),
-            TrainRun("2d+int8", number, [0.52, 0.52, 0.52, 0.52], [245.0, 246.0], seen=141e6),
+            TrainRun(ALONE, number, [0.5, 0.51, 0.49, 0.5], [250.0, 253.0], silent_s=[0.503, 0.505, 0.505]),
+            TrainRun(
+                "none", number, [1.0, 1.1, 1.2, 1.0], [125.0 + number, 126.0], counted=553.43e6, seen=560e6, silent_s=[0.503, 0.505, 0.505]
+            ),
+            TrainRun("2d+int8", number, [0.52, 0.52, 0.52, 0.52], [245.0, 246.0], seen=141e6, silent_s=[0.51, 0.51, 0.512]),
         ]
     devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
     return make([], world=World(devices, 2), training=made)
@@ -39,6 +41,9 @@ def test_figures_are_of_all_rounds(trained):
     assert made.step_s("none") == pytest.approx(1.05)
     assert made.efficiency("2d+int8") == pytest.approx(245.5 / 251.5)
     assert made.exposed_s("none") == pytest.approx(0.55)
+    assert made.codec_s("none") == 0 and made.network_s("none") == pytest.approx(0.545)
+    assert made.codec_s("2d+int8") == pytest.approx(0.005) and made.network_s("2d+int8") == pytest.approx(0.01)
+    assert (made.codec_s("topk"), made.network_s("topk")) == (None, None)
     assert (made.rate("topk"), made.step_s("topk"), made.efficiency("topk"), made.exposed_s("topk")) == (None,) * 4
 
 

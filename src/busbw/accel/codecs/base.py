@@ -3,9 +3,8 @@
 from abc import ABC, abstractmethod
 
 import torch
-import torch.distributed as dist
 
-from busbw.accel.mesh import Line
+from busbw.accel.line import Line
 from busbw.accel.settings import Settings
 
 State = dict[str, torch.Tensor]
@@ -27,14 +26,6 @@ class Codec(ABC):
         `part` is one-dimensional, contiguous, floating, and as long on every rank; afterwards it has the same bits on every rank.
         `state` is the codec's own between calls for the same part, in fp32. `step` counts the calls from 0. Nothing waits for the device.
         """
-
-
-def average(part: torch.Tensor, line: Line) -> None:
-    """`part` becomes its average over the line's ranks, in its own format. Divided first, as DDP does: a sum may be too large for it."""
-    if part.is_cuda and not part.is_sparse and "cuda:nccl" in dist.get_backend_config(line.group):
-        dist.all_reduce(part, dist.ReduceOp.AVG, group=line.group)  # NCCL itself multiplies what it reads: a pass less over memory
-    else:
-        dist.all_reduce(part.div_(line.size), group=line.group)
 
 
 def share(part: torch.Tensor, line: Line) -> torch.Tensor:

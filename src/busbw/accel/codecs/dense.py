@@ -1,10 +1,9 @@
 """The whole gradient, in its own format or a narrower one."""
 
 import torch
-import torch.distributed as dist
 
-from busbw.accel.codecs.base import Codec, State, average, ring_bytes
-from busbw.accel.mesh import Line
+from busbw.accel.codecs.base import Codec, State, ring_bytes
+from busbw.accel.line import Line
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -17,9 +16,9 @@ class Dense(Codec):
         wire = part.dtype if part.is_complex() else DTYPES.get(self.settings.wire, part.dtype)
         sent = part
         if wire == part.dtype:
-            average(part, line)
+            line.average(part)
         else:
             sent = part.div_(line.size).to(wire)
-            dist.all_reduce(sent, group=line.group)
+            line.all_reduce(sent)
             part.copy_(sent)
         return line.ring(ring_bytes(sent.numel() * sent.element_size(), line.size))

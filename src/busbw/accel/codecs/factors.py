@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 
 from busbw.accel.codecs.base import State, carried
-from busbw.accel.mesh import Line
+from busbw.accel.line import Line
 
 WORTH = 2  # times as many elements as both factors must a matrix have
 # Of a Gram matrix' mean eigenvalue, added to each: columns that are nearly dependent count for less instead of blowing up, and what that

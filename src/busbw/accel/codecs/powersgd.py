@@ -10,11 +10,10 @@ ride along with P as they are. Nothing waits for the device.
 from types import ModuleType
 
 import torch
-import torch.distributed as dist
 
 from busbw.accel.codecs import factors, kernels
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, average, ring_bytes
-from busbw.accel.mesh import Line
+from busbw.accel.codecs.base import RESIDUAL, Codec, State, ring_bytes
+from busbw.accel.line import Line
 
 BASIS = "basis"  # W of all matrices, one after the other
 SEED = 1905
@@ -58,15 +57,14 @@ def _means(part: torch.Tensor, rank: int) -> ModuleType:
 def _sum(own: torch.Tensor, line: Line) -> torch.Tensor:
     """Over the ranks of the line, the same bits on each. Two ranks have it in one round of as many bytes as the two of a ring have."""
     if line.size != 2:
-        dist.all_reduce(own, group=line.group)
+        line.all_reduce(own)
         return own
-    both = torch.empty(2, *own.shape, dtype=own.dtype, device=own.device)
-    dist.all_gather_into_tensor(both.view(-1), own.view(-1), group=line.group)
+    both = line.all_gather(own).view(2, *own.shape)
     return both[0] + both[1]
 
 
 def _densely(part: torch.Tensor, line: Line) -> int:
-    average(part, line)
+    line.average(part)
     return line.ring(ring_bytes(part.nbytes, line.size))
 
 

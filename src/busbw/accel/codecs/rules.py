@@ -11,7 +11,17 @@ FAR = 2
 # Odd numbers that scatter (golden ratio of 32 bits, and another): where what exceeds the room begins, and what a sample takes.
 TURN, STEP_TURN = 2_654_435_761, 40_503
 
-# int8. Elements that share a scale, the scale's bytes, and the largest byte.
-BLOCK, SCALE_BYTES, STEPS = 256, 4, 127
+# int8 and int4. Elements that share a scale, and the scale's bytes.
+BLOCK, SCALE_BYTES = 256, 4
 # Scales below it have too few bits of their own to divide by.
 LEAST_SCALE = torch.finfo(torch.float32).tiny
+
+
+def most_steps(bits: int) -> int:
+    """The largest integer of so many bits that has a negative."""
+    return int(2 ** (bits - 1)) - 1
+
+
+def row_bytes(length: int, bits: int) -> int:
+    """Of so many elements, a multiple of BLOCK: scales, then integers."""
+    return SCALE_BYTES * length // BLOCK + length * bits // 8

@@ -8,12 +8,11 @@ with zeros; so no rank waits for a count, on the device or between ranks.
 import math
 
 import torch
-import torch.distributed as dist
 
 from busbw.accel.codecs import entries, kernels
 from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep, share
 from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
-from busbw.accel.mesh import Line
+from busbw.accel.line import Line
 
 VELOCITY = "velocity"  # of momentum correction, of the part's length
 THRESHOLD = "threshold"
@@ -41,7 +40,7 @@ class TopK(Codec):
         feedback, values = self.settings.feedback, self.settings.values
         residual = state.get(RESIDUAL) if feedback else None
         blob, rest = topk.packed(part, residual, state, line.size, room, step, values, feedback=feedback)
-        wrong = topk.add(_from_all(blob, line), part, room, values)
+        wrong = topk.add(line.all_gather(blob), part, room, values)
         if feedback:
             kept.restore(rest, residual, wrong)
             state[RESIDUAL] = rest
@@ -53,7 +52,7 @@ class TopK(Codec):
         index, count = _select(total.abs(), room, step, state)
         blob = entries.pack(total, index, count, settings.values)
         result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
-        for row in _from_all(blob, line):  # one after the other: indices of a row differ, so the order of additions never changes
+        for row in line.all_gather(blob):  # one after the other: indices of a row differ, so the order of additions never changes
             result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
@@ -71,13 +70,6 @@ class TopK(Codec):
             return None
         before, own = state.get(VELOCITY), share(part, line)
         return own if before is None else before * self.settings.momentum + own
-
-
-def _from_all(blob: torch.Tensor, line: Line) -> torch.Tensor:
-    """Each rank's blob, a row each."""
-    every = torch.empty(line.size, blob.numel(), dtype=torch.uint8, device=blob.device)
-    dist.all_gather_into_tensor(every.view(-1), blob, group=line.group)
-    return every
 
 
 def _with_rest(velocity: torch.Tensor, state: State, feedback: bool) -> torch.Tensor:

@@ -12,7 +12,7 @@ from busbw.accel.codecs.factors import Layout, apart, room
 from busbw.accel.codecs.kernels.kept import restore
 from busbw.accel.codecs.kernels.orthonormal import narrow, orthonormal, turned, turned_back, turns_of
 from busbw.accel.codecs.kernels.tables import COLUMNS, DEEP, ROWS, WIDE, tables_of
-from busbw.accel.mesh import Line
+from busbw.accel.line import Line
 
 __all__ = ["answer", "multiply", "next_basis", "project", "restore"]
 

@@ -1,31 +1,56 @@
-"""Bytes with a scale for each block, in three passes over memory: 13 bytes an element to pack an fp32 gradient, 5 to unpack it.
+"""Integers of 8 or 4 bits with a scale for each block, in three passes over memory: for 8, 13 bytes an element to pack an fp32 gradient,
+5 to unpack it.
 
-The bytes and scales are those of plain torch, but for a rounding now and then.
+Integers and scales are those of plain torch, but for a rounding now and then.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, STEPS
+from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, row_bytes
 
-BLOCKS = 16  # that one program reads at a time
 # Lengths of gradients are not named below: where they are multiples of 16, as most are, Triton makes loads wide by it.
 # Added and taken away again, it rounds to the nearest integer, halves to even.
 _ROUNDER = tl.constexpr(12_582_912.0)
-_LEAST_SCALE, _STEPS = tl.constexpr(LEAST_SCALE), tl.constexpr(float(STEPS))
+_LEAST_SCALE, _BLOCK = tl.constexpr(LEAST_SCALE), tl.constexpr(BLOCK)
+_BLOCKS = tl.constexpr(16)  # that one program reads at a time
 
 
 @triton.jit
-def _rounded(blocks):
+def _rounded(blocks, BITS: tl.constexpr):
     """Steps and scales of blocks (a row each); a block with a value that is not finite has a scale that is no number."""
+    most: tl.constexpr = (1 << (BITS - 1)) - 1.0
     magnitude = tl.abs(blocks)
     finite = tl.min((magnitude < float("inf")).to(tl.int32), 1) == 1
-    scales = tl.div_rn(tl.max(tl.where(magnitude < float("inf"), magnitude, 0.0), 1), _STEPS)
+    scales = tl.div_rn(tl.max(tl.where(magnitude < float("inf"), magnitude, 0.0), 1), most)
     scales = tl.where(scales < _LEAST_SCALE, 0.0, scales)
     usable = finite & (scales > 0)
     shares = tl.div_rn(tl.where(usable[:, None], blocks, 0.0), tl.where(usable, scales, 1.0)[:, None])
     return (shares + _ROUNDER) - _ROUNDER, tl.where(finite, scales, float("nan"))
+
+
+@triton.jit
+def _store(steps, block, made, there, BITS: tl.constexpr):
+    """Whole blocks of steps, one or two to a byte."""
+    length: tl.constexpr = _BLOCK * BITS // 8
+    at = block.to(tl.int64)[:, None] * length + tl.arange(0, length)[None, :]
+    values = made.to(tl.int8)
+    if BITS == 4:
+        low, high = tl.split(tl.reshape(values, (_BLOCKS, length, 2)))
+        values = (low & 15) | (high << 4)
+    tl.store(steps + at, values, mask=there[:, None])
+
+
+@triton.jit
+def _load(steps, block, there, BITS: tl.constexpr):
+    """What `_store` stored, in fp32."""
+    length: tl.constexpr = _BLOCK * BITS // 8
+    at = block.to(tl.int64)[:, None] * length + tl.arange(0, length)[None, :]
+    values = tl.load(steps + at, mask=there[:, None], other=0)
+    if BITS == 4:
+        values = tl.reshape(tl.join((values << 4) >> 4, values >> 4), (_BLOCKS, _BLOCK))
+    return values.to(tl.float32)
 
 
 @triton.jit(do_not_specialize=["size", "row_scales"])
@@ -42,21 +67,20 @@ def _pack(
     row_steps,
     KEPT: tl.constexpr,
     FED: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BITS: tl.constexpr,
 ):
     """A row's blocks of share and residual."""
-    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
-    within = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    there = block * BLOCK < length
+    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
+    within = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
+    there = block * _BLOCK < length
     at = row * length + within
     inside = (within < length) & (at < elements)
     total = tl.div_rn(tl.load(part + at, mask=inside, other=0.0).to(tl.float32), size)
     if KEPT:
         total += tl.load(residual + at, mask=inside, other=0.0)
-    made, scale = _rounded(total)
+    made, scale = _rounded(total, BITS)
     tl.store(scales + row * row_scales + block, scale, mask=there)
-    tl.store(steps + row * row_steps + within, made.to(tl.int8), mask=there[:, None])
+    _store(steps + row * row_steps, block, made, there, BITS)
     if FED:
         tl.store(rest + at, total - made * scale[:, None], mask=inside)
 
@@ -75,37 +99,37 @@ def _sum(
     row_steps,
     KEPT: tl.constexpr,
     FED: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BITS: tl.constexpr,
 ):
     """The sum of all rows, one after the other, and of what was kept, packed again."""
-    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
-    within = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    there, inside = block * BLOCK < length, within < length
-    total = tl.zeros((BLOCKS, BLOCK), tl.float32)
+    block = tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
+    within = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
+    there, inside = block * _BLOCK < length, within < length
+    total = tl.zeros((_BLOCKS, _BLOCK), tl.float32)
     for _ in range(rows):
         scale = tl.load(scales + block, mask=there, other=0.0)
-        total += tl.load(steps + within, mask=inside, other=0).to(tl.float32) * scale[:, None]
+        total += _load(steps, block, there, BITS) * scale[:, None]
         scales += row_scales
         steps += row_steps
     if KEPT:
         total += tl.load(before + within, mask=inside, other=0.0)
-    made, scale = _rounded(total)
+    made, scale = _rounded(total, BITS)
     tl.store(made_scales + block, scale, mask=there)
-    tl.store(made_steps + within, made.to(tl.int8), mask=inside)
+    _store(made_steps, block, made, there, BITS)
     if FED:
         tl.store(rest + within, total - made * scale[:, None], mask=inside)
 
 
 @triton.jit(do_not_specialize=["row_scales"])
-def _unpack(part, scales, steps, wrong, elements, length, row_scales, row_steps, BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
+def _unpack(part, scales, steps, wrong, elements, length, row_scales, row_steps, BITS: tl.constexpr):
     """A row's blocks into the gradient, in its own type; `wrong` becomes 1 where that is not finite."""
-    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
-    within = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
+    within = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
     at = row * length + within
     inside = (within < length) & (at < elements)
-    scale = tl.load(scales + row * row_scales + block, mask=block * BLOCK < length, other=0.0)
-    value = tl.load(steps + row * row_steps + within, mask=inside, other=0).to(tl.float32) * scale[:, None]
+    there = block * _BLOCK < length
+    scale = tl.load(scales + row * row_scales + block, mask=there, other=0.0)
+    value = _load(steps + row * row_steps, block, there, BITS) * scale[:, None]
     value = value.to(part.dtype.element_ty)
     tl.store(part + at, value, mask=inside)
     if tl.sum((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
@@ -113,15 +137,15 @@ def _unpack(part, scales, steps, wrong, elements, length, row_scales, row_steps,
 
 
 @triton.jit(do_not_specialize=["rows", "row_scales"])
-def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
+def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BITS: tl.constexpr):
     """The sum of all rows, one after the other, into the gradient; `wrong` becomes 1 where that is not finite."""
-    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
-    within = block.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    there, inside = block.to(tl.int64) * BLOCK < elements, within < elements
-    total = tl.zeros((BLOCKS, BLOCK), tl.float32)
+    block = tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
+    within = block.to(tl.int64)[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
+    there, inside = block.to(tl.int64) * _BLOCK < elements, within < elements
+    total = tl.zeros((_BLOCKS, _BLOCK), tl.float32)
     for _ in range(rows):
         scale = tl.load(scales + block, mask=there, other=0.0)
-        total += tl.load(steps + within, mask=inside, other=0).to(tl.float32) * scale[:, None]
+        total += _load(steps, block, there, BITS) * scale[:, None]
         scales += row_scales
         steps += row_steps
     value = total.to(part.dtype.element_ty)
@@ -131,10 +155,10 @@ def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BLOC
 
 
 def packed(
-    part: torch.Tensor, residual: torch.Tensor | None, size: int, rows: int, length: int, *, feedback: bool
+    part: torch.Tensor, residual: torch.Tensor | None, size: int, rows: int, length: int, bits: int, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of uint8, `length` elements each, and what the rounding lost of share (of `size` ranks) and residual, of the part's length."""
-    sent = torch.empty(rows, _row_bytes(length), dtype=torch.uint8, device=part.device)
+    sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
     rest = torch.empty(part.numel() if feedback else 0, dtype=torch.float32, device=part.device)
     kept = residual is not None
     _pack[(_programs(length), rows)](
@@ -145,18 +169,17 @@ def packed(
         part.numel(),
         length,
         float(size),
-        *_strides(length),
+        *_strides(length, bits),
         KEPT=kept,
         FED=feedback,
-        BLOCKS=BLOCKS,
-        BLOCK=BLOCK,
+        BITS=bits,
     )
     return sent, rest
 
 
-def summed(came: torch.Tensor, before: torch.Tensor | None, length: int, *, feedback: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def summed(came: torch.Tensor, before: torch.Tensor | None, length: int, bits: int, *, feedback: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """One row of uint8: the sum of all rows and of what was kept; and what the rounding lost of it."""
-    mine = torch.empty(1, _row_bytes(length), dtype=torch.uint8, device=came.device)
+    mine = torch.empty(1, row_bytes(length, bits), dtype=torch.uint8, device=came.device)
     rest = torch.empty(length if feedback else 0, dtype=torch.float32, device=came.device)
     kept = before is not None
     _sum[(_programs(length),)](
@@ -166,27 +189,24 @@ def summed(came: torch.Tensor, before: torch.Tensor | None, length: int, *, feed
         *_views(mine, length),
         length,
         came.shape[0],
-        *_strides(length),
+        *_strides(length, bits),
         KEPT=kept,
         FED=feedback,
-        BLOCKS=BLOCKS,
-        BLOCK=BLOCK,
+        BITS=bits,
         enable_fp_fusion=False,
     )
     return mine, rest
 
 
-def unpack(every: torch.Tensor, length: int, part: torch.Tensor) -> torch.Tensor:
+def unpack(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:
     """All rows into `part`; whether that is not finite somewhere (int32, on the device)."""
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     grid = (_programs(length), every.shape[0])
-    _unpack[grid](
-        part, *_views(every, length), wrong, part.numel(), length, *_strides(length), BLOCKS=BLOCKS, BLOCK=BLOCK, enable_fp_fusion=False
-    )
+    _unpack[grid](part, *_views(every, length), wrong, part.numel(), length, *_strides(length, bits), BITS=bits, enable_fp_fusion=False)
     return wrong
 
 
-def add(every: torch.Tensor, length: int, part: torch.Tensor) -> torch.Tensor:
+def add(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:
     """`part` becomes the sum of all rows; whether that is not finite somewhere (int32, on the device)."""
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     _add[(_programs(length),)](
@@ -195,20 +215,15 @@ def add(every: torch.Tensor, length: int, part: torch.Tensor) -> torch.Tensor:
         wrong,
         part.numel(),
         every.shape[0],
-        *_strides(length),
-        BLOCKS=BLOCKS,
-        BLOCK=BLOCK,
+        *_strides(length, bits),
+        BITS=bits,
         enable_fp_fusion=False,
     )
     return wrong
 
 
-def _row_bytes(length: int) -> int:
-    return SCALE_BYTES * length // BLOCK + length
-
-
 def _programs(length: int) -> int:
-    return int(triton.cdiv(length, BLOCKS * BLOCK))
+    return int(triton.cdiv(length, _BLOCKS.value * BLOCK))
 
 
 def _views(rows: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -216,6 +231,6 @@ def _views(rows: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]
     return rows.view(torch.float32), rows[:, SCALE_BYTES * length // BLOCK :].view(torch.int8)
 
 
-def _strides(length: int) -> tuple[int, int]:
+def _strides(length: int, bits: int) -> tuple[int, int]:
     """From row to row, of scales and of steps."""
-    return _row_bytes(length) // SCALE_BYTES, _row_bytes(length)
+    return row_bytes(length, bits) // SCALE_BYTES, row_bytes(length, bits)

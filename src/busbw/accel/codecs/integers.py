@@ -1,0 +1,137 @@
+"""Integers of 8 or 4 bits with a scale for each block: each rank sums one shard of all ranks' integers, and sends the sum as such again.
+
+Both roundings are fed back: the first by its sender, the second by the rank that sums. The scheme of all-to-all, sum and all-gather is that
+of ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
+"""
+
+import torch
+
+from busbw.accel.codecs import kernels
+from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
+from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, most_steps, row_bytes
+from busbw.accel.line import Line
+
+GRAIN = 4 * BLOCK  # of a row: its scales and integers are then aligned to 16 bytes
+# What the second rounding lost, at the rank that sums, of the length of its shard.
+SUM_RESIDUAL = "sum_residual"
+
+
+class Integers(Codec):
+    """Sends 2 (n-1)/n of `bits` an element and of 4 bytes for each block of 256.
+
+    Between two ranks each sends all it has to the other, and both sum: as many bytes in one round instead of two, with one rounding.
+    """
+
+    bits: int
+
+    def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
+        """See Codec.exchange."""
+        pair, in_kernels = line.size == 2, kernels.usable(part)
+        length = -(-part.numel() // (GRAIN * (1 if pair else line.size))) * GRAIN  # of a row: what one rank sums
+        if pair:
+            (self._pair_in_kernels if in_kernels else self._pair)(part, line, state, length)
+        else:
+            (self._in_kernels if in_kernels else self._plain)(part, line, state, length)
+        others = (line.size - 1) * row_bytes(length, self.bits)
+        return line.ring(others) if pair else line.direct(others) + line.ring(others)
+
+    def _pair_in_kernels(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+        from busbw.accel.codecs.kernels import integers, kept  # Triton takes a second to import
+
+        feedback = self.settings.feedback
+        before = state.get(RESIDUAL) if feedback else None
+        sent, rest = integers.packed(part, before, line.size, 1, length, self.bits, feedback=feedback)
+        wrong = integers.add(line.all_gather(sent), length, self.bits, part)
+        if feedback:
+            kept.restore(rest, before, wrong)
+            state[RESIDUAL] = rest
+
+    def _in_kernels(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+        from busbw.accel.codecs.kernels import integers, kept
+
+        feedback = self.settings.feedback
+        before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
+        sent, rest = integers.packed(part, before[0], line.size, line.size, length, self.bits, feedback=feedback)
+        mine, sum_rest = integers.summed(line.all_to_all(sent), before[1], length, self.bits, feedback=feedback)
+        wrong = integers.unpack(line.all_gather(mine), length, self.bits, part)
+        if feedback:
+            kept.restore(rest, before[0], wrong)
+            kept.restore(sum_rest, before[1], wrong)
+            state[RESIDUAL], state[SUM_RESIDUAL] = rest, sum_rest
+
+    def _pair(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+        elements, feedback = part.numel(), self.settings.feedback
+        sent, rest = pack(_padded(carried(part, line, state, feedback), length).view(1, length), self.bits)
+        part.copy_(_sum(unpack(line.all_gather(sent), length, self.bits))[:elements])
+        if feedback:
+            keep(state, {RESIDUAL: rest.view(-1)[:elements]}, part)
+
+    def _plain(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+        elements, feedback = part.numel(), self.settings.feedback
+        sent, rest = pack(_padded(carried(part, line, state, feedback), line.size * length).view(line.size, length), self.bits)
+        shard = _sum(unpack(line.all_to_all(sent), length, self.bits))
+        if feedback and SUM_RESIDUAL in state:
+            shard += state[SUM_RESIDUAL]
+        mine, sum_rest = pack(shard[None], self.bits)
+        part.copy_(unpack(line.all_gather(mine), length, self.bits).view(-1)[:elements])
+        if feedback:
+            keep(state, {RESIDUAL: rest.view(-1)[:elements], SUM_RESIDUAL: sum_rest.view(-1)}, part)
+
+
+class Int8(Integers):
+    """One byte an element."""
+
+    bits = 8
+
+
+class Int4(Integers):
+    """Two elements a byte."""
+
+    bits = 4
+
+
+def _padded(total: torch.Tensor, length: int) -> torch.Tensor:
+    return torch.nn.functional.pad(total, (0, length - total.numel())) if length > total.numel() else total
+
+
+def pack(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of fp32, their length a multiple of BLOCK -> rows of uint8: scales, then `bits` an element; and what the rounding lost.
+
+    A block with a value that is not finite has such a scale, and becomes NaN as a whole, whatever its integers are.
+    """
+    blocks = rows.view(rows.shape[0], -1, BLOCK)
+    scales = torch.linalg.vector_norm(blocks, ord=torch.inf, dim=2) / most_steps(bits)
+    scales *= ~(scales < LEAST_SCALE)
+    steps = (blocks / torch.where(scales > 0, scales, 1.0)[:, :, None]).round_()
+    packed = torch.empty(rows.shape[0], row_bytes(rows.shape[1], bits), dtype=torch.uint8, device=rows.device)
+    at = SCALE_BYTES * scales.shape[1]
+    packed[:, :at].view(torch.float32).copy_(scales)
+    packed[:, at:].view(torch.int8).copy_(_joined(steps.to(torch.int8), bits).flatten(1))
+    return packed, torch.addcmul(blocks, steps, scales[:, :, None], value=-1)
+
+
+def unpack(rows: torch.Tensor, length: int, bits: int) -> torch.Tensor:
+    """What `pack` made of rows of this length."""
+    at = SCALE_BYTES * length // BLOCK
+    scales = rows[:, :at].view(torch.float32)
+    scales = torch.where(torch.isfinite(scales), scales, torch.nan)
+    steps = _parted(rows[:, at:].view(torch.int8), bits).unflatten(1, (-1, BLOCK))
+    return (steps * scales[:, :, None]).view(rows.shape[0], length)
+
+
+def _joined(steps: torch.Tensor, bits: int) -> torch.Tensor:
+    """Two integers of 4 bits are a byte, the first its lower half."""
+    return steps if bits == 8 else (steps[..., 0::2] & 15) | (steps[..., 1::2] << 4)
+
+
+def _parted(held: torch.Tensor, bits: int) -> torch.Tensor:
+    """What `_joined` joined."""
+    return held if bits == 8 else torch.stack(((held << 4) >> 4, held >> 4), dim=-1).flatten(-2)
+
+
+def _sum(rows: torch.Tensor) -> torch.Tensor:
+    """Row by row, so that the order of additions never changes."""
+    total = rows[0]
+    for row in rows[1:]:
+        total += row
+    return total
