@@ -1,4 +1,6 @@
-"""What compression costs in steps: digits trained with every method, over 5 seeds: `convergence.py [FILE.json] [SEEDS] [EPOCHS]`.
+"""What compression costs in steps: digits trained with every method, over 5 seeds.
+
+`convergence.py [FILE.json] [SEEDS] [EPOCHS] [METHODS]`; methods beside dense with ; between them.
 
 scikit-learn's digits (1797 pictures of 8 x 8, 360 kept for the test) and an MLP 64-256-256-10 of 85,002 parameters; 4 ranks over gloo stand
 for 2 hosts of 2, batch 16 each, SGD with momentum 0.9. A method has the same data, initial parameters and rate as the dense run of its
@@ -36,9 +38,12 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "2D bf16": {"wire": "bf16", "two_d": True},
     "2D int8": {"method": "int8", **SMALL},
     "2D int8, no feedback": {"method": "int8", "feedback": False, **SMALL},
+    "2D int4": {"method": "int4", **SMALL},
+    "int4, last by PowerSGD rank 16": {"method": "int4", "last": "powersgd", "matrix_rank": 16, "compress_least": 0},
     "PowerSGD rank 2": {"method": "powersgd", "matrix_rank": 2, "compress_least": 0},
     "PowerSGD rank 4": {"method": "powersgd", "matrix_rank": 4, "compress_least": 0},
     "PowerSGD rank 8": {"method": "powersgd", "matrix_rank": 8, "compress_least": 0},
+    "PowerSGD rank 16": {"method": "powersgd", "matrix_rank": 16, "compress_least": 0},
     "top-k 10 %": {"method": "topk", "ratio": 0.1, "compress_least": 0},
     "2D top-k 10 % fp16": {"method": "topk", "ratio": 0.1, "values": "fp16", **SMALL},
     "2D top-k 1 % fp16": {"method": "topk", "ratio": 0.01, "values": "fp16", **SMALL},
@@ -72,7 +77,8 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
     """One training: accuracy at the end, steps to the target (infinite where it is not reached), and bytes that left this rank's host."""
     pictures, labels, unseen, right = data(seed)
     torch.manual_seed(seed)
-    net = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)))
+    layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)  # a last bucket wants one before it
     attached = None if words is None else accel.attach(net, accel.Settings(**words))
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
@@ -140,6 +146,10 @@ def _forked(act: Callable[[int], None]) -> None:
 
 def main() -> int:
     """Fork the ranks, print, keep."""
+    if len(sys.argv) > 4:
+        wanted = ["dense (DDP)", *sys.argv[4].split(";")]
+        for name in [name for name in METHODS if name not in wanted]:
+            del METHODS[name]
     seeds, epochs = int(sys.argv[2]) if len(sys.argv) > 2 else SEEDS, int(sys.argv[3]) if len(sys.argv) > 3 else EPOCHS
     with tempfile.TemporaryDirectory() as folder:
         _forked(lambda number: rank(number, Path(folder), seeds, epochs))
