@@ -38,8 +38,7 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def settings(**words: Any) -> accel.Settings:
-    rows = two_d() and "powersgd" not in (words.get("method"), words.get("last"))
-    return accel.Settings(compress_least=0, two_d=rows, chunk=1 << 16, **words)
+    return accel.Settings(compress_least=0, two_d=two_d() and words.get("method") != "powersgd", chunk=1 << 16, **words)
 
 
 def wrapped(net: nn.Module, **words: Any) -> DistributedDataParallel:

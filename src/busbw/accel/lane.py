@@ -165,7 +165,7 @@ class Lane:
             return
         nbytes = flat.numel() * flat.element_size()
         method = self.settings.method_for(nbytes, last=last) if flat.numel() and flat.dtype in COMPRESSIBLE else DENSE
-        two_d = self.mesh.two_d and self.settings.two_d_for(nbytes)
+        two_d = self.mesh.two_d and self.settings.two_d_for(nbytes, method)
         self.traffic.buckets += 1
         if method == DENSE and not two_d:
             self.traffic.across += codec_for(DENSE, self.settings).exchange(flat, self.mesh.world, {}, 0)

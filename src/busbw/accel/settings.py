@@ -52,7 +52,7 @@ class Settings:
             raise UsageError(f"momentum correction is for top-k, and the method is {self.method}", "leave out one of them")
         if not {POWERSGD, TOPK} & self.methods and self.warmup_steps:
             raise UsageError(f"a warm-up is for top-k and PowerSGD, and the method is {self.method}", "leave out one of them")
-        if POWERSGD in self.methods and self.two_d:
+        if self.method == POWERSGD and self.two_d:
             raise UsageError("PowerSGD in two dimensions would cut matrices into pieces", "leave out two_d: there is little left to save")
         if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {TOPK}):
             raise UsageError(
@@ -88,9 +88,9 @@ class Settings:
             return DENSE
         return self.last if last and self.last else self.method
 
-    def two_d_for(self, nbytes: int) -> bool:
-        """Whether it goes in two dimensions, where the mesh has two."""
-        return self.two_d and nbytes <= self.two_d_most
+    def two_d_for(self, nbytes: int, method: str) -> bool:
+        """Whether it goes in two dimensions by this method, where the mesh has two."""
+        return self.two_d and nbytes <= self.two_d_most and method != POWERSGD
 
     def describe(self) -> str:
         """One line for a log: what differs from the defaults."""

@@ -28,7 +28,6 @@ from busbw.core.errors import UsageError
             "momentum correction is for top-k, and the method is int8",
         ),
         ({"last": "top"}, "last 'top' is none of dense, int8, int4, powersgd, topk"),
-        ({"last": "powersgd", "two_d": True}, "PowerSGD in two dimensions would cut matrices into pieces"),
         ({"warmup_steps": 10, "method": "int4", "last": "int8"}, "a warm-up is for top-k and PowerSGD, and the method is int4"),
         (
             {"momentum": 0.9, "method": "topk", "last": "int4", "compress_least": 0, "dense_below_2d": False},
@@ -52,8 +51,8 @@ def test_what_cannot_be_meant_is_named(words, said):
 def test_thresholds_are_of_bytes_and_inclusive():
     settings = Settings(method=TOPK, two_d=True, two_d_most=1000, compress_least=100)
     assert [settings.method_for(nbytes) for nbytes in (99, 100, 101)] == [DENSE, TOPK, TOPK]
-    assert [settings.two_d_for(nbytes) for nbytes in (999, 1000, 1001)] == [True, True, False]
-    assert not Settings().two_d_for(10)
+    assert [settings.two_d_for(nbytes, TOPK) for nbytes in (999, 1000, 1001)] == [True, True, False]
+    assert not Settings().two_d_for(10, DENSE) and not settings.two_d_for(1000, POWERSGD), "which needs whole matrices"
 
 
 def test_the_last_bucket_may_have_a_method_of_its_own():

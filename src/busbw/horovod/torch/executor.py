@@ -122,7 +122,8 @@ class Executor:
             return False
         nbytes = sum(math.prod(shape) * int(dtype.itemsize) for shape, dtype in zip(request.shapes, request.dtypes, strict=True))
         settings = self._lane.settings
-        return settings.method_for(nbytes) != DENSE or (self._lane.mesh.two_d and settings.two_d_for(nbytes))
+        method = settings.method_for(nbytes)
+        return method != DENSE or (self._lane.mesh.two_d and settings.two_d_for(nbytes, method))
 
     def _all_reduce(self, batch: _Batch) -> None:
         """One all-reduce for all of the batch, type by type."""
