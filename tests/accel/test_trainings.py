@@ -66,7 +66,7 @@ def test_the_last_bucket_has_a_method_of_its_own(job):
 
 def test_over_a_perfect_network_nothing_is_exchanged(job):
     for said in job:
-        assert said["silenced"]["steps"] == 7 * 2 * 3 and said["silenced"]["exchanges"] >= 7 * 3
+        assert said["silenced"]["steps"] == 7 * 3 * 3 and said["silenced"]["exchanges"] >= 7 * 3
 
 
 def test_accumulated_gradients_are_exchanged_once(job):

@@ -50,10 +50,18 @@ class Lane:
         self._jobs: queue.SimpleQueue[_Job] | None = None
         self._closed = False
 
-    def silence(self) -> None:
-        """Exchange over a perfect network from now on, with the wrong result: a step then takes what it takes without the network."""
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Exchange over a perfect network, with the wrong result: a step takes what it takes without the network. What is kept is lost."""
+        self._go_over(self._owned.silenced())
+        try:
+            yield
+        finally:
+            self._go_over(self._owned)
+
+    def _go_over(self, mesh: Mesh) -> None:
         with self.at_rest():
-            self.mesh = self._owned.silenced()
+            self.mesh = mesh
             self.memory.clear()  # it knows the lines by which it was made
 
     def average(

@@ -42,19 +42,19 @@ class Bench:
     def run(self, methods: Sequence[Method], tell: Tell, done: Callable[[TrainRun], None], at: At) -> None:
         """All rounds: each begins with the ranks by themselves."""
         for number in range(self.spec.rounds):
+            silent_s = self._silent(ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), at)
             alone = self.alone(number, tell, at)
-            alone.silent_s = self._silent(ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), at)
+            alone.silent_s = silent_s
             done(alone)
             for method in methods:
                 at("wrap", method.name)
                 scaler = scaler_for(self.spec.precision, self.device)
                 wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb, scaler)
                 loop = self.loop(wrapped.net, scaler)
+                with wrapped.silent() as possible:
+                    silent_s = self._silent(method.name, loop, at) if possible else []
                 run = self._measured(method.name, number, loop, wrapped, tell, at)
-                if method.as_it_is:
-                    run.silent_s = alone.silent_s
-                elif wrapped.silence():
-                    run.silent_s = self._silent(method.name, loop, at)
+                run.silent_s = alone.silent_s if method.as_it_is else silent_s
                 done(run)
                 wrapped.close()
                 del wrapped, loop
@@ -96,12 +96,12 @@ class Bench:
     def _silent(self, name: str, loop: Loop, at: At) -> list[float]:
         """Steps in which nothing is exchanged, each the longest over ranks. Gradients are wrong, and nothing is learned from them."""
         at("warm-up", f"{name}, over a perfect network")
-        loop.freeze()
-        loop.timed(SETTLES)
-        loop.rest()
-        self.control.barrier()
-        at("training", f"{name}, over a perfect network")
-        return self.control.reduce_all(loop.timed(self.spec.batches), "max")
+        with loop.frozen():
+            loop.timed(SETTLES)
+            loop.rest()
+            self.control.barrier()
+            at("training", f"{name}, over a perfect network")
+            return self.control.reduce_all(loop.timed(self.spec.batches), "max")
 
     def by_host(self, mine: float | None) -> float | None:
         """The most of all hosts, of what their ranks say together; None where one cannot say."""

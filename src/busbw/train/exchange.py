@@ -1,6 +1,7 @@
 """How a wrapped model's gradients are exchanged by each method, and how many bytes of a step leave a host by its own account."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -48,13 +49,16 @@ class Wrapped:
         """What has been counted so far."""
         return self.attached.traffic.across if self.attached is not None else 0
 
-    def silence(self) -> bool:
-        """Exchange over a perfect network from now on; whether that can be: torch's hooks have no such thing."""
+    @contextmanager
+    def silent(self) -> Iterator[bool]:
+        """Exchange over a perfect network; whether that can be: torch's hooks have no such thing."""
         if self.attached is None:
-            return False
-        self.attached.lane.silence()
-        self.net.broadcast_buffers = False
-        return True
+            yield False
+            return
+        before, self.net.broadcast_buffers = self.net.broadcast_buffers, False
+        with self.attached.lane.silent():
+            yield True
+        self.net.broadcast_buffers = before
 
     def close(self) -> None:
         """End what the method has begun."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import torch
@@ -37,10 +37,14 @@ class Loop:
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
-    def freeze(self) -> None:
-        """Do all of a step from now on, and change no parameter."""
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Do all of a step, and change no parameter."""
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0
+        yield
+        for group in self.optimizer.param_groups:
+            group["lr"] = RATE
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         kind = _TYPES.get(self.spec.precision)
