@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from convergence import interval
 from torch import nn
 
 from busbw.train.exchange import wrap
@@ -95,12 +96,6 @@ def train(name: str, seed: int, asked: argparse.Namespace, samples: Samples, dev
     sent = wrapped.mark() / asked.steps if own else None
     wrapped.close()
     return {"right": right, "bits": bits, "seconds": seconds, "sent": sent}
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """Mean, and half of its 95 % interval by Student's t."""
-    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}.get(len(values), 2.0)
-    return statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def smoothed(right: list[float]) -> list[float]:

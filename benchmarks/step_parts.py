@@ -19,20 +19,13 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw import accel
 from busbw.accel import lane
 from busbw.core.training import TrainSpec
+from busbw.train.exchange import unchanged
 from busbw.train.loop import Loop, scaler_for, settle
 from busbw.train.methods import parse
 from busbw.train.models import BY_NAME
 
 ROUNDS, SETTLES, STEPS, TRACED = 3, 8, 20, 3
 METHODS = "alone,still,none,dense,powersgd,powersgd@plainstream,powersgd@nobroadcast,topk"
-
-
-def nothing(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """A hook."""
-    flat = bucket.buffer()
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
-    future.set_result(flat)
-    return future
 
 
 def wrapped(net: torch.nn.Module, method: str, device: torch.device) -> tuple[torch.nn.Module, accel.Attached | None]:
@@ -49,7 +42,7 @@ def wrapped(net: torch.nn.Module, method: str, device: torch.device) -> tuple[to
         broadcast_buffers="nobroadcast" not in changes,
     )
     if name == "still":
-        ddp.register_comm_hook(None, nothing)
+        ddp.register_comm_hook(None, unchanged)
     settings = None if name in ("still", "none") else parse(name).settings
     lane.URGENT = 0 if "plainstream" in changes else -1
     return ddp, accel.attach(ddp, settings) if settings else None

@@ -114,10 +114,10 @@ def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None
 
 
 def _group(ranks: list[int], timeout: timedelta | None, *, narrow: bool) -> dist.ProcessGroup:
-    """NCCL's kernels hold multiprocessors of the GPU while bytes are under way: as soon as there is one, and `narrow` only one.
+    """Each channel of NCCL holds a multiprocessor of the GPU while bytes are under way. Its kernels have the first that is free.
 
-    One has one channel, which carries some 5 GB/s over sockets: enough for one rank of each host that sends little. Top-k, which exposed
-    2.5 ms of a step of ResNet-50, exposes 1.2 so (benchmarks/train_2xh200_202611).
+    `narrow` has one channel, which carries some 5 GB/s over sockets: enough for one rank of each host that sends little. Top-k, which
+    exposed 2.5 ms of a step of ResNet-50, exposes 1.2 so (benchmarks/train_2xh200_202611).
     """
     if "cuda:nccl" not in dist.get_backend_config():
         return dist.new_group(ranks, timeout=timeout)

@@ -168,7 +168,7 @@ def _set(variables: dict[str, str]) -> Iterator[None]:
 def _methods(*, rows: bool) -> list[str]:
     """What is weighed where nobody says: all in two dimensions where hosts have several ranks each."""
     own = "2d+" if rows else ""
-    few = ["2d+int4"] if rows else ["int4", "int4+last=powersgd+matrix_rank=8"]
+    few = ["2d+int4"] if rows else ["int4", "int4+last=powersgd+matrix_rank=16"]
     return ["none", *(["2d"] if rows else []), f"{own}bf16", f"{own}int8", *few, "powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
 
 

@@ -76,11 +76,12 @@ def still(net: nn.Module, device: torch.device, bucket_mb: float) -> Distributed
     """`net` under DistributedDataParallel that exchanges nothing."""
     made = under_ddp(net, device, bucket_mb)
     made.broadcast_buffers = False
-    made.register_comm_hook(None, _as_it_is)
+    made.register_comm_hook(None, unchanged)
     return made
 
 
-def _as_it_is(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def unchanged(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """A communication hook that exchanges nothing."""
     flat = bucket.buffer()
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else [])
     done.set_result(flat)

@@ -53,6 +53,18 @@ def _load(steps, block, there, BITS: tl.constexpr):
     return values.to(tl.float32)
 
 
+@triton.jit
+def _total(scales, steps, block, there, rows, row_scales, row_steps, BITS: tl.constexpr):
+    """The sum of all rows' blocks, one after the other."""
+    total = tl.zeros((_BLOCKS, _BLOCK), tl.float32)
+    for _ in range(rows):
+        scale = tl.load(scales + block, mask=there, other=0.0)
+        total += _load(steps, block, there, BITS) * scale[:, None]
+        scales += row_scales
+        steps += row_steps
+    return total
+
+
 @triton.jit(do_not_specialize=["size", "row_scales"])
 def _pack(
     part,
@@ -105,12 +117,7 @@ def _sum(
     block = tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
     within = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
     there, inside = block * _BLOCK < length, within < length
-    total = tl.zeros((_BLOCKS, _BLOCK), tl.float32)
-    for _ in range(rows):
-        scale = tl.load(scales + block, mask=there, other=0.0)
-        total += _load(steps, block, there, BITS) * scale[:, None]
-        scales += row_scales
-        steps += row_steps
+    total = _total(scales, steps, block, there, rows, row_scales, row_steps, BITS)
     if KEPT:
         total += tl.load(before + within, mask=inside, other=0.0)
     made, scale = _rounded(total, BITS)
@@ -142,12 +149,7 @@ def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BITS
     block = tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
     within = block.to(tl.int64)[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
     there, inside = block.to(tl.int64) * _BLOCK < elements, within < elements
-    total = tl.zeros((_BLOCKS, _BLOCK), tl.float32)
-    for _ in range(rows):
-        scale = tl.load(scales + block, mask=there, other=0.0)
-        total += _load(steps, block, there, BITS) * scale[:, None]
-        scales += row_scales
-        steps += row_steps
+    total = _total(scales, steps, block, there, rows, row_scales, row_steps, BITS)
     value = total.to(part.dtype.element_ty)
     tl.store(part + within, value, mask=inside)
     if tl.sum((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
