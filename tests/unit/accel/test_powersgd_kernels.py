@@ -24,8 +24,9 @@ pytestmark = pytest.mark.torch
 
 # Matrices of less and of more than a tile, a stack and a span, and what is none between, before and after them.
 SHAPES = ((3,), (40, 70), (7,), (20, 3, 30), (130, 47), (3, 3), (33, 200), (11,))
-LINE = SimpleNamespace(size=3)
-RANKS = [1, 3, 4]
+LARGE = ((3,), (140, 130), (7,), (90, 5, 33), (3, 3), (150, 100), (11,), (100, 3, 50), (2,))  # for factors of more columns
+RANKS = [1, 3, 4, 9, 16]
+SIZED = [(1, 3), (3, 2), (4, 3), (9, 2), (16, 3), (16, 2)]  # and over so many ranks: powers of two are multiplied, others divided by
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +48,9 @@ def random(seed: int, *shape: int) -> torch.Tensor:
 
 def given(rank: int) -> tuple[factors.Layout, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """The layout, a gradient, a basis and a residual."""
-    made, length = factors.layout(SHAPES, rank), sum(map(math.prod, SHAPES))
-    assert len(made.matrices) == 4 and len(made.others) == 4
+    shapes = SHAPES if rank <= tables.FEW else LARGE
+    made, length = factors.layout(shapes, rank), sum(map(math.prod, shapes))
+    assert len(made.matrices) == 4 and len(made.others) >= 4
     return made, random(1, length), random(2, made.right, rank), {RESIDUAL: random(3, length)}
 
 
@@ -58,11 +60,12 @@ def alike(one: torch.Tensor, other: torch.Tensor, least: float = 1e-5) -> bool:
 
 @pytest.mark.parametrize("feedback", [True, False])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rank", RANKS)
-def test_what_goes_first_is_that_of_plain_torch(rank, kind, feedback):
+@pytest.mark.parametrize(("rank", "size"), SIZED)
+def test_what_goes_first_is_that_of_plain_torch(rank, size, kind, feedback):
     made, gradient, basis, state = given(rank)
-    total, sent = powersgd.project(made, gradient.to(kind), LINE, state, basis, feedback=feedback)
-    wanted_total, wanted = factors.project(made, gradient.to(kind), LINE, state, basis, feedback=feedback)
+    line = SimpleNamespace(size=size)
+    total, sent = powersgd.project(made, gradient.to(kind), line, state, basis, feedback=feedback)
+    wanted_total, wanted = factors.project(made, gradient.to(kind), line, state, basis, feedback=feedback)
     assert torch.allclose(total, wanted_total, rtol=1e-6, atol=1e-6)  # CUDA divides by numbers as it multiplies by their inverse
     left, others = factors.apart(made, sent, rank)
     wanted_left, wanted_others = factors.apart(made, wanted, rank)
@@ -80,15 +83,15 @@ def test_the_answer_to_it_is_that_of_plain_torch(rank):
 
 @pytest.mark.parametrize("feedback", [True, False])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rank", RANKS)
-def test_the_product_of_the_factors_has_the_same_bits_and_what_it_leaves_out_stays(rank, kind, feedback):
+@pytest.mark.parametrize(("rank", "size"), SIZED)
+def test_the_product_of_the_factors_has_the_same_bits_and_what_it_leaves_out_stays(rank, size, kind, feedback):
     made, gradient, _, state = given(rank)
     right, total = random(5, made.right, rank), state[RESIDUAL]
     sent = random(6, factors.room(made, rank, DEVICE).numel())
     part, wanted = torch.empty_like(gradient, dtype=kind), torch.empty_like(gradient, dtype=kind)
     rest, wanted_rest = total.clone(), total.clone()
-    wrong = powersgd.multiply(made, sent, right, part, rest, 3, feedback=feedback)
-    factors.multiply(made, sent, right, wanted, wanted_rest, 3, feedback=feedback)
+    wrong = powersgd.multiply(made, sent, right, part, rest, size, feedback=feedback)
+    factors.multiply(made, sent, right, wanted, wanted_rest, size, feedback=feedback)
     # Triton's interpreter does not round to bf16 as GPUs do.
     assert torch.equal(part, wanted) if kind == torch.float32 or DEVICE.type == "cuda" else torch.allclose(part, wanted, rtol=1e-2)
     if feedback:

@@ -102,7 +102,7 @@ def pack(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
     blocks = rows.view(rows.shape[0], -1, BLOCK)
     scales = torch.linalg.vector_norm(blocks, ord=torch.inf, dim=2) / most_steps(bits)
     scales *= ~(scales < LEAST_SCALE)
-    steps = (blocks / torch.where(scales > 0, scales, 1.0)[:, :, None]).round_()
+    steps = (blocks * torch.where(scales > 0, scales, 1.0).reciprocal()[:, :, None]).round_()
     packed = torch.empty(rows.shape[0], row_bytes(rows.shape[1], bits), dtype=torch.uint8, device=rows.device)
     at = SCALE_BYTES * scales.shape[1]
     packed[:, :at].view(torch.float32).copy_(scales)

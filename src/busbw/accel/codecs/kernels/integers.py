@@ -13,6 +13,7 @@ from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, row_bytes
 # Lengths of gradients are not named below: where they are multiples of 16, as most are, Triton makes loads wide by it.
 # Added and taken away again, it rounds to the nearest integer, halves to even.
 _ROUNDER = tl.constexpr(12_582_912.0)
+_INFINITY = tl.constexpr(0x7F800000)  # its bits
 _LEAST_SCALE, _BLOCK = tl.constexpr(LEAST_SCALE), tl.constexpr(BLOCK)
 _BLOCKS = tl.constexpr(16)  # that one program reads at a time
 
@@ -21,48 +22,66 @@ _BLOCKS = tl.constexpr(16)  # that one program reads at a time
 def _rounded(blocks, BITS: tl.constexpr):
     """Steps and scales of blocks (a row each); a block with a value that is not finite has a scale that is no number."""
     most: tl.constexpr = (1 << (BITS - 1)) - 1.0
-    magnitude = tl.abs(blocks)
-    finite = tl.min((magnitude < float("inf")).to(tl.int32), 1) == 1
-    scales = tl.div_rn(tl.max(tl.where(magnitude < float("inf"), magnitude, 0.0), 1), most)
+    # Without their signs floats are in the order of their bits, infinity and then what is no number at the end.
+    largest = tl.max(blocks.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 1)
+    finite = largest < _INFINITY
+    scales = tl.div_rn(tl.where(finite, largest, 0).to(tl.float32, bitcast=True), most)
     scales = tl.where(scales < _LEAST_SCALE, 0.0, scales)
     usable = finite & (scales > 0)
-    shares = tl.div_rn(tl.where(usable[:, None], blocks, 0.0), tl.where(usable, scales, 1.0)[:, None])
+    shares = tl.where(usable[:, None], blocks, 0.0) * tl.div_rn(1.0, tl.where(usable, scales, 1.0))[:, None]
     return (shares + _ROUNDER) - _ROUNDER, tl.where(finite, scales, float("nan"))
 
 
 @triton.jit
-def _store(steps, block, made, there, BITS: tl.constexpr):
-    """Whole blocks of steps, one or two to a byte."""
+def _tile(width: tl.constexpr):
+    """Where the elements of a program's blocks lie behind its first: in 32 bits, whatever lies before it."""
+    return tl.arange(0, _BLOCKS)[:, None] * width + tl.arange(0, width)[None, :]
+
+
+@triton.jit
+def _store(steps, first, made, there, BITS: tl.constexpr):
+    """Whole blocks of steps from the `first` block on, one or two to a byte."""
     length: tl.constexpr = _BLOCK * BITS // 8
-    at = block.to(tl.int64)[:, None] * length + tl.arange(0, length)[None, :]
     values = made.to(tl.int8)
     if BITS == 4:
         low, high = tl.split(tl.reshape(values, (_BLOCKS, length, 2)))
         values = (low & 15) | (high << 4)
-    tl.store(steps + at, values, mask=there[:, None])
+    tl.store(steps + first * length + _tile(length), values, mask=there[:, None])
 
 
 @triton.jit
-def _load(steps, block, there, BITS: tl.constexpr):
+def _load(steps, first, there, BITS: tl.constexpr):
     """What `_store` stored, in fp32."""
     length: tl.constexpr = _BLOCK * BITS // 8
-    at = block.to(tl.int64)[:, None] * length + tl.arange(0, length)[None, :]
-    values = tl.load(steps + at, mask=there[:, None], other=0)
+    values = tl.load(steps + first * length + _tile(length), mask=there[:, None], other=0)
     if BITS == 4:
         values = tl.reshape(tl.join((values << 4) >> 4, values >> 4), (_BLOCKS, _BLOCK))
     return values.to(tl.float32)
 
 
 @triton.jit
-def _total(scales, steps, block, there, rows, row_scales, row_steps, BITS: tl.constexpr):
+def _total(scales, steps, first, there, rows, row_scales, row_steps, BITS: tl.constexpr):
     """The sum of all rows' blocks, one after the other."""
     total = tl.zeros((_BLOCKS, _BLOCK), tl.float32)
     for _ in range(rows):
-        scale = tl.load(scales + block, mask=there, other=0.0)
-        total += _load(steps, block, there, BITS) * scale[:, None]
+        scale = tl.load(scales + first + tl.arange(0, _BLOCKS), mask=there, other=0.0)
+        total += _load(steps, first, there, BITS) * scale[:, None]
         scales += row_scales
         steps += row_steps
     return total
+
+
+@triton.jit
+def _first():
+    """A program's first block, and as many bits as any address takes."""
+    return tl.program_id(0).to(tl.int64) * _BLOCKS
+
+
+@triton.jit
+def _left(length, first):
+    """Which of a program's blocks there are, of so many elements; and how many elements, at most what it has."""
+    left = tl.minimum(length - first * _BLOCK, _BLOCKS * _BLOCK).to(tl.int32)
+    return tl.arange(0, _BLOCKS) * _BLOCK < left, left
 
 
 @triton.jit(do_not_specialize=["size", "row_scales"])
@@ -79,22 +98,23 @@ def _pack(
     row_steps,
     KEPT: tl.constexpr,
     FED: tl.constexpr,
+    EXACT: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    """A row's blocks of share and residual."""
-    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
-    within = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-    there = block * _BLOCK < length
-    at = row * length + within
-    inside = (within < length) & (at < elements)
-    total = tl.div_rn(tl.load(part + at, mask=inside, other=0.0).to(tl.float32), size)
+    """A row's blocks of share and residual; EXACT where multiplying by 1/size rounds as dividing does."""
+    row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
+    there, left = _left(length, first)
+    begin = row * length + first * _BLOCK
+    inside = within < tl.minimum(elements - begin, left).to(tl.int32)
+    total = tl.load(part + begin + within, mask=inside, other=0.0).to(tl.float32)
+    total = total * (1.0 / size) if EXACT else tl.div_rn(total, size)
     if KEPT:
-        total += tl.load(residual + at, mask=inside, other=0.0)
+        total += tl.load(residual + begin + within, mask=inside, other=0.0)
     made, scale = _rounded(total, BITS)
-    tl.store(scales + row * row_scales + block, scale, mask=there)
-    _store(steps + row * row_steps, block, made, there, BITS)
+    tl.store(scales + row * row_scales + first + tl.arange(0, _BLOCKS), scale, mask=there)
+    _store(steps + row * row_steps, first, made, there, BITS)
     if FED:
-        tl.store(rest + at, total - made * scale[:, None], mask=inside)
+        tl.store(rest + begin + within, total - made * scale[:, None], mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows", "row_scales"])
@@ -114,43 +134,42 @@ def _sum(
     BITS: tl.constexpr,
 ):
     """The sum of all rows, one after the other, and of what was kept, packed again."""
-    block = tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
-    within = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-    there, inside = block * _BLOCK < length, within < length
-    total = _total(scales, steps, block, there, rows, row_scales, row_steps, BITS)
+    first, within = _first(), _tile(_BLOCK)
+    there, left = _left(length, first)
+    begin, inside = first * _BLOCK, within < left
+    total = _total(scales, steps, first, there, rows, row_scales, row_steps, BITS)
     if KEPT:
-        total += tl.load(before + within, mask=inside, other=0.0)
+        total += tl.load(before + begin + within, mask=inside, other=0.0)
     made, scale = _rounded(total, BITS)
-    tl.store(made_scales + block, scale, mask=there)
-    _store(made_steps, block, made, there, BITS)
+    tl.store(made_scales + first + tl.arange(0, _BLOCKS), scale, mask=there)
+    _store(made_steps, first, made, there, BITS)
     if FED:
-        tl.store(rest + within, total - made * scale[:, None], mask=inside)
+        tl.store(rest + begin + within, total - made * scale[:, None], mask=inside)
 
 
 @triton.jit(do_not_specialize=["row_scales"])
 def _unpack(part, scales, steps, wrong, elements, length, row_scales, row_steps, BITS: tl.constexpr):
     """A row's blocks into the gradient, in its own type; `wrong` becomes 1 where that is not finite."""
-    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
-    within = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-    at = row * length + within
-    inside = (within < length) & (at < elements)
-    there = block * _BLOCK < length
-    scale = tl.load(scales + row * row_scales + block, mask=there, other=0.0)
-    value = _load(steps + row * row_steps, block, there, BITS) * scale[:, None]
-    value = value.to(part.dtype.element_ty)
-    tl.store(part + at, value, mask=inside)
-    if tl.sum((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
-        tl.store(wrong, 1)
+    row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
+    there, left = _left(length, first)
+    begin = row * length + first * _BLOCK
+    scale = tl.load(scales + row * row_scales + first + tl.arange(0, _BLOCKS), mask=there, other=0.0)
+    value = _load(steps + row * row_steps, first, there, BITS) * scale[:, None]
+    _put(part + begin, within, within < tl.minimum(elements - begin, left).to(tl.int32), value, wrong)
 
 
 @triton.jit(do_not_specialize=["rows", "row_scales"])
 def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BITS: tl.constexpr):
     """The sum of all rows, one after the other, into the gradient; `wrong` becomes 1 where that is not finite."""
-    block = tl.program_id(0) * _BLOCKS + tl.arange(0, _BLOCKS)
-    within = block.to(tl.int64)[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-    there, inside = block.to(tl.int64) * _BLOCK < elements, within < elements
-    total = _total(scales, steps, block, there, rows, row_scales, row_steps, BITS)
-    value = total.to(part.dtype.element_ty)
+    first, within = _first(), _tile(_BLOCK)
+    there, left = _left(elements, first)
+    total = _total(scales, steps, first, there, rows, row_scales, row_steps, BITS)
+    _put(part + first * _BLOCK, within, within < left, total, wrong)
+
+
+@triton.jit
+def _put(part, within, inside, value, wrong):
+    value = value.to(part.dtype.element_ty)
     tl.store(part + within, value, mask=inside)
     if tl.sum((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
         tl.store(wrong, 1)
@@ -174,7 +193,9 @@ def packed(
         *_strides(length, bits),
         KEPT=kept,
         FED=feedback,
+        EXACT=size & (size - 1) == 0,
         BITS=bits,
+        enable_fp_fusion=False,
     )
     return sent, rest
 

@@ -11,7 +11,7 @@ from busbw.accel.codecs.base import RESIDUAL, State
 from busbw.accel.codecs.factors import Layout, apart, room
 from busbw.accel.codecs.kernels.kept import restore
 from busbw.accel.codecs.kernels.orthonormal import narrow, orthonormal, turned, turned_back, turns_of
-from busbw.accel.codecs.kernels.tables import COLUMNS, DEEP, ROWS, WIDE, tables_of
+from busbw.accel.codecs.kernels.tables import DEEP, FEW, WIDE, tables_of, tile_of
 from busbw.accel.line import Line
 
 __all__ = ["answer", "multiply", "next_basis", "project", "restore"]
@@ -28,8 +28,14 @@ def _tile(tiles):
 
 
 @triton.jit
-def _carried(part, residual, total, at, inside, size, KEPT: tl.constexpr):
-    value = tl.div_rn(tl.load(part + at, mask=inside, other=0.0).to(tl.float32), size)
+def _divided(value, size, EXACT: tl.constexpr):
+    """As division rounds; EXACT where the size is a power of two, and multiplying does it in one instruction for twenty."""
+    return value * (1.0 / size) if EXACT else tl.div_rn(value, size)
+
+
+@triton.jit
+def _carried(part, residual, total, at, inside, size, KEPT: tl.constexpr, EXACT: tl.constexpr):
+    value = _divided(tl.load(part + at, mask=inside, other=0.0).to(tl.float32), size, EXACT)
     if KEPT:
         value += tl.load(residual + at, mask=inside, other=0.0)
     tl.store(total + at, value, mask=inside)
@@ -47,6 +53,8 @@ def _project(
     tiles,
     size,
     KEPT: tl.constexpr,
+    EXACT: tl.constexpr,
+    DOT: tl.constexpr,
     RANK: tl.constexpr,
     NARROW: tl.constexpr,
     ROWS: tl.constexpr,
@@ -58,23 +66,29 @@ def _project(
     if matrix < 0:
         for first in range(0, columns, ROWS * COLUMNS):
             at = first + tl.arange(0, ROWS * COLUMNS)
-            tl.store(sent + at, _carried(part, residual, total, at, at < columns, size, KEPT), mask=at < columns)
+            tl.store(sent + at, _carried(part, residual, total, at, at < columns, size, KEPT, EXACT), mask=at < columns)
     else:
         row, number = tl.arange(0, ROWS)[:, None], tl.arange(0, NARROW)[None, :]
         made = tl.zeros((ROWS, NARROW), tl.float32)
         for first in range(0, columns, COLUMNS):
             column = first + tl.arange(0, COLUMNS)
             at, inside = row * columns + column[None, :], (row < rows) & (column < columns)[None, :]
-            value = _carried(part, residual, total, at, inside, size, KEPT)
-            for one in tl.static_range(RANK):
-                other = tl.load(basis + column * RANK + one, mask=column < columns, other=0.0)
-                made += tl.where(number == one, tl.sum(value * other[None, :], axis=1)[:, None], 0.0)
+            value = _carried(part, residual, total, at, inside, size, KEPT, EXACT)
+            if DOT:
+                other = tl.load(basis + column[:, None] * RANK + number, mask=(column < columns)[:, None] & (number < RANK), other=0.0)
+                made = tl.dot(value, other, made, input_precision="ieee")
+            else:
+                for one in tl.static_range(RANK):
+                    other = tl.load(basis + column * RANK + one, mask=column < columns, other=0.0)
+                    made += tl.where(number == one, tl.sum(value * other[None, :], axis=1)[:, None], 0.0)
         made = turned(made, turns, matrix, NARROW)
         tl.store(sent + row * RANK + number, made, mask=(row < rows) & (number < RANK))
 
 
 @triton.jit
-def _answer(total, base, answers, turns, tiles, RANK: tl.constexpr, NARROW: tl.constexpr, DEEP: tl.constexpr, WIDE: tl.constexpr):
+def _answer(
+    total, base, answers, turns, tiles, DOT: tl.constexpr, RANK: tl.constexpr, NARROW: tl.constexpr, DEEP: tl.constexpr, WIDE: tl.constexpr
+):
     """Of some columns and rows, W = (total^T base) turn^T, where the columns of the base are orthonormal."""
     tile = tiles + tl.program_id(0) * 7
     rows, columns, wanted = tl.load(tile + 1).to(tl.int32), tl.load(tile + 2).to(tl.int32), tl.load(tile + 6).to(tl.int32)
@@ -85,9 +99,13 @@ def _answer(total, base, answers, turns, tiles, RANK: tl.constexpr, NARROW: tl.c
         row = first + tl.arange(0, DEEP)
         inside = (row < rows)[:, None] & (column < wanted)[None, :]
         value = tl.load(total + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
-        for one in tl.static_range(RANK):
-            other = tl.load(base + row * RANK + one, mask=row < rows, other=0.0)
-            made += tl.where(number == one, tl.sum(value * other[:, None], axis=0)[:, None], 0.0)
+        if DOT:
+            other = tl.load(base + row[:, None] * RANK + number, mask=(row < rows)[:, None] & (number < RANK), other=0.0)
+            made = tl.dot(tl.trans(value), other, made, input_precision="ieee")
+        else:
+            for one in tl.static_range(RANK):
+                other = tl.load(base + row * RANK + one, mask=row < rows, other=0.0)
+                made += tl.where(number == one, tl.sum(value * other[:, None], axis=0)[:, None], 0.0)
     made = turned_back(made, turns, tl.load(tile + 3), NARROW)
     tl.store(answers + column[:, None] * RANK + number, made, mask=(column < wanted)[:, None] & (number < RANK))
 
@@ -102,6 +120,7 @@ def _multiply(
     tiles,
     size,
     FED: tl.constexpr,
+    EXACT: tl.constexpr,
     RANK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -128,7 +147,7 @@ def _multiply(
                 other = tl.load(right + column * RANK + number, mask=column < columns, other=0.0)
                 made += one[:, None] * other[None, :]
             if FED:
-                tl.store(total + at, tl.load(total + at, mask=inside, other=0.0) - tl.div_rn(made, size), mask=inside)
+                tl.store(total + at, tl.load(total + at, mask=inside, other=0.0) - _divided(made, size, EXACT), mask=inside)
             value = made.to(part.dtype.element_ty)
             tl.store(part + at, value, mask=inside)
             _look(value, wrong)
@@ -164,15 +183,25 @@ def project(
     total = torch.empty(part.shape, dtype=torch.float32, device=part.device)
     sent, turns = room(made, rank, part.device), turns_of(basis, tables.right)
     before = total if residual is None else residual
-    shape = {"RANK": rank, "NARROW": narrow(rank), "ROWS": ROWS, "COLUMNS": COLUMNS}
+    shape = {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_tiled(rank, line.size)}
     given = part, before, total, sent, basis, turns, tables.tiles, float(line.size)
     _project[(len(tables.tiles),)](*given, KEPT=residual is not None, **shape, enable_fp_fusion=False)
     return total, sent
 
 
+def _tiled(rank: int, size: int) -> dict[str, int | bool]:
+    rows, columns = tile_of(rank)
+    return {"ROWS": rows, "COLUMNS": columns, "EXACT": size & (size - 1) == 0, **_staged(rank)}
+
+
+def _staged(rank: int) -> dict[str, int]:
+    """Squares are not loaded ahead: that takes so much of a multiprocessor's memory that a pass is four times as slow."""
+    return {"num_stages": 1} if rank > FEW else {}
+
+
 def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
     """See codecs/factors.py."""
-    tables, shape = tables_of(made, rank, total.device), {"RANK": rank, "NARROW": narrow(rank)}
+    tables, shape = tables_of(made, rank, total.device), {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)}
     new = torch.zeros if tables.splits > 1 else torch.empty
     answers = new(tables.splits, made.right, rank, dtype=torch.float32, device=total.device)
     if made.matrices:
@@ -189,7 +218,7 @@ def multiply(
     """See codecs/factors.py; `part` has the same bits as there."""
     rank = right.shape[1]
     tiles, wrong = tables_of(made, rank, part.device).tiles, torch.zeros(1, dtype=torch.int32, device=part.device)
-    shape = {"FED": feedback, "RANK": rank, "ROWS": ROWS, "COLUMNS": COLUMNS, "enable_fp_fusion": False}
+    shape = {"FED": feedback, "RANK": rank, **_tiled(rank, size), "enable_fp_fusion": False}
     _multiply[(len(tiles),)](part, total, sent, right, wrong, tiles, float(size), **shape)
     return wrong
 

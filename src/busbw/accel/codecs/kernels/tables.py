@@ -8,7 +8,8 @@ import torch
 
 from busbw.accel.codecs.factors import Layout, Matrix
 
-ROWS, COLUMNS = 4, 256  # of a tile: its rows, and columns at a time
+# Of a tile: its rows, and columns at a time; squares with factors of more columns than FEW, which are multiplied as matrices.
+ROWS, COLUMNS, SQUARE, FEW = 4, 256, 32, 8
 DEEP, WIDE = 128, 64  # of a stack: rows at a time, and its columns
 MOST_ROWS = 1024
 STRETCH = 4096  # elements of what is no matrix, for one program
@@ -72,10 +73,16 @@ def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
     return Tables(table(tiles, 6), table(stacks, 7), splits, left, right)
 
 
+def tile_of(rank: int) -> tuple[int, int]:
+    """Rows of a tile, and columns at a time."""
+    return (ROWS, COLUMNS) if rank <= FEW else (SQUARE, SQUARE)
+
+
 def _tiles_of(one: Matrix, number: int, rank: int) -> list[tuple[int, ...]]:
+    most, _ = tile_of(rank)
     return [
-        (one.begin + first * one.columns, min(ROWS, one.rows - first), one.columns, number, (one.left + first) * rank, one.right * rank)
-        for first in range(0, one.rows, ROWS)
+        (one.begin + first * one.columns, min(most, one.rows - first), one.columns, number, (one.left + first) * rank, one.right * rank)
+        for first in range(0, one.rows, most)
     ]
 
 
