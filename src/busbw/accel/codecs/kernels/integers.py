@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from busbw.accel.codecs.kernels.shares import exact, share
 from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, row_bytes
 
 # Lengths of gradients are not named below: where they are multiples of 16, as most are, Triton makes loads wide by it.
@@ -101,13 +102,12 @@ def _pack(
     EXACT: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    """A row's blocks of share and residual; EXACT where multiplying by 1/size rounds as dividing does."""
+    """A row's blocks of share and residual."""
     row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
     there, left = _left(length, first)
     begin = row * length + first * _BLOCK
     inside = within < tl.minimum(elements - begin, left).to(tl.int32)
-    total = tl.load(part + begin + within, mask=inside, other=0.0).to(tl.float32)
-    total = total * (1.0 / size) if EXACT else tl.div_rn(total, size)
+    total = share(part + begin + within, inside, size, EXACT)
     if KEPT:
         total += tl.load(residual + begin + within, mask=inside, other=0.0)
     made, scale = _rounded(total, BITS)
@@ -193,7 +193,7 @@ def packed(
         *_strides(length, bits),
         KEPT=kept,
         FED=feedback,
-        EXACT=size & (size - 1) == 0,
+        EXACT=exact(size),
         BITS=bits,
         enable_fp_fusion=False,
     )

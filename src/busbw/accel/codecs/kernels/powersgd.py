@@ -11,6 +11,7 @@ from busbw.accel.codecs.base import RESIDUAL, State
 from busbw.accel.codecs.factors import Layout, apart, room
 from busbw.accel.codecs.kernels.kept import restore
 from busbw.accel.codecs.kernels.orthonormal import narrow, orthonormal, turned, turned_back, turns_of
+from busbw.accel.codecs.kernels.shares import divided, exact, share
 from busbw.accel.codecs.kernels.tables import DEEP, FEW, WIDE, tables_of, tile_of
 from busbw.accel.line import Line
 
@@ -28,14 +29,8 @@ def _tile(tiles):
 
 
 @triton.jit
-def _divided(value, size, EXACT: tl.constexpr):
-    """As division rounds; EXACT where the size is a power of two, and multiplying does it in one instruction for twenty."""
-    return value * (1.0 / size) if EXACT else tl.div_rn(value, size)
-
-
-@triton.jit
 def _carried(part, residual, total, at, inside, size, KEPT: tl.constexpr, EXACT: tl.constexpr):
-    value = _divided(tl.load(part + at, mask=inside, other=0.0).to(tl.float32), size, EXACT)
+    value = share(part + at, inside, size, EXACT)
     if KEPT:
         value += tl.load(residual + at, mask=inside, other=0.0)
     tl.store(total + at, value, mask=inside)
@@ -147,7 +142,7 @@ def _multiply(
                 other = tl.load(right + column * RANK + number, mask=column < columns, other=0.0)
                 made += one[:, None] * other[None, :]
             if FED:
-                tl.store(total + at, tl.load(total + at, mask=inside, other=0.0) - _divided(made, size, EXACT), mask=inside)
+                tl.store(total + at, tl.load(total + at, mask=inside, other=0.0) - divided(made, size, EXACT), mask=inside)
             value = made.to(part.dtype.element_ty)
             tl.store(part + at, value, mask=inside)
             _look(value, wrong)
@@ -191,7 +186,7 @@ def project(
 
 def _tiled(rank: int, size: int) -> dict[str, int | bool]:
     rows, columns = tile_of(rank)
-    return {"ROWS": rows, "COLUMNS": columns, "EXACT": size & (size - 1) == 0, **_staged(rank)}
+    return {"ROWS": rows, "COLUMNS": columns, "EXACT": exact(size), **_staged(rank)}
 
 
 def _staged(rank: int) -> dict[str, int]:

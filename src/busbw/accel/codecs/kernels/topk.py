@@ -10,6 +10,7 @@ import triton.language as tl
 
 from busbw.accel.codecs import entries
 from busbw.accel.codecs.base import State
+from busbw.accel.codecs.kernels.shares import exact, share
 from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 
 TILE = 1024  # larger ones are slower, by the prefix sum inside them
@@ -22,21 +23,21 @@ _BLOCK = tl.constexpr(entries.BLOCK)
 
 
 @triton.jit
-def _total(part, residual, at, inside, size, KEPT: tl.constexpr):
+def _total(part, residual, at, inside, size, KEPT: tl.constexpr, EXACT: tl.constexpr):
     """This rank's share of the average with what was left before, in fp32."""
-    share = tl.div_rn(tl.load(part + at, mask=inside, other=0.0).to(tl.float32), size)
+    total = share(part + at, inside, size, EXACT)
     if KEPT:
-        share += tl.load(residual + at, mask=inside, other=0.0)
-    return share
+        total += tl.load(residual + at, mask=inside, other=0.0)
+    return total
 
 
 @triton.jit(do_not_specialize=["length", "size", "stride", "seed", "wanted"])
-def _sample(part, residual, thresholds, length, size, stride, seed, wanted, KEPT: tl.constexpr, SAMPLE: tl.constexpr):
+def _sample(part, residual, thresholds, length, size, stride, seed, wanted, KEPT: tl.constexpr, EXACT: tl.constexpr, SAMPLE: tl.constexpr):
     """The `wanted`-th largest magnitude of one element of each stride, less at most 0.4 %, by bisection of its first bits."""
     number = tl.arange(0, SAMPLE).to(tl.int64)
     at = number * stride + (number * 2654435761 + seed) % 65521 % stride
     inside = at < length
-    bits = tl.abs(_total(part, residual, at, inside, size, KEPT)).to(tl.int32, bitcast=True)
+    bits = tl.abs(_total(part, residual, at, inside, size, KEPT, EXACT)).to(tl.int32, bitcast=True)
     bits = tl.where(inside, bits, -1)
     low = 0
     for done in range(16):  # the exponent, and 8 bits below it
@@ -48,13 +49,25 @@ def _sample(part, residual, thresholds, length, size, stride, seed, wanted, KEPT
 
 @triton.jit(do_not_specialize=["size", "tiles"])
 def _sum(
-    part, residual, total, thresholds, counts, largest, length, size, tiles, KEPT: tl.constexpr, SCALED: tl.constexpr, TILE: tl.constexpr
+    part,
+    residual,
+    total,
+    thresholds,
+    counts,
+    largest,
+    length,
+    size,
+    tiles,
+    KEPT: tl.constexpr,
+    EXACT: tl.constexpr,
+    SCALED: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """The total; how many elements of the tile reach each threshold; the tile's largest finite magnitude."""
     tile = tl.program_id(0)
     at = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = at < length
-    summed = _total(part, residual, at, inside, size, KEPT)
+    summed = _total(part, residual, at, inside, size, KEPT, EXACT)
     tl.store(total + at, summed, mask=inside)
     magnitude = tl.abs(summed)
     for column in tl.static_range(2):
@@ -175,10 +188,10 @@ def packed(
     seed = step * STEP_TURN % 65_521
     wanted = max(1, min(triton.cdiv(length, stride), int(aim / stride)))
     from_ = residual if kept else total
-    _sample[(1,)](part, from_, thresholds, length, float(size), stride, seed, wanted, KEPT=kept, SAMPLE=SAMPLE, num_warps=32)
-    _sum[(tiles,)](
-        part, from_, total, thresholds, counts, largest, length, float(size), tiles, KEPT=kept, SCALED=scaled, TILE=TILE, num_warps=4
-    )
+    way = {"KEPT": kept, "EXACT": exact(size)}
+    _sample[(1,)](part, from_, thresholds, length, float(size), stride, seed, wanted, **way, SAMPLE=SAMPLE, num_warps=32)
+    summed = part, from_, total, thresholds, counts, largest, length, float(size), tiles
+    _sum[(tiles,)](*summed, **way, SCALED=scaled, TILE=TILE, num_warps=4)
     ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)  # flat: much faster than two rows
     begin = step * TURN % length
     _decide[(1,)](total, thresholds, ends, facts, length, tiles, begin, room, aim, float(FAR), CORRECTION, TILE=TILE, num_warps=4)
