@@ -18,8 +18,8 @@ say() { printf '\n== %s\n' "$1"; }
 say 'loom: the thread that sleeps and the bell that wakes it'
 RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport --lib bell
 
-say 'AddressSanitizer: the tests of the transport and the plugin'
-RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target-dir target/asan --target "$host" -p transport -p plugin
+say 'AddressSanitizer: the tests of the transport, of exchanges and of the plugin'
+RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target-dir target/asan --target "$host" -p transport -p exchange -p plugin
 
 python3 fuzz/seeds.py fuzz/corpus
 fuzz() { # target, parts of ten of the time, longest input

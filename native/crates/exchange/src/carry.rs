@@ -1,0 +1,176 @@
+//! One exchange, carried by a thread: it reads and writes the numbers that a GPU writes and waits for.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use transport::{Error, Kind, Receiver, Request, Sender};
+
+/// Chunks of one exchange that are under way to or from a peer.
+const WINDOW: u32 = 8;
+/// Looks without any news before the thread sleeps, and for how long.
+const LOOKS: u32 = 200;
+const SLEEP: Duration = Duration::from_micros(20);
+/// Bits of what did not come: no number in fp32, fp16 and bf16, so that nobody takes it for a gradient.
+const SPOILED: u8 = 0xFF;
+
+/// What goes to a peer and comes from it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Part {
+    /// Where it lies, and its bytes.
+    pub send: *const u8,
+    /// In bytes.
+    pub send_len: usize,
+    /// Where it goes.
+    pub recv: *mut u8,
+    /// In bytes.
+    pub recv_len: usize,
+}
+
+/// One exchange. Chunk i may be sent when `ready` has passed `base` by more than i; `done` then says how many have ended.
+pub struct Job {
+    parts: Vec<Part>,
+    chunk: usize,
+    chunks: u32,
+    ready: NonNull<AtomicU32>,
+    done: NonNull<AtomicU32>,
+    base: u32,
+}
+
+// SAFETY: who makes a job keeps its memory until `done` says that it has ended.
+unsafe impl Send for Job {}
+
+impl Job {
+    /// `parts` has one for each peer, cut into `chunks` of `chunk` bytes each.
+    ///
+    /// # Safety
+    /// What parts, `ready` and `done` point to stays, and is not used otherwise, until `done` has come to `base` + `chunks`. What is received
+    /// may be written as soon as the job is posted.
+    pub unsafe fn new(parts: &[Part], chunk: usize, chunks: u32, ready: NonNull<AtomicU32>, done: NonNull<AtomicU32>, base: u32) -> Self {
+        Self { parts: parts.to_vec(), chunk, chunks, ready, done, base }
+    }
+
+    /// Let whoever waits go on, with bytes that are no numbers in place of those that may not have come.
+    pub fn spoil(&self) {
+        for part in &self.parts {
+            // SAFETY: of whoever made it.
+            unsafe { part.recv.write_bytes(SPOILED, part.recv_len) };
+        }
+        self.tell(self.chunks);
+    }
+
+    fn tell(&self, ended: u32) {
+        // SAFETY: of whoever made it.
+        unsafe { self.done.as_ref() }.store(self.base.wrapping_add(ended), Ordering::Release);
+    }
+
+    /// How many chunks may be sent.
+    fn have(&self) -> u32 {
+        // SAFETY: of whoever made it.
+        let ready = unsafe { self.ready.as_ref() }.load(Ordering::Acquire);
+        u32::try_from(passed(ready, self.base)).map_or(0, |have| have.min(self.chunks)) // negative before its time
+    }
+}
+
+/// By how much a number has passed another, where both begin anew after the largest.
+pub fn passed(number: u32, other: u32) -> i32 {
+    number.wrapping_sub(other) as i32
+}
+
+/// A connection each way.
+pub struct Peer {
+    /// To it.
+    pub sender: Box<Sender>,
+    /// From it.
+    pub receiver: Box<Receiver>,
+}
+
+/// One direction of an exchange with one peer.
+#[derive(Default)]
+struct Way {
+    posted: u32,
+    ended: u32,
+    under_way: VecDeque<NonNull<Request>>,
+}
+
+impl Way {
+    /// Post as many chunks as may be, and take those that have ended; whether there was any.
+    fn go_on(&mut self, most: u32, mut begin: impl FnMut(u32) -> Result<Option<NonNull<Request>>, Error>) -> Result<bool, Error> {
+        let before = (self.posted, self.ended);
+        while self.posted < most && self.posted - self.ended < WINDOW {
+            let Some(request) = begin(self.posted)? else { break };
+            self.under_way.push_back(request);
+            self.posted += 1;
+        }
+        while let Some(&first) = self.under_way.front() {
+            // SAFETY: of a connection that lives, and tested done only once.
+            if !unsafe { Request::test(first, &mut [0]) }? {
+                break;
+            }
+            self.under_way.pop_front();
+            self.ended += 1;
+        }
+        Ok(before != (self.posted, self.ended))
+    }
+}
+
+/// Carry one to its end.
+///
+/// # Errors
+/// A peer is gone, `patience` is over without any news after the first chunk was ready, or `stopped`.
+pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -> bool) -> Result<(), Error> {
+    let mut ways: Vec<(Way, Way)> = peers.iter().map(|_| Default::default()).collect();
+    let (mut last, mut looks, mut told) = (Instant::now(), 0, 0);
+    while told < job.chunks {
+        let have = job.have();
+        let mut news = false;
+        for ((out, within), (peer, part)) in ways.iter_mut().zip(peers.iter().zip(&job.parts)) {
+            // SAFETY (both): whoever made the job keeps its memory.
+            news |= within.go_on(job.chunks, |number| {
+                let (at, size) = cut(part.recv_len, job.chunk, number);
+                unsafe { peer.receiver.irecv(&[(part.recv.add(at), size, 0)]) }
+            })?;
+            news |= out.go_on(have, |number| {
+                let (at, size) = cut(part.send_len, job.chunk, number);
+                unsafe { peer.sender.isend(part.send.add(at), size, 0) }
+            })?;
+        }
+        let ended = ways.iter().map(|(out, within)| out.ended.min(within.ended)).min().unwrap_or(job.chunks);
+        if ended > told {
+            told = ended;
+            job.tell(told);
+        }
+        if news || have == 0 {
+            last = Instant::now();
+        }
+        looks = if news { 0 } else { looks + 1 };
+        if looks > LOOKS {
+            thread::sleep(SLEEP);
+            if stopped() {
+                return Err(Error::new(Kind::Usage, "closed while an exchange was under way"));
+            }
+            if last.elapsed() > patience {
+                let words = format!("{told} of {} chunks of an exchange, and nothing more for {} s", job.chunks, patience.as_secs());
+                return Err(Error::new(Kind::Remote, words));
+            }
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(())
+}
+
+/// Where a chunk begins, and its bytes: 0 in a part that is shorter than others.
+fn cut(length: usize, chunk: usize, number: u32) -> (usize, usize) {
+    let at = (chunk * number as usize).min(length);
+    (at, chunk.min(length - at))
+}
+
+/// Have this thread's short sleeps be as short as they say, and not 50 us longer, as Linux otherwise makes them.
+pub fn sleep_exactly() {
+    // SAFETY: no memory is given.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+}

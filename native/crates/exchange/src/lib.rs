@@ -1,0 +1,187 @@
+//! Exchanges between ranks out of and into the host's memory, begun and ended by numbers in memory: a GPU writes one and waits for the
+//! other in its stream, so that no kernel has to run while bytes are under way.
+
+mod carry;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use transport::{Error, Handle, Kind, Listener, Receiver, Sender, Transport};
+
+pub use carry::{Job, Part};
+use carry::{Peer, carry, passed};
+
+/// Between two looks at peers that have not come yet, and at whether an idle thread shall end.
+const LOOK: Duration = Duration::from_millis(1);
+const IDLE: Duration = Duration::from_millis(200);
+
+#[derive(Default)]
+struct Shared {
+    jobs: Mutex<VecDeque<Job>>,
+    posted: Condvar,
+    /// A job has ended; with the mutex of `jobs`.
+    ended: Condvar,
+    closed: AtomicBool,
+    error: Mutex<Option<String>>,
+}
+
+/// This rank's end of a group of ranks, each connected with each.
+pub struct Exchange {
+    transport: Arc<Transport>,
+    peers: usize,
+    listeners: Vec<Listener>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
+    one.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Exchange {
+    /// Listen for so many peers: each gets one of the handles.
+    ///
+    /// # Errors
+    /// The system refuses a socket.
+    pub fn open(transport: Arc<Transport>, peers: usize) -> Result<(Self, Vec<Handle>), Error> {
+        let mut listeners = Vec::new();
+        let mut handles = Vec::new();
+        for _ in 0..peers {
+            let (listener, handle) = transport.listen(0)?;
+            listeners.push(*listener);
+            handles.push(handle);
+        }
+        Ok((Self { transport, peers, listeners, shared: Arc::default(), thread: None }, handles))
+    }
+
+    /// How many there are besides this rank.
+    pub fn peers(&self) -> usize {
+        self.peers
+    }
+
+    /// Connect with all: `handles` are what each peer, in the order of `open`, has made for this rank. `patience` bounds this, and later
+    /// each wait without any news.
+    ///
+    /// # Errors
+    /// A peer refuses, or has not come in time.
+    pub fn join(&mut self, handles: &[Handle], patience: Duration) -> Result<(), Error> {
+        let end = Instant::now() + patience;
+        let mut out: Vec<Option<Box<Sender>>> = handles.iter().map(|_| None).collect();
+        let mut within: Vec<Option<Box<Receiver>>> = handles.iter().map(|_| None).collect();
+        while out.iter().any(Option::is_none) || within.iter().any(Option::is_none) {
+            if Instant::now() > end {
+                let absent = within.iter().filter(|one| one.is_none()).count();
+                let words = format!("{absent} of {} ranks have not connected within {} s", handles.len(), patience.as_secs());
+                return Err(Error::new(Kind::Remote, words));
+            }
+            for (number, handle) in handles.iter().enumerate() {
+                if out[number].is_none() {
+                    out[number] = self.transport.connect(0, handle)?;
+                }
+                if within[number].is_none() {
+                    within[number] = self.listeners[number].accept()?;
+                }
+            }
+            thread::sleep(LOOK);
+        }
+        self.listeners.clear();
+        let peers = out.into_iter().flatten().zip(within.into_iter().flatten()).map(|(sender, receiver)| Peer { sender, receiver });
+        let (peers, shared) = (peers.collect(), self.shared.clone());
+        let begun = thread::Builder::new().name("busbw-exchange".to_owned()).spawn(move || serve(&shared, peers, patience));
+        self.thread = Some(begun.map_err(|error| Error::new(Kind::System, format!("a thread for exchanges: {error}")))?);
+        Ok(())
+    }
+
+    /// Carry a job after those before it; after an error it is spoiled and ended at once.
+    pub fn post(&self, job: Job) {
+        let mut jobs = lock(&self.shared.jobs);
+        if self.error().is_some() {
+            job.spoil();
+        } else {
+            jobs.push_back(job);
+            self.shared.posted.notify_one();
+        }
+    }
+
+    /// Until so many chunks have ended since the begin, of jobs whose `done` this is.
+    ///
+    /// # Errors
+    /// Some exchange has failed.
+    pub fn wait(&self, done: &AtomicU32, until: u32) -> Result<(), String> {
+        let mut jobs = lock(&self.shared.jobs);
+        while passed(until, done.load(Ordering::Acquire)) > 0 {
+            jobs = self.shared.ended.wait_timeout(jobs, IDLE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(jobs);
+        self.error().map_or(Ok(()), Err)
+    }
+
+    /// Why nothing is exchanged any more.
+    pub fn error(&self) -> Option<String> {
+        lock(&self.shared.error).clone()
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.posted.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// The next job; None when it is over.
+    fn next(&self) -> Option<Job> {
+        let mut jobs = lock(&self.jobs);
+        loop {
+            if let Some(job) = jobs.pop_front() {
+                return Some(job);
+            }
+            if self.is_closed() {
+                return None;
+            }
+            jobs = self.posted.wait_timeout(jobs, IDLE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Have whoever waits in `wait` look.
+    fn tell(&self) {
+        drop(lock(&self.jobs)); // who has looked and not begun to wait holds it
+        self.ended.notify_all();
+    }
+}
+
+fn serve(shared: &Shared, peers: Vec<Peer>, patience: Duration) {
+    carry::sleep_exactly();
+    while let Some(job) = shared.next() {
+        let carried = catch_unwind(AssertUnwindSafe(|| carry(&job, &peers, patience, &|| shared.is_closed())));
+        let error = match carried {
+            Ok(Ok(())) => {
+                shared.tell();
+                continue;
+            }
+            Ok(Err(error)) => error.message,
+            Err(_) => "a fault in an exchange".to_owned(),
+        };
+        drop(peers); // nothing writes into the jobs' memory any more
+        let mut jobs = lock(&shared.jobs); // so that none is posted that nobody takes
+        *lock(&shared.error) = Some(error);
+        job.spoil();
+        jobs.drain(..).for_each(|other| other.spoil());
+        shared.ended.notify_all();
+        return;
+    }
+}

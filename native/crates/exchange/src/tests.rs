@@ -1,0 +1,137 @@
+//! Ranks in one process, over loopback; the numbers that a GPU would write are written by the test.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use transport::config::Config;
+use transport::{Handle, Transport};
+
+use crate::{Exchange, Job, Part};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const CHUNK: usize = 1 << 16;
+
+/// A rank with what it sends to and gets from its peers; numbers begin shortly before they come round.
+struct Rank {
+    exchange: Exchange,
+    sent: Vec<Vec<u8>>,
+    came: Vec<Vec<u8>>,
+    ready: AtomicU32,
+    done: AtomicU32,
+    base: u32,
+}
+
+impl Rank {
+    fn post(&mut self, length: usize) -> u32 {
+        let chunks = u32::try_from(length.div_ceil(CHUNK)).unwrap();
+        let parts: Vec<_> = (self.sent.iter().zip(&mut self.came))
+            .map(|(sent, came)| Part { send: sent.as_ptr(), send_len: length, recv: came.as_mut_ptr(), recv_len: length })
+            .collect();
+        let (ready, done) = (NonNull::from(&self.ready), NonNull::from(&self.done));
+        // SAFETY: a rank outlives its jobs, as each test waits for them.
+        self.exchange.post(unsafe { Job::new(&parts, CHUNK, chunks, ready, done, self.base) });
+        chunks
+    }
+
+    /// All at once, to its end.
+    fn exchange(&mut self, length: usize) -> Result<(), String> {
+        let until = self.base.wrapping_add(self.post(length));
+        self.ready.store(until, Ordering::Release);
+        let outcome = self.exchange.wait(&self.done, until);
+        self.base = until;
+        outcome
+    }
+}
+
+fn byte(from: usize, to: usize, at: usize) -> u8 {
+    (from * 31 + to * 7 + at * 131 + at / 251) as u8
+}
+
+/// So many ranks, each connected with each.
+fn ranks(count: usize, length: usize) -> Vec<Rank> {
+    let config = || Config { ifname: "=lo".to_owned(), speed_mbps: 1000, threads: 1, ..Config::default() };
+    let opened = (0..count).map(|_| Exchange::open(Transport::with(config(), Arc::new(|_, _| ())).unwrap(), count - 1).unwrap());
+    let (exchanges, handles): (Vec<_>, Vec<Vec<Handle>>) = opened.unzip();
+    let joining = exchanges.into_iter().enumerate().map(|(own, mut exchange)| {
+        let peers: Vec<usize> = (0..count).filter(|peer| *peer != own).collect();
+        let theirs: Vec<Handle> = peers.iter().map(|&peer| handles[peer][own - usize::from(own > peer)]).collect();
+        thread::spawn(move || {
+            exchange.join(&theirs, PATIENCE).unwrap();
+            let sent = peers.iter().map(|&to| (0..length).map(|at| byte(own, to, at)).collect()).collect();
+            let came = peers.iter().map(|_| vec![0; length]).collect();
+            let base = u32::MAX - 1;
+            Rank { exchange, sent, came, ready: AtomicU32::new(base), done: AtomicU32::new(base), base }
+        })
+    });
+    let joining: Vec<_> = joining.collect();
+    joining.into_iter().map(|one| one.join().unwrap()).collect()
+}
+
+#[test]
+fn each_has_what_the_others_sent() {
+    for count in [2, 4] {
+        let longest = 20 * CHUNK + 17;
+        let mut all = ranks(count, longest);
+        for length in [1, CHUNK, CHUNK + 1, longest] {
+            thread::scope(|scope| all.iter_mut().for_each(|rank| drop(scope.spawn(|| rank.exchange(length).unwrap()))));
+            for (own, rank) in all.iter_mut().enumerate() {
+                for (number, from) in (0..count).filter(|from| *from != own).enumerate() {
+                    assert!((0..length).all(|at| rank.came[number][at] == byte(from, own, at)), "{from} to {own}, {length} bytes");
+                    rank.came[number].fill(0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_go_when_they_are_ready_and_not_before() {
+    let mut all = ranks(2, 3 * CHUNK);
+    for rank in &mut all {
+        rank.post(3 * CHUNK);
+    }
+    let begin = all[0].base;
+    for ready in 1..=3u32 {
+        thread::sleep(Duration::from_millis(30));
+        assert!(all.iter().all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1)));
+        all[0].ready.store(begin.wrapping_add(ready), Ordering::Release);
+        thread::sleep(Duration::from_millis(30));
+        assert!(all.iter().all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1)), "the other's is not ready");
+        all[1].ready.store(begin.wrapping_add(ready), Ordering::Release);
+        all.iter().for_each(|rank| rank.exchange.wait(&rank.done, begin.wrapping_add(ready)).unwrap());
+    }
+}
+
+#[test]
+fn a_lost_rank_ends_all_waits_with_its_reason_and_leaves_no_number() {
+    let mut all = ranks(3, 2 * CHUNK);
+    drop(all.pop());
+    let begun = Instant::now();
+    for rank in &mut all {
+        for _ in 0..2 {
+            let error = rank.exchange(2 * CHUNK).unwrap_err();
+            assert!(error.contains("127.0.0.1"), "{error}");
+            assert!(rank.came.iter().flatten().all(|byte| *byte == 0xFF));
+            rank.came.iter_mut().for_each(|came| came.fill(0));
+        }
+        assert!(rank.exchange.error().is_some());
+    }
+    assert!(begun.elapsed() < PATIENCE);
+}
+
+#[test]
+fn who_closes_does_not_wait_for_others() {
+    let mut all = ranks(2, CHUNK);
+    let mut one = all.pop().unwrap();
+    one.post(CHUNK);
+    one.ready.store(one.base.wrapping_add(1), Ordering::Release);
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(one.done.load(Ordering::Acquire), one.base, "the other has sent nothing");
+    let begun = Instant::now();
+    drop(one.exchange);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_eq!(one.done.load(Ordering::Acquire), one.base.wrapping_add(1), "who waits goes on");
+}

@@ -1,0 +1,140 @@
+//! What busbw.accel calls: exchanges between ranks from memory of the host. Errors are words in the caller's buffer.
+
+use std::ffi::c_char;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use exchange::{Exchange, Job, Part};
+use transport::{Handle, Level, Transport};
+
+/// Where words of an error go: bytes, and how many there is room for, the zero at the end included.
+#[repr(C)]
+pub struct Words {
+    at: *mut c_char,
+    room: usize,
+}
+
+impl Words {
+    /// # Safety
+    /// There is so much room.
+    unsafe fn say(&self, words: &str) {
+        let Some(most) = self.room.checked_sub(1) else { return };
+        let length = words.len().min(most);
+        // SAFETY: of the caller.
+        unsafe {
+            ptr::copy_nonoverlapping(words.as_ptr(), self.at.cast(), length);
+            *self.at.add(length) = 0;
+        }
+    }
+
+    /// What came of it, or None with its words said: errors and panics alike.
+    ///
+    /// # Safety
+    /// As `say`.
+    unsafe fn or_say<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Option<T> {
+        let words = match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(made)) => return Some(made),
+            Ok(Err(words)) => words,
+            Err(_) => "a fault in busbw's library".to_owned(),
+        };
+        // SAFETY: of the caller.
+        unsafe { self.say(&words) };
+        None
+    }
+}
+
+/// Listen for so many peers; each gets one of `handles`. NULL with words where that fails.
+///
+/// # Safety
+/// There is room for as many handles, and for the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, words: Words) -> *mut Exchange {
+    let open = || {
+        let log = |level, line: &str| {
+            if level == Level::Warn {
+                eprintln!("busbw: {line}");
+            }
+        };
+        let transport = Transport::open(Arc::new(log)).map_err(|error| error.message)?;
+        let (made, own) = Exchange::open(transport, peers as usize).map_err(|error| error.message)?;
+        // SAFETY: of the caller.
+        unsafe { ptr::copy_nonoverlapping(own.as_ptr(), handles, own.len()) };
+        Ok(Box::into_raw(Box::new(made)))
+    };
+    // SAFETY: of the caller.
+    unsafe { words.or_say(open) }.unwrap_or(ptr::null_mut())
+}
+
+/// Connect with all peers, by the handles that each has made for this rank; 0, or 1 with words. See `Exchange::join`.
+///
+/// # Safety
+/// `exchange` is of `open` and has not joined, there are as many handles as peers, and room for the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_exchange_join(exchange: *mut Exchange, handles: *const Handle, seconds: f64, words: Words) -> i32 {
+    // SAFETY: of the caller.
+    let exchange = unsafe { &mut *exchange };
+    // SAFETY: of the caller.
+    let handles = unsafe { std::slice::from_raw_parts(handles, exchange.peers()) };
+    let join = || exchange.join(handles, Duration::from_secs_f64(seconds)).map_err(|error| error.message);
+    // SAFETY: of the caller.
+    i32::from(unsafe { words.or_say(join) }.is_none())
+}
+
+/// Begin an exchange: see `Job`. It fails later, as `busbw_exchange_error` says.
+///
+/// # Safety
+/// `exchange` has joined, `parts` has one for each peer; and of `Job::new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_exchange_post(
+    exchange: *const Exchange,
+    parts: *const Part,
+    chunk: usize,
+    chunks: u32,
+    ready: NonNull<AtomicU32>,
+    done: NonNull<AtomicU32>,
+    base: u32,
+) {
+    // SAFETY: of the caller.
+    let exchange = unsafe { &*exchange };
+    // SAFETY: of the caller.
+    let parts = unsafe { std::slice::from_raw_parts(parts, exchange.peers()) };
+    // SAFETY: of the caller.
+    exchange.post(unsafe { Job::new(parts, chunk, chunks, ready, done, base) });
+}
+
+/// Until `done` has come to `until`; 0, or 1 with words where an exchange has failed.
+///
+/// # Safety
+/// `exchange` has joined, its jobs have this `done`, and there is room for the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_exchange_wait(exchange: *const Exchange, done: *const AtomicU32, until: u32, words: Words) -> i32 {
+    // SAFETY: of the caller.
+    let (exchange, done) = unsafe { (&*exchange, &*done) };
+    // SAFETY: of the caller.
+    i32::from(unsafe { words.or_say(|| exchange.wait(done, until)) }.is_none())
+}
+
+/// 1 with words where an exchange has failed.
+///
+/// # Safety
+/// `exchange` is open, and there is room for the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_exchange_error(exchange: *const Exchange, words: Words) -> i32 {
+    // SAFETY: of the caller.
+    let error = unsafe { &*exchange }.error();
+    // SAFETY: of the caller.
+    i32::from(unsafe { words.or_say(|| error.map_or(Ok(()), Err)) }.is_none())
+}
+
+/// End it: what is under way fails.
+///
+/// # Safety
+/// `exchange` is of `open`, and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_exchange_close(exchange: *mut Exchange) {
+    // SAFETY: of the caller.
+    drop(unsafe { Box::from_raw(exchange) });
+}
