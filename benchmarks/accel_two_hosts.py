@@ -52,7 +52,7 @@ def exchange(settings: Settings | None) -> tuple[Callable[[torch.Tensor], None],
     """A method, and its lane."""
     if settings is None:
         return lambda flat: dist.all_reduce(flat.div_(RANKS)), None
-    lane = Lane(settings, make(settings.two_d))
+    lane = Lane(settings, make(settings))
     numel = GRADIENT_BYTES // 4
     return lambda flat: (lane.average(flat, ["weight"], [(4096, numel // 4096)]).wait(), None)[1], lane
 

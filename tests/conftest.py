@@ -5,10 +5,13 @@ does not start ("the PMIx server's listener thread failed to start").
 """
 
 import contextlib
+import fcntl
 import importlib.util
+import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +19,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+NATIVE = HERE.parent / "native"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,3 +60,28 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def recorded() -> Path:
     """The folder of recorded data."""
     return HERE / "recorded"
+
+
+@pytest.fixture(scope="session")
+def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared library, BUSBW_PLUGIN's or built as it is shipped; skips where there is no cargo."""
+    if named := os.environ.get("BUSBW_PLUGIN"):
+        return Path(named).absolute()
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        pytest.skip("no cargo to build the plugin with: install Rust 1.85 or newer")
+    command = [cargo, "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "plugin"]
+    # One worker builds, the others find it built. Each takes a copy: for the next one cargo links the file anew.
+    with (Path(tempfile.gettempdir()) / "busbw-native-build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run([*command, "--message-format=json-render-diagnostics"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        messages = map(json.loads, done.stdout.splitlines())
+        (library,) = (
+            Path(file)
+            for message in messages
+            if message["reason"] == "compiler-artifact" and "cdylib" in message["target"]["kind"]
+            for file in message["filenames"]
+            if file.endswith(".so")
+        )
+        return Path(shutil.copy(library, tmp_path_factory.mktemp("plugin")))

@@ -60,7 +60,7 @@ def settings(**words: Any) -> Settings:
 
 def lane_of(chosen: Settings) -> Lane:
     """Over all ranks; it stays till the process ends, as gloo may wait five seconds where ranks drop their ends at times of their own."""
-    LANES.append(Lane(chosen, make(chosen.two_d)))
+    LANES.append(Lane(chosen, make(chosen)))
     return LANES[-1]
 
 

@@ -264,7 +264,7 @@ def an_overflow() -> dict[str, Any]:
 
 def one_rank_alone() -> bool:
     """Nobody to exchange with: nothing is changed."""
-    lane = accel.Lane(settings(method="topk"), like([dist.get_rank()]))
+    lane = accel.Lane(settings(method="topk"), like([dist.get_rank()], settings(method="topk")))
     flat = torch.randn(1000)
     return torch.equal(lane.average(flat.clone(), ["x"], [1000]).wait(), flat)
 

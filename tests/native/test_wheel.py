@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.host.net_plugin import LIBRARY, PACKAGE
+from busbw.core.native import LIBRARY, PACKAGE
 
 NATIVE = Path(__file__).parents[2] / "native"
 

@@ -13,6 +13,7 @@ from busbw.accel import light
 from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.lane import Lane
+from busbw.accel.line import Working
 from busbw.accel.mesh import make
 from busbw.accel.settings import DENSE, POWERSGD, Settings
 from busbw.core.errors import UsageError
@@ -52,10 +53,13 @@ class Attached(Attachment):
 
     def _densely(self, flat: torch.Tensor) -> None:
         """As DDP does without a hook."""
+        self._begin_densely(flat, later=False).wait()
+
+    def _begin_densely(self, flat: torch.Tensor, *, later: bool = True) -> Working:
         world = self.lane.mesh.world
-        world.average(flat)
         if not flat.is_sparse:
             self.lane.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
+        return world.begin_average(flat, later=later)
 
     def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int], last: bool) -> None:
         """Biases and norms are few and matter: they go densely beside the rest, which has zeros there."""
@@ -66,8 +70,9 @@ class Attached(Attachment):
         few = [parts[number] for number in apart]
         joined = torch.cat(few)
         torch._foreach_zero_(few)
+        averaging = self._begin_densely(joined)  # beside the rest
         self.lane.exchange(flat, names, shapes, last=last)
-        self._densely(joined)
+        averaging.wait()
         torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
 
     def _begin(self, step: int) -> None:
@@ -101,7 +106,7 @@ def attach(
             "attach only models whose replicas are on all ranks",
         )
     settings, strange = agreed(settings)
-    mesh = make(settings.two_d, settings.intra_size, timeout, small=settings.small)
+    mesh = make(settings, timeout)
     attached = Attached(model, Lane(settings, mesh), scaler)
     model.register_comm_hook(attached, _hook)
     announce(attached, strange)

@@ -62,6 +62,6 @@ def attach_fully_sharded(
     if settings.last:
         raise UsageError("a method for the last bucket is for DistributedDataParallel: fully_shard has no buckets", "leave out last")
     ranks = dist.get_process_group_ranks(replicas.get_group())
-    sharded = Sharded(model, Lane(settings, like(ranks, timeout, small=settings.small)))
+    sharded = Sharded(model, Lane(settings, like(ranks, settings, timeout)))
     announce(sharded, strange)
     return sharded

@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
+from busbw.accel.route import Route
+
 
 class Working(Protocol):
     """An exchange that has begun."""
@@ -34,10 +36,11 @@ class Line:
     size: int
     place: int
     local: int
+    route: Route | None = None  # by which gathers and all-to-alls go, in place of the group's backend
 
     def silenced(self) -> "Line":
         """The same over a perfect network."""
-        return dataclasses.replace(self, group=None)
+        return dataclasses.replace(self, group=None, route=None)
 
     def ring(self, nbytes: int) -> int:
         """Of bytes that each rank sends to the next in a ring, this rank's share of those that leave its host: a ring leaves it once."""
@@ -54,16 +57,25 @@ class Line:
 
     def average(self, part: torch.Tensor) -> None:
         """`part` becomes its average, in its own format. Divided first, as DDP does: a sum may be too large for it."""
+        self.begin_average(part, later=False).wait()
+
+    def begin_average(self, part: torch.Tensor, *, later: bool = True) -> Working:
+        """As `average`, once what is returned was waited for."""
+        kind = dist.ReduceOp.SUM
         if part.is_cuda and not part.is_sparse and "cuda:nccl" in dist.get_backend_config(self.group):
-            if self.group is not None:
-                dist.all_reduce(part, dist.ReduceOp.AVG, group=self.group)  # NCCL multiplies what it reads: a pass less over memory
+            kind = dist.ReduceOp.AVG  # NCCL multiplies what it reads: a pass less over memory
         else:
-            self.all_reduce(part.div_(self.size))
+            part.div_(self.size)
+        work: Working | None = dist.all_reduce(part, kind, group=self.group, async_op=later) if self.group is not None else None
+        return work or _Done()
 
     def all_gather(self, own: torch.Tensor) -> torch.Tensor:
         """Each rank's, a flat row each."""
         every = torch.empty(self.size, own.numel(), dtype=own.dtype, device=own.device)
-        self.begin_all_gather(every.view(-1), own.view(-1), later=False).wait()
+        if self.route is not None:
+            self.route.all_gather(every, own)
+        else:
+            self.begin_all_gather(every.view(-1), own.view(-1), later=False).wait()
         return every
 
     def all_to_all(self, rows: torch.Tensor) -> torch.Tensor:
@@ -71,7 +83,10 @@ class Line:
         if self.group is None:
             return rows
         came = torch.empty_like(rows)
-        dist.all_to_all_single(came, rows, group=self.group)
+        if self.route is not None:
+            self.route.all_to_all(came, rows)
+        else:
+            dist.all_to_all_single(came, rows, group=self.group)
         return came
 
     def begin_all_gather(self, every: torch.Tensor, own: torch.Tensor, *, later: bool = True) -> Working:

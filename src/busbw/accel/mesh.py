@@ -12,9 +12,12 @@ import torch.distributed as dist
 from torch.distributed.constants import default_pg_nccl_timeout, default_pg_timeout
 
 from busbw.accel.line import Line
+from busbw.accel.route import Route
+from busbw.accel.settings import BACKEND, HOST, Settings
 
 # NCCL tells hosts apart by it where it is set, for example where ranks of one machine stand for several.
 HOST_VARIABLE = "NCCL_HOSTID"
+INSIDE = Settings()  # of exchanges inside a host: dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +47,37 @@ class Mesh:
     def close(self) -> None:
         """End the communicators."""
         for line in (self.inside, self.across, self.world):
+            if line is not None and line.route is not None:
+                line.route.close()
             if line is not None and line.group is not None and dist.is_initialized():
                 dist.destroy_process_group(line.group)
 
 
-def make(two_d: bool, intra_size: int | None = None, timeout: timedelta | None = None, *, small: bool = False) -> Mesh:
-    """The mesh over all ranks of the default group; every rank has to call it at the same point.
+def make(settings: Settings, timeout: timedelta | None = None) -> Mesh:
+    """The mesh for exchanges by these settings, over all ranks of the default group; every rank has to call it at the same point.
 
     `intra_size` consecutive ranks make a row; None takes the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
-    `small` where little is exchanged between rows.
+
+    Raises:
+        UsageError: on every rank, where one cannot have the route that is asked for.
     """
     ranks = list(range(dist.get_world_size()))
     hosts = _hosts()
-    world = _line([ranks], hosts, timeout, small)
-    rows, note = rows_of(hosts, intra_size) if two_d else ([], "")
+    rows, note = rows_of(hosts, settings.intra_size) if settings.two_d else ([], "")
     if not rows:
-        return Mesh(world, None, None, hosts, note)
+        return Mesh(_line([ranks], hosts, timeout, settings), None, None, hosts, note)
+    world = _line([ranks], hosts, timeout, dataclasses.replace(settings, route=BACKEND))
     columns = [list(column) for column in zip(*rows, strict=True)]
-    return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout, small), hosts, note)
+    return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout, settings), hosts, note)
 
 
-def like(ranks: Sequence[int], timeout: timedelta | None = None, *, small: bool = False) -> Mesh:
-    """The mesh over some ranks alone; every rank of the default group has to call it at the same point, with its own."""
+def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
+    """The mesh over some ranks alone; every rank of the default group has to call it at the same point, with its own. See `make`."""
     hosts = _hosts()
     told: list[list[int]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(told, list(ranks))
     lines = [list(line) for line in sorted({tuple(line) for line in told})]
-    mine = _line(lines, hosts, timeout, small)
+    mine = _line(lines, hosts, timeout, settings)
     return Mesh(mine, None, None, tuple(hosts[rank] for rank in ranks))
 
 
@@ -102,18 +109,20 @@ def _hosts() -> tuple[str, ...]:
     return tuple(told)
 
 
-def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None, small: bool = False) -> Line:
+def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None, settings: Settings = INSIDE) -> Line:
     """A group for each row; this rank's own."""
     rank, mine = dist.get_rank(), None
+    limit = timeout or (default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout)
     for row in rows:
-        group = _group(row, timeout, narrow=small and len({hosts[other] for other in row}) == len(row))
+        group = _group(row, limit, narrow=settings.small and len({hosts[other] for other in row}) == len(row))
         if rank in row:
-            mine = Line(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
+            route = Route(group, limit.total_seconds()) if settings.route == HOST and len(row) > 1 else None
+            mine = Line(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row), route)
     assert mine is not None
     return mine
 
 
-def _group(ranks: list[int], timeout: timedelta | None, *, narrow: bool) -> dist.ProcessGroup:
+def _group(ranks: list[int], timeout: timedelta, *, narrow: bool) -> dist.ProcessGroup:
     """Each channel of NCCL holds a multiprocessor of the GPU while bytes are under way. Its kernels have the first that is free.
 
     `narrow` has one channel, which carries some 5 GB/s over sockets: enough for one rank of each host that sends little. Top-k, which
@@ -122,8 +131,7 @@ def _group(ranks: list[int], timeout: timedelta | None, *, narrow: bool) -> dist
     if "cuda:nccl" not in dist.get_backend_config():
         return dist.new_group(ranks, timeout=timeout)
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-    usual = default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout
-    options._timeout = timeout = timeout or usual  # torch warns where it differs
+    options._timeout = timeout  # torch warns where it differs
     if narrow:
         options.config.max_ctas = 1
     return dist.new_group(ranks, timeout=timeout, pg_options=options)

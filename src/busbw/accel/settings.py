@@ -10,6 +10,8 @@ METHODS = (DENSE, INT8, INT4, POWERSGD, TOPK)
 # What dense exchanges and top-k's values are sent as; "same" is the gradient's own type.
 FORMATS = ("same", "fp32", "bf16", "fp16")
 VALUE_FORMATS = ("fp32", "fp16")
+# How codecs' bytes go.
+BACKEND, HOST = "backend", "host"
 SMALL_RATIO = 0.02  # of top-k: an eighth of a byte an element
 
 
@@ -19,6 +21,7 @@ class Settings:
 
     method: str = DENSE  # dense, int8, int4, powersgd or topk
     last: str = ""  # the method of DDP's last bucket of several, whose exchange no computing hides; "": the same
+    route: str = BACKEND  # what codecs send goes by torch's backend (NCCL, Gloo), or from the host's memory by busbw-native: host
     wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
     two_d: bool = False  # inside the host densely, the method across hosts
     intra_size: int | None = None  # ranks of a 2D group; None: those of a host
@@ -36,6 +39,7 @@ class Settings:
     def __post_init__(self) -> None:  # noqa: D105
         _one_of("method", self.method, METHODS)
         _one_of("last", self.last or self.method, METHODS)
+        _one_of("route", self.route, (BACKEND, HOST))
         _one_of("wire", self.wire, FORMATS)
         _one_of("values", self.values, VALUE_FORMATS)
         _between("ratio", self.ratio, 0, 1, "a share above 0, at most 1")
@@ -52,6 +56,8 @@ class Settings:
             raise UsageError(f"momentum correction is for top-k, and the method is {self.method}", "leave out one of them")
         if not {POWERSGD, TOPK} & self.methods and self.warmup_steps:
             raise UsageError(f"a warm-up is for top-k and PowerSGD, and the method is {self.method}", "leave out one of them")
+        if self.methods == {DENSE} and self.route == HOST:
+            raise UsageError("route=host is for what codecs send, and dense gradients have none", "use int8 or another method with it")
         if self.method == POWERSGD and self.two_d:
             raise UsageError("PowerSGD in two dimensions would cut matrices into pieces", "leave out two_d: there is little left to save")
         if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {TOPK}):

@@ -165,21 +165,25 @@ def _set(variables: dict[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def _methods(*, rows: bool) -> list[str]:
-    """What is weighed where nobody says: all in two dimensions where hosts have several ranks each."""
+def _methods(*, rows: bool, host: bool) -> list[str]:
+    """What is weighed where nobody says: all in two dimensions where hosts have several ranks each; large ones from the host too."""
     own = "2d+" if rows else ""
-    few = ["2d+int4"] if rows else ["int4", "int4+last=powersgd+matrix_rank=16"]
-    return ["none", *(["2d"] if rows else []), f"{own}bf16", f"{own}int8", *few, "powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
+    large = [f"{own}{name}{route}" for name in ("int8", "int4") for route in ("", "+host")[: 1 + host]]
+    few = [] if rows else ["int4+last=powersgd+matrix_rank=16"]
+    return ["none", *(["2d"] if rows else []), f"{own}bf16", *large, *few, "powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
 
 
-def _ways(*, away: bool, rows: bool) -> list[str]:
+def _ways(*, gpus: bool, rows: bool, ours: bool) -> list[str]:
     """Transports that can differ here: one between CPUs, or inside a host."""
-    if not (away and torch_gpus()):
-        return [AS_IS]
+    return [AS_IS, "sockets", *(["tree"] if rows else []), *(["busbw"] if ours else [])] if gpus else [AS_IS]
+
+
+def _ours() -> bool:
+    """Whether busbw-native is here."""
     with contextlib.suppress(BusbwError):
         net_plugin.find()
-        return [AS_IS, "sockets", *(["tree"] if rows else []), "busbw"]
-    return [AS_IS, "sockets", *(["tree"] if rows else [])]
+        return True
+    return False
 
 
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
@@ -222,9 +226,11 @@ def command(
     step = take_step(fields, ranks, bool(hosts or hostfile))
     places = parse_hosts(hosts) if hosts else read_hostfile(str(hostfile)) if hostfile else ()
     rows = len(places) > 1 and all((place.slots or 1) > 1 for place in places)
-    methods = tuple(method.name for method in parse_all(compare or ",".join(_methods(rows=rows))))
+    gpus = bool(places or step) and bool(torch_gpus())
+    ours = gpus and _ours()
+    methods = tuple(method.name for method in parse_all(compare or ",".join(_methods(rows=rows, host=ours))))
     spec = TrainSpec(model=known(model_name), methods=methods, iters=1, batches=steps, **fields)
-    ways = transports.parse(tried or ",".join(_ways(away=bool(places or step), rows=rows)))
+    ways = transports.parse(tried or ",".join(_ways(gpus=gpus, rows=rows, ours=ours)))
     if json_file is not None:
         check_writable(json_file)
     where = Where(ranks, hosts, hostfile, ifname, "torch", "", False, launch_limit, step, limit)

@@ -4,15 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
+from busbw.core import native
 from busbw.core.errors import CannotTell
+from busbw.core.native import INSTALL, OWN_VARIABLE
 from busbw.core.networks import BY_NAME, LIBRARY_VARIABLE
 
-PACKAGE, LIBRARY = "busbw_native", "plugin/libplugin.so"
-OWN_VARIABLE = "BUSBW_PLUGIN"
-INSTALL = f"{sys.executable} -m pip install busbw-native   (in a checkout of busbw: pip install ./native)"
 PATH_BYTES = 254  # NCCL keeps it in 255, its terminating zero included, and ignores a longer one
 LIST_SEPARATOR = ","  # NCCL 2.27 and newer take several plugins
 SYMBOLS = ("ncclNetPlugin_v8", "ncclNetPlugin_v11")  # for NCCL 2.20 to 2.27, and from 2.28 on
@@ -28,14 +26,8 @@ sys.exit("{_LACKS}" + ", ".join(missing) if missing else 0)
 
 
 def find() -> Path:
-    """The library: BUSBW_PLUGIN's, else the one that busbw-native carries. CannotTell where there is none, or NCCL could not name it."""
-    named = os.environ.get(OWN_VARIABLE)
-    if named:
-        path = Path(named).absolute()
-        if not path.is_file():
-            raise CannotTell(f"{OWN_VARIABLE}={named}: no such file", f"unset {OWN_VARIABLE}, or name the library")
-    else:
-        path = _installed()
+    """As core.native.find; CannotTell also where NCCL could not name it."""
+    path = native.find()
     size = len(os.fsencode(path))
     if size > PATH_BYTES:
         raise CannotTell(
@@ -43,18 +35,6 @@ def find() -> Path:
         )
     if LIST_SEPARATOR in str(path):
         raise CannotTell(f"{path}: NCCL takes the comma for the end of the name", f"set {OWN_VARIABLE} to a link without a comma")
-    return path
-
-
-def _installed() -> Path:
-    """Asked without importing it, which would take cffi."""
-    spec = find_spec(PACKAGE)
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    if not folders:
-        raise CannotTell(f"busbw-native, which holds the plugin, is not installed for {sys.executable}", INSTALL)
-    path = Path(folders[0]).absolute() / LIBRARY
-    if not path.is_file():
-        raise CannotTell(f"busbw-native in {folders[0]} has no {LIBRARY}", INSTALL.replace("install", "install --force-reinstall"))
     return path
 
 

@@ -20,6 +20,7 @@ WORDS: dict[str, dict[str, object]] = {
     "powersgd": {"method": "powersgd"},
     "topk": {"method": "topk"},
     "2d": {"two_d": True},
+    "host": {"route": "host"},
 }
 # With what DDP's register_comm_hook takes.
 HOOKS = {

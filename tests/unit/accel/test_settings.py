@@ -18,6 +18,8 @@ from busbw.core.errors import UsageError
         ({"method": "top-k"}, "method 'top-k' is none of dense, int8, int4, powersgd, topk"),
         ({"wire": "fp8"}, "wire 'fp8' is none of same, fp32, bf16, fp16"),
         ({"values": "bf16"}, "values 'bf16' is none of fp32, fp16"),
+        ({"method": "int8", "route": "rdma"}, "route 'rdma' is none of backend, host"),
+        ({"route": "host"}, "route=host is for what codecs send, and dense gradients have none"),
         ({"ratio": 0.0}, "ratio is 0.0, and has to be a share above 0, at most 1"),
         ({"ratio": 1.5}, "ratio is 1.5"),
         ({"ratio": float("nan")}, "ratio is nan"),

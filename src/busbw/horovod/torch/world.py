@@ -124,7 +124,7 @@ def _join(place: Place, options: Options, settings: Settings | None, comm: Seque
     everyone = dist.group.WORLD if ours else dist.new_group()
     place, hosts, local_sizes = _located(place, control)
     mesh = Mesh(Line(control, place.size, place.rank, hosts.count(hosts[place.rank])), None, None, hosts)
-    lane = Lane(settings, make(settings.two_d, settings.intra_size, small=settings.small)) if settings else None
+    lane = Lane(settings, make(settings)) if settings else None
     _announce(place, settings, lane)
     timeline = Timeline()
     executor = Executor(place.rank, Members(tuple(range(place.size)), everyone), options.fusion, lane, timeline)

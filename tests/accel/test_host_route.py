@@ -1,0 +1,44 @@
+"""Exchanges through the host's memory, by busbw-native: the bits that torch's backend gives, and errors that name who and why."""
+
+import jobs
+import pytest
+import torch
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel host route")]
+
+GPUS = {"ACCEL_DEVICE": "cuda"}
+JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
+if torch.cuda.device_count() > 1:
+    JOBS |= {"2 ranks on GPUs": (2, 1, GPUS), "4 ranks on GPUs": (4, 4, GPUS), "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS})}
+
+
+@pytest.fixture
+def env(plugin_library):
+    """The library, and loopback, which is left out where nobody asks for it."""
+    return {"BUSBW_PLUGIN": str(plugin_library), "BUSBW_NET_IFNAME": "=lo", "BUSBW_NET_THREADS": "1"}
+
+
+@pytest.mark.parametrize("which", list(JOBS))
+def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
+    ranks, hosts, more = JOBS[which]
+    said = jobs.all_well(jobs.run(tmp_path, "routes", ["same_bits", "again"], ranks, hosts, **env, **more))
+    for one in said:
+        assert one["again"], "a closed lane leaves no thread"
+        for method, found in one["same_bits"].items():
+            assert found["host"] == found["backend"] == said[0]["same_bits"][method]["host"], method
+            assert found["same traffic"] and found["error"] < 1, method
+
+
+def test_a_rank_without_the_library_is_named_on_every_rank(env, tmp_path):
+    said = jobs.all_well(jobs.run(tmp_path, "routes", ["refused"], 3, **env))
+    assert {one["refused"] for one in said} == {"route=host cannot be had: rank 1: BUSBW_PLUGIN=/none.so: no such file"}
+
+
+@pytest.mark.parametrize("more", [{}, GPUS] if torch.cuda.device_count() > 1 else [{}], ids=lambda more: "GPUs" if more else "CPUs")
+def test_a_rank_that_is_lost_is_named_by_the_others(more, env, tmp_path):
+    said = jobs.run(tmp_path, "routes", ["lost"], 3, 3, **env, **more)
+    assert [one["code"] for one in said] == [0, 0, 7], said[0]["stderr"]
+    for one in said[:2]:
+        assert "lost: rank 2 on host2 (" in one["lost"]
+        assert one["finite"] == [True, True, True, *([False] if more else [])]
+        assert one["after_s"] < 30, "long before any limit"
