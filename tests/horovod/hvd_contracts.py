@@ -249,6 +249,17 @@ def only_allreduce_goes_with_joined_ranks():
     hvd.join()
 
 
+def names_that_are_made_up_match_after_a_join():
+    rank, size = hvd.rank(), hvd.size()
+    for first in range(size):
+        if rank != first:
+            with fails(f"not possible while ranks \\[{first}\\] have joined"):
+                hvd.allgather(torch.ones(2))
+        last = hvd.join()
+        assert hvd.allgather_object(last) == [last] * size and last != first
+    assert (hvd.allreduce(mine(2), op=hvd.Sum) == total()).all()
+
+
 def sparse_tensors_are_gathered():
     entries = [[0, hvd.rank() + 1]], torch.ones(2, 3)
     tensor = torch.sparse_coo_tensor(*entries, (hvd.size() + 2, 3), check_invariants=True)

@@ -102,20 +102,20 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, proc
     """Any object that pickles, from `root_rank` (a rank among all) to the ranks of the set."""
     data = _pickled(obj) if world.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
-    call = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set)
-    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=name and f"{name}.size"), [size]))
+    call, name = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set), name or "object"
+    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
     if world.rank() != root_rank:
         data = torch.empty(int(size), dtype=torch.uint8)
-    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=name and f"{name}.data"), [data]))
+    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.data"), [data]))
     return obj if world.rank() == root_rank else pickle.loads(data.numpy().tobytes())
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """Any objects that pickle, of all ranks."""
-    data = _pickled(obj)
+    data, name = _pickled(obj), name or "object"
     size = torch.tensor([data.numel()])
-    sizes = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=name and f"{name}.size"), [size]))
-    whole = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=name and f"{name}.data"), [data]))
+    sizes = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size]))
+    whole = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data]))
     return [pickle.loads(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
 
 

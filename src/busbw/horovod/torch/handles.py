@@ -67,6 +67,15 @@ class Handles:
         self._count += 1
         return self._count - 1
 
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self._count
+
+    def go_on_from(self, count: int) -> None:
+        """As if there had been so many."""
+        self._count = max(self._count, count)
+
     def hold(self, number: int, handle: Handle) -> int:
         """Keep a handle under its number."""
         self._held[number] = handle

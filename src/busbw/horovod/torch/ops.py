@@ -190,7 +190,12 @@ def join(device: int = -1) -> int:
     """Have no more data: until all ranks have joined, take part in all-reduces with zeros (on GPU `device`). The last rank to join."""
     if device >= 0:
         world.current().executor.joined_device = torch.device("cuda", device)
-    return int(calls.control(Kind.JOIN))
+    last = int(calls.control(Kind.JOIN))
+    # Made-up names have numbers, and who joined early has had fewer: from here on all count alike again.
+    numbers = torch.tensor([world.handles.count])
+    most = world.handles.synchronize(calls.begin(Call(Kind.ALLREDUCE, op=reduceops.Max, name="join.numbers"), [numbers]))
+    world.handles.go_on_from(int(most) + 1)  # this one has a number too
+    return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,16 +94,18 @@ class _Reducer:
         self.synchronized = True
 
     def _submit(self, group: _Parameters) -> None:
+        were_sparse = {}
         for one in group:
             if one.grad is None:
                 one.grad = torch.zeros_like(one)
             elif one.grad.is_sparse and self.plan.sparse_as_dense:
+                were_sparse[one] = one.grad.sparse_dim()
                 one.grad = one.grad.to_dense()
         gradients = [one.grad for one in group if one.grad is not None]
         if any(gradient.is_sparse for gradient in gradients):
             self._under_way[group] = self._sparse(group)
         else:
-            self._under_way[group] = self._dense(group, gradients)
+            self._under_way[group] = _sparse_again(self._dense(group, gradients), were_sparse)
 
     def _sparse(self, group: _Parameters) -> Any:
         if len(group) > 1:
@@ -145,10 +147,27 @@ class _Reducer:
         return take
 
 
+def _sparse_again(take: Callable[[], None], dims: dict[torch.Tensor, int]) -> Callable[[], None]:
+    """Gradients that went densely come back as they were, with so many sparse dimensions: an optimizer for sparse ones takes no others."""
+
+    def taken() -> None:
+        take()
+        for one, dim in dims.items():
+            assert one.grad is not None
+            one.grad = one.grad.to_sparse(dim)
+
+    return taken
+
+
 class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
     """What DistributedOptimizer adds to the optimizer's own class, of which its class is derived at run time."""
 
     _reducer: _Reducer
+
+    @property
+    def _parameter_names(self) -> dict[torch.Tensor, str]:
+        """As Horovod calls them, where its tests look."""
+        return self._reducer.names
 
     def synchronize(self) -> None:
         """Wait until all gradients are reduced."""
@@ -238,6 +257,8 @@ def DistributedOptimizer(
     if wrapped._reduces:
         for parameter in names:
             if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)  # there is one before the first backward, as with Horovod
                 parameter.register_post_accumulate_grad_hook(reducer.came)
     return wrapped
 
