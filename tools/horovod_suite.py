@@ -33,7 +33,15 @@ def command(file: Path, folder: Path, ranks: int, more: list[str]) -> list[str]:
     words = ["-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder), str(file), *more]
     # As Horovod's own launcher has them where it starts ranks without MPI: tests that need that look for them.
     places = " ".join(f'HOROVOD_{name}="$OMPI_COMM_WORLD_{name}"' for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
-    line = " ".join([places, "HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1", sys.executable, *(f"'{word}'" for word in words), f"--junitxml={folder}/rank.{rank}.xml"])
+    line = " ".join(
+        [
+            places,
+            "HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1",
+            sys.executable,
+            *(f"'{word}'" for word in words),
+            f"--junitxml={folder}/rank.{rank}.xml",
+        ]
+    )
     return [sys.executable, "-m", "busbw", "horovodrun", "-np", str(ranks), "sh", "-c", line]
 
 

@@ -1,5 +1,6 @@
 """Scenarios of exchanges through the host's memory, on every rank of a job."""
 
+import gc
 import json
 import os
 import time
@@ -56,12 +57,42 @@ def _threads() -> int:
     return sum(task.read_text().startswith("busbw-exchange") for task in Path("/proc/self/task").glob("*/comm"))
 
 
+def closed() -> str:
+    """An exchange after the end, past the lane's own check too."""
+    lane = lane_of(settings(method="int8", route="host"))
+    exchanged(lane, gradient(0))
+    route = (lane.mesh.across or lane.mesh.world).route
+    lane.close()
+    said = []
+    for call in (lambda: lane.exchange(gradient(0), ("a",), ((1,),)), lambda: route.check()):
+        try:
+            call()
+        except (UsageError, RuntimeError) as error:
+            said.append(str(error))
+    return "; ".join(said)
+
+
+def dropped() -> bool:
+    """A lane that nobody has closed leaves no thread either, once it is gone."""
+    LANES.clear()
+    gc.collect()
+    before = _threads()
+    exchanged(lane_of(settings(method="int8", route="host")), gradient(0))
+    during = _threads()
+    LANES.clear()
+    end = time.monotonic() + 10
+    while _threads() > before and time.monotonic() < end:
+        gc.collect()  # its own thread may have held it till now
+        time.sleep(0.01)
+    return during > before and _threads() <= before
+
+
 def refused() -> str:
     """One rank has no library."""
     if dist.get_rank() == 1:
         os.environ["BUSBW_PLUGIN"] = "/none.so"
     try:
-        accel.attach(wrapped(model()), accel.Settings(method="int8", route="host"))
+        accel.attach(wrapped(model()), settings(method="int8", route="host"))
     except UsageError as error:
         return error.message
     return ""

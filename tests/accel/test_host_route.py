@@ -21,16 +21,18 @@ def env(plugin_library):
 @pytest.mark.parametrize("which", list(JOBS))
 def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
     ranks, hosts, more = JOBS[which]
-    said = jobs.all_well(jobs.run(tmp_path, "routes", ["same_bits", "again"], ranks, hosts, **env, **more))
+    said = jobs.all_well(jobs.run(tmp_path, "routes", ["same_bits", "again", "closed", "dropped"], ranks, hosts, **env, **more))
     for one in said:
-        assert one["again"], "a closed lane leaves no thread"
+        assert one["again"] and one["dropped"], "neither leaves a thread"
+        assert one["closed"] == "a gradient came to a lane that is closed; an exchange after its connections were closed"
         for method, found in one["same_bits"].items():
             assert found["host"] == found["backend"] == said[0]["same_bits"][method]["host"], method
             assert found["same traffic"] and found["error"] < 1, method
 
 
-def test_a_rank_without_the_library_is_named_on_every_rank(env, tmp_path):
-    said = jobs.all_well(jobs.run(tmp_path, "routes", ["refused"], 3, **env))
+@pytest.mark.parametrize(("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"])
+def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, env, tmp_path):
+    said = jobs.all_well(jobs.run(tmp_path, "routes", ["refused"], ranks, hosts, **env, **more))
     assert {one["refused"] for one in said} == {"route=host cannot be had: rank 1: BUSBW_PLUGIN=/none.so: no such file"}
 
 

@@ -29,6 +29,15 @@ def test_every_method_is_weighed_and_the_recommended_one_is_run(run, tmp_path):
     assert run("busbw", "show", "p.json").out == done.out
 
 
+def test_a_way_that_some_rank_does_not_have_is_left_out_and_told(run, monkeypatch):
+    monkeypatch.setenv("BUSBW_PLUGIN", "/none.so")
+    words = ("--compare", "int8+host,bf16", "--check", "none", "--format", "json")
+    done = run("busbw", "plan", "mlp-small", *SMALL, *words)
+    assert done.code == 0, done.err
+    assert "busbw plan: int8+host is left out: route=host cannot be had: rank 0: BUSBW_PLUGIN=/none.so: no such file" in done.err
+    assert [one["method"] for one in json.loads(done.out)["plan"]["exchanges"]] == ["bf16"]
+
+
 def test_everything_can_be_checked_and_given_as_json(run):
     done = run("busbw", "plan", "gpt-small", *SMALL, "--sequence", "8", "--compare", "bf16,topk", "--check", "all", "--format", "json")
     assert done.code == 0, done.err

@@ -58,6 +58,7 @@ class Attachment:
         with self.lane.at_rest():
             for one, name, tensor in self.lane.memory.single():
                 kept.setdefault(one, {})[name] = tensor.to("cpu", copy=True)
+        self.lane.check()
         world = self.lane.mesh.world
         scale = self._scale.to("cpu", copy=True) if isinstance(self._scale, torch.Tensor) else self._scale
         return {"ranks": world.size, "rank": world.place, "steps": self.steps, "scale": scale, "kept": kept}

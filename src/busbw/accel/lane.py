@@ -147,17 +147,32 @@ class Lane:
         for device, side in self._streams.items():
             torch.cuda.current_stream(device).wait_stream(side)
 
+    def check(self) -> None:
+        """Raise where an exchange has failed that nobody waited for: streams have to be past it for that to be known."""
+        try:
+            self._owned.check()
+        except RuntimeError as error:
+            raise self._explained(error) from error
+
     def close(self) -> None:
-        """End its thread, its signs of life and its communicators; every rank has to, and no gradient may come any more."""
+        """End its thread, its signs of life and its communicators; every rank has to, and no gradient may come any more.
+
+        Raises:
+            RuntimeError: the last exchanges have failed.
+        """
         if self._closed:
             return
         with self.at_rest():
             self._closed = True
         if self._jobs is not None:
             self._jobs.put(bool)  # False: no other is to come
-        self._pulse.stop()
-        self.memory.clear()
-        self._owned.close()
+        try:
+            self._owned.close()
+        except RuntimeError as error:
+            raise self._explained(error) from error
+        finally:
+            self._pulse.stop()
+            self.memory.clear()
 
     def _explained(self, error: Exception) -> Exception:
         """An exchange that failed, with the ranks that are lost."""
@@ -169,6 +184,8 @@ class Lane:
 
     def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:
         """As `average`, at once."""
+        if self._closed:
+            raise UsageError("a gradient came to a lane that is closed", "close it after the last backward")
         if self.mesh.world.size == 1:
             return
         nbytes = flat.numel() * flat.element_size()
@@ -198,6 +215,7 @@ class Lane:
         codec, inside = codec_for(method, self.settings, kept.shapes), kept.inside
         if inside is None:
             self.traffic.across += codec.exchange(flat, kept.across, kept.states[0], self.step)
+            kept.across.settle(flat)
             return
         # All pieces are summed inside first: those of the next ones overlap with the exchange across.
         flat.div_(inside.size)
@@ -206,6 +224,7 @@ class Lane:
         for (whole, shard, work), state in zip(begun, kept.states, strict=True):
             work.wait()
             self.traffic.across += codec.exchange(shard, kept.across, state, self.step)
+            kept.across.settle(shard)
             ended.append(inside.begin_all_gather(whole, shard))
             self.traffic.inside += ring_bytes(whole.numel() * whole.element_size(), inside.size)
         for piece, (whole, _, _), work in zip(kept.pieces, begun, ended, strict=True):

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch.distributed.constants import default_pg_nccl_timeout, default_pg_timeout
 
 from busbw.accel.line import Line
-from busbw.accel.route import Route
-from busbw.accel.settings import BACKEND, HOST, Settings
+from busbw.accel.route import connect
+from busbw.accel.settings import HOST, Settings
 
 # NCCL tells hosts apart by it where it is set, for example where ranks of one machine stand for several.
 HOST_VARIABLE = "NCCL_HOSTID"
@@ -45,12 +45,22 @@ class Mesh:
         return dataclasses.replace(self, world=self.world.silenced(), inside=inside, across=across)
 
     def close(self) -> None:
-        """End the communicators."""
-        for line in (self.inside, self.across, self.world):
+        """End the communicators, and raise what failed in their last exchanges."""
+        lines = [line for line in (self.inside, self.across, self.world) if line is not None]
+        try:
+            for line in lines:
+                if line.route is not None:
+                    line.route.close()
+        finally:
+            for line in lines:
+                if line.group is not None and dist.is_initialized():
+                    dist.destroy_process_group(line.group)
+
+    def check(self) -> None:
+        """Raise where an exchange has failed that nobody waited for."""
+        for line in (self.across, self.world):
             if line is not None and line.route is not None:
-                line.route.close()
-            if line is not None and line.group is not None and dist.is_initialized():
-                dist.destroy_process_group(line.group)
+                line.route.check()
 
 
 def make(settings: Settings, timeout: timedelta | None = None) -> Mesh:
@@ -64,11 +74,12 @@ def make(settings: Settings, timeout: timedelta | None = None) -> Mesh:
     ranks = list(range(dist.get_world_size()))
     hosts = _hosts()
     rows, note = rows_of(hosts, settings.intra_size) if settings.two_d else ([], "")
+    world = _line([ranks], hosts, timeout, settings)
     if not rows:
-        return Mesh(_line([ranks], hosts, timeout, settings), None, None, hosts, note)
-    world = _line([ranks], hosts, timeout, dataclasses.replace(settings, route=BACKEND))
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return Mesh(world, _line(rows, hosts, timeout), _line(columns, hosts, timeout, settings), hosts, note)
+        return Mesh(_routed(world, [ranks], settings, timeout), None, None, hosts, note)
+    columns = [sorted(column) for column in zip(*rows, strict=True)]
+    inside, across = _line(rows, hosts, timeout), _line(columns, hosts, timeout, settings)
+    return Mesh(world, inside, _routed(across, columns, settings, timeout), hosts, note)
 
 
 def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
@@ -77,7 +88,7 @@ def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = N
     told: list[list[int]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(told, list(ranks))
     lines = [list(line) for line in sorted({tuple(line) for line in told})]
-    mine = _line(lines, hosts, timeout, settings)
+    mine = _routed(_line(lines, hosts, timeout, settings), lines, settings, timeout)
     return Mesh(mine, None, None, tuple(hosts[rank] for rank in ranks))
 
 
@@ -112,14 +123,24 @@ def _hosts() -> tuple[str, ...]:
 def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None, settings: Settings = INSIDE) -> Line:
     """A group for each row; this rank's own."""
     rank, mine = dist.get_rank(), None
-    limit = timeout or (default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout)
     for row in rows:
-        group = _group(row, limit, narrow=settings.small and len({hosts[other] for other in row}) == len(row))
+        group = _group(row, _limit(timeout), narrow=settings.small and len({hosts[other] for other in row}) == len(row))
         if rank in row:
-            route = Route(group, limit.total_seconds()) if settings.route == HOST and len(row) > 1 else None
-            mine = Line(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row), route)
+            mine = Line(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
     assert mine is not None
     return mine
+
+
+def _routed(line: Line, rows: list[list[int]], settings: Settings, timeout: timedelta | None) -> Line:
+    """The same with the route that is asked for, once all groups are made: an error then is one on every rank."""
+    if settings.route != HOST:
+        return line
+    mine = next(row for row in rows if dist.get_rank() in row)
+    return dataclasses.replace(line, route=connect(mine, _limit(timeout).total_seconds()))
+
+
+def _limit(timeout: timedelta | None) -> timedelta:
+    return timeout or (default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout)
 
 
 def _group(ranks: list[int], timeout: timedelta, *, narrow: bool) -> dist.ProcessGroup:

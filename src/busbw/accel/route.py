@@ -5,51 +5,87 @@ NCCL's kernels hold multiprocessors of a GPU as long as bytes are under way, and
 """
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from functools import cache
 
 import torch
 import torch.distributed as dist
 
-from busbw.accel.carrier import Carrier
+from busbw.accel.carrier import Carrier, Numbers
+from busbw.accel.codecs import kernels
+from busbw.core.errors import BusbwError, UsageError
 
 # Bytes of a copy, of which one is under way while another is sent: so many of an exchange, where that makes them neither small nor large.
 CHUNKS, LEAST, MOST = 8, 512 << 10, 4 << 20
+JOIN_S = 60.0  # for all ranks to connect
 _ROUND = 1 << 32  # numbers begin anew there
 _APART = 32  # numbers between the two that a stream writes and waits for: another line of the cache
 
 
 class Route:
-    """One for each line of ranks."""
+    """One for each line of ranks; `connect` makes them. On GPUs its exchanges are in the order in which they were called for."""
 
-    def __init__(self, group: dist.ProcessGroup, patience_s: float) -> None:
-        """Every rank of the group has to make it; see Carrier."""
-        self._carrier = Carrier(group, patience_s)
-        self._place = dist.get_rank(group)
-        self._base = 0
-        self._numbers = torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=torch.cuda.is_available())
-        self._ready, self._done = self._numbers.data_ptr(), self._numbers[_APART:].data_ptr()
+    def __init__(self, place: int, peers: int) -> None:
+        """Listen for so many; `place` is this rank's among all of the line."""
+        self.carrier = Carrier(peers)
+        self._place, self._peers = place, [one for one in range(peers + 1) if one != place]
+        self._base = self._turn = 0
+        on_gpus = torch.cuda.is_available()
+        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]  # all that the carrier or streams may be at
+        numbers = self._memory[0]
+        self._numbers = Numbers(numbers.data_ptr(), numbers[_APART:].data_ptr(), numbers[_APART + 1 :].data_ptr())
+        self._outcome = numbers[_APART + 1 : _APART + 2]
         self._rooms: dict[str, torch.Tensor] = {}
-        self._outgrown: list[torch.Tensor] = []  # a copy or the carrier may still be at them
-        self._turn = 0
+        self._stream: torch.cuda.Stream | None = None  # of the last exchange
+        self._failed: torch.Tensor | None = None  # `_outcome` on the device, after the last exchange
+        self._end = weakref.finalize(self, _abandoned, self.carrier, self._memory)
+        if on_gpus:
+            stream = torch.cuda.current_stream().cuda_stream
+            _told("Write", stream, self._numbers.ready, 0)
+            _told("Wait", stream, self._numbers.done, 0)
 
     def all_gather(self, every: torch.Tensor, own: torch.Tensor) -> None:
         """Rows of `every`, contiguous, become the ranks' `own`, flat."""
         rows, mine = _bytes(every, len(every)), _bytes(own, 1)[0]
-        self._exchange([mine] * len(self._carrier.peers), [rows[peer] for peer in self._carrier.peers])
+        self._exchange([mine] * len(self._peers), [rows[peer] for peer in self._peers])
         rows[self._place].copy_(mine)
 
     def all_to_all(self, came: torch.Tensor, rows: torch.Tensor) -> None:
         """Rows of `came` become what each rank has in its row of this rank's number; both contiguous."""
         there, here = _bytes(came, len(came)), _bytes(rows, len(rows))
-        self._exchange([here[peer] for peer in self._carrier.peers], [there[peer] for peer in self._carrier.peers])
+        self._exchange([here[peer] for peer in self._peers], [there[peer] for peer in self._peers])
         there[self._place].copy_(here[self._place])
 
+    def settle(self, part: torch.Tensor) -> None:
+        """`part`, which was computed from what came last, becomes NaN where that had failed; on the CPU an exchange itself raises."""
+        if not part.is_cuda or self._failed is None:
+            return
+        if kernels.usable(part):
+            from busbw.accel.codecs.kernels import kept  # Triton takes a second to import
+
+            kept.spoil(part, self._failed)
+        else:
+            part.copy_(torch.where(self._failed != 0, torch.nan, part))
+
+    def check(self) -> None:
+        """Raise RuntimeError where an exchange has failed so far."""
+        self.carrier.check()
+
     def close(self) -> None:
-        """End its connections and its thread, once streams are past what they were given: they use memory that goes with it."""
-        if self._rooms:
-            torch.cuda.synchronize()
-        self._carrier.close()
+        """End its connections and its thread, after what streams still wait for; what fails there is raised."""
+        if not self._end.alive:
+            return
+        try:
+            if self._stream is not None and not self._outcome.item():
+                torch.cuda.synchronize(self._stream.device)
+            self.carrier.check()
+        finally:
+            self._end.detach()
+            self.carrier.close()
+            if self._stream is not None:
+                torch.cuda.synchronize(self._stream.device)  # before memory goes that it may be at
+            self._memory.clear()
 
     @staticmethod
     def _chunk(nbytes: int) -> int:
@@ -57,17 +93,18 @@ class Route:
 
     def _exchange(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
         """With each peer. On a GPU in the current stream's time, as any kernel."""
-        self._carrier.check()
+        self.carrier.check()
         if came[0].numel():
             (self._on_stream if came[0].is_cuda else self._at_once)(sent, came)
 
     def _at_once(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
         chunks = self._post(sent, came)
         self._base = (self._base + chunks) % _ROUND
-        ctypes.c_uint32.from_address(self._ready).value = self._base
-        self._carrier.wait(self._done, self._base)
+        ctypes.c_uint32.from_address(self._numbers.ready).value = self._base
+        self.carrier.wait(self._numbers.done, self._base)
 
     def _on_stream(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
+        stream = self._in_order(came[0].device)
         length = came[0].numel()
         different = sent[:1] if all(one is sent[0] for one in sent) else sent
         out = self._room("out", length * len(different)).view(len(different), length)
@@ -75,31 +112,82 @@ class Route:
         self._turn = 1 - self._turn
         within = self._room(f"within {self._turn}", length * len(came)).view(len(came), length)
         chunks = self._post([out[at % len(different)] for at in range(len(sent))], list(within))
-        stream = torch.cuda.current_stream(came[0].device).cuda_stream
         chunk = self._chunk(length)
         cuts = [(begin, min(begin + chunk, length)) for begin in range(0, length, chunk)]
         for number, (begin, end) in enumerate(cuts, self._base + 1):
             for one, copy in zip(different, out, strict=True):
                 copy[begin:end].copy_(one[begin:end], non_blocking=True)
-            _told("Write", stream, self._ready, number % _ROUND)
+            _told("Write", stream, self._numbers.ready, number % _ROUND)
         for number, (begin, end) in enumerate(cuts, self._base + 1):
-            _told("Wait", stream, self._done, number % _ROUND)
+            _told("Wait", stream, self._numbers.done, number % _ROUND)
             for one, copy in zip(came, within, strict=True):
                 one[begin:end].copy_(copy[begin:end], non_blocking=True)
         self._base = (self._base + chunks) % _ROUND
+        self._failed = self._outcome.to(came[0].device, non_blocking=True)
+
+    def _in_order(self, device: torch.device) -> int:
+        """The current stream, behind the exchanges before."""
+        stream = torch.cuda.current_stream(device)
+        if self._stream is not None and stream != self._stream:
+            if stream.device != self._stream.device:
+                raise RuntimeError(f"exchanges of {stream.device} after some of {self._stream.device}: a rank has one GPU")
+            stream.wait_stream(self._stream)
+        self._stream = stream
+        handle: int = stream.cuda_stream
+        return handle
 
     def _post(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> int:
         addresses = [(one.data_ptr(), other.data_ptr()) for one, other in zip(sent, came, strict=True)]
-        return self._carrier.post(addresses, came[0].numel(), self._chunk(came[0].numel()), self._ready, self._done, self._base)
+        return self.carrier.post(addresses, came[0].numel(), self._chunk(came[0].numel()), self._numbers, self._base)
 
     def _room(self, name: str, nbytes: int) -> torch.Tensor:
-        """Pinned memory that stays. Twice the last at least, as buckets grow: less than as much again is outgrown."""
+        """Pinned memory that stays, also when it is outgrown: twice the last at least, so that is less than as much again."""
         room = self._rooms.get(name)
         if room is None or room.numel() < nbytes:
-            if room is not None:
-                self._outgrown.append(room)
-            self._rooms[name] = room = torch.empty(1 << (nbytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
+            room = torch.empty(1 << (nbytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
+            self._memory.append(room)
+            self._rooms[name] = room
         return room[:nbytes]
+
+
+_kept: list[torch.Tensor] = []  # what streams may still write to and wait for
+
+
+def _abandoned(carrier: Carrier, memory: list[torch.Tensor]) -> None:
+    """Of a route that nobody has closed, or that is there when the interpreter ends: streams that wait go on."""
+    _kept.extend(memory)
+    carrier.close()
+
+
+def connect(ranks: Sequence[int], patience_s: float) -> Route | None:
+    """The route between these ranks, this one's line; None where it is alone. Every rank of the default group has to call it.
+
+    Raises:
+        UsageError: on every rank, where one has no library, no interface, or does not reach another.
+    """
+    own, size = dist.get_rank(), dist.get_world_size()
+    peers = [rank for rank in ranks if rank != own]
+    route, words = None, ""
+    try:
+        route = Route(list(ranks).index(own), len(peers)) if peers else None
+    except Exception as error:  # noqa: BLE001 - whatever it is, all ranks have to hear of it
+        words = error.message if isinstance(error, BusbwError) else str(error)
+    told: list[tuple[str, dict[int, bytes]]] = [("", {})] * size
+    dist.all_gather_object(told, (words, dict(zip(peers, route.carrier.handles, strict=True)) if route else {}))
+    if not any(words for words, _ in told):
+        try:
+            if route is not None:
+                route.carrier.join([told[peer][1][own] for peer in peers], min(JOIN_S, patience_s / 2), patience_s)
+        except RuntimeError as error:
+            words = str(error)
+        dist.all_gather_object(told, (words, {}))
+    wrong = [f"rank {rank}: {words}" for rank, (words, _) in enumerate(told) if words]
+    if wrong:
+        if route is not None:
+            route.carrier.close()
+        hint = "all ranks need busbw-native, and reach each other by the interfaces of NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME"
+        raise UsageError(f"route=host cannot be had: {'; '.join(wrong)}", hint)
+    return route
 
 
 def _bytes(tensor: torch.Tensor, rows: int) -> torch.Tensor:

@@ -1,11 +1,15 @@
 """What a plan is made of, measured on one rank: a step alone, DDP's buckets and when they are ready, each method's exchange of each."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
 import torch
+import torch.distributed as dist
 
+from busbw.accel.settings import HOST
+from busbw.core.errors import UsageError
 from busbw.core.planning import Bucket, Exchange, Plan, PlanSpec
 from busbw.measure.events import Event, Exchanged, Surveyed, Trained
 from busbw.train.bench import SETTLES, At, Bench
@@ -22,7 +26,13 @@ def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], tell: Callab
     tell(Trained(alone))
     tell(Surveyed(Plan(spec.target, median(alone.steps_s), *found.still(at))))
     for method in methods:
-        tell(Exchanged(found.exchange(method, at)))
+        try:
+            tell(Exchanged(found.exchange(method, at)))
+        except UsageError as error:
+            if method.settings is None or method.settings.route != HOST:
+                raise
+            if dist.get_rank() == 0:  # every rank has it
+                sys.stderr.write(f"busbw plan: {method.name} is left out: {error.message}\n")
 
 
 class Survey:

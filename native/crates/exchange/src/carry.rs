@@ -13,8 +13,6 @@ const WINDOW: u32 = 8;
 /// Looks without any news before the thread sleeps, and for how long.
 const LOOKS: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(20);
-/// Bits of what did not come: no number in fp32, fp16 and bf16, so that nobody takes it for a gradient.
-const SPOILED: u8 = 0xFF;
 
 /// What goes to a peer and comes from it.
 #[derive(Clone, Copy)]
@@ -30,13 +28,24 @@ pub struct Part {
     pub recv_len: usize,
 }
 
-/// One exchange. Chunk i may be sent when `ready` has passed `base` by more than i; `done` then says how many have ended.
+/// Numbers in memory by which an exchange and whoever waits for it tell each other.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Numbers {
+    /// Chunk i may be sent when it has passed `base` by more than i.
+    pub ready: NonNull<AtomicU32>,
+    /// By how many chunks it has passed `base`: so many have ended.
+    pub done: NonNull<AtomicU32>,
+    /// Not 0 where what came is not to be taken; told before `done`.
+    pub failed: NonNull<AtomicU32>,
+}
+
+/// One exchange.
 pub struct Job {
     parts: Vec<Part>,
     chunk: usize,
     chunks: u32,
-    ready: NonNull<AtomicU32>,
-    done: NonNull<AtomicU32>,
+    numbers: Numbers,
     base: u32,
 }
 
@@ -47,30 +56,28 @@ impl Job {
     /// `parts` has one for each peer, cut into `chunks` of `chunk` bytes each.
     ///
     /// # Safety
-    /// What parts, `ready` and `done` point to stays, and is not used otherwise, until `done` has come to `base` + `chunks`. What is received
-    /// may be written as soon as the job is posted.
-    pub unsafe fn new(parts: &[Part], chunk: usize, chunks: u32, ready: NonNull<AtomicU32>, done: NonNull<AtomicU32>, base: u32) -> Self {
-        Self { parts: parts.to_vec(), chunk, chunks, ready, done, base }
+    /// What parts and numbers point to stays, and is not used otherwise, until `done` has come to `base` + `chunks`. What is received may be
+    /// written as soon as the jobs before it have ended.
+    pub unsafe fn new(parts: &[Part], chunk: usize, chunks: u32, numbers: Numbers, base: u32) -> Self {
+        Self { parts: parts.to_vec(), chunk, chunks, numbers, base }
     }
 
-    /// Let whoever waits go on, with bytes that are no numbers in place of those that may not have come.
-    pub fn spoil(&self) {
-        for part in &self.parts {
-            // SAFETY: of whoever made it.
-            unsafe { part.recv.write_bytes(SPOILED, part.recv_len) };
-        }
+    /// Let whoever waits go on, and say that it has failed.
+    pub fn fail(&self) {
+        // SAFETY: of whoever made it.
+        unsafe { self.numbers.failed.as_ref() }.store(1, Ordering::Release);
         self.tell(self.chunks);
     }
 
     fn tell(&self, ended: u32) {
         // SAFETY: of whoever made it.
-        unsafe { self.done.as_ref() }.store(self.base.wrapping_add(ended), Ordering::Release);
+        unsafe { self.numbers.done.as_ref() }.store(self.base.wrapping_add(ended), Ordering::Release);
     }
 
     /// How many chunks may be sent.
     fn have(&self) -> u32 {
         // SAFETY: of whoever made it.
-        let ready = unsafe { self.ready.as_ref() }.load(Ordering::Acquire);
+        let ready = unsafe { self.numbers.ready.as_ref() }.load(Ordering::Acquire);
         u32::try_from(passed(ready, self.base)).map_or(0, |have| have.min(self.chunks)) // negative before its time
     }
 }
@@ -97,8 +104,13 @@ struct Way {
 }
 
 impl Way {
-    /// Post as many chunks as may be, and take those that have ended; whether there was any.
-    fn go_on(&mut self, most: u32, mut begin: impl FnMut(u32) -> Result<Option<NonNull<Request>>, Error>) -> Result<bool, Error> {
+    /// Post as many chunks as may be, and take those that have ended, of which `sized` says how long they have to be; whether there was any.
+    fn go_on(
+        &mut self,
+        most: u32,
+        sized: impl Fn(u32) -> usize,
+        mut begin: impl FnMut(u32) -> Result<Option<NonNull<Request>>, Error>,
+    ) -> Result<bool, Error> {
         let before = (self.posted, self.ended);
         while self.posted < most && self.posted - self.ended < WINDOW {
             let Some(request) = begin(self.posted)? else { break };
@@ -106,9 +118,15 @@ impl Way {
             self.posted += 1;
         }
         while let Some(&first) = self.under_way.front() {
+            let mut sizes = [0];
             // SAFETY: of a connection that lives, and tested done only once.
-            if !unsafe { Request::test(first, &mut [0]) }? {
+            if !unsafe { Request::test(first, &mut sizes) }? {
                 break;
+            }
+            let wanted = sized(self.ended);
+            if sizes[0] != wanted {
+                let words = format!("chunk {} of an exchange has {} bytes at one rank and {wanted} at another", self.ended, sizes[0]);
+                return Err(Error::new(Kind::Usage, words));
             }
             self.under_way.pop_front();
             self.ended += 1;
@@ -129,11 +147,12 @@ pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -
         let mut news = false;
         for ((out, within), (peer, part)) in ways.iter_mut().zip(peers.iter().zip(&job.parts)) {
             // SAFETY (both): whoever made the job keeps its memory.
-            news |= within.go_on(job.chunks, |number| {
+            let sized = |length: usize| move |number: u32| cut(length, job.chunk, number).1;
+            news |= within.go_on(job.chunks, sized(part.recv_len), |number| {
                 let (at, size) = cut(part.recv_len, job.chunk, number);
                 unsafe { peer.receiver.irecv(&[(part.recv.add(at), size, 0)]) }
             })?;
-            news |= out.go_on(have, |number| {
+            news |= out.go_on(have, sized(part.send_len), |number| {
                 let (at, size) = cut(part.send_len, job.chunk, number);
                 unsafe { peer.sender.isend(part.send.add(at), size, 0) }
             })?;

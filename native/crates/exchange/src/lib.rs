@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use transport::{Error, Handle, Kind, Listener, Receiver, Sender, Transport};
 
-pub use carry::{Job, Part};
+pub use carry::{Job, Numbers, Part};
 use carry::{Peer, carry, passed};
 
 /// Between two looks at peers that have not come yet, and at whether an idle thread shall end.
@@ -65,44 +65,44 @@ impl Exchange {
         self.peers
     }
 
-    /// Connect with all: `handles` are what each peer, in the order of `open`, has made for this rank. `patience` bounds this, and later
-    /// each wait without any news.
+    /// Connect with all: `handles` are what each peer, in the order of `open`, has made for this rank, within so long. `patience` bounds
+    /// each later wait without any news.
     ///
     /// # Errors
     /// A peer refuses, or has not come in time.
-    pub fn join(&mut self, handles: &[Handle], patience: Duration) -> Result<(), Error> {
-        let end = Instant::now() + patience;
+    pub fn join(&mut self, handles: &[Handle], within: Duration, patience: Duration) -> Result<(), Error> {
+        let end = Instant::now() + within;
         let mut out: Vec<Option<Box<Sender>>> = handles.iter().map(|_| None).collect();
-        let mut within: Vec<Option<Box<Receiver>>> = handles.iter().map(|_| None).collect();
-        while out.iter().any(Option::is_none) || within.iter().any(Option::is_none) {
+        let mut back: Vec<Option<Box<Receiver>>> = handles.iter().map(|_| None).collect();
+        while out.iter().any(Option::is_none) || back.iter().any(Option::is_none) {
             if Instant::now() > end {
-                let absent = within.iter().filter(|one| one.is_none()).count();
-                let words = format!("{absent} of {} ranks have not connected within {} s", handles.len(), patience.as_secs());
+                let absent = back.iter().filter(|one| one.is_none()).count();
+                let words = format!("{absent} of {} ranks have not connected within {} s", handles.len(), within.as_secs());
                 return Err(Error::new(Kind::Remote, words));
             }
             for (number, handle) in handles.iter().enumerate() {
                 if out[number].is_none() {
                     out[number] = self.transport.connect(0, handle)?;
                 }
-                if within[number].is_none() {
-                    within[number] = self.listeners[number].accept()?;
+                if back[number].is_none() {
+                    back[number] = self.listeners[number].accept()?;
                 }
             }
             thread::sleep(LOOK);
         }
         self.listeners.clear();
-        let peers = out.into_iter().flatten().zip(within.into_iter().flatten()).map(|(sender, receiver)| Peer { sender, receiver });
+        let peers = out.into_iter().flatten().zip(back.into_iter().flatten()).map(|(sender, receiver)| Peer { sender, receiver });
         let (peers, shared) = (peers.collect(), self.shared.clone());
         let begun = thread::Builder::new().name("busbw-exchange".to_owned()).spawn(move || serve(&shared, peers, patience));
         self.thread = Some(begun.map_err(|error| Error::new(Kind::System, format!("a thread for exchanges: {error}")))?);
         Ok(())
     }
 
-    /// Carry a job after those before it; after an error it is spoiled and ended at once.
+    /// Carry a job after those before it; after an error it fails at once.
     pub fn post(&self, job: Job) {
         let mut jobs = lock(&self.shared.jobs);
         if self.error().is_some() {
-            job.spoil();
+            job.fail();
         } else {
             jobs.push_back(job);
             self.shared.posted.notify_one();
@@ -179,8 +179,8 @@ fn serve(shared: &Shared, peers: Vec<Peer>, patience: Duration) {
         drop(peers); // nothing writes into the jobs' memory any more
         let mut jobs = lock(&shared.jobs); // so that none is posted that nobody takes
         *lock(&shared.error) = Some(error);
-        job.spoil();
-        jobs.drain(..).for_each(|other| other.spoil());
+        job.fail();
+        jobs.drain(..).for_each(|other| other.fail());
         shared.ended.notify_all();
         return;
     }

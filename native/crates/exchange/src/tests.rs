@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use transport::config::Config;
 use transport::{Handle, Transport};
 
-use crate::{Exchange, Job, Part};
+use crate::{Exchange, Job, Numbers, Part};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const CHUNK: usize = 1 << 16;
@@ -21,6 +21,7 @@ struct Rank {
     came: Vec<Vec<u8>>,
     ready: AtomicU32,
     done: AtomicU32,
+    failed: AtomicU32,
     base: u32,
 }
 
@@ -30,9 +31,9 @@ impl Rank {
         let parts: Vec<_> = (self.sent.iter().zip(&mut self.came))
             .map(|(sent, came)| Part { send: sent.as_ptr(), send_len: length, recv: came.as_mut_ptr(), recv_len: length })
             .collect();
-        let (ready, done) = (NonNull::from(&self.ready), NonNull::from(&self.done));
+        let numbers = Numbers { ready: NonNull::from(&self.ready), done: NonNull::from(&self.done), failed: NonNull::from(&self.failed) };
         // SAFETY: a rank outlives its jobs, as each test waits for them.
-        self.exchange.post(unsafe { Job::new(&parts, CHUNK, chunks, ready, done, self.base) });
+        self.exchange.post(unsafe { Job::new(&parts, CHUNK, chunks, numbers, self.base) });
         chunks
     }
 
@@ -59,11 +60,11 @@ fn ranks(count: usize, length: usize) -> Vec<Rank> {
         let peers: Vec<usize> = (0..count).filter(|peer| *peer != own).collect();
         let theirs: Vec<Handle> = peers.iter().map(|&peer| handles[peer][own - usize::from(own > peer)]).collect();
         thread::spawn(move || {
-            exchange.join(&theirs, PATIENCE).unwrap();
+            exchange.join(&theirs, PATIENCE, PATIENCE).unwrap();
             let sent = peers.iter().map(|&to| (0..length).map(|at| byte(own, to, at)).collect()).collect();
             let came = peers.iter().map(|_| vec![0; length]).collect();
             let base = u32::MAX - 1;
-            Rank { exchange, sent, came, ready: AtomicU32::new(base), done: AtomicU32::new(base), base }
+            Rank { exchange, sent, came, ready: AtomicU32::new(base), done: AtomicU32::new(base), failed: AtomicU32::new(0), base }
         })
     });
     let joining: Vec<_> = joining.collect();
@@ -106,7 +107,7 @@ fn chunks_go_when_they_are_ready_and_not_before() {
 }
 
 #[test]
-fn a_lost_rank_ends_all_waits_with_its_reason_and_leaves_no_number() {
+fn a_lost_rank_ends_all_waits_with_its_reason() {
     let mut all = ranks(3, 2 * CHUNK);
     drop(all.pop());
     let begun = Instant::now();
@@ -114,12 +115,22 @@ fn a_lost_rank_ends_all_waits_with_its_reason_and_leaves_no_number() {
         for _ in 0..2 {
             let error = rank.exchange(2 * CHUNK).unwrap_err();
             assert!(error.contains("127.0.0.1"), "{error}");
-            assert!(rank.came.iter().flatten().all(|byte| *byte == 0xFF));
-            rank.came.iter_mut().for_each(|came| came.fill(0));
+            assert_eq!(rank.failed.load(Ordering::Acquire), 1);
         }
         assert!(rank.exchange.error().is_some());
     }
     assert!(begun.elapsed() < PATIENCE);
+}
+
+#[test]
+fn ranks_that_disagree_about_a_length_are_told() {
+    let mut all = ranks(2, 2 * CHUNK);
+    let told: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> =
+            all.iter_mut().zip([CHUNK - 1, CHUNK]).map(|(rank, length)| scope.spawn(move || rank.exchange(length))).collect();
+        running.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(told.iter().any(Result::is_err), "{told:?}");
 }
 
 #[test]
@@ -134,4 +145,5 @@ fn who_closes_does_not_wait_for_others() {
     drop(one.exchange);
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert_eq!(one.done.load(Ordering::Acquire), one.base.wrapping_add(1), "who waits goes on");
+    assert_eq!(one.failed.load(Ordering::Acquire), 1);
 }

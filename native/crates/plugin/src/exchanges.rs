@@ -2,12 +2,12 @@
 
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::ptr;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use exchange::{Exchange, Job, Part};
+use exchange::{Exchange, Job, Numbers, Part};
 use transport::{Handle, Level, Transport};
 
 /// Where words of an error go: bytes, and how many there is room for, the zero at the end included.
@@ -46,6 +46,23 @@ impl Words {
     }
 }
 
+/// Of all exchanges of this process, and never dropped: connections that have been closed may still have something to deliver.
+static TRANSPORT: Mutex<Option<Arc<Transport>>> = Mutex::new(None);
+
+fn transport() -> Result<Arc<Transport>, String> {
+    let mut kept = TRANSPORT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(transport) = &*kept {
+        return Ok(transport.clone());
+    }
+    let log = |level, line: &str| {
+        if level == Level::Warn {
+            eprintln!("busbw: {line}");
+        }
+    };
+    let made = Transport::open(Arc::new(log)).map_err(|error| error.message)?;
+    Ok(kept.insert(made).clone())
+}
+
 /// Listen for so many peers; each gets one of `handles`. NULL with words where that fails.
 ///
 /// # Safety
@@ -53,13 +70,7 @@ impl Words {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, words: Words) -> *mut Exchange {
     let open = || {
-        let log = |level, line: &str| {
-            if level == Level::Warn {
-                eprintln!("busbw: {line}");
-            }
-        };
-        let transport = Transport::open(Arc::new(log)).map_err(|error| error.message)?;
-        let (made, own) = Exchange::open(transport, peers as usize).map_err(|error| error.message)?;
+        let (made, own) = Exchange::open(transport()?, peers as usize).map_err(|error| error.message)?;
         // SAFETY: of the caller.
         unsafe { ptr::copy_nonoverlapping(own.as_ptr(), handles, own.len()) };
         Ok(Box::into_raw(Box::new(made)))
@@ -73,12 +84,19 @@ pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, w
 /// # Safety
 /// `exchange` is of `open` and has not joined, there are as many handles as peers, and room for the words.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_join(exchange: *mut Exchange, handles: *const Handle, seconds: f64, words: Words) -> i32 {
+pub unsafe extern "C" fn busbw_exchange_join(
+    exchange: *mut Exchange,
+    handles: *const Handle,
+    join_s: f64,
+    patience_s: f64,
+    words: Words,
+) -> i32 {
     // SAFETY: of the caller.
     let exchange = unsafe { &mut *exchange };
     // SAFETY: of the caller.
     let handles = unsafe { std::slice::from_raw_parts(handles, exchange.peers()) };
-    let join = || exchange.join(handles, Duration::from_secs_f64(seconds)).map_err(|error| error.message);
+    let (within, patience) = (Duration::from_secs_f64(join_s), Duration::from_secs_f64(patience_s));
+    let join = || exchange.join(handles, within, patience).map_err(|error| error.message);
     // SAFETY: of the caller.
     i32::from(unsafe { words.or_say(join) }.is_none())
 }
@@ -93,8 +111,7 @@ pub unsafe extern "C" fn busbw_exchange_post(
     parts: *const Part,
     chunk: usize,
     chunks: u32,
-    ready: NonNull<AtomicU32>,
-    done: NonNull<AtomicU32>,
+    numbers: Numbers,
     base: u32,
 ) {
     // SAFETY: of the caller.
@@ -102,7 +119,7 @@ pub unsafe extern "C" fn busbw_exchange_post(
     // SAFETY: of the caller.
     let parts = unsafe { std::slice::from_raw_parts(parts, exchange.peers()) };
     // SAFETY: of the caller.
-    exchange.post(unsafe { Job::new(parts, chunk, chunks, ready, done, base) });
+    exchange.post(unsafe { Job::new(parts, chunk, chunks, numbers, base) });
 }
 
 /// Until `done` has come to `until`; 0, or 1 with words where an exchange has failed.

@@ -19,6 +19,19 @@ def _restore(rest, before, wrong, length, KEPT: tl.constexpr, TILE: tl.constexpr
             tl.store(rest + at, value, mask=inside)
 
 
+@triton.jit(do_not_specialize=["length"])
+def _spoil(part, failed, length, TILE: tl.constexpr):
+    if tl.load(failed) != 0:
+        for tile in range(tl.program_id(0), tl.cdiv(length, TILE), tl.num_programs(0)):
+            at = tile * TILE + tl.arange(0, TILE)
+            tl.store(part + at, tl.full((TILE,), float("nan"), part.dtype.element_ty), mask=at < length)
+
+
+def spoil(part: torch.Tensor, failed: torch.Tensor) -> None:
+    """`part` becomes NaN if `failed`, on the device, is not 0."""
+    _spoil[(min(PROGRAMS, triton.cdiv(part.numel(), TILE)),)](part, failed, part.numel(), TILE=TILE)
+
+
 def restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
     """`rest` becomes what was there before (None: nothing) if `wrong`, on the device, is not 0."""
     kept = before is not None

@@ -152,17 +152,19 @@ def _pack(
 
 
 @triton.jit
-def _add(out, head, ends, values, positions, wrong, STEP: tl.constexpr):
+def _add(out, head, ends, values, positions, wrong, room, length, STEP: tl.constexpr):
     """A row's entries of one block of 65536 elements onto the result; `wrong` becomes 1 where that is not finite."""
     block = tl.program_id(0)
-    end = tl.load(ends + block)
-    begin = end - tl.load(head + 1 + block)
+    # Whatever came, nothing is read or written but what there is: what a lost rank has not sent is not to be taken, but is looked at.
+    end = tl.minimum(tl.maximum(tl.load(ends + block), 0), room)
+    begin = tl.maximum(end - tl.load(head + 1 + block), 0)
     scale = tl.load(head).to(tl.float32, bitcast=True)
     for first in range(begin, end, STEP):
         entry = first + tl.arange(0, STEP)
         there = entry < end
         value = tl.load(values + entry, mask=there, other=0.0).to(tl.float32) * scale
         at = tl.load(positions + entry, mask=there, other=0).to(tl.int64) + block.to(tl.int64) * _BLOCK
+        there &= at < length
         made = tl.load(out + at, mask=there, other=0.0) + value
         tl.store(out + at, made, mask=there)
         if tl.sum((~(tl.abs(made) < float("inf"))).to(tl.int32)) > 0:
@@ -235,7 +237,7 @@ def add(every: torch.Tensor, part: torch.Tensor, room: int, fmt: str) -> torch.T
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     blocks = ends.shape[1]
     for row in range(rows):
-        _add[(blocks,)](out, heads[row], ends[row], values[row], positions[row], wrong, STEP=1024, enable_fp_fusion=False)
+        _add[(blocks,)](out, heads[row], ends[row], values[row], positions[row], wrong, room, length, STEP=1024, enable_fp_fusion=False)
     if out is not part:
         part.copy_(out)
         wrong |= ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
