@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from busbw.accel.codecs import codec_for
-from busbw.accel.codecs.base import ring_bytes
+from busbw.accel.codecs.base import ring_bytes, settle
 from busbw.accel.line import Line, Working
 from busbw.accel.lost import Pulse
 from busbw.accel.memory import Kept, Memory, Piece
@@ -215,7 +215,7 @@ class Lane:
         codec, inside = codec_for(method, self.settings, kept.shapes), kept.inside
         if inside is None:
             self.traffic.across += codec.exchange(flat, kept.across, kept.states[0], self.step)
-            kept.across.settle(flat)
+            settle(flat, kept.across)
             return
         # All pieces are summed inside first: those of the next ones overlap with the exchange across.
         flat.div_(inside.size)
@@ -224,7 +224,7 @@ class Lane:
         for (whole, shard, work), state in zip(begun, kept.states, strict=True):
             work.wait()
             self.traffic.across += codec.exchange(shard, kept.across, state, self.step)
-            kept.across.settle(shard)
+            settle(shard, kept.across)
             ended.append(inside.begin_all_gather(whole, shard))
             self.traffic.inside += ring_bytes(whole.numel() * whole.element_size(), inside.size)
         for piece, (whole, _, _), work in zip(kept.pieces, begun, ended, strict=True):

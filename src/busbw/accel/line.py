@@ -38,10 +38,10 @@ class Line:
     local: int
     route: Route | None = None  # by which gathers and all-to-alls go, in place of the group's backend
 
-    def settle(self, part: torch.Tensor) -> None:
-        """`part`, which was computed from what came, is not taken where that had failed: see Route."""
-        if self.route is not None:
-            self.route.settle(part)
+    @property
+    def failed(self) -> torch.Tensor | None:
+        """See Route."""
+        return self.route.failed if self.route is not None else None
 
     def silenced(self) -> "Line":
         """The same over a perfect network."""

@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 
 from busbw.accel.carrier import Carrier, Numbers
-from busbw.accel.codecs import kernels
 from busbw.core.errors import BusbwError, UsageError
 
 # Bytes of a copy, of which one is under way while another is sent: so many of an exchange, where that makes them neither small nor large.
@@ -57,16 +56,10 @@ class Route:
         self._exchange([here[peer] for peer in self._peers], [there[peer] for peer in self._peers])
         there[self._place].copy_(here[self._place])
 
-    def settle(self, part: torch.Tensor) -> None:
-        """`part`, which was computed from what came last, becomes NaN where that had failed; on the CPU an exchange itself raises."""
-        if not part.is_cuda or self._failed is None:
-            return
-        if kernels.usable(part):
-            from busbw.accel.codecs.kernels import kept  # Triton takes a second to import
-
-            kept.spoil(part, self._failed)
-        else:
-            part.copy_(torch.where(self._failed != 0, torch.nan, part))
+    @property
+    def failed(self) -> torch.Tensor | None:
+        """On the device, in the stream's time: not 0 where what came last is not to be taken. On the CPU the exchange itself raises."""
+        return self._failed
 
     def check(self) -> None:
         """Raise RuntimeError where an exchange has failed so far."""

@@ -170,6 +170,28 @@ def test_a_block_with_what_is_not_finite_becomes_no_number_and_no_other_does(odd
     assert bool(part[:256].isfinite().all()) and bool(part[512:].isfinite().all())
 
 
+@pytest.mark.filterwarnings("ignore")  # of sums of whatever there was
+@pytest.mark.parametrize("fmt", ["fp32", "fp16"])
+def test_bytes_that_no_rank_has_sent_do_not_lead_out_of_the_gradient(fmt):
+    """What a lost rank's room holds is looked at before anybody knows."""
+    room, guard = 300, 70_000  # farther than a position reaches
+    for seed in range(3):
+        whole = torch.zeros(LENGTH + 2 * guard, device=DEVICE)
+        made = torch.Generator().manual_seed(seed)
+        blobs = torch.randint(0, 256, (2, entries.size(room, LENGTH, fmt)), dtype=torch.uint8, generator=made).to(DEVICE)
+        topk.add(blobs, whole[guard:-guard], room, fmt)
+        assert not whole[:guard].any() and not whole[-guard:].any()
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [1, 5000])
+def test_a_gradient_whose_exchange_failed_is_no_number_and_any_other_stays(length, kind):
+    part = gradient(3, length, kind)
+    for failed, wanted in ((0, part.clone()), (1, torch.full_like(part, torch.nan))):
+        kept.spoil(part, torch.tensor([failed], dtype=torch.int32, device=DEVICE))
+        assert torch.equal(part, wanted) if not failed else bool(part.isnan().all())
+
+
 def test_without_a_compiler_codecs_are_plain_torch_and_say_so_once(monkeypatch, capsys):
     def failing(*_):
         raise RuntimeError("Failed to find C compiler")

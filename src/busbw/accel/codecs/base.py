@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 
 import torch
 
+from busbw.accel.codecs import kernels
 from busbw.accel.line import Line
 from busbw.accel.settings import Settings
 
@@ -50,6 +51,19 @@ def keep(state: State, rests: State, result: torch.Tensor) -> None:
     finite = torch.isfinite(torch.linalg.vector_norm(result, ord=torch.inf))
     for name, rest in rests.items():
         state[name] = torch.where(finite, rest, state.get(name, 0.0))
+
+
+def settle(part: torch.Tensor, line: Line) -> None:
+    """`part`, computed from what came over the line, becomes NaN where that had failed and nobody could stop the stream."""
+    failed = line.failed
+    if failed is None:
+        return
+    if kernels.usable(part):
+        from busbw.accel.codecs.kernels import kept  # Triton takes a second to import
+
+        kept.spoil(part, failed)
+    else:
+        part.copy_(torch.where(failed != 0, torch.nan, part))
 
 
 def ring_bytes(nbytes: int, ranks: int) -> int:
