@@ -107,6 +107,8 @@ def lost() -> str:
         try:
             finite.append(bool(torch.isfinite(exchanged(lane, gradient(number))).all()))
         except RuntimeError as error:
-            print(json.dumps({"lost": str(error).splitlines()[0], "finite": finite, "after_s": time.monotonic() - begun}), flush=True)
+            after_s = time.monotonic() - begun
+            lane.close()  # which has nothing to say that was not said
+            print(json.dumps({"lost": str(error).splitlines()[0], "finite": finite, "after_s": after_s}), flush=True)
             os._exit(0)
     return "nothing happened"

@@ -158,7 +158,7 @@ class Lane:
         """End its thread, its signs of life and its communicators; every rank has to, and no gradient may come any more.
 
         Raises:
-            RuntimeError: the last exchanges have failed.
+            RuntimeError: the last exchanges have failed, which nobody has heard of yet.
         """
         if self._closed:
             return
@@ -169,7 +169,8 @@ class Lane:
         try:
             self._owned.close()
         except RuntimeError as error:
-            raise self._explained(error) from error
+            if self._failure is None:
+                raise self._explained(error) from error
         finally:
             self._pulse.stop()
             self.memory.clear()
