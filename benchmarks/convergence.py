@@ -40,6 +40,13 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "2D int8, no feedback": {"method": "int8", "feedback": False, **SMALL},
     "2D int4": {"method": "int4", **SMALL},
     "int4, last by PowerSGD rank 16": {"method": "int4", "last": "powersgd", "matrix_rank": 16, "compress_least": 0},
+    "int4, last by PowerSGD rank 16 in bf16": {
+        "method": "int4",
+        "last": "powersgd",
+        "matrix_rank": 16,
+        "factors": "bf16",
+        "compress_least": 0,
+    },
     "PowerSGD rank 2": {"method": "powersgd", "matrix_rank": 2, "compress_least": 0},
     "PowerSGD rank 4": {"method": "powersgd", "matrix_rank": 4, "compress_least": 0},
     "PowerSGD rank 8": {"method": "powersgd", "matrix_rank": 8, "compress_least": 0},

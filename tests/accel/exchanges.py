@@ -190,9 +190,23 @@ def powersgd_conserves() -> dict[str, Any]:
 
 
 @scenario
+def powersgd_rough_conserves() -> dict[str, Any]:
+    return conserved(method="powersgd", matrix_rank=3, factors="bf16")
+
+
+@scenario
 def powersgd() -> dict[str, Any]:
+    return _low_rank("fp32")
+
+
+@scenario
+def powersgd_rough() -> dict[str, Any]:
+    return _low_rank("bf16")
+
+
+def _low_rank(factors: str) -> dict[str, Any]:
     """A matrix of a lower rank than is sent, and what is no matrix, arrive at once; a step of zeros between them changes nothing."""
-    lane, errors = lane_of(settings(method="powersgd", matrix_rank=2 * dist.get_world_size() + 2)), []
+    lane, errors = lane_of(settings(method="powersgd", matrix_rank=2 * dist.get_world_size() + 2, factors=factors)), []
     for step in range(3):
         every = [_of_rank_two(step, rank) for rank in range(dist.get_world_size())]
         right = torch.stack(every).double().mean(0)

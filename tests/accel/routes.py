@@ -17,7 +17,7 @@ from busbw.accel import route
 from busbw.core.errors import UsageError
 
 METHODS = ("int8", "int4", "topk", "powersgd")
-LOST = 3  # the exchange before which a rank goes
+LOST, GOES_S = 3, 0.5  # the exchange in which a rank goes, the others being under way
 
 
 def same_bits() -> dict[str, Any]:
@@ -103,6 +103,7 @@ def lost() -> str:
     lane, finite, begun = lane_of(settings(method="int8", route="host")), [], time.monotonic()
     for number in range(FEW):
         if number == LOST and dist.get_rank() == dist.get_world_size() - 1:
+            time.sleep(GOES_S)
             os._exit(7)
         try:
             finite.append(bool(torch.isfinite(exchanged(lane, gradient(number))).all()))

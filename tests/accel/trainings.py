@@ -95,7 +95,7 @@ def int4() -> dict[str, Any]:
 
 
 def int4_and_factors_last() -> dict[str, Any]:
-    return trained(method="int4", last="powersgd", matrix_rank=2)
+    return trained(method="int4", last="powersgd", matrix_rank=2, factors="bf16")
 
 
 def powersgd() -> dict[str, Any]:

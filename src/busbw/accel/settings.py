@@ -10,6 +10,7 @@ METHODS = (DENSE, INT8, INT4, POWERSGD, TOPK)
 # What dense exchanges and top-k's values are sent as; "same" is the gradient's own type.
 FORMATS = ("same", "fp32", "bf16", "fp16")
 VALUE_FORMATS = ("fp32", "fp16")
+FACTOR_FORMATS = ("fp32", "bf16")  # fp16 would have to be scaled
 # How codecs' bytes go.
 BACKEND, HOST = "backend", "host"
 SMALL_RATIO = 0.02  # of top-k: an eighth of a byte an element
@@ -32,6 +33,7 @@ class Settings:
     feedback: bool = True  # what was not sent is added to the next gradient
     momentum: float = 0.0  # top-k: momentum correction; the optimizer's own momentum must then be 0
     matrix_rank: int = 4  # PowerSGD: columns of the two factors of a matrix
+    factors: str = "fp32"  # PowerSGD: the format of the factors, fp32 or bf16
     warmup_steps: int = 0  # top-k: steps over which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which go densely
     chunk: int | None = None  # 2D works on pieces of so many bytes, so that they overlap; None: 32 MiB on GPUs, 4 MiB on CPUs
     dense_below_2d: bool = True  # parameters of one dimension (bias, norm) go densely
@@ -42,6 +44,7 @@ class Settings:
         _one_of("route", self.route, (BACKEND, HOST))
         _one_of("wire", self.wire, FORMATS)
         _one_of("values", self.values, VALUE_FORMATS)
+        _one_of("factors", self.factors, FACTOR_FORMATS)
         _between("ratio", self.ratio, 0, 1, "a share above 0, at most 1")
         self._check_extras()
         self._check_sizes()

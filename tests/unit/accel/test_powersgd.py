@@ -2,14 +2,15 @@
 
 import math
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from busbw.accel.codecs import factors  # noqa: E402 - needs torch
+from busbw.accel.codecs import factors, powersgd  # noqa: E402 - needs torch
 
 Shapes = st.lists(st.lists(st.integers(0, 40), max_size=4).map(tuple), max_size=8).map(tuple)
 
@@ -52,3 +53,16 @@ def test_dependent_columns_and_zeros_neither_grow_nor_become_no_number() -> None
     for one in orthonormal(torch.cat([column, column, 2 * column], 1), torch.zeros(50, 3), torch.randn(50, 3)):
         assert torch.isfinite(one).all()
         assert torch.linalg.matrix_norm(one, 2) <= 1.001
+
+
+@settings(deadline=None)
+@given(st.integers(0, 9), st.integers(0, 9))
+@example(3, 0)
+def test_of_what_two_ranks_send_the_rough_part_alone_is_rounded(rough: int, rest: int) -> None:
+    assume(rough + rest)
+    own = torch.linspace(1, 2, rough + rest)
+    twice = SimpleNamespace(size=2, all_gather=lambda blob: torch.stack([blob, blob]))
+    total, nbytes = powersgd._sum(own, rough, twice)
+    assert torch.equal(total[rough:], 2 * own[rough:])
+    assert torch.equal(total[:rough], 2 * own[:rough].bfloat16().float())
+    assert nbytes == 2 * rough + 4 * rest

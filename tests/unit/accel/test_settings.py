@@ -29,6 +29,7 @@ from busbw.core.errors import UsageError
             {"momentum": 0.9, "method": "int8", "compress_least": 0, "dense_below_2d": False},
             "momentum correction is for top-k, and the method is int8",
         ),
+        ({"method": "powersgd", "factors": "fp16"}, "factors 'fp16' is none of fp32, bf16"),
         ({"last": "top"}, "last 'top' is none of dense, int8, int4, powersgd, topk"),
         ({"warmup_steps": 10, "method": "int4", "last": "int8"}, "a warm-up is for top-k and PowerSGD, and the method is int4"),
         (

@@ -21,7 +21,7 @@ MOST_IN_KERNELS = 16  # columns of a factor
 
 
 class PowerSgd(Codec):
-    """Sends 4 `matrix_rank` bytes for each row and column of a matrix, each twice as an all-reduce does."""
+    """Sends 4 `matrix_rank` bytes (2 in bf16) for each row and column of a matrix, each twice as an all-reduce does."""
 
     def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
         """See Codec.exchange."""
@@ -33,16 +33,18 @@ class PowerSgd(Codec):
         basis = state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
         means = _means(part, rank)
         total, sent = means.project(made, part, line, state, basis, feedback=feedback)
-        sent = _sum(sent, line)
+        few = settings.factors == "bf16"
+        sent, nbytes = _sum(sent, made.left * rank * few, line)
         right = means.answer(made, total, sent, rank)
         if made.matrices:
-            right = _sum(right, line)
+            right, more = _sum(right.view(-1), right.numel() * few, line)
+            right, nbytes = right.view(-1, rank), nbytes + more
         wrong = means.multiply(made, sent, right, part, total, line.size, feedback=feedback)
         state[BASIS] = means.next_basis(made, right, basis, wrong).view(-1)
         if feedback:
             means.restore(total, state.get(RESIDUAL), wrong)
             state[RESIDUAL] = total
-        return line.ring(ring_bytes(sent.nbytes, line.size)) + line.ring(ring_bytes(right.nbytes, line.size))
+        return line.ring(ring_bytes(nbytes, line.size))
 
 
 def _means(part: torch.Tensor, rank: int) -> ModuleType:
@@ -54,13 +56,27 @@ def _means(part: torch.Tensor, rank: int) -> ModuleType:
     return powersgd
 
 
-def _sum(own: torch.Tensor, line: Line) -> torch.Tensor:
-    """Over the ranks of the line, the same bits on each. Two ranks have it in one round of as many bytes as the two of a ring have."""
-    if line.size != 2:
-        line.all_reduce(own)
-        return own
-    both = line.all_gather(own).view(2, *own.shape)
-    return both[0] + both[1]
+def _sum(own: torch.Tensor, rough: int, line: Line) -> tuple[torch.Tensor, int]:
+    """Of a flat tensor, over the ranks of the line, the same bits on each; and bytes of what a rank has to send.
+
+    The first `rough` elements go as bf16: what that loses of P only turns it a little, and what it loses of W stays in the residual.
+    """
+    few, rest = own[:rough].bfloat16(), own[rough:]
+    if line.size == 2:
+        few, rest = _sum_of_two(few, rest, line)
+    else:
+        for one in (few, rest):
+            if one.numel():
+                line.all_reduce(one)
+    return torch.cat([few.float(), rest]) if rough else rest, 2 * rough + rest.nbytes
+
+
+def _sum_of_two(few: torch.Tensor, rest: torch.Tensor, line: Line) -> tuple[torch.Tensor, torch.Tensor]:
+    """One round of as many bytes as the two of a ring have."""
+    rough, end = few.numel(), 2 * rest.numel()
+    both = line.all_gather(torch.cat([rest.view(few.dtype), few, few.new_zeros(rough % 2)]) if rough else rest.view(few.dtype))
+    rests, fews = both[:, :end].view(rest.dtype), both[:, end : end + rough].float()
+    return fews[0] + fews[1], rests[0] + rests[1]
 
 
 def _densely(part: torch.Tensor, line: Line) -> int:

@@ -27,10 +27,7 @@ def turned_back(value, turns, matrix, NARROW: tl.constexpr) -> tl.tensor:
 @triton.jit
 def _product(value, turn, NARROW: tl.constexpr) -> tl.tensor:
     """Rows times a square. Of such a sum over 16 columns and more Triton 3.6 makes a product in TF32, which has three digits."""
-    if NARROW >= 16:
-        return tl.dot(value, turn, input_precision="ieee")
-    else:
-        return tl.sum(value[:, :, None] * turn[None, :, :], axis=1)
+    return tl.dot(value, turn, input_precision="ieee") if NARROW >= 16 else tl.sum(value[:, :, None] * turn[None, :, :], axis=1)
 
 
 @triton.jit
