@@ -24,6 +24,8 @@ CODECS = {
     "int4": Settings(method="int4"),
     "PowerSGD rank 4": Settings(method="powersgd"),
     "PowerSGD rank 8": Settings(method="powersgd", matrix_rank=8),
+    "PowerSGD rank 16": Settings(method="powersgd", matrix_rank=16),
+    "PowerSGD rank 16, bf16": Settings(method="powersgd", matrix_rank=16, factors="bf16"),
 }
 
 
@@ -45,7 +47,7 @@ def timed(call: Callable[[], object]) -> str:
 def main(lengths: list[int]) -> None:
     """Prints a line for each figure."""
     dist.init_process_group("cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
-    line, in_kernels = make(two_d=False).world, kernels.usable
+    line, in_kernels = make(Settings()).world, kernels.usable
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     for length in lengths:
         gradient = torch.randn(length, device="cuda")

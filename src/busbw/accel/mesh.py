@@ -29,6 +29,7 @@ class Mesh:
     across: Line | None
     hosts: tuple[str, ...] = ()  # of each rank
     note: str = ""  # where two dimensions were asked for and there is one, or rows are no hosts
+    lent: dist.ProcessGroup | None = None  # whoever made it ends it
 
     @property
     def two_d(self) -> bool:
@@ -45,7 +46,7 @@ class Mesh:
         return dataclasses.replace(self, world=self.world.silenced(), inside=inside, across=across)
 
     def close(self) -> None:
-        """End the communicators, and raise what failed in their last exchanges."""
+        """End its communicators, and raise what failed in their last exchanges."""
         lines = [line for line in (self.inside, self.across, self.world) if line is not None]
         try:
             for line in lines:
@@ -53,7 +54,7 @@ class Mesh:
                     line.route.close()
         finally:
             for line in lines:
-                if line.group is not None and dist.is_initialized():
+                if line.group not in (None, self.lent) and dist.is_initialized():
                     dist.destroy_process_group(line.group)
 
     def check(self) -> None:
@@ -63,10 +64,11 @@ class Mesh:
                 line.route.check()
 
 
-def make(settings: Settings, timeout: timedelta | None = None) -> Mesh:
+def make(settings: Settings, timeout: timedelta | None = None, lent: dist.ProcessGroup | None = None) -> Mesh:
     """The mesh for exchanges by these settings, over all ranks of the default group; every rank has to call it at the same point.
 
     `intra_size` consecutive ranks make a row; None takes the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
+    `lent` serves for all ranks, in place of a communicator of its own.
 
     Raises:
         UsageError: on every rank, where one cannot have the route that is asked for.
@@ -74,12 +76,12 @@ def make(settings: Settings, timeout: timedelta | None = None) -> Mesh:
     ranks = list(range(dist.get_world_size()))
     hosts = _hosts()
     rows, note = rows_of(hosts, settings.intra_size) if settings.two_d else ([], "")
-    world = _line([ranks], hosts, timeout, settings)
+    world = _line([ranks], hosts, timeout, settings, lent)
     if not rows:
-        return Mesh(_routed(world, [ranks], settings, timeout), None, None, hosts, note)
+        return Mesh(_routed(world, [ranks], settings, timeout), None, None, hosts, note, lent)
     columns = [sorted(column) for column in zip(*rows, strict=True)]
     inside, across = _line(rows, hosts, timeout), _line(columns, hosts, timeout, settings)
-    return Mesh(world, inside, _routed(across, columns, settings, timeout), hosts, note)
+    return Mesh(world, inside, _routed(across, columns, settings, timeout), hosts, note, lent)
 
 
 def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
@@ -120,11 +122,17 @@ def _hosts() -> tuple[str, ...]:
     return tuple(told)
 
 
-def _line(rows: list[list[int]], hosts: Sequence[str], timeout: timedelta | None, settings: Settings = INSIDE) -> Line:
+def _line(
+    rows: list[list[int]],
+    hosts: Sequence[str],
+    timeout: timedelta | None,
+    settings: Settings = INSIDE,
+    lent: dist.ProcessGroup | None = None,
+) -> Line:
     """A group for each row; this rank's own."""
     rank, mine = dist.get_rank(), None
     for row in rows:
-        group = _group(row, _limit(timeout), narrow=settings.small and len({hosts[other] for other in row}) == len(row))
+        group = lent or _group(row, _limit(timeout), narrow=settings.small and len({hosts[other] for other in row}) == len(row))
         if rank in row:
             mine = Line(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
     assert mine is not None

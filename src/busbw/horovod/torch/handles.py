@@ -1,7 +1,7 @@
 """Operations under way, by the numbers that scripts hold."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ class Handle:
         return self._done.is_set() and (self._on_device is None or self._on_device.query())
 
     def result(self) -> Any:
-        """Wait for it; on a GPU, the current stream waits.
+        """Wait for it; on a GPU, its current stream waits, whichever GPU is the current one.
 
         Raises:
             HorovodInternalError: it failed.
@@ -51,8 +51,20 @@ class Handle:
             # A new one each time: whoever raises the same object again adds to its traceback.
             raise HorovodInternalError(str(self._error)) from self._error
         if self._on_device is not None:
-            torch.cuda.current_stream().wait_event(self._on_device)
+            stream = torch.cuda.current_stream(self._on_device.device)
+            stream.wait_event(self._on_device)
+            for tensor in _tensors(self._result):
+                tensor.record_stream(stream)  # it may be of another stream's memory
         return self._result
+
+
+def _tensors(result: Any) -> Iterator[torch.Tensor]:
+    """Of a result: one, or lists and tuples of them."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    else:
+        for one in result:
+            yield from _tensors(one)
 
 
 class Handles:
