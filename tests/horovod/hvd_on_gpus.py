@@ -1,5 +1,6 @@
 """What holds for tensors of a GPU each, the current one being GPU 0 on every rank, as in scripts that move tensors and set nothing."""
 
+import pytest
 import torch
 
 import busbw.horovod.torch as hvd
@@ -33,3 +34,16 @@ def memory_of_a_result_is_nobody_elses_while_it_is_read():
             sums.append(every.mean())
             del every
         assert [float(one) for one in sums] == [number + 0.5 for number in range(4)]
+
+
+def scaling_and_splits_are_horovods():
+    """Its GPU kernels multiply 16-bit floats by a factor of 16 bits; what an all-to-all received is told where its splits were."""
+    device, rank = torch.device("cuda", hvd.rank()), hvd.rank()
+    mine = torch.arange(-100, 100, dtype=torch.float16, device=device)
+    factor = torch.tensor(0.19151945, dtype=torch.float16, device=device)
+    assert (hvd.allreduce(mine, op=hvd.Sum, prescale_factor=0.19151945) == 2 * (factor * mine)).all()
+    assert (hvd.reducescatter(mine, op=hvd.Sum, postscale_factor=0.19151945) == (2 * mine * factor).chunk(2)[rank]).all()
+    for splits in (torch.tensor([1, 1]), torch.tensor([1, 1], device=device)):
+        assert hvd.alltoall(torch.zeros(2), splits)[1].device == splits.device
+    with pytest.raises(hvd.HorovodInternalError, match="tensors on cpu, cuda:"):
+        hvd.grouped_allreduce([torch.zeros(2), mine])

@@ -64,6 +64,10 @@ pub fn short_queue(socket: &Socket) {
     }
 }
 
+/// Since Linux 6.15 (include/uapi/linux/tcp.h): the least time after which what was lost is sent again, 200 ms by default, in which a
+/// collective stands still, and the longest for which an answer may be held back, which has to be less.
+const PROMPT: [(libc::c_int, libc::c_int); 2] = [(45, 10_000), (46, 2_000)];
+
 /// Settings of a stream. While nothing is under way, a peer that does not answer for `timeout_s` ends it.
 pub fn tune(socket: &Socket, timeout_s: u64) {
     let beat = Duration::from_secs((timeout_s / 4).max(1));
@@ -72,6 +76,13 @@ pub fn tune(socket: &Socket, timeout_s: u64) {
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(beat).with_interval(beat).with_retries(3));
     let _ = socket.set_keepalive(true);
+    for (option, microseconds) in PROMPT {
+        // SAFETY: the option reads one int.
+        unsafe {
+            let (value, size) = ((&raw const microseconds).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+            libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, value, size);
+        }
+    }
 }
 
 /// Bytes under way that are not acknowledged for `timeout_s` end a stream. For the receiving end alone, whose acknowledgements always find

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from busbw.horovod.torch import reduceops, world
-from busbw.horovod.torch.errors import Refused, Unsupported
+from busbw.horovod.torch.errors import HorovodInternalError, Refused, Unsupported
 from busbw.horovod.torch.executor import Operation
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
 from busbw.horovod.torch.requests import Kind, Request
@@ -59,13 +59,15 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
 
     Raises:
         Refused: something that cannot be meant, or a name that is under way.
-        HorovodInternalError: the job has ended.
+        HorovodInternalError: tensors of several devices, or the job has ended.
     """
     here, number = world.current(), world.handles.number()
     for tensor in tensors:
         _check(tensor, call)
-    if not tensors or len({tensor.device for tensor in tensors}) > 1:
-        raise Refused(f"{len(tensors)} tensors on {len({tensor.device for tensor in tensors})} devices", "give tensors of one device")
+    if not tensors:
+        raise Refused(f"{call.kind} of no tensor", "give one at least")
+    if len(devices := {str(tensor.device): None for tensor in tensors}) > 1:  # Horovod's own type of error
+        raise HorovodInternalError(f"{call.kind} of tensors on {', '.join(devices)}", "give tensors of one device")
     set_id = call.process_set.number()
     if not call.process_set.included():
         raise Refused(f"rank {here.place.rank} is none of {call.process_set}", "ask process_set.included() first")
@@ -88,7 +90,8 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
     if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
         outputs = inputs if call.in_place else [torch.empty_like(tensor) for tensor in inputs]
     splits = _splits(call, inputs[0]) if call.kind == Kind.ALLTOALL else ()
-    made = Operation(request, inputs, outputs, splits, call.tells_splits, inputs[0].device, call.grouped)
+    told = (call.splits.device if isinstance(call.splits, torch.Tensor) else torch.device("cpu")) if call.tells_splits else None
+    made = Operation(request, inputs, outputs, splits, told, inputs[0].device, call.grouped)
     if call.in_place:
         made.given = tensors
     return _submit(here, number, made)

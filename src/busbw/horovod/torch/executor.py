@@ -27,7 +27,7 @@ class Operation:
     inputs: Sequence[torch.Tensor] = ()
     outputs: Sequence[torch.Tensor] = ()  # of those that write to given ones
     splits: Sequence[int] = ()
-    tells_splits: bool = False  # the result says how many rows came from each rank
+    told: torch.device | None = None  # where the result says how many rows came from each rank
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     grouped: bool = False  # the result is a list
     given: Sequence[torch.Tensor] = ()  # in place: the caller's own, which come back
@@ -172,7 +172,7 @@ class Executor:
             return collectives.allgather(tensor, collectives.rows_of(answer, number, ranks), group)
         if request.kind == Kind.ALLTOALL:
             out, rows = collectives.alltoall(tensor, operation.splits, group)
-            return (out, torch.tensor(rows, dtype=torch.int32, device=tensor.device)) if operation.tells_splits else out
+            return (out, torch.tensor(rows, dtype=torch.int32, device=operation.told)) if operation.told else out
         if request.kind == Kind.REDUCESCATTER:
             return collectives.reducescatter(tensor, request, group)
         output = operation.outputs[number]
