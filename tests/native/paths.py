@@ -42,9 +42,10 @@ class Paths:
             _set(router, f"{folder}/fib_multipath_hash_fields", fields)
             _set(router, f"{folder}/fib_multipath_hash_policy", 3)
 
-    def limit(self, rate_mbit: float) -> None:
-        """Each link carries at most this much each way. Unavailable."""
-        shape = ["root", "tbf", "rate", f"{rate_mbit:g}mbit", "burst", "64kb", "latency", "20ms"]
+    def limit(self, rate_mbit: float, queue_bytes: int = 0) -> None:
+        """Each link carries so much each way, and drops what does not fit its queue: 20 ms of it, or so many bytes. Unavailable."""
+        queue = ["limit", str(queue_bytes)] if queue_bytes else ["latency", "20ms"]
+        shape = ["root", "tbf", "rate", f"{rate_mbit:g}mbit", "burst", "64kb", *queue]
         for router in self.routers:
             for link in range(self.count):
                 words = ["tc", "-n", router, "qdisc", "replace", "dev", f"p{link}", *shape]

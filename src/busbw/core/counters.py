@@ -128,7 +128,7 @@ _INTERFACE = (
 
 _TCP = (
     _tcp("RetransSegs", Sense.LOSS, "segments sent again", file="snmp", notable=10),
-    _tcp("TCPTimeouts", Sense.LOSS, "retransmission timers ran out: each at least 0.2 s of silence"),
+    _tcp("TCPTimeouts", Sense.LOSS, "retransmission timers ran out: each at least 0.2 s of silence where no program asks for less"),
     # A far side that is merely busy draws probes too, so few of them prove no loss.
     _tcp("TCPLossProbes", Sense.LOSS, "probes sent because no acknowledgement came", notable=100),
     _tcp("TCPFastRetrans", Sense.LOSS, "segments sent again after later ones had arrived", notable=10),

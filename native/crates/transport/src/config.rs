@@ -37,6 +37,16 @@ pub const VARIABLES: &[Variable] = &[
         default: "300",
         help: "milliseconds without progress after which a stream's chunks go elsewhere: 10 to 60000",
     },
+    Variable {
+        name: "CONGESTION",
+        default: "auto",
+        help: "congestion control of streams: a name that the kernel allows, system for its own, or auto for its own unless that is BBR",
+    },
+    Variable {
+        name: "RTO_MS",
+        default: "10",
+        help: "milliseconds after which, at the least, what was lost is sent again, where the kernel lets programs say (Linux 6.15 on): 1 to 200, and 200 is its own",
+    },
     Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a peer is given up: 1 to 86400" },
     Variable {
         name: "TUNE",
@@ -51,6 +61,9 @@ const SPIN_CORES: usize = 8;
 const LONG_SPIN_US: u64 = 100;
 /// A thread that looks keeps others from a core where there are few.
 pub(crate) const SHORT_SPIN_US: u64 = 20;
+
+/// Linux' own TCP_RTO_MIN.
+pub(crate) const KERNELS_RTO_MS: u64 = 200;
 
 /// What the variables say. Sizes in bytes, times as named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +90,10 @@ pub struct Config {
     pub speed_mbps: u32,
     /// Until a stream counts as stalled.
     pub stall_ms: u64,
+    /// Congestion control of streams.
+    pub congestion: String,
+    /// Until what was lost is sent again, at the least.
+    pub rto_ms: u64,
     /// Until a peer is given up.
     pub timeout_s: u64,
     /// Protocol and channels are chosen for this network.
@@ -158,6 +175,8 @@ impl Config {
             "SPIN_US" => self.spin_us = Some(number(name, value, 0, 1_000_000)?),
             "SPEED" => self.speed_mbps = number(name, value, 1, 10_000_000)? as u32,
             "STALL_MS" => self.stall_ms = number(name, value, 10, 60_000)?,
+            "CONGESTION" => self.congestion = value.to_owned(),
+            "RTO_MS" => self.rto_ms = number(name, value, 1, KERNELS_RTO_MS)?,
             "TIMEOUT" => self.timeout_s = number(name, value, 1, 86_400)?,
             "TUNE" => self.tune = number(name, value, 0, 1)? == 1,
             "STATS" => self.stats = value.to_owned(),
@@ -187,6 +206,8 @@ impl Default for Config {
             spin_us: Some(SHORT_SPIN_US),
             speed_mbps: 0,
             stall_ms: 300,
+            congestion: "auto".to_owned(),
+            rto_ms: 10,
             timeout_s: 60,
             tune: true,
             stats: String::new(),

@@ -133,7 +133,7 @@ impl Opening {
             let made =
                 if small { sock::bound(nic, 0).map_err(|(_, error)| error) } else { ports::socket(nic, self.nic, self.to, config, random) };
             let socket = made.map_err(|error| error.message)?;
-            sock::tune(&socket, config.timeout_s);
+            sock::tune(&socket, config);
             match socket.connect(&self.to.into()) {
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 mod bell;
 mod budget;
 pub mod config;
+mod congestion;
 mod connect;
 mod error;
 mod handle;
@@ -126,8 +127,9 @@ impl Transport {
     /// As `open`, with settings from elsewhere.
     ///
     /// # Errors
-    /// No usable interface.
+    /// No usable interface, or a congestion control that cannot be had.
     pub fn with(config: Config, log: Log) -> Result<Arc<Self>, Error> {
+        congestion::check(&config)?;
         let (nics, left_out) = nic::find(&config)?;
         let speeds: Vec<u32> = nics.iter().map(|nic| speed::of(nic, &config)).collect();
         let name = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join("+");

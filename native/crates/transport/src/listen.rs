@@ -159,7 +159,7 @@ impl Waiting {
             self.dropped += 1;
             return Ok(());
         }
-        sock::tune(&stranger.socket, config.timeout_s);
+        sock::tune(&stranger.socket, config);
         sock::expect_answers(&stranger.socket, config.timeout_s);
         self.streams.retain(|one| one.index != index); // the peer tried again
         self.streams.push(Welcomed { socket: stranger.socket, peer, index, nic: stranger.nic, first: [0; HEADER], have: 0 });

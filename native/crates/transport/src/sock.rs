@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::config::{Config, KERNELS_RTO_MS};
+use crate::congestion;
 use crate::error::Error;
 use crate::nic::Nic;
 
@@ -52,37 +54,39 @@ pub fn limit_words(error: &io::Error) -> String {
 }
 
 /// Unsent bytes from which on a stream of chunks takes no more.
-static UNSENT: u32 = 64 << 10;
+const UNSENT: libc::c_int = 64 << 10;
 
 /// A stream of chunks is free when the network has taken what it was given, not when there is room in the kernel: megabytes would lie
 /// there on a slow path while others have nothing to do.
 pub fn short_queue(socket: &Socket) {
-    // SAFETY: the option reads one int.
-    unsafe {
-        let (value, size) = ((&raw const UNSENT).cast(), size_of::<u32>() as libc::socklen_t);
-        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, size);
-    }
+    let _ = set(socket.as_raw_fd(), libc::TCP_NOTSENT_LOWAT, UNSENT);
 }
 
-/// Since Linux 6.15 (include/uapi/linux/tcp.h): the least time after which what was lost is sent again, 200 ms by default, in which a
-/// collective stands still, and the longest for which an answer may be held back, which has to be less.
-const PROMPT: [(libc::c_int, libc::c_int); 2] = [(45, 10_000), (46, 2_000)];
+/// Of include/uapi/linux/tcp.h, since Linux 6.15: the least time, in microseconds, after which what was lost is sent again. Answers are
+/// held back for less than that (tcp_delack_max of net/ipv4/tcp_output.c), and the peer has the same.
+const TCP_RTO_MIN_US: libc::c_int = 45;
 
-/// Settings of a stream. While nothing is under way, a peer that does not answer for `timeout_s` ends it.
-pub fn tune(socket: &Socket, timeout_s: u64) {
-    let beat = Duration::from_secs((timeout_s / 4).max(1));
+/// Settings of a stream. While nothing is under way, a peer that does not answer for the config's timeout ends it.
+pub fn tune(socket: &Socket, config: &Config) {
+    let beat = Duration::from_secs((config.timeout_s / 4).max(1));
+    let fd = socket.as_raw_fd();
     let socket = SockRef::from(socket);
     // What a kernel refuses here costs speed or patience, not correctness.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(beat).with_interval(beat).with_retries(3));
     let _ = socket.set_keepalive(true);
-    for (option, microseconds) in PROMPT {
-        // SAFETY: the option reads one int.
-        unsafe {
-            let (value, size) = ((&raw const microseconds).cast(), size_of::<libc::c_int>() as libc::socklen_t);
-            libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, value, size);
-        }
+    let _ = congestion::set(&socket, &config.congestion); // known to be possible
+    // Where the last bytes of a message are lost, nothing but this timer notices, and a collective stands still for as long.
+    let mut rto_ms = config.rto_ms;
+    while rto_ms < KERNELS_RTO_MS && !set(fd, TCP_RTO_MIN_US, rto_ms as libc::c_int * 1000) {
+        rto_ms *= 2; // less than two ticks of its clock the kernel refuses
     }
+}
+
+/// An option of TCP that is a number; whether the kernel takes it.
+fn set(fd: RawFd, option: libc::c_int, value: libc::c_int) -> bool {
+    // SAFETY: the option reads one int.
+    unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, (&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t) == 0 }
 }
 
 /// Bytes under way that are not acknowledged for `timeout_s` end a stream. For the receiving end alone, whose acknowledgements always find
@@ -174,4 +178,29 @@ pub fn closed_by_peer(socket: &impl AsRawFd) -> bool {
     let mut asked = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one entry, and no waiting.
     unsafe { libc::poll(&raw mut asked, 1, 0) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_kernel(socket: &Socket, option: libc::c_int) -> Option<libc::c_int> {
+        let (mut value, mut size): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the option writes one int.
+        let outcome = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw mut value).cast(), &raw mut size) };
+        (outcome == 0).then_some(value)
+    }
+
+    #[test]
+    fn what_was_lost_is_sent_again_soon_where_the_kernel_lets_us_say() {
+        let tuned = |rto_ms| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            tune(&socket, &Config { rto_ms, ..Config::default() });
+            of_kernel(&socket, TCP_RTO_MIN_US)
+        };
+        let Some(own) = tuned(KERNELS_RTO_MS) else { return }; // Linux before 6.15
+        assert_eq!(own, 200_000);
+        assert!((10_000..=20_000).contains(&tuned(10).unwrap()), "in whole ticks, of 10 ms at the most");
+        assert!((2_000..=32_000).contains(&tuned(1).unwrap()), "two ticks at the least");
+    }
 }
