@@ -1,10 +1,6 @@
-"""What gradients, process sets, optimizers and states have to do, as contracts that every rank runs."""
+"""What gradients, optimizers and their states have to do, as contracts that every rank runs."""
 
-import json
-import os
-import time
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -103,61 +99,6 @@ def gradients_of_reducescatter():
     several = [torch.ones(size, requires_grad=True) for _ in range(2)]
     torch.cat(hvd.grouped_reducescatter(several)).sum().backward()
     assert all((one.grad == 1).all() for one in several)
-
-
-def process_sets_have_their_own_ranks():
-    hvd.shutdown()
-    first, rest = hvd.ProcessSet([0]), hvd.ProcessSet(list(range(1, hvd_size())))
-    assert first.process_set_id is None
-    with fails("not been initialized", ValueError):
-        first.included()
-    hvd.init(process_sets=[first, rest])
-    here = first if hvd.rank() == 0 else rest
-    other = rest if here is first else first
-    assert here.included() and not other.included() and other.size() == hvd.size() - here.size()
-    assert here.rank() == max(0, hvd.rank() - 1)
-    with fails("is none of", ValueError):
-        other.rank()
-    with fails("is none of", ValueError):
-        hvd.allreduce(mine(1), process_set=other)
-    for name in ("of a set", "of a set", None):
-        got = hvd.allreduce(mine(2), name=name, op=hvd.Sum, process_set=here)
-        assert (got == (1 if here is first else total() - 1)).all()
-    root = here.ranks[-1]
-    assert (hvd.broadcast(mine(2), root, process_set=here) == root + 1).all(), "the root is a rank among all"
-    assert hvd.allgather(mine(1), process_set=here).tolist() == [rank + 1 for rank in here.ranks]
-    assert len(hvd.reducescatter(mine(2 * here.size()), process_set=here)) == 2
-    hvd.barrier(here)
-    with fails("cannot be added now", ValueError):
-        hvd.add_process_set([0])
-    with fails("cannot be removed now", ValueError):
-        hvd.remove_process_set(first)
-
-
-def hvd_size():
-    return int(os.environ["HOROVOD_SIZE"])
-
-
-def process_sets_come_and_go():
-    hvd.shutdown()
-    hvd.init(process_sets="dynamic")
-    added = hvd.add_process_set([1, 0])
-    again = hvd.add_process_set(hvd.ProcessSet([0, 1]))
-    assert added.ranks == [0, 1] and added.process_set_id == again.process_set_id > 0
-    for _ in range(3):
-        if added.included():
-            assert (hvd.allreduce(mine(1), name="added", op=hvd.Sum, process_set=added) == 3).all()
-        assert (hvd.allreduce(mine(1), name="added", op=hvd.Sum) == total()).all()
-    assert hvd.remove_process_set(again) and added.process_set_id is None
-    with fails("is not registered", ValueError):
-        hvd.allreduce(mine(1), process_set=added)
-    assert not hvd.remove_process_set(hvd.global_process_set)
-    for ranks in ([0, hvd.size()], [0, 0], []):
-        with fails("a process set of ranks", ValueError):
-            hvd.add_process_set(ranks)
-    with fails("ranks disagree on the ranks of the process set"):
-        hvd.add_process_set([0] if hvd.rank() == 0 else [1])
-    assert hvd.add_process_set([1]).process_set_id > 1
 
 
 def a_distributed_training_is_as_one_process():
@@ -290,107 +231,6 @@ def batch_norm_is_over_all_ranks():
     assert torch.allclose(ours.eval()(part), plain.eval()(own(inputs)), atol=1e-5)
 
 
-def timelines_are_chrome_traces():
-    path = Path(os.environ["HVD_FOLDER"]) / "trace.json"
-    hvd.start_timeline(str(path), mark_cycles=True)
-    for _ in range(3):
-        hvd.allreduce(mine(3), name="traced")
-    hvd.stop_timeline()
-    if hvd.rank() == 0:
-        events = json.loads(path.read_text())
-        names = [event.get("name") for event in events]
-        assert names.count("NEGOTIATE_ALLREDUCE") == names.count("ALLREDUCE") == 3
-        assert "CYCLE_START" in names
-        assert any(event.get("args") == {"name": "allreduce.traced"} for event in events)
-        assert all(event["dur"] >= 0 for event in events if event.get("ph") == "X")
-
-
-def init_works_again_and_again():
-    for _ in range(30):
-        hvd.shutdown()
-        assert not hvd.is_initialized()
-        hvd.init()
-        handle = hvd.allreduce_async(mine(2), op=hvd.Sum)
-        assert handle == 0, "numbers begin anew"
-        assert (hvd.synchronize(handle) == total()).all()
-
-
-def after_shutdown_nothing_is_there():
-    hvd.shutdown()
-    hvd.shutdown()
-    for call in (hvd.rank, hvd.size, lambda: hvd.allreduce(torch.ones(1)), hvd.join, hvd.barrier):
-        with fails("has not been initialized", ValueError):
-            call()
-
-
-def a_shutdown_ends_what_is_under_way():
-    if hvd.rank() == 0:
-        with fails("shut down"):
-            hvd.allreduce(torch.ones(1), name="alone")
-        with fails("shut down"):
-            hvd.allreduce(torch.ones(1))
-    hvd.shutdown()
-
-
-def what_waits_too_long_is_told_and_fails():
-    told = Path(os.environ["HVD_FOLDER"]) / "told"
-    if hvd.rank() == 0:
-        with fails("some ranks did not ask for it within 1.5 s"):
-            hvd.allreduce(torch.ones(1), name="forgotten")
-        told.touch()
-    while not told.exists():
-        time.sleep(0.01)
-    assert (hvd.allreduce(mine(1), name="later", op=hvd.Sum) == total()).all()
-
-
-def builds_are_told():
-    assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_built() and not hvd.mpi_enabled()
-    assert not hvd.mpi_threads_supported() and not hvd.ddl_built() and not hvd.ccl_built() and not hvd.rocm_built()
-    assert isinstance(hvd.cuda_built(), bool) and hvd.nccl_built() in (0, hvd.nccl_built())
-
-
-def an_elastic_training_goes_on():
-    model = nn.Linear(2, 1)
-    state = hvd.elastic.TorchState(
-        model=model, optimizer=distributed(model), batch=hvd.rank(), sampler=hvd.elastic.ElasticSampler(range(20))
-    )
-    seen, resets = [], []
-    state.register_reset_callbacks([lambda: resets.append(1)])
-
-    @hvd.elastic.run
-    def train(state):
-        seen.append(state.batch)
-        while state.batch < 4:
-            state.batch += 1
-            state.sampler.record_batch(0, 2)
-            if state.batch == 3 and not resets:
-                with torch.no_grad():
-                    model.weight.fill_(99)
-                hvd.allreduce(torch.ones(2 + hvd.rank()), name="wrong")
-            state.commit()
-        return state.batch
-
-    assert train(state) == 4
-    assert seen == [0, 2] and len(resets) == 1 and not (model.weight == 99).any()
-    assert state.sampler.processed_num == 4 * 2 * hvd.size()
-    left = hvd.allgather_object(list(state.sampler))
-    assert set().union(*left) == set(state.sampler.remaining_indices)
-    state.sampler.set_epoch(1)
-    assert len(state.sampler.remaining_indices) == 20
-
-
-def a_restarted_process_reads_its_commit():
-    os.environ |= {"TORCHELASTIC_RUN_ID": "x", "BUSBW_ELASTIC_DIR": os.environ["HVD_FOLDER"]}
-    state = hvd.elastic.TorchState(model=nn.Linear(2, 1), step=0)
-    state.step = 5
-    state.commit()
-    hvd.barrier()
-    fresh = hvd.elastic.TorchState(model=nn.Linear(2, 1), step=0)
-    step = hvd.elastic.run(lambda state: state.step)(fresh)
-    del os.environ["TORCHELASTIC_RUN_ID"]
-    assert step == 5 and torch.equal(fresh.model.weight, hvd.broadcast(state.model.weight.detach(), 0))
-
-
 def gradients_go_as_light_variables_say():
     model = net()
     optimizer = distributed(model)
@@ -402,17 +242,3 @@ def gradients_go_as_light_variables_say():
     assert not torch.equal(start, end)
     assert (hvd.allreduce(mine(3), op=hvd.Sum) == total()).all(), "other operations are as ever"
     return [lane.mesh.two_d, lane.settings.describe(), float((end - alone()).abs().max())]
-
-
-def one_is_lost():
-    hvd.allreduce(mine(2), name="all are there")
-    if hvd.rank() == 1:
-        os._exit(7)
-    said = []
-    for _ in range(2):
-        try:
-            hvd.allreduce(mine(2), name="one is lost")
-        except hvd.HorovodInternalError as error:
-            said.append(str(error))
-    hvd.shutdown()
-    return said

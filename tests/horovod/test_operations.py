@@ -1,7 +1,5 @@
 """Operations on real ranks: each contract of `hvd_contracts`, over two and three ranks."""
 
-import inspect
-
 import hvd_contracts
 import hvd_jobs
 import pytest
@@ -10,11 +8,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
 OWN = {"mine", "total", "fails"}
 STEADY = "a_steady_step_negotiates_nothing"  # in a cache that holds its 50 operations
-CONTRACTS = [
-    name
-    for name, one in vars(hvd_contracts).items()
-    if inspect.isfunction(one) and one.__module__ == hvd_contracts.__name__ and name not in OWN
-]
+CONTRACTS = hvd_jobs.contracts(hvd_contracts, OWN)
 
 
 @pytest.fixture(scope="module", params=[2, 3])

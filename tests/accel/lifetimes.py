@@ -1,0 +1,194 @@
+"""Scenarios of what a lane is told, keeps, saves and refuses, and of how it ends, on every rank of a job."""
+
+import copy
+import os
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from exchanges import digest
+from torch import nn
+from trainings import FEW, batch, model, parameters, settings, step_of, wrapped
+
+from busbw import accel
+from busbw.accel.mesh import like
+from busbw.core.errors import UsageError
+
+
+def of_a_part_of_the_ranks() -> str:
+    """A model whose replicas are on some of the ranks alone."""
+    half = dist.get_world_size() // 2
+    groups = [dist.new_group(range(half)), dist.new_group(range(half, dist.get_world_size()))]
+    net = wrapped(model(), process_group=groups[dist.get_rank() >= half])
+    try:
+        accel.attach(net, settings())
+    except UsageError as error:
+        return error.message
+    return "taken"
+
+
+def other_settings() -> list[str]:
+    """Ranks that were told different things, and one whose variable cannot be meant."""
+    found, rank = [], dist.get_rank()
+    for attempt in range(2):
+        try:
+            if attempt:
+                os.environ["LIGHT_TOPK_RATIO"] = "2" if rank == 1 else "0.5"
+                accel.attach(wrapped(model()))
+            else:
+                accel.attach(wrapped(model()), settings(method="topk", values="fp16" if rank == 1 else "fp32"))
+        except UsageError as error:
+            found.append(error.message)
+    del os.environ["LIGHT_TOPK_RATIO"]
+    return found
+
+
+def an_overflow() -> dict[str, Any]:
+    """A scale that is too high once: the step is skipped, and what was kept stays."""
+    net = wrapped(model())
+    attached = accel.attach(net, settings(method="topk", ratio=0.05))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    before = attached.state_dict()["kept"]
+    inputs, labels = batch(FEW)
+    optimizer.zero_grad()
+    (nn.functional.cross_entropy(net(inputs), labels) * float("inf")).backward()
+    finite = all(bool(torch.isfinite(parameter.grad).all()) for parameter in net.parameters())
+    after = attached.state_dict()["kept"]
+    same = all(torch.equal(after[one][name], part) for one, parts in before.items() for name, part in parts.items())
+    return {"finite": finite, "same": same, "kept": len(before)}
+
+
+def one_rank_alone() -> bool:
+    """Nobody to exchange with: nothing is changed."""
+    lane = accel.Lane(settings(method="topk"), like([dist.get_rank()], settings(method="topk")))
+    flat = torch.randn(1000)
+    return torch.equal(lane.average(flat.clone(), ["x"], [1000]).wait(), flat)
+
+
+def flat(net: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+
+
+def resumed() -> dict[str, Any]:
+    """A training that is saved and goes on elsewhere stays near the one that goes on here.
+
+    Not the same bits: DDP's first buckets are others than those it makes after its first step.
+    """
+    words: dict[str, Any] = {"method": "topk", "ratio": 0.05, "warmup_steps": 20}
+    net = wrapped(model())
+    attached = accel.attach(net, settings(**words))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    for number in range(10):
+        step_of(net, optimizer, number)
+    saved = copy.deepcopy([net.module.state_dict(), optimizer.state_dict(), attached.state_dict()])
+    apart = {}
+    for keeps in (True, False):
+        again = wrapped(model(1))
+        other = accel.attach(again, settings(**words))
+        again.module.load_state_dict(saved[0])
+        second = torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9)
+        second.load_state_dict(saved[1])
+        if keeps:
+            other.load_state_dict(saved[2])
+            loaded = other.state_dict()
+            same = all(
+                torch.equal(loaded["kept"][one][name], part) for one, parts in saved[2]["kept"].items() for name, part in parts.items()
+            )
+            assert same and (loaded["steps"], other.steps) == (saved[2]["steps"], 10)
+        before = flat(net)
+        for number in range(10, 12):
+            step_of(again, second, number)
+        apart[keeps] = flat(again)
+    for number in range(10, 12):
+        step_of(net, optimizer, number)
+    moved = (flat(net) - before).norm()
+    return {
+        "digest": digest(apart[True]),
+        "kept": len(saved[2]["kept"]),
+        "apart": float((apart[True] - flat(net)).norm() / moved),
+        "forgotten": float((apart[False] - flat(net)).norm() / moved),
+    }
+
+
+def saved_each_step() -> dict[str, Any]:
+    """Looking at what is kept changes nothing."""
+    digests = []
+    for saves in (False, True):
+        net = wrapped(model())
+        attached = accel.attach(net, settings(method="topk", ratio=0.05))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for number in range(2 * FEW):
+            step_of(net, optimizer, number)
+            if saves:
+                attached.state_dict()
+        digests.append(parameters(net))
+    return {"digest": digests[0], "saved": digests[1]}
+
+
+def closed() -> dict[str, Any]:
+    """An end: no thread is left, and a gradient after it is an error that says so."""
+    before = set(threading.enumerate())
+    net = wrapped(model())
+    attached = accel.attach(net, settings(method="topk", ratio=0.1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    own, digest_ = set(threading.enumerate()) - before, parameters(net)
+    attached.close()
+    attached.close()
+    for thread in own:
+        thread.join(10)
+    try:
+        step_of(net, optimizer, FEW)
+        said = ""
+    except (RuntimeError, UsageError) as error:
+        said = str(error)
+    return {"digest": digest_, "own": len(own), "left": sum(thread.is_alive() for thread in own), "said": said}
+
+
+def wrong_states() -> list[str]:
+    """States of another rank, and of another number of ranks."""
+    net = wrapped(model())
+    attached = accel.attach(net, settings(method="topk"))
+    state, errors = attached.state_dict(), []
+    for change in (
+        {"rank": state["rank"] + 1},
+        {"ranks": 64},
+        {"kept": {"0.weight": {"residual": torch.zeros(3)}}},
+        {"kept": {"x": {"residual": torch.zeros(3)}}},
+    ):
+        try:
+            attached.load_state_dict(state | change)
+        except UsageError as error:
+            errors.append(error.render())
+    attached.reset_residual()
+    return errors
+
+
+def switched() -> dict[str, Any]:
+    """By LIGHT_* alone."""
+    net = wrapped(model())
+    attached = accel.attach(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    return {"digest": parameters(net), "settings": attached.settings.describe(), "two_d": attached.lane.mesh.two_d}
+
+
+def lost() -> str:
+    """The last rank goes away in the middle; the others say who, also those that talk with it through others alone."""
+    net = wrapped(model())
+    accel.attach(net, accel.Settings(method="topk", compress_least=0))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        if number == 3 and dist.get_rank() == dist.get_world_size() - 1:
+            os._exit(7)
+        try:
+            step_of(net, optimizer, number)
+        except RuntimeError as error:
+            print(f'{{"lost": "{str(error).splitlines()[0][:200]}"}}', flush=True)
+            os._exit(0)
+    return "nothing happened"

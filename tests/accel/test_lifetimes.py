@@ -1,0 +1,87 @@
+"""What a lane is told, keeps, saves and refuses, and how it ends, on real ranks."""
+
+import jobs
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel lifetimes")]  # each job of ranks is run once
+
+JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
+WITH_DIGEST = ["resumed", "saved_each_step", "closed"]
+OTHERS = ["wrong_states", "of_a_part_of_the_ranks", "other_settings", "an_overflow", "one_rank_alone"]
+LIGHT = {
+    "LIGHT_2D_ALLREDUCE": "1",
+    "LIGHT_TOPK_ALLREDUCE": "1",
+    "LIGHT_TOPK_RATIO": "0.1",
+    "LIGHT_TOPK_THRESHOLD": "0",
+    "LIGHT_TOPK_FP16": "1",
+}
+
+
+@pytest.fixture(scope="module", params=list(JOBS))
+def job(request, tmp_path_factory):
+    ranks, hosts, more = JOBS[request.param]
+    names = [*WITH_DIGEST, *OTHERS]
+    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "lifetimes", names, ranks, hosts, **more))
+
+
+@pytest.mark.parametrize("name", WITH_DIGEST)
+def test_parameters_are_the_same_bits_on_every_rank(job, name):
+    assert len({said[name]["digest"] for said in job}) == 1
+
+
+def test_a_training_that_was_saved_goes_on(job):
+    for said in job:
+        assert said["resumed"]["kept"] and said["resumed"]["apart"] < 0.5 * said["resumed"]["forgotten"], said["resumed"]
+
+
+def test_a_look_at_what_is_kept_changes_nothing(job):
+    assert all(said["saved_each_step"]["digest"] == said["saved_each_step"]["saved"] for said in job)
+
+
+def test_an_end_leaves_no_threads(job):
+    for said in (one["closed"] for one in job):
+        assert said["own"] >= 2 and said["left"] == 0, said
+        assert "a gradient came to a lane that is closed" in said["said"]
+
+
+def test_states_of_others_are_refused(job):
+    for errors in (said["wrong_states"] for said in job):
+        assert len(errors) == 4 and all("save and load it on every rank" in error for error in errors[:2])
+        assert "3 values for '0.weight', which has 1280 elements here" in errors[2] and "'x', which is no parameter here" in errors[3]
+
+
+def test_a_model_on_a_part_of_the_ranks_is_refused(job):
+    for said in job:
+        assert said["of_a_part_of_the_ranks"].startswith(f"the model's process group has {len(job) // 2} of {len(job)} ranks")
+
+
+def test_ranks_that_were_told_different_things_all_say_so(job):
+    for differing, wrong in (said["other_settings"] for said in job):
+        assert differing.startswith("ranks 1 have other settings than rank 0: Settings(method='topk'")
+        assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 cannot be meant")
+
+
+def test_an_overflow_is_passed_on_and_leaves_what_was_kept(job):
+    for said in (one["an_overflow"] for one in job):
+        assert not said["finite"] and said["same"] and said["kept"]
+
+
+def test_a_rank_alone_keeps_its_gradients(job):
+    assert all(said["one_rank_alone"] for said in job)
+
+
+def test_the_switches_of_lightcc_do_it_all(tmp_path):
+    said = jobs.all_well(jobs.run(tmp_path, "lifetimes", ["switched"], 4, 2, **LIGHT, LIGHT_TOPK_RATE="0.1"))
+    assert len({one["switched"]["digest"] for one in said}) == 1
+    assert said[0]["switched"]["two_d"]
+    assert said[0]["switched"]["settings"] == "topk two_d=True compress_least=0 ratio=0.1 values=fp16"
+    assert "busbw accel: topk two_d=True compress_least=0 ratio=0.1 values=fp16 over 2 x 2 ranks\n" in said[0]["stderr"]
+    assert "busbw accel: LIGHT_TOPK_RATE is no switch (there are LIGHT_2D_ALLREDUCE, " in said[0]["stderr"]
+    assert "busbw accel" not in said[1]["stderr"], "one rank says it for all"
+
+
+def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
+    said = jobs.run(tmp_path, "lifetimes", ["lost"], 5)
+    assert [one["code"] for one in said] == [0, 0, 0, 0, 7]
+    for one in said[:4]:
+        assert "lost: rank 4 on host0 (" in one["lost"]

@@ -1,0 +1,42 @@
+"""Process sets, starts, ends, faults and elastic restarts on real ranks: each contract of `hvd_worlds`."""
+
+import hvd_jobs
+import hvd_worlds
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+
+APART = {"one_is_lost", "what_waits_too_long_is_told_and_fails", "init_works_again_and_again"}
+CONTRACTS = hvd_jobs.contracts(hvd_worlds, {"hvd_size"} | APART)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job")
+    return hvd_jobs.run(folder, "hvd_worlds", CONTRACTS, 2, HVD_FOLDER=str(folder))
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_worlds(job, name):
+    hvd_jobs.well(job, name)
+
+
+def test_init_works_again_and_again(tmp_path):
+    hvd_jobs.well(hvd_jobs.run(tmp_path, "hvd_worlds", ["init_works_again_and_again"], 2), "init_works_again_and_again")
+
+
+def test_what_waits_too_long_is_told_and_fails(tmp_path):
+    more = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5", "HVD_FOLDER": str(tmp_path)}
+    said = hvd_jobs.run(tmp_path, "hvd_worlds", ["what_waits_too_long_is_told_and_fails"], 3, **more)
+    hvd_jobs.well(said, "what_waits_too_long_is_told_and_fails")
+    assert "allreduce.forgotten has waited" in said[0]["stderr"]
+    assert "for rank 1 on host0, rank 2 on host0; it came from ranks 0" in said[0]["stderr"]
+    assert "has waited" not in said[1]["stderr"]
+
+
+def test_a_rank_that_is_lost_is_named_by_all_others(tmp_path):
+    said = hvd_jobs.run(tmp_path, "hvd_worlds", ["one_is_lost"], 4)
+    assert [one["code"] for one in said] == [0, 7, 0, 0], said[0]["stderr"]
+    for one in (said[0], said[2], said[3]):
+        assert len(one["one_is_lost"]) == 2, "at once, and ever after"
+        assert all("lost: rank 1 on host0 (" in words for words in one["one_is_lost"]), one["one_is_lost"]
