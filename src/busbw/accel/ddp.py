@@ -37,10 +37,13 @@ class Attached(Attachment):
         shapes = [parameter.shape for parameter in parameters]
         names = [self._names.get(id(parameter), f"?{bucket.index()}.{number}") for number, parameter in enumerate(parameters)]
         first = self.steps < FIRST_STEP
-        if bucket.index() == 0 and not first:
-            step = self.steps - FIRST_STEP
-            self.lane.run(flat, lambda: self._begin(step))
+        begins = self.steps - FIRST_STEP if bucket.index() == 0 and not first else None
         self.steps += bucket.is_last()
+        world = self.lane.mesh.world
+        if world.group is not None and world.group is self.lane.mesh.lent and not flat.is_sparse:
+            return self._as_ddp(flat)
+        if begins is not None:
+            self.lane.run(flat, lambda: self._begin(begins))
         if first or flat.is_sparse:
             return self.lane.run(flat, lambda: self._densely(flat))
         apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
@@ -50,6 +53,13 @@ class Attached(Attachment):
         if together or not self.settings.dense_below_2d or not apart:
             return self.lane.average(flat, names, shapes, last=last)
         return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))
+
+    def _as_ddp(self, flat: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """On DDP's own communicator, straight from backward's stream."""
+        self.lane.ready()
+        self.lane.traffic.buckets += 1
+        work = self._begin_densely(flat)
+        return work.get_future().then(lambda ended: ended.value()[0])  # type: ignore[attr-defined]
 
     def _densely(self, flat: torch.Tensor) -> None:
         """As DDP does without a hook."""
@@ -114,12 +124,11 @@ def attach(
 
 
 def _lent(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGroup | None:
-    """DDP's own communicator, where it serves: over a second one a dense step takes 0.3 % longer (benchmarks/train_2xh200_202611).
-
-    On CPUs the lane's thread and DDP itself would be in each other's way.
+    """DDP's own communicator, where nothing but averages in their own format go over it: over a second one a step takes 0.3 % longer
+    (benchmarks/train_2xh200_202611). On CPUs the lane's thread and DDP itself would be in each other's way.
     """
-    on_gpu = all(parameter.is_cuda for parameter in model.parameters())
-    return model.process_group if on_gpu and settings.methods == {DENSE} and not settings.two_d else None
+    plain = settings.methods == {DENSE} and settings.wire == "same" and not settings.two_d
+    return model.process_group if plain and all(parameter.is_cuda for parameter in model.parameters()) else None
 
 
 def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:

@@ -78,10 +78,7 @@ class Lane:
 
     def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         """Do `work` on `tensor` in the lane; the future has the tensor. After a failure nothing more is done: it is raised again."""
-        if self._failure is not None:
-            raise self._failure
-        if self._closed:
-            raise UsageError("a gradient came to a lane that is closed", "close it after the last backward")
+        self.ready()
         if tensor.device.type == "cuda":
             return self._on_stream(tensor, work)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
@@ -98,6 +95,13 @@ class Lane:
 
         self._thread().put(job)
         return future.then(_outcome)  # a failure of its own kind in C++ too, where DDP waits
+
+    def ready(self) -> None:
+        """Raise why it takes no gradient: an exchange has failed, or it is closed."""
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise UsageError("a gradient came to a lane that is closed", "close it after the last backward")
 
     def _on_stream(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         device = tensor.device
@@ -185,8 +189,7 @@ class Lane:
 
     def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:
         """As `average`, at once."""
-        if self._closed:
-            raise UsageError("a gradient came to a lane that is closed", "close it after the last backward")
+        self.ready()
         if self.mesh.world.size == 1:
             return
         nbytes = flat.numel() * flat.element_size()
