@@ -12,7 +12,7 @@ from torch import nn
 from trainings import FEW, batch, model, parameters, settings, step_of, wrapped
 
 from busbw import accel
-from busbw.accel.mesh import like
+from busbw.accel.mesh import like, make
 from busbw.core.errors import UsageError
 
 
@@ -26,6 +26,14 @@ def of_a_part_of_the_ranks() -> str:
     except UsageError as error:
         return error.message
     return "taken"
+
+
+def lent() -> float:
+    """A communicator that was lent is there after the mesh over it has been closed."""
+    make(settings(), lent=dist.group.WORLD).close()
+    ranks = torch.ones(1)
+    dist.all_reduce(ranks)
+    return float(ranks)
 
 
 def other_settings() -> list[str]:

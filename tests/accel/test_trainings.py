@@ -29,11 +29,13 @@ def job(request, tmp_path_factory):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_on_gpus_replicas_stay_the_same_and_learn(tmp_path):
-    names = [*METHODS, "accumulated", "unused_parameters"]
+    names = ["plain", *METHODS, "accumulated", "unused_parameters"]
     said = jobs.all_well(jobs.run(tmp_path, "trainings", names, 2, ACCEL_DEVICE="cuda"))
     for name in names:
         assert len({one[name]["digest"] for one in said}) == 1, name
     assert all(said[0][name]["loss"] < 0.5 * said[0][name]["first"] for name in METHODS)
+    plain, dense = said[0]["plain"], said[0]["dense"]  # by DDP itself, and straight from the hook over DDP's communicator
+    assert dense["early"] == pytest.approx(plain["early"], rel=1e-3) and dense["loss"] < plain["loss"] + 0.1
 
 
 @pytest.mark.parametrize("name", METHODS + FEATURES)

@@ -61,6 +61,7 @@ def trained(steps: int = STEPS, *, plain: bool = False, first: int = 0, **words:
         "kept": [["basis" in state for state in one.states] for one in kept],
         "loss": sum(losses[-10:]) / 10,
         "first": losses[0],
+        "early": losses[:FEW],
         "sent": attached.traffic.across if attached else 0,
     }
 

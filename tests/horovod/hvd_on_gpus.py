@@ -43,7 +43,10 @@ def scaling_and_splits_are_horovods():
     factor = torch.tensor(0.19151945, dtype=torch.float16, device=device)
     assert (hvd.allreduce(mine, op=hvd.Sum, prescale_factor=0.19151945) == 2 * (factor * mine)).all()
     assert (hvd.reducescatter(mine, op=hvd.Sum, postscale_factor=0.19151945) == (2 * mine * factor).chunk(2)[rank]).all()
-    for splits in (torch.tensor([1, 1]), torch.tensor([1, 1], device=device)):
-        assert hvd.alltoall(torch.zeros(2), splits)[1].device == splits.device
+    for splits in ([1, 1], torch.tensor([1, 1]), torch.tensor([1, 1], device=device)):
+        for tensor in (torch.full((2,), rank), torch.full((2,), rank, device=device)):
+            came, rows = hvd.alltoall(tensor, splits)
+            assert came.device == tensor.device and came.tolist() == [0, 1]
+            assert rows.tolist() == [1, 1] and rows.device == torch.as_tensor(splits).device
     with pytest.raises(hvd.HorovodInternalError, match="tensors on cpu, cuda:"):
         hvd.grouped_allreduce([torch.zeros(2), mine])

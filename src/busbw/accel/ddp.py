@@ -56,9 +56,9 @@ class Attached(Attachment):
 
     def _as_ddp(self, flat: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """On DDP's own communicator, straight from backward's stream."""
-        self.lane.ready()
-        self.lane.traffic.buckets += 1
-        work = self._begin_densely(flat)
+        with self.lane.explaining():
+            self.lane.traffic.buckets += 1
+            work = self._begin_densely(flat)
         return work.get_future().then(lambda ended: ended.value()[0])  # type: ignore[attr-defined]
 
     def _densely(self, flat: torch.Tensor) -> None:
@@ -128,7 +128,8 @@ def _lent(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGro
     (benchmarks/train_2xh200_202611). On CPUs the lane's thread and DDP itself would be in each other's way.
     """
     plain = settings.methods == {DENSE} and settings.wire == "same" and not settings.two_d
-    return model.process_group if plain and all(parameter.is_cuda for parameter in model.parameters()) else None
+    on_gpu = "cuda:nccl" in dist.get_backend_config(model.process_group) and all(parameter.is_cuda for parameter in model.parameters())
+    return model.process_group if plain and on_gpu else None
 
 
 def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:

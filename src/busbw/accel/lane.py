@@ -87,7 +87,7 @@ class Lane:
             try:
                 work()
             except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
-                self._failure = self._explained(error)
+                self._failure = self._failure or self._explained(error)  # what was queued behind a failure says the same
                 future.set_exception(self._failure)
             else:
                 future.set_result(tensor)
@@ -103,17 +103,24 @@ class Lane:
         if self._closed:
             raise UsageError("a gradient came to a lane that is closed", "close it after the last backward")
 
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """For an exchange here and now: it is not begun after a failure, and one that fails is explained and remembered."""
+        self.ready()
+        try:
+            yield
+        except Exception as error:
+            self._failure = self._explained(error)
+            raise self._failure from error
+
     def _on_stream(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
         device = tensor.device
         side = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device, URGENT))
         side.wait_stream(torch.cuda.current_stream(device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
         with torch.cuda.stream(side):
-            try:
+            with self.explaining():
                 work()
-            except Exception as error:
-                self._failure = self._explained(error)
-                raise self._failure from error
             future.set_result(tensor)  # an event on this stream: nobody waits for the device
         if not tensor.is_sparse:
             tensor.record_stream(side)

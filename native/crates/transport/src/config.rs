@@ -45,7 +45,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "RTO_MS",
         default: "10",
-        help: "milliseconds after which, at the least, what was lost is sent again, where the kernel lets programs say (Linux 6.15 on): 1 to 200, and 200 is its own",
+        help: "milliseconds after which, at the least, what was lost is sent again, where the kernel lets programs say (Linux 6.15 on): 1 to 200; never more than the kernel's own, and the same on all hosts",
     },
     Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a peer is given up: 1 to 86400" },
     Variable {
@@ -61,9 +61,6 @@ const SPIN_CORES: usize = 8;
 const LONG_SPIN_US: u64 = 100;
 /// A thread that looks keeps others from a core where there are few.
 pub(crate) const SHORT_SPIN_US: u64 = 20;
-
-/// Linux' own TCP_RTO_MIN.
-pub(crate) const KERNELS_RTO_MS: u64 = 200;
 
 /// What the variables say. Sizes in bytes, times as named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,7 +173,7 @@ impl Config {
             "SPEED" => self.speed_mbps = number(name, value, 1, 10_000_000)? as u32,
             "STALL_MS" => self.stall_ms = number(name, value, 10, 60_000)?,
             "CONGESTION" => self.congestion = value.to_owned(),
-            "RTO_MS" => self.rto_ms = number(name, value, 1, KERNELS_RTO_MS)?,
+            "RTO_MS" => self.rto_ms = number(name, value, 1, 200)?,
             "TIMEOUT" => self.timeout_s = number(name, value, 1, 86_400)?,
             "TUNE" => self.tune = number(name, value, 0, 1)? == 1,
             "STATS" => self.stats = value.to_owned(),

@@ -25,20 +25,24 @@ const OTHERS: [&str; 2] = ["cubic", "reno"];
 pub fn set(socket: &Socket, asked: &str) -> io::Result<()> {
     match asked {
         SYSTEM => Ok(()),
-        AUTO if socket.tcp_congestion()?.starts_with(b"bbr") => {
-            let _ = OTHERS.iter().find(|name| socket.set_tcp_congestion(name.as_bytes()).is_ok());
+        AUTO => {
+            if socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr")) {
+                let _ = OTHERS.iter().find(|name| socket.set_tcp_congestion(name.as_bytes()).is_ok());
+            }
             Ok(())
         }
-        AUTO => Ok(()),
         name => socket.set_tcp_congestion(name.as_bytes()),
     }
 }
 
-/// Whether it can be had, found out beforehand.
+/// Whether one that is asked for by name can be had, found out beforehand.
 ///
 /// # Errors
 /// No: the setting cannot be meant.
 pub fn check(config: &Config) -> Result<(), Error> {
+    if [AUTO, SYSTEM].contains(&config.congestion.as_str()) {
+        return Ok(());
+    }
     let tried = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).and_then(|socket| set(&socket, &config.congestion));
     tried.map_err(|error| {
         let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();

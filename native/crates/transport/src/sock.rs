@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::config::{Config, KERNELS_RTO_MS};
+use crate::config::Config;
 use crate::congestion;
 use crate::error::Error;
 use crate::nic::Nic;
@@ -63,7 +63,7 @@ pub fn short_queue(socket: &Socket) {
 }
 
 /// Of include/uapi/linux/tcp.h, since Linux 6.15: the least time, in microseconds, after which what was lost is sent again. Answers are
-/// held back for less than that (tcp_delack_max of net/ipv4/tcp_output.c), and the peer has the same.
+/// held back for less than that (tcp_delack_max of net/ipv4/tcp_output.c), by a peer that has the same setting.
 const TCP_RTO_MIN_US: libc::c_int = 45;
 
 /// Settings of a stream. While nothing is under way, a peer that does not answer for the config's timeout ends it.
@@ -77,10 +77,19 @@ pub fn tune(socket: &Socket, config: &Config) {
     let _ = socket.set_keepalive(true);
     let _ = congestion::set(&socket, &config.congestion); // known to be possible
     // Where the last bytes of a message are lost, nothing but this timer notices, and a collective stands still for as long.
-    let mut rto_ms = config.rto_ms;
-    while rto_ms < KERNELS_RTO_MS && !set(fd, TCP_RTO_MIN_US, rto_ms as libc::c_int * 1000) {
-        rto_ms *= 2; // less than two ticks of its clock the kernel refuses
+    let own_us = get(fd, TCP_RTO_MIN_US).unwrap_or_default(); // an administrator may have asked for less still
+    let mut rto_us = config.rto_ms as libc::c_int * 1000;
+    while rto_us < own_us && !set(fd, TCP_RTO_MIN_US, rto_us) {
+        rto_us *= 2; // less than two ticks of its clock the kernel refuses
     }
+}
+
+/// An option of TCP that is a number, where the kernel has it.
+fn get(fd: RawFd, option: libc::c_int) -> Option<libc::c_int> {
+    let (mut value, mut size): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the option writes one int.
+    let outcome = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, option, (&raw mut value).cast(), &raw mut size) };
+    (outcome == 0).then_some(value)
 }
 
 /// An option of TCP that is a number; whether the kernel takes it.
@@ -184,23 +193,25 @@ pub fn closed_by_peer(socket: &impl AsRawFd) -> bool {
 mod tests {
     use super::*;
 
-    fn of_kernel(socket: &Socket, option: libc::c_int) -> Option<libc::c_int> {
-        let (mut value, mut size): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
-        // SAFETY: the option writes one int.
-        let outcome = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw mut value).cast(), &raw mut size) };
-        (outcome == 0).then_some(value)
+    fn tuned(config: &Config) -> Socket {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        tune(&socket, config);
+        socket
     }
 
     #[test]
     fn what_was_lost_is_sent_again_soon_where_the_kernel_lets_us_say() {
-        let tuned = |rto_ms| {
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-            tune(&socket, &Config { rto_ms, ..Config::default() });
-            of_kernel(&socket, TCP_RTO_MIN_US)
-        };
-        let Some(own) = tuned(KERNELS_RTO_MS) else { return }; // Linux before 6.15
-        assert_eq!(own, 200_000);
-        assert!((10_000..=20_000).contains(&tuned(10).unwrap()), "in whole ticks, of 10 ms at the most");
-        assert!((2_000..=32_000).contains(&tuned(1).unwrap()), "two ticks at the least");
+        let rto_us = |rto_ms| get(tuned(&Config { rto_ms, ..Config::default() }).as_raw_fd(), TCP_RTO_MIN_US);
+        let own = get(Socket::new(Domain::IPV4, Type::STREAM, None).unwrap().as_raw_fd(), TCP_RTO_MIN_US);
+        let Some(own) = own else { return }; // Linux before 6.15
+        assert_eq!(rto_us(200), Some(own), "never more than the system's own");
+        assert!(rto_us(10).unwrap() <= own.min(20_000), "in whole ticks, of 10 ms at the most");
+        assert!((2_000..=own.min(32_000)).contains(&rto_us(1).unwrap()), "two ticks at the least");
+    }
+
+    #[test]
+    fn streams_have_the_congestion_control_that_is_asked_for() {
+        let socket = tuned(&Config { congestion: "reno".to_owned(), ..Config::default() });
+        assert!(socket.tcp_congestion().unwrap().starts_with(b"reno"));
     }
 }

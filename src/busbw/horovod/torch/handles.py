@@ -54,7 +54,8 @@ class Handle:
             stream = torch.cuda.current_stream(self._on_device.device)
             stream.wait_event(self._on_device)
             for tensor in _tensors(self._result):
-                tensor.record_stream(stream)  # it may be of another stream's memory
+                if tensor.is_cuda:  # the splits that came may be on the CPU
+                    tensor.record_stream(stream)  # it may be of another stream's memory
         return self._result
 
 
