@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from running import Run, Setting
+from running import Gone, Run, Setting
 
 LIMIT_S = 1.5
 LAUNCH_LIMIT_S = 6.0
@@ -244,7 +244,11 @@ def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Ou
             time.sleep(fault.delay_s)
         seen, start = run.rows_seen, time.monotonic()
         if hits:
-            kind.do(fault, run)
+            try:
+                kind.do(fault, run)
+            except Gone as error:  # the run ended by itself, and says why
+                run.ended_within(_bound_s(fault) * patience)
+                return Outcome(fault, 0.0, wrong_name=str(error), error=run.error)
         hang = not run.ended_within(_bound_s(fault) * patience)
         outcome = Outcome(fault, time.monotonic() - start, rows=seen, hang=hang)
         if hang:

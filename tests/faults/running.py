@@ -22,6 +22,10 @@ START_LIMIT_S = 30.0
 SIZES = 5  # 1K to 16K
 
 
+class Gone(Exception):
+    """There is no process to do anything to."""
+
+
 @dataclass
 class Setting:
     """How busbw is called. `cycles` 0: until the fault ends it."""
@@ -112,7 +116,8 @@ class Run:
     def pid_of(self, rank: int) -> int:
         """The process of a rank."""
         pid = self._pid(rank)
-        assert pid is not None, f"rank {rank} is not there"
+        if pid is None:
+            raise Gone(f"rank {rank} has gone before anything was done to it")
         return pid
 
     def _pid(self, rank: int) -> int | None:
