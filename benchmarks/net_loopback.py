@@ -1,10 +1,12 @@
 """The net plugin beside what TCP itself carries, over this machine's loopback, alternating, three rounds: ratios at the transport's level.
 
 `python benchmarks/net_loopback.py [FILE.json]` builds the plugin and the programs of `native/` with cargo and prints one table. Loopback
-shares the processors between both ends, so that the ratios say more than the rates.
+shares the processors between both ends, so that the ratios say more than the rates. Where the system's congestion control is BBR, the
+plugin takes another; rows that end in BBR are those in which it does not.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import statistics
@@ -35,6 +37,7 @@ LATENCY = {
     "plugin ping-pong, 8 B": ("--mode", "ping-pong", "--size", "8"),
     "plugin ping-pong, 64 KiB": ("--mode", "ping-pong", "--size", "65536"),
 }
+BBR = ", BBR"
 CEILINGS = {"one way": [name for name in RAW if "one way" in name], "both ways": [name for name in RAW if "both ways" in name]}
 
 
@@ -63,8 +66,9 @@ def serving(*argv: str) -> Iterator[str]:
             process.kill()
 
 
-def measure(program: str, before: tuple[str, ...], words: tuple[str, ...]) -> dict:
+def measure(program: str, before: tuple[str, ...], words: tuple[str, ...], congestion: str = "auto") -> dict:
     """One run of a program against itself."""
+    os.environ["BUSBW_NET_CONGESTION"] = congestion
     with serving(program, "serve", *before) as port:
         argv = [program, "run", *before, HOST, port, *words, "--seconds", str(SECONDS)]
         return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True).stdout)
@@ -78,17 +82,17 @@ def rate(run: dict) -> float:
 def report(runs: dict[str, list[dict]]) -> str:
     """Median, least and most of the rounds; of the plugin the share of the best raw figure of its direction in the same round."""
     lines = [f"{'':34} {'GB/s':>7} {'least':>7} {'most':>7} {'CPU s/GB':>9} {'of raw':>7}"]
-    for name in [*RAW, *PLUGIN]:
+    for name in [name for name in runs if name.removesuffix(BBR) not in LATENCY]:
         rates = [rate(run) for run in runs[name]]
         cpu = statistics.median(run["cpu_s_per_GB"] for run in runs[name])
         share = ""
-        if name in PLUGIN:
+        if name not in RAW:
             ceilings = CEILINGS["one way" if "one way" in name else "both ways"]
             shares = [one / max(rate(runs[raw][number]) for raw in ceilings) for number, one in enumerate(rates)]
             share = f"{statistics.median(shares):7.0%}"
         lines.append(f"{name:34} {statistics.median(rates):7.2f} {min(rates):7.2f} {max(rates):7.2f} {cpu:9.3f} {share:>7}".rstrip())
     lines.append(f"\n{'one way, in microseconds':34} {'median':>7} {'least':>7} {'most':>7} {'min':>9} {'p99':>7}")
-    for name in LATENCY:
+    for name in [name for name in runs if name.removesuffix(BBR) in LATENCY]:
         found = [run["latency_us"] for run in runs[name]]
         medians = [one["median"] for one in found]
         least, p99 = min(one["min"] for one in found), statistics.median(one["p99"] for one in found)
@@ -100,12 +104,14 @@ def main() -> int:
     """Build, run the rounds, print the table, keep the runs in the file that was named."""
     made = build()
     os.environ["BUSBW_NET_IFNAME"] = "=lo"
+    paced = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().startswith("bbr")
+    settings = {"": "auto", BBR: "system"} if paced else {"": "auto"}
     runs: dict[str, list[dict]] = {}
     for _ in range(ROUNDS):
         for name, words in RAW.items():
             runs.setdefault(name, []).append(measure(made["rawtcp"], (), words))
-        for name, words in (PLUGIN | LATENCY).items():
-            runs.setdefault(name, []).append(measure(made["netbench"], (made["native"],), words))
+        for (name, words), (ending, congestion) in itertools.product((PLUGIN | LATENCY).items(), settings.items()):
+            runs.setdefault(name + ending, []).append(measure(made["netbench"], (made["native"],), words, congestion))
     print(report(runs))
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(runs, indent=1) + "\n")

@@ -17,8 +17,8 @@ const OTHERS: [&str; 2] = ["cubic", "reno"];
 /// Give a stream what the settings say.
 ///
 /// BBR sends no faster than it has seen its stream send lately. Streams of collectives pause between messages, and what is seen then may be a
-/// segment for each answer that was held back: it goes on so for some 50 ms, or 200 ms with few bytes under way every ten seconds, in which
-/// a collective stands still (benchmarks/net_loss_2cpu_202611).
+/// segment for each answer that was held back: it goes on so for some 50 ms, in which a collective stands still
+/// (benchmarks/net_loss_2cpu_202611).
 ///
 /// # Errors
 /// The kernel has none of that name, or not for this process.
