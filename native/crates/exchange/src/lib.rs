@@ -8,11 +8,11 @@ mod tests;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use transport::{Error, Handle, Kind, Listener, Receiver, Sender, Transport};
+use transport::{Error, Handle, Kind, Listener, Receiver, Sender, Transport, lock};
 
 pub use carry::{Job, Numbers, Part};
 use carry::{Peer, carry, passed};
@@ -38,10 +38,6 @@ pub struct Exchange {
     listeners: Vec<Listener>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-}
-
-fn lock<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
-    one.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Exchange {

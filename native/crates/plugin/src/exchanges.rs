@@ -4,11 +4,11 @@ use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use exchange::{Exchange, Job, Numbers, Part};
-use transport::{Handle, Level, Transport};
+use transport::{Handle, Level, Transport, lock};
 
 /// Where words of an error go: bytes, and how many there is room for, the zero at the end included.
 #[repr(C)]
@@ -50,7 +50,7 @@ impl Words {
 static TRANSPORT: Mutex<Option<Arc<Transport>>> = Mutex::new(None);
 
 fn transport() -> Result<Arc<Transport>, String> {
-    let mut kept = TRANSPORT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = lock(&TRANSPORT);
     if let Some(transport) = &*kept {
         return Ok(transport.clone());
     }

@@ -2,9 +2,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use transport::{Device, Error, Kind, Transport};
+use transport::{Device, Error, Kind, Transport, lock};
 
 use crate::logger;
 
@@ -45,7 +45,7 @@ impl Net {
     /// # Errors
     /// The transport cannot open; the next call tries again.
     pub fn open() -> Result<&'static Self, Error> {
-        let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&OPENING);
         if let Some(net) = NET.get() {
             return Ok(net);
         }

@@ -15,6 +15,7 @@ mod connect;
 mod error;
 mod handle;
 mod listen;
+mod locks;
 mod nic;
 mod pool;
 mod ports;
@@ -41,11 +42,12 @@ use pool::{Pool, Seat, Task, Way};
 use receiver::RecvCore;
 use recv_lane::RecvLane;
 use send_lane::SendLane;
-use sender::{SendCore, lock};
+use sender::SendCore;
 use stats::{Counters, Register};
 use still::Limits;
 
 pub use error::{Error, Kind};
+pub use locks::lock;
 use request::Owner;
 pub use request::Request;
 

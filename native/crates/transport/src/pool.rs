@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::bell;
 use crate::error::{Error, Kind};
-use crate::sender::lock;
+use crate::locks::lock;
 
 mod worker;
 use worker::{EVENTFD, Lookers, Order, Shared, Worker, watch};

@@ -14,9 +14,9 @@ use socket2::Socket;
 
 use crate::budget::Budget;
 use crate::error::{Error, Kind};
+use crate::locks::lock;
 use crate::pool::Seat;
 use crate::request::{Owner, Request};
-use crate::sender::lock;
 use crate::stats::Counters;
 use crate::wire::Chunk;
 use crate::{Level, Log, MAX_GROUP};

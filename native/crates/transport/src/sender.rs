@@ -5,13 +5,14 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use socket2::Socket;
 
 use crate::Log;
 use crate::config::Config;
 use crate::error::{Error, Kind};
+use crate::locks::lock;
 use crate::pool::Seat;
 use crate::request::{Owner, Request};
 use crate::stats::Counters;
@@ -101,11 +102,6 @@ pub(crate) struct SendCore {
     unacknowledged: AtomicUsize,
     /// Threads that read callers' buffers at this moment.
     reading: AtomicUsize,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic in another thread has been told; the data are numbers that stay consistent between statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SendCore {

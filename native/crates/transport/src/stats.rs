@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::sender::lock;
+use crate::locks::lock;
 use crate::{Level, Log};
 
 const INTERVAL: Duration = Duration::from_secs(1);

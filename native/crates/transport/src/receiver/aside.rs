@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Claim, HOME, RecvCore, State, lock};
+use super::{Claim, HOME, RecvCore, State};
 use crate::Level;
 use crate::budget::{Budget, Room};
 use crate::error::Error;
+use crate::locks::lock;
 use crate::wire::Chunk;
 
 /// Bytes of chunks that a connection keeps here,

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use socket2::Socket;
 
-use super::{Claim, HOME, RecvCore, lock};
+use super::{Claim, HOME, RecvCore};
 use crate::error::{Error, Kind};
+use crate::locks::lock;
 use crate::sock::{self, Io};
 use crate::wire::{Frame, HEADER};
 

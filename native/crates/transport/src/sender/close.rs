@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use super::{SendCore, lock};
+use super::SendCore;
+use crate::locks::lock;
 use crate::pool::{Look, Next, Pool, Task, Way};
 use crate::sock::{self, Io};
 

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Job, NONE, SendCore, State, lock};
+use super::{Job, NONE, SendCore, State};
 use crate::Level;
 use crate::error::{Error, Kind};
+use crate::locks::lock;
 
 /// Whether a thread may read a message's bytes.
 pub(crate) enum Leave<'a> {

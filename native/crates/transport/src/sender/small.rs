@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use socket2::Socket;
 
-use super::{Flying, SendCore, State, lock};
+use super::{Flying, SendCore, State};
 use crate::error::Error;
+use crate::locks::lock;
 use crate::sock::{self, Io};
 use crate::still::{Standing, Still};
 use crate::wire::{Chunk, Frame, HEADER};
