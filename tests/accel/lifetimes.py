@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from exchanges import digest
 from torch import nn
+from torch.distributed import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from trainings import FEW, batch, model, parameters, settings, step_of, wrapped
 
 from busbw import accel
@@ -190,6 +192,20 @@ def lost() -> str:
     """The last rank goes away in the middle; the others say who, also those that talk with it through others alone."""
     net = wrapped(model())
     accel.attach(net, accel.Settings(method="topk", compress_least=0))
+    return _until_lost(net)
+
+
+def lost_sharded() -> str:
+    """The same with FSDP2, each rank as if on a host of its own."""
+    net = model()
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("across", "inside"))
+    for layer in (net[0], net[3], net):
+        fully_shard(layer, mesh=mesh["inside"])
+    accel.attach_fully_sharded(net, mesh["across"], accel.Settings(method="int8", compress_least=0))
+    return _until_lost(net)
+
+
+def _until_lost(net: nn.Module) -> str:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):
         if number == 3 and dist.get_rank() == dist.get_world_size() - 1:

@@ -84,8 +84,9 @@ def test_the_switches_of_lightcc_do_it_all(tmp_path):
     assert "busbw accel" not in said[1]["stderr"], "one rank says it for all"
 
 
-def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
-    said = jobs.run(tmp_path, "lifetimes", ["lost"], 5)
-    assert [one["code"] for one in said] == [0, 0, 0, 0, 7]
-    for one in said[:4]:
-        assert "lost: rank 4 on host0 (" in one["lost"]
+@pytest.mark.parametrize(("name", "ranks"), [("lost", 5), ("lost_sharded", 3)])
+def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path, name, ranks):
+    said = jobs.run(tmp_path, "lifetimes", [name], ranks)
+    assert [one["code"] for one in said] == [0] * (ranks - 1) + [7]
+    for one in said[:-1]:
+        assert f"lost: rank {ranks - 1} on host0 (" in one["lost"]

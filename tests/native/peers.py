@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import streams
+
 HERE = Path(__file__).parent
 LIMIT_S = 60.0
 LISTENING = "0A"
@@ -72,7 +74,7 @@ class Peer:
 
     def ports(self) -> list[int]:
         """TCP ports that it listens on."""
-        mine = {str(file.readlink()) for file in Path(f"/proc/{self.process.pid}/fd").iterdir()}
+        mine = streams.descriptors(self.process.pid)
         found = set()
         for name in ("tcp", "tcp6"):
             for line in Path(f"/proc/{self.process.pid}/net/{name}").read_text().splitlines()[1:]:

@@ -44,9 +44,18 @@ def slave(stream: Stream, slaves: int) -> int:
     return (folded >> 1) % slaves
 
 
+def descriptors(pid: int) -> dict[str, int]:
+    """Open descriptors of a process by what they are, as `socket:[1234]`."""
+    found = {}
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found[str(file.readlink())] = int(file.name)
+    return found
+
+
 def of_process(pid: int) -> list[list[Stream]]:
     """Streams of a process, grouped by the port that they go to; groups and what is in each in the order of opening."""
-    opened = {str(file.readlink()): int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    opened = descriptors(pid)
     found: dict[int, list[tuple[int, Stream]]] = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

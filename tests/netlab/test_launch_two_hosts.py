@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from busbw.core.errors import CannotTell
+from busbw.host import process
 from busbw.launch import job, mpirun
 from busbw.launch.hosts import parse_hosts
 
@@ -148,9 +149,7 @@ def test_killing_mpirun_leaves_no_process_on_any_host(open_mpi, two_hosts, monke
     argv = line(open_mpi, two_hosts, "wait", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
 
     def kill(_line: bytes) -> None:
-        (found,) = [
-            pid for pid in two_hosts.hosts[0].pids() if Path(f"/proc/{pid}/comm").read_text().strip() in ("prterun", "mpirun", "orterun")
-        ]
+        (found,) = [pid for pid in two_hosts.hosts[0].pids() if process.name(pid) in ("prterun", "mpirun", "orterun")]
         os.kill(found, signal.SIGKILL)
 
     assert job.run(argv, two_hosts.environment(), kill, lambda _: None, 60) == -9

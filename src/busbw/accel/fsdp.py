@@ -37,7 +37,8 @@ class Sharded(Attachment):
         """Runs where FSDP would all-reduce: on a GPU in the stream of its own for that."""
         if name == self._first:
             self.lane.step, self.steps = self.steps, self.steps + 1
-        self.lane.exchange(shard.view(-1), [name], [(shard.numel(),)])
+        with self.lane.explaining():
+            self.lane.exchange(shard.view(-1), [name], [(shard.numel(),)])
 
 
 def attach_fully_sharded(

@@ -195,7 +195,7 @@ class Lane:
         return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.place} of {self.mesh.world.size}; {who} ({error})")
 
     def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:
-        """As `average`, at once."""
+        """As `average`, at once; see `explaining`."""
         self.ready()
         if self.mesh.world.size == 1:
             return
