@@ -29,7 +29,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "SPIN_US",
         default: "by cores",
-        help: "microseconds an I/O thread looks for more work before it sleeps: 0 to 1000000",
+        help: "microseconds an I/O thread looks for more work before it sleeps, where that usually comes so soon: 0 to 1000000",
     },
     Variable { name: "SPEED", default: "as found", help: "Mbit/s of one interface: 1 to 10000000" },
     Variable {

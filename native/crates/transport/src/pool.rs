@@ -250,6 +250,35 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_whose_work_comes_late_looks_for_it_no_more_until_it_comes_soon() {
+        let look = Duration::from_millis(20);
+        let pool = Pool::new(1, look.as_micros() as u64);
+        let (told, heard) = channel();
+        let (seat, _far) = seated(&pool, false, told);
+        let limit = Duration::from_secs(5);
+        assert_eq!(heard.recv_timeout(limit), Ok("ran"));
+        while heard.recv_timeout(Duration::from_millis(200)).is_ok() {} // its socket is writable: another run
+        for _ in 0..4 {
+            seat.kick();
+            assert_eq!(heard.recv_timeout(limit), Ok("ran"));
+            std::thread::sleep(look * 5);
+        }
+        seat.kick();
+        assert_eq!(heard.recv_timeout(limit), Ok("ran"));
+        let begun = Instant::now();
+        while begun.elapsed() < look / 2 {
+            assert_eq!(pool.lookers.count(), 0, "it sleeps at once");
+            std::thread::yield_now();
+        }
+        while pool.lookers.count() == 0 {
+            assert!(begun.elapsed() < limit, "it looks again where work comes soon");
+            seat.kick();
+            assert_eq!(heard.recv_timeout(limit), Ok("ran"));
+            std::thread::sleep(look / 20);
+        }
+    }
+
+    #[test]
     fn a_stream_that_panics_takes_no_other_with_it() {
         let pool = Pool::new(1, 0);
         let (told, heard) = channel();

@@ -17,7 +17,7 @@ use crate::pool::Seat;
 use crate::request::{Owner, Request};
 use crate::stats::Counters;
 use crate::still::Limits;
-use crate::wire::Chunk;
+use crate::wire::{ACK_EVERY, Chunk};
 
 mod close;
 pub(crate) use close::LINGER_ALL;
@@ -28,8 +28,8 @@ use small::{Home, Kept};
 
 /// Small messages that are kept until acknowledged; beyond it the caller has to try again.
 const MOST_KEPT: usize = 64;
-/// Kept messages from which on acknowledgements are read.
-const READ_FROM: usize = 8;
+/// Kept messages from which on acknowledgements are read: as many as two of them tell of, so that most messages need not look.
+const READ_FROM: usize = 2 * ACK_EVERY;
 const NONE: u8 = u8::MAX;
 const SMALLEST_CHUNK: usize = 64 << 10;
 const LARGEST_CHUNK: usize = 512 << 10;
@@ -150,15 +150,11 @@ impl SendCore {
         let small = size <= self.config.inline && !self.home_down.load(Ordering::Relaxed);
         if small {
             let mut home = lock(&self.home);
-            if home.kept.len() >= READ_FROM {
-                self.hear_home(&mut home, &mut state).map_err(|error| {
-                    let error = self.error(error.kind, &error.message);
-                    let _ = self.failed.set(error.clone());
-                    error
-                })?;
-            }
             if home.kept.len() >= MOST_KEPT {
-                return Ok(None);
+                self.hear_home(&mut home, &mut state)?;
+                if home.kept.len() >= MOST_KEPT {
+                    return Ok(None);
+                }
             }
             request.take(1);
             // SAFETY: readable for `size` bytes (the caller's promise).
@@ -166,6 +162,10 @@ impl SendCore {
             let seq = state.sequence();
             let looks = self.alive(&state).trailing_zeros() as usize;
             self.send_small(&mut home, Kept { seq, tag, bytes }, place, looks);
+            // After it is out: nobody waits for what is read here. Whoever calls next gets the error.
+            if home.kept.len() >= READ_FROM {
+                let _ = self.hear_home(&mut home, &mut state);
+            }
         } else {
             request.take(1);
             let seq = state.sequence();

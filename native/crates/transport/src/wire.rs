@@ -18,6 +18,9 @@ pub const MOST_CHUNKS: u64 = 1 << 20;
 /// Bytes of a chunk at most: as many as a connection may keep aside.
 pub const MOST_OF_CHUNK: usize = 64 << 20;
 
+/// Small messages between acknowledgements.
+pub const ACK_EVERY: usize = 8;
+
 const HELLO_MAGIC: [u8; 4] = *b"bBw\x01";
 const FRAME_MAGIC: u16 = 0xb5b1;
 

@@ -83,6 +83,20 @@ impl Lookers {
     }
 }
 
+/// How long, of late, a thread waited for work: looking for it pays only where it comes sooner than the look ends. Over a link that is
+/// slower than its threads it does not.
+#[derive(Default)]
+struct Waits {
+    usual: Duration,
+}
+
+impl Waits {
+    /// One more. However long it was it counts as four looks: what a training does between two steps says little of the next exchange.
+    fn add(&mut self, wait: Duration, look: Duration) {
+        self.usual = (self.usual * 7 + wait.min(look * 4)) / 8;
+    }
+}
+
 struct Seated {
     task: Box<dyn Task>,
     queued: bool,
@@ -95,6 +109,7 @@ pub(super) struct Worker {
     lookers: Arc<Lookers>,
     /// This thread is one of them.
     looks: bool,
+    waits: Waits,
     tasks: HashMap<u64, Seated>,
     ready: VecDeque<u64>,
     ticked: Instant,
@@ -103,7 +118,16 @@ pub(super) struct Worker {
 impl Worker {
     /// Without streams.
     pub(super) fn new(shared: Arc<Shared>, spin: Duration, lookers: Arc<Lookers>) -> Self {
-        Self { shared, spin, lookers, looks: false, tasks: HashMap::new(), ready: VecDeque::new(), ticked: Instant::now() }
+        Self {
+            shared,
+            spin,
+            lookers,
+            looks: false,
+            waits: Waits::default(),
+            tasks: HashMap::new(),
+            ready: VecDeque::new(),
+            ticked: Instant::now(),
+        }
     }
 
     pub(super) fn work(mut self) {
@@ -115,9 +139,11 @@ impl Worker {
             }
             for _ in 0..RUNS {
                 let Some(key) = self.ready.pop_front() else { break };
+                if let Some(since) = idle_since.take() {
+                    self.waits.add(since.elapsed(), self.spin);
+                    self.look_no_more();
+                }
                 self.run(key);
-                self.look_no_more();
-                idle_since = None;
                 wants_ticks = true; // until the next one says otherwise
             }
             let now = Instant::now();
@@ -147,8 +173,10 @@ impl Worker {
 
     /// How long to look for work before sleeping.
     fn patience(&mut self) -> Duration {
-        self.looks = self.looks || (self.spin > SHORT_LOOK && self.lookers.join());
-        if self.looks { self.spin } else { self.spin.min(SHORT_LOOK) }
+        let usual = self.waits.usual;
+        self.looks = self.looks || (self.spin > SHORT_LOOK && usual <= self.spin && self.lookers.join());
+        let look = if self.looks { self.spin } else { self.spin.min(SHORT_LOOK) };
+        if usual <= look { look } else { Duration::ZERO }
     }
 
     fn look_no_more(&mut self) {

@@ -9,14 +9,14 @@ use super::{Claim, HOME, RecvCore};
 use crate::error::{Error, Kind};
 use crate::locks::lock;
 use crate::sock::{self, Io};
-use crate::wire::{Frame, HEADER};
+use crate::wire::{ACK_EVERY, Frame, HEADER};
 
 /// Of the stream of small messages; a message and its header always fit.
 const HOME_BUFFER: usize = 64 << 10;
 /// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
 const MOST_UNREAD: usize = 64 << 10;
-/// Small messages between acknowledgements.
-const ACK_EVERY: usize = 8;
+/// Small messages after which an acknowledgement waits no longer for a moment without any.
+const ACK_AT_LATEST: usize = 4 * ACK_EVERY;
 
 pub(super) struct Home {
     pub(super) socket: Socket,
@@ -58,17 +58,17 @@ impl RecvCore {
                 (home.start, home.end) = (0, home.end - home.start);
             }
             let room = if home.ended.is_some() { &mut [][..] } else { &mut home.buffer[home.end..] };
-            let mut more = false;
+            let (mut more, mut quiet) = (false, false);
             if !room.is_empty() {
                 let asked = room.len();
                 // SAFETY: our own buffer.
                 match unsafe { sock::receive(home.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut []) } {
                     Io::Done(bytes) => (home.end, more) = (home.end + bytes, bytes == asked),
-                    Io::Blocked => {}
+                    Io::Blocked => quiet = true,
                     Io::Ended(why) => home.ended = Some(reason(why)),
                 }
             }
-            let waits = self.deliver(home)?;
+            let waits = self.deliver(home, quiet)?;
             // What came before the end still counts.
             if let Some(why) = home.ended.as_ref().filter(|_| !waits && !home.over) {
                 self.over(HOME, why);
@@ -85,8 +85,9 @@ impl RecvCore {
         }
     }
 
-    /// Hand out the whole messages in the buffer whose receives are posted; whether one waits for its receive.
-    fn deliver(&self, home: &mut Home) -> Result<bool, Error> {
+    /// Hand out the whole messages in the buffer whose receives are posted; whether one waits for its receive. The acknowledgement of the
+    /// last ones waits until it is `quiet`: to send it takes as long as a message does, and the caller waits for none of it then.
+    fn deliver(&self, home: &mut Home, quiet: bool) -> Result<bool, Error> {
         let mut waits = false;
         while home.end - home.start >= HEADER && (home.out.len() < MOST_UNREAD || home.ended.is_some()) {
             let head = home.buffer[home.start..home.start + HEADER].try_into().unwrap_or([0; HEADER]);
@@ -119,7 +120,8 @@ impl RecvCore {
             home.last = chunk.seq;
             home.since_ack += 1;
         }
-        if home.since_ack >= ACK_EVERY && home.ended.is_none() {
+        let due = if quiet { ACK_EVERY } else { ACK_AT_LATEST };
+        if home.since_ack >= due && home.ended.is_none() {
             home.since_ack = 0;
             let below = lock(&self.state).base;
             // All small ones up to the last have been taken, even where a large one before them is not complete.

@@ -115,13 +115,26 @@ impl SendCore {
     /// Read acknowledgements from the stream of small messages.
     ///
     /// # Errors
-    /// What came is no acknowledgement.
+    /// What came is no acknowledgement: the connection has failed.
     pub(super) fn hear_home(&self, home: &mut Home, state: &mut State) -> Result<(), Error> {
+        self.read_home(home, state).map_err(|error| {
+            let error = self.error(error.kind, &error.message);
+            let _ = self.failed.set(error.clone());
+            error
+        })
+    }
+
+    fn read_home(&self, home: &mut Home, state: &mut State) -> Result<(), Error> {
         let mut buffer = [0u8; 16 * HEADER];
         while !home.ended {
             // SAFETY: our own buffer.
             match unsafe { sock::receive(home.socket.as_raw_fd(), buffer.as_mut_ptr(), buffer.len(), &mut []) } {
-                Io::Done(bytes) => home.heard.extend_from_slice(&buffer[..bytes]),
+                Io::Done(bytes) => {
+                    home.heard.extend_from_slice(&buffer[..bytes]);
+                    if bytes < buffer.len() {
+                        break;
+                    }
+                }
                 Io::Blocked => break,
                 Io::Ended(_) => home.ended = true,
             }
@@ -142,11 +155,7 @@ impl SendCore {
     pub(crate) fn look_home(&self, now: Instant) {
         let mut state = lock(&self.state);
         let mut home = lock(&self.home);
-        if let Err(error) = self.hear_home(&mut home, &mut state) {
-            drop((home, state));
-            return self.fail(self.error(error.kind, &error.message));
-        }
-        if home.kept.is_empty() {
+        if self.hear_home(&mut home, &mut state).is_err() || home.kept.is_empty() {
             return;
         }
         let Home { socket, still, taken, ended, .. } = &mut *home;
