@@ -1,8 +1,8 @@
 """The net plugin beside what TCP itself carries, over this machine's loopback, alternating, three rounds: ratios at the transport's level.
 
 `python benchmarks/net_loopback.py [FILE.json]` builds the plugin and the programs of `native/` with cargo and prints one table. Loopback
-shares the processors between both ends, so that the ratios say more than the rates. Where the system's congestion control is BBR, the
-plugin takes another; rows that end in BBR are those in which it does not.
+shares the processors between both ends, so that the ratios say more than the rates. Where the system's congestion control is BBR the
+plugin takes cubic, and so does raw TCP here; in rows that end in BBR neither does. Shares are of raw TCP at its best.
 """
 
 import contextlib
@@ -38,6 +38,7 @@ LATENCY = {
     "plugin ping-pong, 64 KiB": ("--mode", "ping-pong", "--size", "65536"),
 }
 BBR = ", BBR"
+CUBIC = ("--congestion", "cubic")  # of raw TCP
 CEILINGS = {"one way": [name for name in RAW if "one way" in name], "both ways": [name for name in RAW if "both ways" in name]}
 
 
@@ -74,6 +75,11 @@ def measure(program: str, before: tuple[str, ...], words: tuple[str, ...], conge
         return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True).stdout)
 
 
+def paced() -> bool:
+    """Whether the system's congestion control is BBR."""
+    return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().startswith("bbr")
+
+
 def rate(run: dict) -> float:
     """GB/s of both directions."""
     return run["to_GBps"] + run["from_GBps"]
@@ -81,13 +87,14 @@ def rate(run: dict) -> float:
 
 def report(runs: dict[str, list[dict]]) -> str:
     """Median, least and most of the rounds; of the plugin the share of the best raw figure of its direction in the same round."""
+    raw_rows = {way: [row for row in runs if row.removesuffix(BBR) in names] for way, names in CEILINGS.items()}
     lines = [f"{'':34} {'GB/s':>7} {'least':>7} {'most':>7} {'CPU s/GB':>9} {'of raw':>7}"]
     for name in [name for name in runs if name.removesuffix(BBR) not in LATENCY]:
         rates = [rate(run) for run in runs[name]]
         cpu = statistics.median(run["cpu_s_per_GB"] for run in runs[name])
         share = ""
-        if name not in RAW:
-            ceilings = CEILINGS["one way" if "one way" in name else "both ways"]
+        if name.removesuffix(BBR) not in RAW:
+            ceilings = raw_rows["one way" if "one way" in name else "both ways"]
             shares = [one / max(rate(runs[raw][number]) for raw in ceilings) for number, one in enumerate(rates)]
             share = f"{statistics.median(shares):7.0%}"
         lines.append(f"{name:34} {statistics.median(rates):7.2f} {min(rates):7.2f} {max(rates):7.2f} {cpu:9.3f} {share:>7}".rstrip())
@@ -104,12 +111,12 @@ def main() -> int:
     """Build, run the rounds, print the table, keep the runs in the file that was named."""
     made = build()
     os.environ["BUSBW_NET_IFNAME"] = "=lo"
-    paced = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().startswith("bbr")
-    settings = {"": "auto", BBR: "system"} if paced else {"": "auto"}
+    settings = {"": "auto", BBR: "system"} if paced() else {"": "auto"}
+    raw_settings: dict[str, tuple[str, ...]] = {"": CUBIC, BBR: ()} if paced() else {"": ()}
     runs: dict[str, list[dict]] = {}
     for _ in range(ROUNDS):
-        for name, words in RAW.items():
-            runs.setdefault(name, []).append(measure(made["rawtcp"], (), words))
+        for (name, words), (ending, before) in itertools.product(RAW.items(), raw_settings.items()):
+            runs.setdefault(name + ending, []).append(measure(made["rawtcp"], before, words))
         for (name, words), (ending, congestion) in itertools.product((PLUGIN | LATENCY).items(), settings.items()):
             runs.setdefault(name + ending, []).append(measure(made["netbench"], (made["native"],), words, congestion))
     print(report(runs))

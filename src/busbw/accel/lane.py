@@ -111,6 +111,8 @@ class Lane:
             yield
         except Exception as error:
             self._failure = self._explained(error)
+            if self._failure is error:
+                raise
             raise self._failure from error
 
     def _on_stream(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:

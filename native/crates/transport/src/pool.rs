@@ -258,10 +258,10 @@ mod tests {
         let limit = Duration::from_secs(5);
         assert_eq!(heard.recv_timeout(limit), Ok("ran"));
         while heard.recv_timeout(Duration::from_millis(200)).is_ok() {} // its socket is writable: another run
-        for _ in 0..4 {
+        for _ in 0..8 {
             seat.kick();
             assert_eq!(heard.recv_timeout(limit), Ok("ran"));
-            std::thread::sleep(look * 5);
+            std::thread::sleep(look * 3);
         }
         seat.kick();
         assert_eq!(heard.recv_timeout(limit), Ok("ran"));

@@ -17,7 +17,7 @@ use crate::pool::Seat;
 use crate::request::{Owner, Request};
 use crate::stats::Counters;
 use crate::still::Limits;
-use crate::wire::{ACK_EVERY, Chunk};
+use crate::wire::{ACK_AT_LATEST, ACK_EVERY, Chunk};
 
 mod close;
 pub(crate) use close::LINGER_ALL;
@@ -28,6 +28,8 @@ use small::{Home, Kept};
 
 /// Small messages that are kept until acknowledged; beyond it the caller has to try again.
 const MOST_KEPT: usize = 64;
+/// NCCL has up to 32 messages under way, whatever the peer has not acknowledged yet.
+const _: () = assert!(MOST_KEPT - (ACK_AT_LATEST - 1) >= 32);
 /// Kept messages from which on acknowledgements are read: as many as two of them tell of, so that most messages need not look.
 const READ_FROM: usize = 2 * ACK_EVERY;
 const NONE: u8 = u8::MAX;

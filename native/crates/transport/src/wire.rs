@@ -18,8 +18,10 @@ pub const MOST_CHUNKS: u64 = 1 << 20;
 /// Bytes of a chunk at most: as many as a connection may keep aside.
 pub const MOST_OF_CHUNK: usize = 64 << 20;
 
-/// Small messages between acknowledgements.
+/// Small messages after which one is acknowledged, with all before it, as soon as no other waits to be read,
 pub const ACK_EVERY: usize = 8;
+/// and after which it is in any case.
+pub const ACK_AT_LATEST: usize = 16;
 
 const HELLO_MAGIC: [u8; 4] = *b"bBw\x01";
 const FRAME_MAGIC: u16 = 0xb5b1;

@@ -2,7 +2,7 @@
 //! transport over TCP.
 //!
 //! `rawtcp serve ADDRESS PORT` on one host, `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the other,
-//! which prints one line of JSON. Every stream goes one way and has a blocking thread at each end, which moves a piece (1 MiB) at a time
+//! which prints one line of JSON; both with `[--congestion NAME]` in place of the system's own congestion control. Every stream goes one way and has a blocking thread at each end, which moves a piece (1 MiB) at a time
 //! from or to one buffer. Pieces that stay in a core's cache show TCP without the cost of memory, which a transport of large messages has.
 
 use std::io::{ErrorKind, Read, Write};
@@ -11,9 +11,12 @@ use std::process::ExitCode;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
+
 use harness::{Control, Failure, Memory, Words, failed, process_cpu_s};
 
-const USAGE: &str = "usage: rawtcp serve ADDRESS PORT\n       rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]";
+const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME]\n       rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \
+                     [--piece BYTES] [--congestion NAME]";
 /// What the connecting side says first on a stream: who will send on it.
 const I_SEND: u8 = b'>';
 const YOU_SEND: u8 = b'<';
@@ -30,14 +33,14 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
-    let (plan, address, port) = match read(Words::of_process()) {
+    let (plan, way) = match read(Words::of_process()) {
         Ok(asked) => asked,
         Err(failure) => {
             eprintln!("error: {failure}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    let done = plan.map_or_else(|| serve(&address, port), |plan| run(&address, port, &plan));
+    let done = plan.map_or_else(|| serve(&way), |plan| run(&way, &plan));
     done.map_or_else(
         |failure| {
             eprintln!("error: {failure}");
@@ -47,10 +50,28 @@ fn main() -> ExitCode {
     )
 }
 
+/// Where, and by which congestion control; empty is the system's own.
+struct Way {
+    address: String,
+    port: u16,
+    congestion: String,
+}
+
+impl Way {
+    fn tuned(&self, stream: TcpStream) -> Result<TcpStream, Failure> {
+        if !self.congestion.is_empty() {
+            let set = SockRef::from(&stream).set_tcp_congestion(self.congestion.as_bytes());
+            set.map_err(failed(format!("--congestion {}", self.congestion)))?;
+        }
+        Ok(stream)
+    }
+}
+
 /// The plan (None: to serve), and where.
-fn read(mut words: Words) -> Result<(Option<Plan>, String, u16), Failure> {
+fn read(mut words: Words) -> Result<(Option<Plan>, Way), Failure> {
     let (streams, seconds) = (words.value("--streams", 1)?, words.value("--seconds", 5.0)?);
     let (both, piece) = (words.flag("--both"), words.value("--piece", 1 << 20)?);
+    let congestion = words.value("--congestion", String::new())?;
     let [verb, address, port] = words.rest()?;
     let port = port.parse().map_err(|_| format!("{port}: not a port"))?;
     let fits = (1..=1024).contains(&streams) && (0.01..=3600.0).contains(&seconds) && (1..=1 << 30).contains(&piece);
@@ -60,36 +81,38 @@ fn read(mut words: Words) -> Result<(Option<Plan>, String, u16), Failure> {
         "run" => return Err("1 to 1024 streams, 0.01 to 3600 seconds, pieces of 1 byte to 1 GiB".to_owned()),
         _ => return Err(format!("{verb}: neither serve nor run")),
     };
-    Ok((plan, address, port))
+    Ok((plan, Way { address, port, congestion }))
 }
 
 /// Serve runs one after the other until killed; the line that it prints says where.
-fn serve(address: &str, port: u16) -> Result<(), Failure> {
+fn serve(way: &Way) -> Result<(), Failure> {
+    let (address, port) = (way.address.as_str(), way.port);
     let listener = TcpListener::bind((address, port)).map_err(failed(format!("{address} port {port}")))?;
     println!("listening on {}", listener.local_addr().map_err(failed("address"))?);
     loop {
         let (stream, peer) = listener.accept().map_err(failed("accept"))?;
-        if let Err(failure) = serve_one(&listener, Control::over(stream)?) {
+        if let Err(failure) = serve_one(way, &listener, Control::over(stream)?) {
             eprintln!("error: {peer}: {failure}");
         }
     }
 }
 
-fn serve_one(listener: &TcpListener, mut control: Control) -> Result<(), Failure> {
+fn serve_one(way: &Way, listener: &TcpListener, mut control: Control) -> Result<(), Failure> {
     let [streams, piece, seconds] = control.values::<f64, 3>()?;
     let mut made = Vec::new();
     for _ in 0..streams as usize {
         let (mut stream, _) = listener.accept().map_err(failed("accept"))?;
         let mut says = [0];
         stream.read_exact(&mut says).map_err(failed("first byte"))?;
-        made.push((stream, says[0] == YOU_SEND));
+        made.push((way.tuned(stream)?, says[0] == YOU_SEND));
     }
     control.meet()?;
     let (received, cpu_s) = carry(made, seconds, piece as usize)?;
     control.say(&format!("{} {} {cpu_s}", received.0, received.1))
 }
 
-fn run(address: &str, port: u16, plan: &Plan) -> Result<(), Failure> {
+fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
+    let (address, port) = (way.address.as_str(), way.port);
     let &Plan { streams, seconds, both, piece } = plan;
     let connect = || TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")));
     let mut control = Control::over(connect()?)?;
@@ -100,7 +123,7 @@ fn run(address: &str, port: u16, plan: &Plan) -> Result<(), Failure> {
         let mut stream = connect()?;
         let sends = number < streams;
         stream.write_all(&[if sends { I_SEND } else { YOU_SEND }]).map_err(failed("first byte"))?;
-        made.push((stream, sends));
+        made.push((way.tuned(stream)?, sends));
     }
     control.meet()?;
     let (received, cpu_s) = carry(made, seconds, piece)?;

@@ -83,17 +83,32 @@ impl Lookers {
     }
 }
 
-/// How long, of late, a thread waited for work: looking for it pays only where it comes sooner than the look ends. Over a link that is
-/// slower than its threads it does not.
+/// Whether looking for work pays: only where it comes, as a rule, before the look ends. Over a link that is slower than its threads it
+/// does not.
 #[derive(Default)]
-struct Waits {
-    usual: Duration,
+struct Looks {
+    /// Mean of the last waits, in looks. However long one was it counts as two: what a training does between two steps says little of the
+    /// next exchange.
+    usual: f32,
+    /// Waits without a look since the last.
+    blind: u8,
 }
 
-impl Waits {
-    /// One more. However long it was it counts as four looks: what a training does between two steps says little of the next exchange.
+impl Looks {
+    /// Whether to look this time. Where it has not paid, each eighth time: a thread that sleeps cannot tell how soon work came, since it
+    /// takes as long as many a look to wake it.
+    fn next(&mut self) -> bool {
+        self.blind = if self.usual <= 1.0 { 0 } else { (self.blind + 1) % 8 };
+        self.blind == 0
+    }
+
+    /// A wait, begun with a look of this length.
     fn add(&mut self, wait: Duration, look: Duration) {
-        self.usual = (self.usual * 7 + wait.min(look * 4)) / 8;
+        if look.is_zero() {
+            return;
+        }
+        let wait = (wait.as_secs_f32() / look.as_secs_f32()).min(2.0);
+        self.usual = if wait <= 1.0 && self.usual > 1.0 { 1.0 } else { self.usual.mul_add(7.0, wait) / 8.0 };
     }
 }
 
@@ -107,9 +122,11 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     spin: Duration,
     lookers: Arc<Lookers>,
-    /// This thread is one of them.
-    looks: bool,
-    waits: Waits,
+    looks: Looks,
+    /// How long it looks for work this time,
+    look: Duration,
+    /// as one of the lookers.
+    long: bool,
     tasks: HashMap<u64, Seated>,
     ready: VecDeque<u64>,
     ticked: Instant,
@@ -122,8 +139,9 @@ impl Worker {
             shared,
             spin,
             lookers,
-            looks: false,
-            waits: Waits::default(),
+            looks: Looks::default(),
+            look: Duration::ZERO,
+            long: false,
             tasks: HashMap::new(),
             ready: VecDeque::new(),
             ticked: Instant::now(),
@@ -140,7 +158,7 @@ impl Worker {
             for _ in 0..RUNS {
                 let Some(key) = self.ready.pop_front() else { break };
                 if let Some(since) = idle_since.take() {
-                    self.waits.add(since.elapsed(), self.spin);
+                    self.looks.add(since.elapsed(), self.look);
                     self.look_no_more();
                 }
                 self.run(key);
@@ -155,11 +173,14 @@ impl Worker {
                 self.events(0);
                 continue;
             }
-            let since = *idle_since.get_or_insert(now);
+            let since = *idle_since.get_or_insert_with(|| {
+                self.look_for_work();
+                now
+            });
             if self.events(0) || self.shared.bell.rung() {
                 continue;
             }
-            if now - since < self.patience() {
+            if now - since < self.look {
                 std::hint::spin_loop();
                 continue;
             }
@@ -171,16 +192,19 @@ impl Worker {
         }
     }
 
-    /// How long to look for work before sleeping.
-    fn patience(&mut self) -> Duration {
-        let usual = self.waits.usual;
-        self.looks = self.looks || (self.spin > SHORT_LOOK && usual <= self.spin && self.lookers.join());
-        let look = if self.looks { self.spin } else { self.spin.min(SHORT_LOOK) };
-        if usual <= look { look } else { Duration::ZERO }
+    /// How long to look for work before sleeping, from now on.
+    fn look_for_work(&mut self) {
+        let pays = self.looks.next();
+        self.long = pays && self.spin > SHORT_LOOK && self.lookers.join();
+        self.look = match (pays, self.long) {
+            (false, _) => Duration::ZERO,
+            (true, false) => self.spin.min(SHORT_LOOK),
+            (true, true) => self.spin,
+        };
     }
 
     fn look_no_more(&mut self) {
-        if std::mem::take(&mut self.looks) {
+        if std::mem::take(&mut self.long) {
             self.lookers.leave();
         }
     }
@@ -281,4 +305,33 @@ fn guarded<T>(seated: &mut Seated, act: impl FnOnce(&mut dyn Task) -> T) -> Opti
     }
     let _ = catch_unwind(AssertUnwindSafe(|| seated.task.broken("an I/O thread panicked: a fault in busbw")));
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_stops_after_some_looks_in_vain_and_one_that_is_not_begins_it_again() {
+        let (look, soon, late) = (Duration::from_micros(20), Duration::from_micros(3), Duration::from_secs(1));
+        let mut looks = Looks::default();
+        let vain = (0..100).take_while(|_| looks.next().then(|| looks.add(late, look)).is_some()).count();
+        assert!((4..=8).contains(&vain), "{vain}");
+        let mut later: Vec<_> = (0..64).map(|_| looks.next().then(|| looks.add(late, look)).is_some()).collect();
+        assert_eq!(later.iter().filter(|looked| **looked).count(), 8, "each eighth time");
+        while !looks.next() {
+            looks.add(late, Duration::ZERO); // how long a thread slept says nothing
+        }
+        looks.add(soon, look);
+        later = (0..64).map(|_| looks.next().then(|| looks.add(soon, look)).is_some()).collect();
+        assert!(later.iter().all(|looked| *looked));
+        for _ in 0..100 {
+            assert!(looks.next());
+            looks.add(late, look); // between steps
+            for _ in 0..3 {
+                assert!(looks.next());
+                looks.add(soon, look);
+            }
+        }
+    }
 }

@@ -9,14 +9,12 @@ use super::{Claim, HOME, RecvCore};
 use crate::error::{Error, Kind};
 use crate::locks::lock;
 use crate::sock::{self, Io};
-use crate::wire::{ACK_EVERY, Frame, HEADER};
+use crate::wire::{ACK_AT_LATEST, ACK_EVERY, Frame, HEADER};
 
 /// Of the stream of small messages; a message and its header always fit.
 const HOME_BUFFER: usize = 64 << 10;
 /// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
 const MOST_UNREAD: usize = 64 << 10;
-/// Small messages after which an acknowledgement waits no longer for a moment without any.
-const ACK_AT_LATEST: usize = 4 * ACK_EVERY;
 
 pub(super) struct Home {
     pub(super) socket: Socket,

@@ -9,6 +9,7 @@ use std::time::Instant;
 use socket2::Socket;
 
 use super::{Flying, SendCore, State};
+use crate::Level;
 use crate::error::Error;
 use crate::locks::lock;
 use crate::sock::{self, Io};
@@ -155,7 +156,11 @@ impl SendCore {
     pub(crate) fn look_home(&self, now: Instant) {
         let mut state = lock(&self.state);
         let mut home = lock(&self.home);
-        if self.hear_home(&mut home, &mut state).is_err() || home.kept.is_empty() {
+        if let Err(error) = self.hear_home(&mut home, &mut state) {
+            drop((home, state));
+            return (self.log)(Level::Info, &error.message);
+        }
+        if home.kept.is_empty() {
             return;
         }
         let Home { socket, still, taken, ended, .. } = &mut *home;
