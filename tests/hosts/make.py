@@ -18,6 +18,7 @@ def machine(hostname: str, cpus: str, memory_kib: int) -> Entries:
             "/proc/sys/kernel/random/boot_id": "5f0c2b1e-8d4a-4a57-9b53-0d3c6e1f7a20",
             "/proc/sys/kernel/osrelease": "5.15.0-105-generic",
             "/sys/devices/system/cpu/online": cpus,
+            "/proc/sys/net/ipv4/tcp_congestion_control": "cubic",
             "/proc/meminfo": f"MemTotal:       {memory_kib} kB\nMemFree:        1000 kB",
         }
     )

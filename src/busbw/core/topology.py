@@ -51,6 +51,7 @@ class Host(msgspec.Struct, frozen=True):
     nics: list[Nic] = []
     gpu_reason: str = ""
     driver: str = ""  # NVIDIA driver's version
+    congestion: str = ""  # TCP's congestion control where the reading process is: "cubic", "bbr"
 
 
 class Topology(msgspec.Struct, frozen=True):

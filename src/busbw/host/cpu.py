@@ -1,4 +1,4 @@
-"""Facts of the machine around the GPUs: name, boot, kernel, CPUs, memory. Read from procfs and sysfs."""
+"""Facts of the machine around the GPUs: name, boot, kernel, CPUs, memory, TCP. Read from procfs and sysfs."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,18 @@ class Machine:
     kernel: str
     cpus: int
     memory_bytes: int
+    congestion: str
 
 
 def read_machine(source: Source) -> Machine:
-    """Name, boot id and kernel of the machine, its online CPUs and its memory in bytes."""
+    """Name, boot id and kernel of the machine, its online CPUs, its memory in bytes, and its TCP's congestion control."""
     return Machine(
         hostname=source.read("/proc/sys/kernel/hostname").text or "",
         boot_id=source.read("/proc/sys/kernel/random/boot_id").text or "",
         kernel=source.read("/proc/sys/kernel/osrelease").text or "",
         cpus=count_list(source.read("/sys/devices/system/cpu/online").text or ""),
         memory_bytes=_memory(source.read("/proc/meminfo").text or ""),
+        congestion=(source.read("/proc/sys/net/ipv4/tcp_congestion_control").text or "").strip(),
     )
 
 

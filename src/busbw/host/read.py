@@ -22,4 +22,5 @@ def read_host(source: Source | None = None) -> Host:
         nics=read_nics(source),
         gpu_reason=gpus.reason,
         driver=gpus.driver,
+        congestion=machine.congestion,
     )

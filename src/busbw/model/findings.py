@@ -12,6 +12,7 @@ from busbw.model.data_findings import data_findings
 from busbw.model.fabric import NoFabric, fabric, gb
 from busbw.model.figures import IN_PLACE, Figure, Series, dips, half_peak, peak, series, still_rising
 from busbw.model.machine_findings import machine_findings
+from busbw.model.network_findings import network_findings
 from busbw.model.payload import plan
 from busbw.model.timing_findings import timing_findings
 from busbw.model.world import Used, used
@@ -24,7 +25,7 @@ ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 def findings(result: Result, topology: Topology) -> list[Finding]:
     """What to tell the user about the run, most important first; reads `rows`, `ideal`, `world` and `environment` of the result."""
     row = result.spec.row
-    found = data_findings(result) + timing_findings(result) + machine_findings(result)
+    found = data_findings(result) + timing_findings(result) + machine_findings(result) + network_findings(result, topology)
     every = series(result)
     if not every or _one_rank(result, row):
         return found + ([_one_rank_finding(result, row)] if _one_rank(result, row) else [])

@@ -28,7 +28,7 @@ def test_the_committed_archives_are_what_make_writes(name: str) -> None:
 def test_eight_h100_with_a_400g_port_each() -> None:
     a = host("h100x8-ib")
     assert (a.hostname, a.cpus, a.memory_bytes, a.kernel) == ("gpu-a", 208, 2113390140 * 1024, "5.15.0-105-generic")
-    assert a.gpu_reason == "" and a.driver == "550.54.15" and len(a.gpus) == 8
+    assert a.gpu_reason == "" and a.driver == "550.54.15" and len(a.gpus) == 8 and a.congestion == "cubic"
     assert {(gpu.nvlink, gpu.nvlink_rate, gpu.pcie, gpu.sm, gpu.nvls) for gpu in a.gpus} == {(18, 25e9, 63e9, 90, None)}
     assert [gpu.bus_id for gpu in a.gpus][:2] == ["0000:1b:00.0", "0000:43:00.0"]
     assert [gpu.numa for gpu in a.gpus] == [0, 0, 0, 0, 1, 1, 1, 1]

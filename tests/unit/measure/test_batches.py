@@ -157,8 +157,12 @@ def test_the_step_of_the_clock_is_found_and_widens_the_interval() -> None:
 
 
 def test_by_the_clock_operations_are_timed_one_by_one() -> None:
-    taken = ClockedBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
-    assert sorted(taken.durations_s[0])[4] == pytest.approx(200e-6, rel=0.1)
+    for _ in range(20):  # a busy machine makes operations longer, never shorter
+        taken = ClockedBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
+        middle = sorted(taken.durations_s[0])[4]
+        if middle < 220e-6:
+            break
+    assert middle == pytest.approx(200e-6, rel=0.1)
     assert taken.late_s == [[0.0] * 9]
     assert taken.launch_s == []
 

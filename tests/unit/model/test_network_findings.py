@@ -1,0 +1,48 @@
+"""BBR is told of where a run between hosts went over the system's own TCP, and nowhere else."""
+
+import pytest
+
+from busbw.core.finding import Verdict
+from busbw.core.result import SCHEMA, Device, Library, Result, World
+from busbw.core.sweep import SweepSpec
+from busbw.core.topology import Host, Nic, Topology
+from busbw.model.network_findings import network_findings
+
+VETH = Nic("v1", "ethernet", netdev="v1")
+RDMA = Nic("mlx5_0", "roce", netdev="eth0")
+
+
+def told(congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic = VETH, ranks: int = 2) -> list[str]:
+    """Messages on a run over hosts with these congestion controls."""
+    devices = [Device(number, 1, f"h{number % len(congestion)}", 0, "", "CPU") for number in range(ranks)]
+    hosts = [Host(f"h{number}", nics=[nic], congestion=control) for number, control in enumerate(congestion)]
+    result = Result(
+        SCHEMA, "busbw", SweepSpec(collective="all_reduce"), library=Library(engine, network=network), world=World(devices, ranks)
+    )
+    found = network_findings(result, Topology(hosts))
+    assert all(one.verdict is Verdict.WARN and len(one.message) < 230 for one in found)
+    return [one.message for one in found]
+
+
+def test_hosts_with_bbr_are_named() -> None:
+    (message,) = told(["bbr", "cubic"])
+    assert message.startswith("TCP's congestion control is BBR on h0: ")
+    (message,) = told(["bbr2"] * 5, network="Socket", engine="nccl", nic=RDMA, ranks=5)
+    assert "is BBR on h0, h1, h2 and 2 more: " in message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"congestion": ["cubic", "reno"]},
+        {"congestion": ["", ""]},  # could not be read
+        {"congestion": ["bbr"]},  # nothing goes between hosts
+        {"congestion": ["bbr", "bbr"], "network": "busbw", "engine": "nccl"},  # streams of its own
+        {"congestion": ["bbr", "bbr"], "network": "IB", "engine": "nccl"},
+        {"congestion": ["bbr", "bbr"], "nic": RDMA},  # MPI may have taken either
+        {"congestion": ["cubic", "cubic", "bbr"], "ranks": 2},  # a host without a rank
+    ],
+    ids=str,
+)
+def test_nothing_is_said_where_it_is_not_known_to_matter(words: dict) -> None:
+    assert told(**words) == []
