@@ -75,7 +75,7 @@ def _differences(a: Result, b: Result) -> list[str]:
 
 def _too_few_samples(judged: Sequence[ComparedCell], limits: Limits) -> list[str]:
     tested = [cell for cell in judged if cell.by == "samples"]
-    few = sum(2 * len(tested) > limits.level * math.comb(cell.a_count + cell.b_count, cell.a_count) for cell in tested)
+    few = sum(2 * len(tested) / math.comb(cell.a_count + cell.b_count, cell.a_count) > limits.level for cell in tested)
     if not few:
         return []
     return [

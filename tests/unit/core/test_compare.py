@@ -76,6 +76,14 @@ def test_a_proven_difference_too_small_to_matter_is_the_same() -> None:
     assert cell.verdict is Verdict.SAME
 
 
+@pytest.mark.parametrize("counts", [(600, 600), (4096, 4096), (3, 4096)])
+def test_as_many_samples_as_a_run_takes_are_compared(counts: tuple[int, int]) -> None:
+    """Their arrangements are more than a float can count."""
+    cell = only(compare(one(sampled(draws(1, counts[0], 1e-3))), one(sampled(draws(2, counts[1], 1.2e-3)))))
+    assert (cell.a_count, cell.b_count) == counts
+    assert cell.verdict is Verdict.SLOWER
+
+
 def test_noise_wider_than_the_tolerance_is_ambiguous() -> None:
     assert only(compare(one(sampled(draws(1, 8, 1e-3, 0.3))), one(sampled(draws(2, 8, 1e-3, 0.3))))).verdict is Verdict.AMBIGUOUS
 
