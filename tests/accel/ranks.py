@@ -63,6 +63,9 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
     for number in range(ranks):
         child = os.fork()
         if child == 0:
+            # A fork gets a new pool of threads when it first asks for one. PyTorch's autograd threads would all ask at once, which
+            # ends some processes with "Invalid thread pool!".
+            torch.set_num_threads(1)
             rank(folder, number, ranks, hosts, port, module, sys.argv[5:])
         children[child] = number
     for _ in children:
