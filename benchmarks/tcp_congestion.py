@@ -1,7 +1,7 @@
 """What a run takes under the system's TCP congestion control and under reno: `tcp_congestion.py FILE.json`, as root.
 
-Two emulated hosts of this machine (network namespaces joined by a veth pair without a limit), one rank of the mpi engine on each, both
-settings in turn, ROUNDS times. In a namespace of its own the kernel allows no third.
+Two emulated hosts of this machine (network namespaces joined by a veth pair, limited to each of RATES), one rank of the mpi engine on
+each, both settings in turn, ROUNDS times. In a namespace of its own the kernel allows no third.
 """
 
 import json
@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "tests" / "netlab"))
 import netlab  # noqa: E402 - found by the path above
 
 ROUNDS = 5
+RATES = (None, 10_000, 2_000)  # Mbit/s; without a limit at first
 SETTING = "net.ipv4.tcp_congestion_control"
 WORDS = ("run", "all_reduce", "--engine", "mpi", "-b", "8", "-e", "16M", "-f", "8", "--timing", "classic", "--iters", "50")
 
@@ -40,16 +41,18 @@ def main() -> int:
     """Measure, print, keep."""
     out = Path(sys.argv[1])
     own = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    found: dict[str, list[dict[int, float]]] = {own: [], "reno": []}
-    with tempfile.TemporaryDirectory() as folder, netlab.lab(Path(folder), 2) as lab:
-        for _ in range(ROUNDS):
-            for control, runs in found.items():
-                runs.append(medians(lab, control, Path(folder) / "result.json"))
-    out.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{'bytes':>10}" + "".join(f"{f'{control}, us':>14} {'least':>8} {'most':>8}" for control in found))
-    for size in found[own][0]:
-        columns = ([1e6 * run[size] for run in runs] for runs in found.values())
-        print(f"{size:>10}" + "".join(f"{statistics.median(us):14.1f} {min(us):8.1f} {max(us):8.1f}" for us in columns))
+    every: dict[str, dict[str, list[dict[int, float]]]] = {}
+    for rate in RATES:
+        found = every[f"{rate or 'no limit'}"] = {own: [], "reno": []}
+        with tempfile.TemporaryDirectory() as folder, netlab.lab(Path(folder), 2, rate) as lab:
+            for _ in range(ROUNDS):
+                for control, runs in found.items():
+                    runs.append(medians(lab, control, Path(folder) / "result.json"))
+        out.write_text(json.dumps(every, indent=1) + "\n")
+        print(f"{rate or 'no limit':>10}" + "".join(f"{f'{control}, us':>14} {'least':>8} {'most':>8}" for control in found))
+        for size in found[own][0]:
+            columns = ([1e6 * run[size] for run in runs] for runs in found.values())
+            print(f"{size:>10}" + "".join(f"{statistics.median(us):14.1f} {min(us):8.1f} {max(us):8.1f}" for us in columns), flush=True)
     return 0
 
 

@@ -2,7 +2,8 @@
 //! transport over TCP.
 //!
 //! `rawtcp serve ADDRESS PORT` on one host, `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the other,
-//! which prints one line of JSON; both with `[--congestion NAME]` in place of the system's own congestion control. Every stream goes one way and has a blocking thread at each end, which moves a piece (1 MiB) at a time
+//! which prints one line of JSON; both with `[--congestion NAME]` in place of the system's own congestion control. Every stream goes one
+//! way and has a blocking thread at each end, which moves a piece (1 MiB) at a time
 //! from or to one buffer. Pieces that stay in a core's cache show TCP without the cost of memory, which a transport of large messages has.
 
 use std::io::{ErrorKind, Read, Write};
