@@ -14,7 +14,7 @@ from busbw.core.exits import Exit
 from busbw.core.sizes import short_size
 from busbw.engines.registry import AUTO
 from busbw.launch import job, slurm
-from busbw.launch.failures import aborting_host, died, known
+from busbw.launch.failures import aborting_host, died, in_order, known
 from busbw.launch.hosts import Host
 from busbw.launch.roll import Roll
 from busbw.measure.events import Ended, Event, Failed, Note, Started, decode, failure
@@ -102,7 +102,7 @@ class Follower:
 
     def _why(self, status: int) -> BusbwError | None:
         """The error that a job ended with by itself."""
-        text = "\n".join(self._tail)
+        text = in_order("\n".join(self._tail), self.roll.gone)
         if status == 0 and self.output.record.result.complete and not self._failures:
             return None
         # A rank that dies breaks the others' connections: what they say of that is not the cause, and one may abort before the

@@ -20,6 +20,7 @@ class Failure:
 
 
 DIED = r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
+KILLED = "Killed"
 TASK_DIED = (
     r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)"
 )
@@ -65,7 +66,7 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         TASK_DIED,
-        "rank {rank} on host {host} died ({why})",
+        "{ranks} on host {host} died ({why}){or_others}",
         "Killed: sacct -j JOB -o State,MaxRSS (OUT_OF_MEMORY?); Bus error: srun -w {host} df -h /dev/shm",
     ),
     Failure(
@@ -190,6 +191,41 @@ def died(stderr: str) -> bool:
     return any(re.search(pattern, text) for pattern in (DIED, TASK_DIED))
 
 
+def in_order(stderr: str, gone: Sequence[int]) -> str:
+    """The launcher's last words with what srun says of ranks that died put in order: the first is the one to blame.
+
+    Where a rank dies Slurm kills the others of the step, and srun may tell of them first. Who died by itself of something else is to
+    blame; else whom the others saw end first (`gone`), and where srun told of its host first too, nothing of the others is left.
+    """
+    told = list(re.finditer(TASK_DIED, stderr))
+    fault = next((one for one in told if one["why"] != KILLED), None)
+    seen = next(((one, str(rank)) for rank in gone for one in told if rank in _ranks(one["rank"])), None)
+    first, rank = (fault, fault["rank"]) if fault else seen or (None, "")
+    if first is None:
+        return stderr
+    sure = bool(fault) or first["host"] == told[0]["host"]
+    rest = re.sub(TASK_DIED, "", stderr) if sure else stderr
+    return f"srun: error: {first['host']}: task {rank}: {first['why']}\n{rest}"
+
+
+def _ranks(words: str) -> set[int]:
+    """Of srun's `0,2-3`."""
+    ends = [part.partition("-") for part in words.split(",") if part]
+    return {rank for first, _, last in ends for rank in range(int(first), int(last or first) + 1)}
+
+
+def _named(ranks: str) -> str:
+    """`rank 2`, `ranks 0,2-3`."""
+    return f"ranks {ranks}" if re.search("[,-]", ranks) else f"rank {ranks}"
+
+
+def _or_others(match: re.Match[str], text: str) -> str:
+    """The ranks of other hosts that may have died first instead."""
+    others = {one["host"]: one["rank"] for one in re.finditer(TASK_DIED, text) if one["host"] != match.groupdict().get("host")}
+    words = " and ".join(f"{_named(ranks)} on host {host}" for host, ranks in others.items())
+    return f", or {words} did first: Slurm kills all others of a step, and says no order" if words else ""
+
+
 def aborting_host(stderr: str) -> str:
     """The host of the rank that the launcher says called MPI_Abort; '' where it says of none."""
     match = re.search(r"due to process rank \d+ with PID \d+ on node (\S+) calling", " ".join(stderr.replace("\0", " ").split()))
@@ -212,6 +248,7 @@ def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, s
     named = {name: value for name, value in match.groupdict().items() if value is not None}
     remote = _REMOTE_HOST.search(text)
     words = {"host": remote.group(1) if remote else ", ".join(hosts) or "this one"} | named
+    words |= {"ranks": _named(named.get("rank", "")), "or_others": _or_others(match, text)}
     words["host"] = words["host"].rpartition("@")[2].strip("[]:'\"") or words["host"]
     if "signal" in words:
         number = int(words["signal"])

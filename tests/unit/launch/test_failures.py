@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.launch.failures import FAILURES, explain
+from busbw.launch.failures import FAILURES, explain, in_order
 
 DAEMON = """------------------------------------------------------------
 A daemon failed to report back after being spawned. This could
@@ -169,3 +169,26 @@ def test_an_unknown_failure_keeps_the_launchers_last_words():
     assert explain(-9, "").message == "the launcher died of signal 9 (SIGKILL) without a word"
     assert explain(137, "").message == "the launcher ended with 137, as it does when a rank dies of signal 9 (SIGKILL), without a word"
     assert explain(-200, "").message == "the launcher died of signal 200 (unknown) without a word"
+
+
+def killed(*groups: str) -> str:
+    return "".join(f"srun: error: {group}: Killed\n" for group in groups) + STEP_ENDED
+
+
+@pytest.mark.parametrize(
+    ("said", "gone", "named"),
+    [
+        (killed("h1: task 1", "h2: tasks 2-3"), [2], "rank 2 on host h2 died (Killed), or rank 1 on host h1 did first"),
+        (killed("h2: tasks 2-3", "h1: tasks 0-1"), [2, 0], "rank 2 on host h2 died (Killed)"),
+        (killed("h2: tasks 2-3", "h1: tasks 0-1"), [], "ranks 2-3 on host h2 died (Killed), or ranks 0-1 on host h1 did first"),
+        (killed("h1: task 1") + "srun: error: h2: task 2: Bus error\n", [1, 2], "rank 2 on host h2 died (Bus error)"),
+        (killed("h2: task 2"), [0], "rank 2 on host h2 died (Killed)"),
+    ],
+)
+def test_whom_the_others_saw_end_first_is_blamed_and_not_whom_slurm_killed_then(said, gone, named):
+    message = str(explain(137, in_order(said, gone), ["h1", "h2"]).message)
+    assert message.split(":")[0] == named
+
+
+def test_words_of_mpirun_are_left_as_they_are():
+    assert in_order("mpirun noticed that process rank 1 died", [1]) == "mpirun noticed that process rank 1 died"

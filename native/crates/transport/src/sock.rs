@@ -160,7 +160,7 @@ pub fn unacknowledged(socket: &impl AsRawFd) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// It retransmits, or probes a window that is open (nothing could go out at all, as over an interface that was taken down). A peer that
-    /// only reads slowly closes its window instead.
+    /// only reads slowly closes its window instead, and answers probes.
     pub tries_again: bool,
     /// The last it sent, probes of a closed window among it, has had no answer.
     pub unanswered: bool,

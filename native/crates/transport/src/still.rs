@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::sock;
 
+/// For how long probes of a closed window go unanswered before the network, not the peer, is at fault. A living peer answers them no more
+/// often than each 500 ms (net.ipv4.tcp_invalid_ratelimit), and the time between two doubles: within a second of the last answer, then.
+const PROBES: Duration = Duration::from_millis(1_200);
+
 /// How long what may last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -58,9 +62,10 @@ impl Still {
         let since = *self.since.get_or_insert(now);
         let silent = trouble.unanswered.then(|| *self.silent.get_or_insert(now));
         self.silent = silent;
-        if silent.is_some_and(|silent| now - silent >= limits.silence) {
+        let silent_for = |limit| silent.is_some_and(|silent| now - silent >= limit);
+        if silent_for(limits.silence) {
             Standing::Silent
-        } else if now - since >= limits.stall && trouble.tries_again {
+        } else if now - since >= limits.stall && (trouble.tries_again || silent_for(PROBES)) {
             Standing::Stalled
         } else {
             Standing::Moves
