@@ -3,13 +3,13 @@
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from busbw.cli.output import Output
 from busbw.cli.streams import talk
-from busbw.core.errors import BusbwError
+from busbw.core.errors import BusbwError, StartFailed
 from busbw.core.exits import Exit
 from busbw.core.sizes import short_size
 from busbw.engines.registry import AUTO
@@ -131,6 +131,15 @@ class Follower:
     def _gpus(self) -> dict[int, str]:
         devices = self.output.record.result.world.devices
         return {device.rank: f"GPU {device.index}" for device in devices if device.bus}
+
+
+def follow(argv: list[str], launch_limit_s: float, make: Callable[[], Follower]) -> None:
+    """Follow the job that `argv` starts to its end; once more where its ranks did not come to start, of a fault that passes."""
+    try:
+        make().follow(argv, launch_limit_s)
+    except StartFailed as error:
+        talk(f"note: {error.message}; started once more")
+        make().follow(argv, launch_limit_s)
 
 
 _DELAY = re.compile(r"\[\S+:\d+\] Delaying for \d+ seconds before aborting")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.cli.follow import Follower, RankFailed
+from busbw.cli.follow import Follower, RankFailed, follow
 from busbw.cli.output import Output
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
@@ -245,7 +245,7 @@ def outside(row: EngineRow, missing: str, work: Job, where: Where, output: Outpu
         return
     if missing:
         talk(f"note: measuring on CPUs: {missing}")
-    Follower(prepared, output, places, where.ifname).follow(argv, where.launch_limit_s)
+    follow(argv, where.launch_limit_s, lambda: Follower(prepared, output, places, where.ifname))
 
 
 def rank_program(work: Job) -> list[str]:
@@ -275,7 +275,7 @@ def outside_by_slurm(asked: slurm.Step, work: Job, where: Where, output: Output)
     if where.dry_run:
         answer(shlex.join(argv) + "\n")
         return
-    Follower(prepared, output, ifname=where.ifname).follow(argv, where.launch_limit_s)
+    follow(argv, where.launch_limit_s, lambda: Follower(prepared, output, ifname=where.ifname))
 
 
 def launcher_command(

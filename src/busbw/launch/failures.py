@@ -5,18 +5,22 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.errors import BusbwError, CannotTell, StartFailed
 
 TAIL_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One known failure. `pattern` matches text whose white space is single blanks; its groups, and `host`, fill message and hint."""
+    """One known failure. `pattern` matches text whose white space is single blanks; its groups, and `host`, fill message and hint.
+
+    One that `passes` is told as StartFailed.
+    """
 
     pattern: str
     message: str
     hint: str
+    passes: bool = False
 
 
 DIED = r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
@@ -63,6 +67,7 @@ FAILURES: tuple[Failure, ...] = (
         r"Segmentation fault.*?mca_pml_ob1_recv_frag_callback_match.*?ompi_mpi_init",
         "a rank died in MPI_Init: a message came before it was ready, a known fault of Open MPI 5 (open-mpi/ompi#12495)",
         "run it again",
+        passes=True,
     ),
     Failure(
         TASK_DIED,
@@ -181,7 +186,8 @@ def known(stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError | None:
             words = _words(match, text, hosts)
             hint = failure.hint.format_map(words)
             # Without hosts everything ran here.
-            return CannotTell(failure.message.format_map(words), hint if hosts else hint.replace(f"ssh {words['host']} ", ""))
+            kind = StartFailed if failure.passes else CannotTell
+            return kind(failure.message.format_map(words), hint if hosts else hint.replace(f"ssh {words['host']} ", ""))
     return None
 
 

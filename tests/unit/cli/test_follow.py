@@ -1,18 +1,21 @@
 """Which error a launched job ends with, told by real processes in a launcher's place: what caused the end goes before what followed."""
 
+import contextlib
 import shlex
 import time
+from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from busbw.cli.follow import FRAME_LINES, Follower, Framing, RankFailed
+from busbw.cli.follow import FRAME_LINES, Follower, Framing, RankFailed, follow
 from busbw.cli.output import Output
-from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.errors import BusbwError, CannotTell, StartFailed
 from busbw.core.reports import Gone, Here, Report, Stalled, encode
 from busbw.core.result import SCHEMA, Library, Result
 from busbw.core.sweep import SweepSpec
-from busbw.measure.events import FAILED_PREFIX, Failed, Started
+from busbw.measure.events import FAILED_PREFIX, Ended, Failed, Started
 from busbw.measure.events import encode as event
 from busbw.measure.job import Job
 from busbw.measure.record import Record
@@ -112,3 +115,26 @@ def test_nccl_is_given_time_to_speak_until_the_ranks_have_chosen_another_engine(
         with pytest.raises(BusbwError):  # the launcher ends without a result
             follower.follow(["echo", started], 10)
         assert follower.roll.library is waited
+
+
+RACE = (
+    "[h2:29498] Signal: Segmentation fault (11)\n[h2:29498] [ 1] libmpi.so.40(mca_pml_ob1_recv_frag_callback_match+0x95)\n"
+    "[h2:29498] [ 9] libmpi.so.40(ompi_mpi_init+0x425)\nsrun: error: h2: task 1: Segmentation fault"
+)
+
+
+@pytest.mark.parametrize("races", [1, 2])
+def test_a_race_of_mpi_while_it_starts_is_run_again_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], races: int) -> None:
+    count = shlex.quote(str(tmp_path / "starts"))
+    good = "; ".join(
+        f"echo {shlex.quote(event(one).decode().strip())}"
+        for one in (Started(Result(SCHEMA, "busbw", SPEC)), Ended("2026-11-23T12:00:00Z", {}))
+    )
+    script = f"echo >> {count}; [ $(wc -l < {count}) -gt {races} ] && {{ {good}; exit 0; }}; echo {shlex.quote(RACE)} >&2; exit 139"
+    output = Output(Record(SPEC, None), view("csv"))
+    make = partial(Follower, Job(sweep=SPEC, engine="mpi", ranks=2, start_limit_s=5.0), output)
+
+    with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
+        follow(["sh", "-c", script], 10, make)
+    assert "a rank died in MPI_Init" in capsys.readouterr().err
+    assert (tmp_path / "starts").read_text() == "\n\n"
