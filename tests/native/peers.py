@@ -32,7 +32,9 @@ class Peer:
 
     def __init__(self, library: Path, version: int, inside: Iterable[str], address: str = "", **variables: str) -> None:
         self.address = address
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
+        # Unbuffered, Python loses what is left of a long answer when a signal comes in the middle of its write.
+        strange = ("NCCL_", "BUSBW_", "PYTHONUNBUFFERED")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(strange)}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in stop()
         self.process = subprocess.Popen(
             [*inside, sys.executable, "-X", "faulthandler", str(HERE / "peer.py"), str(library), str(version)],

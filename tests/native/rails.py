@@ -66,6 +66,10 @@ class Rails:
         """Nothing passes any more, and nobody is told: carriers stay."""
         netlab.ip("-n", self.switch, "link", "set", f"br{rail}", "down")
 
+    def pass_again(self, rail: int) -> None:
+        """The black hole is gone."""
+        netlab.ip("-n", self.switch, "link", "set", f"br{rail}", "up")
+
     def limit(self, rate_mbit: float, burst_kb: int = 64) -> None:
         """Each host sends at most this much on each rail, in bursts of `burst_kb` at most. Unavailable."""
         shape = ["tbf", "rate", f"{rate_mbit:g}mbit", "burst", f"{burst_kb}kb", "latency", "20ms"]

@@ -1,0 +1,99 @@
+"""A seeded course of faults over the rails of two hosts: what breaks when, for how long, and who stands still meanwhile.
+
+One rail at a time is left whole, so that all traffic has a way.
+"""
+
+import random
+import signal
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from peers import Peer
+from rails import Rails
+
+COURSE_S = 5.0
+FOR_GOOD = 100.0  # until the end of the course, and longer
+SIZES = {"large": [1 << 20], "small": [8, 4096, 16384], "mixed": [0, 8, 1000, 16384, 16385, 70_000, 300_000, 1 << 20]}
+MOST_MESSAGES = 2000
+
+
+def flows(rng: random.Random, comms: dict[str, list[tuple[int, int]]], nbytes: int) -> dict[str, list[dict[str, Any]]]:
+    """Traffic for each connection, a kind of messages each: what both processes are asked for. `comms` has its ends by sender."""
+    asked: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
+    for sender, pairs in comms.items():
+        receiver = "b" if sender == "a" else "a"
+        for sent, received in pairs:
+            sizes = rng.choice(list(SIZES.values()))
+            drawn = [rng.choice(sizes) for _ in range(MOST_MESSAGES)]
+            enough = next((n for n in range(MOST_MESSAGES) if sum(drawn[:n]) >= nbytes), MOST_MESSAGES)
+            messages = [[size, number, 0] for number, size in enumerate(drawn[:enough])]
+            asked[sender].append({"comm": sent, "way": "send", "messages": messages})
+            asked[receiver].append({"comm": received, "way": "recv", "messages": messages})
+    return asked
+
+
+@dataclass
+class Course:
+    """What happens; `log` has it in words, for whoever has to find out why something stood still."""
+
+    rng: random.Random
+    rails: Rails
+    count: int
+    peers: dict[str, Peer]
+    log: list[str] = field(default_factory=list)
+    _broken: dict[int, tuple[str, float]] = field(default_factory=dict)
+    _whole: int = 0
+
+    def run(self) -> None:
+        """Until COURSE_S have passed; what is broken then stays so."""
+        self._begun = time.monotonic()
+        time.sleep(self.rng.uniform(0.0, 0.1))
+        self._stop(and_break=True)  # while windows are small
+        while time.monotonic() - self._begun < COURSE_S:
+            time.sleep(self.rng.uniform(0.02, 0.8))
+            for rail, (way, end) in list(self._broken.items()):
+                if end < time.monotonic():
+                    self._ways()[way][1](rail)
+                    self._note(f"rail {rail} is back")
+                    del self._broken[rail]
+            rng = self.rng.random()
+            if rng < 0.25:
+                self._stop(and_break=rng < 0.12)
+            elif rng < 0.75:
+                self._break()
+            elif not self._broken:
+                self._whole = self.rng.randrange(self.count)
+
+    def _ways(self) -> dict[str, tuple[Any, Any]]:
+        """Ways to break a rail, and what mends it."""
+        rails = self.rails
+        ways = {f"set down by host {host}": (partial(rails.down, host=host), partial(rails.up, host=host)) for host in (0, 1)}
+        ways |= {f"cut at host {host}": (partial(rails.cut, at=(host,)), rails.mend) for host in (0, 1)}
+        return {**ways, "cut": (rails.cut, rails.mend), "a black hole": (rails.blackhole, rails.pass_again)}
+
+    def _break(self) -> None:
+        rail = self.rng.choice([rail for rail in range(self.count) if rail != self._whole])
+        if rail in self._broken:
+            return
+        ways = self._ways()
+        way, lasts_s = self.rng.choice(list(ways)), self.rng.choice([0.1, 0.5, 2.0, 5.0, FOR_GOOD])
+        ways[way][0](rail)
+        self._broken[rail] = way, time.monotonic() + lasts_s
+        self._note(f"rail {rail} is {way} for {lasts_s:g} s")
+
+    def _stop(self, *, and_break: bool) -> None:
+        """A process stands still for a moment, and a rail may break just then: its windows are closed by that time."""
+        name, lasts_s = self.rng.choice(list(self.peers)), self.rng.choice([0.02, 0.1, 0.5, 1.5])
+        process = self.peers[name].process
+        process.send_signal(signal.SIGSTOP)
+        self._note(f"{name} stands still for {lasts_s:g} s")
+        time.sleep(lasts_s)
+        if and_break:
+            self._break()
+            time.sleep(0.1)
+        process.send_signal(signal.SIGCONT)
+
+    def _note(self, what: str) -> None:
+        self.log.append(f"{time.monotonic() - self._begun:.2f} s: {what}")
