@@ -152,7 +152,7 @@ def test_a_peer_that_takes_nothing_for_long_is_no_link_that_failed(job, own_rail
     a, b = job(own_rails(2))
     pair, some = link(a, b)[0], [[M, number, 0] for number in range(20)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=15)
-    time.sleep(6)
+    time.sleep(4)
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=15)
     fine(a.result()["flows"][0], b.result()["flows"][0], messages=20)
     assert "makes no progress" not in a.log()
