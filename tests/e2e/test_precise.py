@@ -76,12 +76,30 @@ def test_two_cpu_ranks_are_measured_precisely_by_default(tmp_path: Path) -> None
 
 def test_a_rank_that_begins_late_is_named(tmp_path: Path) -> None:
     # 150 ms, so that a machine busy with other tests does not drown it.
-    words = ("-n", "2", "-b", "64K", "-e", "64K", "--iters", "8", "--inject", "late:rank=1,us=150000")
+    words = ("-n", "3", "-b", "1M", "-e", "1M", "--iters", "8", "--inject", "late:rank=1,us=150000")
     result = run(*words, folder=tmp_path)
     late = [finding for finding in result["findings"] if finding["id"] == "late_rank"]  # type: ignore[attr-defined]
     assert len(late) == 1, result["stdout"]
     assert "rank 1 on " in late[0]["message"]
     assert "is late" in str(result["stdout"])
+    assert [finding["id"] for finding in result["findings"] if finding["id"] in ("links", "slow_link")] == ["links"]  # type: ignore[attr-defined]
+
+
+def test_a_sweep_without_a_row_is_no_measurement(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "busbw", "run", "hypercube", "--engine", "sim", "-n", "3", "-e", "64"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.splitlines()[0]) == (3, "error: no size was measured")
+
+
+def test_without_a_home_open_mpi_has_one(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "8", "-e", "8", "--timing", "classic"],
+        cwd=tmp_path, env={name: value for name, value in os.environ.items() if name != "HOME"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_iterations_can_be_given(tmp_path: Path) -> None:

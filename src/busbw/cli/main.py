@@ -1,5 +1,7 @@
 """The command line: which face was called, and how errors leave it. Subcommands are imported when they are used."""
 
+import contextlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -63,8 +65,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(words)
 
 
+def with_home() -> None:
+    """Set HOME where it is not, as in services: Open MPI does not start without."""
+    with contextlib.suppress(RuntimeError):  # nobody knows where it is
+        os.environ.setdefault("HOME", str(Path.home()))
+
+
 def guarded(words: Sequence[str]) -> int:
     """Run a subcommand; errors become a line, a hint and an exit code."""
+    with_home()
     try:
         code = cli.main(list(words), prog_name="busbw", standalone_mode=False)
         return int(code or 0)
@@ -86,6 +95,9 @@ def guarded(words: Sequence[str]) -> int:
 
 def _usage(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        talk(error.format_message())
+        return int(Exit.USAGE)
     command = context.command_path if context else "busbw"
     click.echo(f"error: {error.format_message()}\n\nhint: {command} --help", err=True)
     return int(Exit.USAGE)

@@ -107,6 +107,9 @@ def _kept(work: Job, where: Where, output: Output, exit_of: ExitOf) -> int:
         raise
     if output.record.problem:
         raise output.record.problem
+    result = output.record.result
+    if result.complete and not (result.rows or result.training or work.compat):
+        raise CannotTell("no size was measured", "the notes above say what was left out, and why")
     return int(Exit.BAD if output.record.result.wrong() else Exit.OK)
 
 

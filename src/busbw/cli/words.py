@@ -27,6 +27,9 @@ class Share(click.ParamType[float]):
         if not text.endswith("%") and number > 1:
             raise UsageError(f"{name} {text}: a fraction is at most 1", f"write {name} {text}% for percent")
         if not self.least < number < self.most:
+            usual = 0.95 if self.least >= 0.5 else 0.05
             bounds = f"above {100 * self.least:g}% and below {100 * self.most:g}%"
-            raise UsageError(f"{name} {text}: must be {bounds}", f"write percent or a fraction, like {name} 5% or {name} 0.95")
+            raise UsageError(
+                f"{name} {text}: must be {bounds}", f"write percent or a fraction, like {name} {usual:.0%} or {name} {usual:g}"
+            )
         return number

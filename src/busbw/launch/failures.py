@@ -24,7 +24,7 @@ class Failure:
 
 
 DIED = r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
-KILLED = "Killed"
+KILLED, ABORTED = "Killed", "Aborted"
 TASK_DIED = (
     r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)"
 )
@@ -200,11 +200,11 @@ def died(stderr: str) -> bool:
 def in_order(stderr: str, gone: Sequence[int]) -> str:
     """The launcher's last words with what srun says of ranks that died put in order: the first is the one to blame.
 
-    Where a rank dies Slurm kills the others of the step, and srun may tell of them first. Who died by itself of something else is to
-    blame; else whom the others saw end first (`gone`), and where srun told of its host first too, nothing of the others is left.
+    Where a rank dies Slurm kills the others of the step, and srun may tell of them first; some abort by themselves. Who died of a fault
+    is to blame; else whom the others saw end first (`gone`), and where srun told of its host first too, nothing of the others is left.
     """
     told = list(re.finditer(TASK_DIED, stderr))
-    fault = next((one for one in told if one["why"] != KILLED), None)
+    fault = next((one for one in told if one["why"] not in (KILLED, ABORTED)), None)
     seen = next(((one, str(rank)) for rank in gone for one in told if rank in _ranks(one["rank"])), None)
     first, rank = (fault, fault["rank"]) if fault else seen or (None, "")
     if first is None:

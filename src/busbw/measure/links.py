@@ -52,14 +52,24 @@ def measure(
 
 
 def _pair(engine: Engine, control: Control, batches: Batches, call: Call, pair: set[int], limit_s: float) -> float | None:
-    """The slower rank's time in the quickest operation: whatever else the machine does only adds to it."""
+    """From when both ranks had begun to when both had ended, in the quickest operation: whatever else the machine does only adds to it.
+
+    A rank that is late makes the other wait: that is no time of the link. Behind a fence, where batches say nothing of it, all begin
+    at once.
+    """
     launch = engine.bind(call)
     launch()
     engine.synchronize(limit_s)
     taken = batches.take([launch] * SAMPLES, call.send * call.dtype.itemsize / 1e9)
-    every = control.gather({rank: times for rank, times in zip(engine.ranks, taken.durations_s, strict=True) if rank in pair})
+    lates = taken.late_s or [[0.0] * SAMPLES for _ in engine.ranks]
+    spans = [list(zip(*both, strict=True)) for both in zip(lates, taken.durations_s, strict=True)]
+    every = control.gather({rank: one for rank, one in zip(engine.ranks, spans, strict=True) if rank in pair})
     if every is None:
         return None
-    columns = [times for some in every for times in some.values()]
-    times: list[float] = [max(values) for values in zip(*columns, strict=True)]
-    return min(times)
+    columns = [one for some in every for one in some.values()]
+    return min(_together(operation) for operation in zip(*columns, strict=True))
+
+
+def _together(spans: Sequence[tuple[float, float]]) -> float:
+    """Seconds from the last begin to the last end, of each rank's lateness and duration."""
+    return max(late + duration for late, duration in spans) - max(late for late, _ in spans)

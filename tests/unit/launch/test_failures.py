@@ -182,6 +182,7 @@ def killed(*groups: str) -> str:
         (killed("h2: tasks 2-3", "h1: tasks 0-1"), [2, 0], "rank 2 on host h2 died (Killed)"),
         (killed("h2: tasks 2-3", "h1: tasks 0-1"), [], "ranks 2-3 on host h2 died (Killed), or ranks 0-1 on host h1 did first"),
         (killed("h1: task 1") + "srun: error: h2: task 2: Bus error\n", [1, 2], "rank 2 on host h2 died (Bus error)"),
+        ("srun: error: h1: task 0: Aborted\n" + killed("h1: task 1"), [1], "rank 1 on host h1 died (Killed)"),
         (killed("h2: task 2"), [0], "rank 2 on host h2 died (Killed)"),
     ],
 )

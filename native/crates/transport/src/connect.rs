@@ -46,6 +46,7 @@ pub(crate) struct Connecting {
     deadline: Instant,
     first_open: Option<Instant>,
     trouble: String,
+    redirected: bool,
 }
 
 /// An open stream, with the number it has on both ends and the interface it uses.
@@ -66,7 +67,7 @@ impl Connecting {
             })
             .collect();
         let deadline = Instant::now() + Duration::from_secs(config.timeout_s);
-        Self { invitation, nonce, openings, deadline, first_open: None, trouble: String::new() }
+        Self { invitation, nonce, openings, deadline, first_open: None, trouble: String::new(), redirected: false }
     }
 
     /// Whether nobody has asked for it long after its time.
@@ -89,6 +90,11 @@ impl Connecting {
         if open + lost < self.openings.len() && !waited && now < self.deadline {
             return Ok(None);
         }
+        if open == 1 && !std::mem::replace(&mut self.redirected, true) {
+            self.redirect();
+            self.first_open = Some(now);
+            return Ok(None);
+        }
         if open < 2 {
             let peer = self.openings[0].to;
             return Err(Error::new(Kind::Remote, format!("no connection to {peer} from {}: {}", nics[0].name, self.trouble)));
@@ -107,6 +113,16 @@ impl Connecting {
             other => {
                 Err(Error::new(Kind::Remote, format!("{}: the first words do not go out: {other:?}", self.invitation.addresses[0].socket)))
             }
+        }
+    }
+
+    /// One way works, and one stream is too few: the others take that way too.
+    fn redirect(&mut self) {
+        let Some((nic, to)) = self.openings.iter().find(|one| matches!(one.stage, Stage::Open)).map(|one| (one.nic, one.to)) else {
+            return;
+        };
+        for one in self.openings.iter_mut().filter(|one| !matches!(one.stage, Stage::Open)) {
+            *one = Opening { socket: None, stage: Stage::Lost, nic, to, attempts: 0, lost: None };
         }
     }
 

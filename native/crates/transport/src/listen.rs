@@ -65,13 +65,24 @@ impl Waiting {
         }
         let mut listening = Vec::new();
         let mut addresses = Vec::new();
+        let mut refused = None;
         for (number, nic) in nics.iter().enumerate() {
-            let socket = sock::bound(nic, 0).map_err(|(_, error)| error)?;
+            // An interface may have gone since the process began: the others serve.
+            let socket = match sock::bound(nic, 0) {
+                Ok(socket) => socket,
+                Err((_, error)) => {
+                    refused = Some(error);
+                    continue;
+                }
+            };
             let told = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
             socket.listen(BACKLOG).map_err(told)?;
             let here = socket.local_addr().map_err(told)?.as_socket();
             addresses.push(Address { socket: here.unwrap_or(nic.address.socket), prefix: nic.address.prefix });
             listening.push((socket, number));
+        }
+        if let Some(error) = refused.filter(|_| listening.is_empty()) {
+            return Err(error);
         }
         let made = Self { listening, token, strangers: Vec::new(), nonce: None, streams: Vec::new(), ready: None, begun: None, dropped: 0 };
         Ok((made, Invitation { token, addresses }))

@@ -340,8 +340,11 @@ impl RecvCore {
         let lanes = (1u64 << self.seats().len()) - 1;
         let (lanes_over, all_over) = (state.dead & lanes == lanes, state.dead == lanes | 1 << HOME);
         let (left, waits) = (!state.aside.is_empty(), !state.posts.is_empty());
+        self.lanes_over.store(lanes_over, Ordering::Relaxed); // under the lock: of two streams that end at once the last has the last word
+        if !lanes_over {
+            self.repeat(&mut state); // what it said last may not have arrived
+        }
         drop(state);
-        self.lanes_over.store(lanes_over, Ordering::Relaxed);
         if all_over {
             let error = self.error(Kind::Remote, why);
             if left { drop(self.gone.set(error)) } else { self.fail(error) }

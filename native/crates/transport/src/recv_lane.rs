@@ -43,6 +43,8 @@ pub(crate) struct RecvLane {
     out: Vec<u8>,
     told: u64,
     still: Still,
+    /// Its acknowledgements do not arrive.
+    stuck: bool,
     limits: Limits,
     waits: Waits,
     nowhere: Box<[u8]>,
@@ -80,6 +82,7 @@ impl RecvLane {
             out: Vec::new(),
             told: 0,
             still: Still::default(),
+            stuck: false,
             limits,
             waits: Waits::default(),
             nowhere: Box::default(),
@@ -236,8 +239,10 @@ impl RecvLane {
 
     /// Tell the peer that a message is complete, where it is.
     fn acknowledge(&mut self, chunk: &Chunk, below: Option<u64>) {
-        if let Some(below) = below {
-            self.say(chunk.seq, below);
+        match below {
+            Some(below) if self.stuck => self.core.say_elsewhere(chunk.seq, below),
+            Some(below) => self.say(chunk.seq, below),
+            None => {}
         }
     }
 
@@ -285,6 +290,7 @@ impl Task for RecvLane {
         let stuck = self.still.look(&self.socket, self.told, self.limits, now) != Standing::Moves;
         if stuck || self.still.clear() {
             self.core.sticks(self.lane, stuck);
+            self.stuck = stuck;
         }
         if self.look_behind(now) {
             return Look::Run;

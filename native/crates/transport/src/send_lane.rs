@@ -152,6 +152,7 @@ impl Task for SendLane {
         } else if self.still.clear() {
             self.core.moves(self.lane);
         }
-        if self.core.busy() { Look::Again } else { Look::Enough }
+        // One that stalls is looked at until it moves or ends, whatever others do meanwhile.
+        if self.core.busy() || self.core.is_stalled(self.lane) { Look::Again } else { Look::Enough }
     }
 }

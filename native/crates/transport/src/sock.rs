@@ -65,6 +65,10 @@ pub fn short_queue(socket: &Socket) {
 /// Of include/uapi/linux/tcp.h, since Linux 6.15: the least time, in microseconds, after which what was lost is sent again. Answers are
 /// held back for less than that (tcp_delack_max of net/ipv4/tcp_output.c), by a peer that has the same setting.
 const TCP_RTO_MIN_US: libc::c_int = 45;
+/// And the longest time between two attempts, or two probes of a closed window, in milliseconds.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+/// Parts of the timeout that this is: after 15 attempts (net.ipv4.tcp_retries2) the kernel ends a stream, which must not come before.
+const RTO_MAX_PART: u64 = 8;
 
 /// Settings of a stream. While nothing is under way, a peer that does not answer for the config's timeout ends it.
 pub fn tune(socket: &Socket, config: &Config) {
@@ -76,6 +80,8 @@ pub fn tune(socket: &Socket, config: &Config) {
     let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(beat).with_interval(beat).with_retries(3));
     let _ = socket.set_keepalive(true);
     let _ = congestion::set(&socket, &config.congestion); // known to be possible
+    // A path that fails while a window is closed shows by the next probe alone, and one that is back is used from the next attempt on.
+    let _ = set(fd, TCP_RTO_MAX_MS, (config.timeout_s * 1000 / RTO_MAX_PART).clamp(1_000, 120_000) as libc::c_int);
     // Where the last bytes of a message are lost, nothing but this timer notices, and a collective stands still for as long.
     let own_us = get(fd, TCP_RTO_MIN_US).unwrap_or_default(); // an administrator may have asked for less still
     let mut rto_us = config.rto_ms as libc::c_int * 1000;

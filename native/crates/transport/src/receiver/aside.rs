@@ -106,6 +106,20 @@ impl RecvCore {
         }
     }
 
+    /// Message `seq`, and all before `below`, have arrived: to be said by whichever streams' words do.
+    pub(crate) fn say_elsewhere(&self, seq: u64, below: u64) {
+        self.acknowledge_by_any(&mut lock(&self.state), seq, below);
+    }
+
+    /// Say again of all messages that are complete that they are.
+    pub(super) fn repeat(&self, state: &mut State) {
+        let below = state.base;
+        let behind: Vec<u64> = (below..).zip(&state.posts).filter(|(_, post)| post.complete).map(|(seq, _)| seq).collect();
+        for seq in behind.into_iter().chain([u64::MAX]) {
+            self.acknowledge_by_any(state, seq, below);
+        }
+    }
+
     /// Acknowledgements that any stream may carry, for one whose own do arrive.
     pub(crate) fn take_acks(&self, lane: usize) -> Vec<(u64, u64)> {
         let mut state = lock(&self.state);
@@ -120,10 +134,11 @@ impl RecvCore {
         }
         state.stuck ^= 1 << lane;
         if stuck {
-            let below = state.base;
-            self.acknowledge_by_any(&mut state, u64::MAX, below);
+            self.repeat(&mut state);
             drop(state);
             (self.log)(Level::Info, &format!("{}: acknowledgements over stream {lane} do not arrive, others repeat them", self.label));
+        } else if !state.acks.is_empty() {
+            self.seats()[lane].kick(); // they have waited for a stream that works
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::locks::lock;
 use crate::pool::{Look, Next, Pool, Task, Way};
 use crate::sock::{self, Io};
 
-/// For the peer's kernel to take the last small messages of one connection,
-const LINGER: Duration = Duration::from_millis(500);
+/// For the peer to have the last small messages of one connection, over other streams where theirs has just stalled,
+const LINGER: Duration = Duration::from_secs(2);
 /// and of all connections of the process.
 pub(crate) const LINGER_ALL: Duration = Duration::from_secs(2);
 /// Between looks while waiting for that.

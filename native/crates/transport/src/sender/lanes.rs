@@ -129,9 +129,13 @@ impl SendCore {
         let mut state = lock(&self.state);
         state.dead |= 1 << lane;
         let again = self.carry_again(&mut state, lane);
-        let over = self.alive(&state) == 0;
+        let alive = self.alive(&state);
+        // Where only stalled ones are left they are the way that there is; and the next one looks after small messages from now on.
+        let mut last = if alive & !state.stalled == 0 { std::mem::take(&mut state.stalled) } else { 0 };
+        last = (last | alive & alive.wrapping_neg()) & alive;
         drop(state);
-        if over {
+        (0..self.seats().len()).filter(|lane| last & (1 << lane) != 0).for_each(|lane| self.seats()[lane].kick());
+        if alive == 0 {
             self.fail(self.error(Kind::Remote, why));
         } else {
             self.counters.stall(again);

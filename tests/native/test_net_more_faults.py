@@ -1,0 +1,131 @@
+"""Links that fail at awkward moments, a second fault after the first: what is left of the paths is enough."""
+
+import time
+from typing import Any
+
+import netlab
+import pytest
+from nccl_net import REMOTE_ERROR
+from peers import Peer, fine, link, move
+from rails import Rails
+
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native")]
+
+SOME = 20_000  # bytes of a message that goes as one chunk
+DOUBT_S = 3.0
+
+
+def begin(peer: Peer, name: str, comm: int, messages: list[list[int]], limit_s: float = 20) -> None:
+    """Send in a thread of its own, so that its requests are tested while others come."""
+    peer.call(
+        "begin", name=name, line={"do": "traffic", "flows": [{"comm": comm, "way": "send", "messages": messages}], "limit_s": limit_s}
+    )
+
+
+def end(peer: Peer, name: str) -> dict[str, Any]:
+    flow: dict[str, Any] = peer.call("end", name=name)["flows"][0]
+    return flow
+
+
+def take(peer: Peer, comm: int, number: int) -> None:
+    flows = [{"comm": comm, "way": "recv", "messages": [[SOME, number, 0]]}]
+    fine(peer.call("traffic", flows=flows, limit_s=10)["flows"][0], messages=1)
+
+
+def over(rails: Rails, rail: int, act: Any) -> bool:
+    """Whether what `act` sends goes over this rail alone."""
+    before = rails.sent(0)
+    act()
+    time.sleep(0.3)
+    sent = [late - early for early, late in zip(before, rails.sent(0), strict=True)]
+    return sent[rail] > SOME > sum(sent) - sent[rail]
+
+
+def test_an_acknowledgement_after_its_stream_was_lost_goes_over_another(job, own_rails):
+    """Both messages are in the receiver's kernel when the rail is lost, and the second is taken when that is known."""
+    rails = own_rails(2)
+    a, b = job(rails, BUSBW_NET_STREAMS="2")
+    pair = link(a, b)[0]
+    time.sleep(0.3)  # all streams are idle: the first of them, on rail 1, takes each message
+    assert all(over(rails, 1, lambda one=one: begin(a, f"m{one}", pair[0], [[SOME, one, 0]])) for one in range(2))
+    rails.cut(1)
+    take(b, pair[1], 0)
+    time.sleep(1.5)
+    take(b, pair[1], 1)
+    taken = time.monotonic()
+    sent = [end(a, f"m{one}") for one in range(2)]
+    fine(*sent, messages=1)
+    assert sent[1]["ended"] - taken < DOUBT_S
+
+
+def test_a_rail_that_was_away_serves_when_the_other_is_lost_later(job, own_rails):
+    rails = own_rails(2)
+    rails.limit(5, burst_kb=16)
+    a, b = job(rails, BUSBW_NET_STREAMS="2", BUSBW_NET_THREADS="2")
+    pair = link(a, b)[0]
+    time.sleep(0.3)
+    rails.cut(1)
+    fine(*move(a, b, pair, [[30_000, 1, 0]]), messages=1)
+    time.sleep(1)
+    rails.mend(1)
+    time.sleep(3)  # all threads would sleep by now
+    rails.cut(0)
+    fine(*move(a, b, pair, [[60_000, 2, 0]], limit_s=15), messages=1)
+
+
+def test_a_peer_that_dies_is_told_of_where_one_rail_was_lost_before(job, own_rails):
+    rails = own_rails(2)
+    a, b = job(rails, BUSBW_NET_STREAMS="4", BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="2")
+    pair = link(a, b)[0]
+    time.sleep(0.3)
+    rails.blackhole(1)
+    fine(*move(a, b, pair, [[60_000, 1, 0]]), messages=1)
+    time.sleep(0.5)
+    b.kill()
+    time.sleep(0.5)
+    flow = a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": [[60_000, 2, 0]]}], limit_s=15)["flows"][0]
+    assert flow["error"] == REMOTE_ERROR
+
+
+def test_small_messages_are_looked_after_when_the_first_stream_has_died(job, own_rails):
+    """Rail 1 is lost until its streams are given up, then rail 0 with the stream of small messages; they never cease meanwhile."""
+    rails = own_rails(3)
+    rails.limit(20)
+    a, b = job(rails, BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="1")
+    pair = link(a, b)[0]
+    time.sleep(0.5)
+    some = [[16_000, number, 0] for number in range(1200)]
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=25)
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=25)
+    time.sleep(0.5)
+    rails.cut(1)
+    time.sleep(4)
+    rails.cut(0)
+    fine(a.result()["flows"][0], b.result()["flows"][0], messages=len(some))
+
+
+def test_small_messages_told_done_arrive_though_their_rail_was_lost_before_the_close(job, own_rails):
+    rails = own_rails(2)
+    a, b = job(rails)
+    pair = link(a, b)[0]
+    some = [[1000, number, 0] for number in range(6)]
+    fine(*move(a, b, pair, some), messages=6)
+    rails.cut(0)
+    fine(a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}])["flows"][0], messages=6)
+    a.call("close", way="send", comm=pair[0])
+    fine(b.call("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=10)["flows"][0], messages=6)
+
+
+def test_connections_are_made_although_an_interface_of_the_receiver_has_gone(job, own_rails):
+    rails = own_rails(2)
+    a, b = job(rails)
+    netlab.ip("-n", rails.hosts[1].namespace, "link", "del", rails.hosts[1].interfaces[1])
+    fine(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0], [100, 2, 0]]), messages=2)
+
+
+@pytest.mark.parametrize("streams", ["1", "4"])
+def test_connections_are_made_although_the_first_rail_is_lost(job, own_rails, streams):
+    rails = own_rails(2)
+    a, b = job(rails, BUSBW_NET_STREAMS=streams)
+    rails.blackhole(0)
+    fine(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0], [100, 2, 0]]), messages=2)
