@@ -46,19 +46,29 @@ def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
     return (rank, by) if alone and by >= share * (cell.op_s or cell.time_s) else None
 
 
-def _late(result: Result) -> list[Finding]:
+def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
+    """The rank that is late in most cells, in which, and by how many seconds; None where there is none."""
     share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in _cells(result)) else LATE_SHARE
     seen = [(figure, found) for figure in _cells(result) if (found := latest(figure.cell, share))]
     if not seen:
-        return []
+        return None
     rank, cells = Counter(rank for _, (rank, _) in seen).most_common(1)[0]
-    if cells < LATE_CELLS * len(_cells(result)):
+    own = [(figure, by) for figure, (one, by) in seen if one == rank]
+    return (rank, own) if cells >= LATE_CELLS * len(_cells(result)) else None
+
+
+def _late(result: Result) -> list[Finding]:
+    found = late_rank(result)
+    if found is None:
         return []
-    worst, (_, by) = max(((figure, found) for figure, found in seen if found[0] == rank), key=lambda pair: pair[1][1])
+    rank, seen = found
+    worst, by = max(seen, key=lambda pair: pair[1])
     device = next((device for device in result.world.devices if device.rank == rank), None)
     name = who(device) if device else f"rank {rank}"
-    usual = statistics.median(found[1] for _, found in seen if found[0] == rank)
-    message = f"{name} is late: it begins operations {usual * 1e6:.0f} us or more after others, in {cells} of {len(_cells(result))} cells"
+    usual = statistics.median(by for _, by in seen)
+    message = (
+        f"{name} is late: it begins operations {usual * 1e6:.0f} us or more after others, in {len(seen)} of {len(_cells(result))} cells"
+    )
     where = f"{format_size(worst.row.size_bytes)} {worst.placement}"
     evidence = f"{by * 1e6:.0f} us at {where}, where the operation takes {_us(worst.cell)} without it"
     fix = "look for what else runs on that host's processor or GPU: `top`, `nvidia-smi`"
@@ -116,7 +126,7 @@ def _links(result: Result) -> list[Finding]:
     if not result.links:
         return []
     usual = usual_bandwidth(result.links)
-    if not slow:
+    if not slow or _waited_for(result, slow, usual):
         worst = min(result.links, key=lambda link: link.bandwidth)
         message = f"no slow link: {len(result.links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}"
         return [Finding("links", Verdict.PASS, message)]
@@ -133,6 +143,15 @@ def _links(result: Result) -> list[Finding]:
         named = ", ".join(f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED])
         message = f"{len(slow)} of {len(result.links)} links are slow: {named}" + (" ..." if len(slow) > NAMED else "")
     return [Finding("slow_link", Verdict.WARN, message, evidence, "look at its cable, port speed and error counters: `ethtool`, `ibstat`")]
+
+
+def _waited_for(result: Result, slow: list[Link], usual: float) -> bool:
+    """Whether the slow pairs are those of the late rank, and lack less than it is late by: after a wait everything begins cold."""
+    late = late_rank(result)
+    if late is None or any(late[0] not in (link.a, link.b) for link in slow):
+        return False
+    by = statistics.median(by for _, by in late[1])
+    return all(link.time_s * (1 - link.bandwidth / usual) < by for link in slow)
 
 
 def _gb(bandwidth: float) -> str:
