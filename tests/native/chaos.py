@@ -58,10 +58,10 @@ class Course:
                     self._ways()[way][1](rail)
                     self._note(f"rail {rail} is back")
                     del self._broken[rail]
-            rng = self.rng.random()
-            if rng < 0.25:
-                self._stop(and_break=rng < 0.12)
-            elif rng < 0.75:
+            drawn = self.rng.random()
+            if drawn < 0.25:
+                self._stop(and_break=drawn < 0.12)
+            elif drawn < 0.75:
                 self._break()
             elif not self._broken:
                 self._whole = self.rng.randrange(self.count)

@@ -58,6 +58,7 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `busbw` and, through a link's name, of the compat face. Returns the exit code."""
     program, *words = sys.argv if argv is None else argv
+    with_home()
     if _PERF.match(Path(program).name):
         from busbw.cli.perf import perf
 
@@ -73,7 +74,6 @@ def with_home() -> None:
 
 def guarded(words: Sequence[str]) -> int:
     """Run a subcommand; errors become a line, a hint and an exit code."""
-    with_home()
     try:
         code = cli.main(list(words), prog_name="busbw", standalone_mode=False)
         return int(code or 0)

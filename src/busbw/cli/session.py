@@ -110,7 +110,7 @@ def _kept(work: Job, where: Where, output: Output, exit_of: ExitOf) -> int:
     result = output.record.result
     if result.complete and not (result.rows or result.training or work.compat):
         raise CannotTell("no size was measured", "the notes above say what was left out, and why")
-    return int(Exit.BAD if output.record.result.wrong() else Exit.OK)
+    return int(Exit.BAD if result.wrong() else Exit.OK)
 
 
 def _broke_off(output: Output, reason: str) -> str:

@@ -4,7 +4,7 @@ BusbwError            says what, where and the value seen; `hint` is the command
 ├── UsageError        the words on the command line cannot be meant                         exit 2
 └── CannotTell        nothing could be measured: no GPU, no MPI, a rank or host was lost    exit 3
     ├── TimedOut      it took longer than a limit
-    ├── StartFailed   the ranks did not come to start, of a fault that passes                 exit 3
+    ├── StartFailed   the ranks did not come to start, of a fault that passes
     └── CudaFailed    a CUDA call failed
 
 Anything else that escapes is a bug in busbw and ends with exit 4.

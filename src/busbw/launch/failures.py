@@ -170,9 +170,10 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     if error := known(stderr_tail, hosts):
         return error
     lines = [line.strip() for line in stderr_tail.replace("\0", "").splitlines() if line.strip().strip("-")]
-    said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else " without a word"
     how = f"died of {signal_words(-status)}" if status < 0 else f"ended with {status}"
-    how += f", as it does when a rank dies of {signal_words(status - 128)}," if status > 128 else ""
+    signalled = status - 128 in list(signal.Signals)
+    how += f", as it does when a rank dies of {signal_words(status - 128)}" if signalled else ""
+    said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else f"{',' if signalled else ''} without a word"
     where = f" on {', '.join(hosts)}" if hosts else ""
     return CannotTell(f"the launcher{where} {how}{said}", "busbw run ... --dry-run prints its command: run that by hand")
 

@@ -1,6 +1,9 @@
 """Findings about the data of a run rather than its speed: wrong elements, rows that moved nothing, a sweep cut short. Pure."""
 
+from busbw.core.collectives import collective
+from busbw.core.dtypes import dtype
 from busbw.core.finding import Finding, Verdict
+from busbw.core.layouts import whole
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.model.figures import IN_PLACE, OUT_OF_PLACE, Figure
@@ -51,8 +54,14 @@ def _empty_rows(result: Result) -> list[Finding]:
     if not empty or ranks < 1:
         return []
     rows = f"{len(empty)} row{'s' if len(empty) > 1 else ''}"
-    message = f"{rows} moved 0 bytes: {ranks} ranks need {format_size(GRAIN_BYTES * ranks)} to get {GRAIN_BYTES} B each"
-    fix = f"start at -b {GRAIN_BYTES * ranks}: empty rows count in the average"
+    if collective(result.spec.collective).buffers is whole:  # every rank's part is the whole buffer
+        least = max(dtype(row.dtype).itemsize for row in empty)
+        why = f"an element takes {format_size(least)}"
+    else:
+        least = GRAIN_BYTES * ranks
+        why = f"{ranks} ranks need {format_size(least)} to get {GRAIN_BYTES} B each"
+    message = f"{rows} moved 0 bytes: {why}"
+    fix = f"start at -b {least}: empty rows count in the average"
     return [Finding("empty_rows", Verdict.WARN, message, fix=fix)]
 
 

@@ -168,6 +168,7 @@ def test_an_unknown_failure_keeps_the_launchers_last_words():
     assert "--dry-run" in error.hint
     assert explain(-9, "").message == "the launcher died of signal 9 (SIGKILL) without a word"
     assert explain(137, "").message == "the launcher ended with 137, as it does when a rank dies of signal 9 (SIGKILL), without a word"
+    assert explain(213, "no room").message == "the launcher ended with 213; its last words: no room", "no signal has that number"
     assert explain(-200, "").message == "the launcher died of signal 200 (unknown) without a word"
 
 

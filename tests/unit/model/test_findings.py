@@ -204,6 +204,8 @@ def test_rows_that_moved_nothing_say_from_which_size_on_ranks_get_data(system: S
     found = judged(result, system())
     assert found["empty_rows"].message == "2 rows moved 0 bytes: 8 ranks need 128 B to get 16 B each"
     assert found["empty_rows"].fix == "start at -b 128: empty rows count in the average"
+    reduced = judged(run([(0, 0.0), (1 * G, 350.0)], collective="all_reduce"), system())
+    assert reduced["empty_rows"].message == "1 row moved 0 bytes: an element takes 4 B"
 
 
 def test_memory_that_cut_the_sweep_short(system: System) -> None:

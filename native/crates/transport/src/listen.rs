@@ -1,5 +1,6 @@
 //! Opening a connection from the receiving end: strangers are dropped before they cost anything.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -67,13 +68,13 @@ impl Waiting {
         let mut addresses = Vec::new();
         let mut refused = None;
         for (number, nic) in nics.iter().enumerate() {
-            // An interface may have gone since the process began: the others serve.
             let socket = match sock::bound(nic, 0) {
-                Ok(socket) => socket,
-                Err((_, error)) => {
+                // The interface has gone, or has another address, since the process began: the others serve.
+                Err((ErrorKind::AddrNotAvailable, error)) => {
                     refused = Some(error);
                     continue;
                 }
+                bound => bound.map_err(|(_, error)| error)?,
             };
             let told = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
             socket.listen(BACKLOG).map_err(told)?;

@@ -12,9 +12,7 @@ use crate::locks::lock;
 use crate::pool::{Look, Next, Pool, Task, Way};
 use crate::sock::{self, Io};
 
-/// For the peer to have the last small messages of one connection, over other streams where theirs has just stalled,
-const LINGER: Duration = Duration::from_secs(2);
-/// and of all connections of the process.
+/// For the peer to have the last small messages of all connections of the process, over other streams where theirs has just stalled.
 pub(crate) const LINGER_ALL: Duration = Duration::from_secs(2);
 /// Between looks while waiting for that.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -24,7 +22,7 @@ impl SendCore {
     /// connections together may still wait.
     pub(crate) fn linger(&self, left_us: &AtomicU64) {
         let begun = Instant::now();
-        let limit = LINGER.min(Duration::from_micros(left_us.load(Ordering::Relaxed)));
+        let limit = Duration::from_micros(left_us.load(Ordering::Relaxed));
         while self.failed.get().is_none() && begun.elapsed() < limit && !self.delivered() {
             std::thread::sleep(PAUSE);
         }

@@ -130,11 +130,15 @@ impl SendCore {
         state.dead |= 1 << lane;
         let again = self.carry_again(&mut state, lane);
         let alive = self.alive(&state);
-        // Where only stalled ones are left they are the way that there is; and the next one looks after small messages from now on.
-        let mut last = if alive & !state.stalled == 0 { std::mem::take(&mut state.stalled) } else { 0 };
-        last = (last | alive & alive.wrapping_neg()) & alive;
+        // Where only stalled ones are left, they are the way that there is.
+        let freed = if alive & !state.stalled == 0 { std::mem::take(&mut state.stalled) } else { 0 };
         drop(state);
-        (0..self.seats().len()).filter(|lane| last & (1 << lane) != 0).for_each(|lane| self.seats()[lane].kick());
+        for (lane, seat) in self.seats().iter().enumerate() {
+            let looks = alive.trailing_zeros() as usize == lane; // after small messages, from now on
+            if alive & (1 << lane) != 0 && (looks || freed & (1 << lane) != 0) {
+                seat.kick();
+            }
+        }
         if alive == 0 {
             self.fail(self.error(Kind::Remote, why));
         } else {
