@@ -3,11 +3,14 @@
     gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over both, 25 Gbit/s between them (0: no limit; at most 34)
     gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the variables of torchrun
 
-As root; needs pyroute2. The hosts are network and UTS namespaces, joined by a veth pair with MTU 9000.
+As root; needs pyroute2. The hosts are network and UTS namespaces, joined by a veth pair with MTU 9000. Where the machine has one GPU, each
+host has half of its multiprocessors, through CUDA's Multi-Process Service (MPS): without it the kernels of two processes take turns, and
+those of NCCL wait for each other.
 """
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +66,22 @@ def environment(number: int) -> dict[str, str]:
     """This process', with the host's GPU and an interface for what asks by variables."""
     own = {name: value for name, value in os.environ.items() if name not in DROPPED}
     paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]))
-    return {**own, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": str(number)}
+    one = gpus() == 1
+    half = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"} if one else {}
+    return {**own, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "0" if one else str(number), **half}
+
+
+def gpus() -> int:
+    """How many GPUs this machine has."""
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout if shutil.which("nvidia-smi") else ""
+    return len(listed.splitlines())
+
+
+def share() -> None:
+    """Start MPS, which does nothing where it runs already."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control and gpus() == 1:
+        subprocess.run([control, "-d"], capture_output=True, check=False, timeout=20)
 
 
 def launch_agent() -> dict[str, str]:
@@ -102,6 +120,7 @@ def main(words: list[str]) -> int:
     if len(words) < 2:
         sys.exit((__doc__ or "").strip())
     join(float(words[0]))
+    share()
     if words[1] == "each":
         return each(words[2:])
     busbw = [sys.executable, "-m", "busbw", *words[1:], "--hosts", "h1:1,h2:1", "--ifname", "10.77.0.0/24"]

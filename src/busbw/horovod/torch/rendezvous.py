@@ -1,5 +1,6 @@
 """How the processes of a job find each other: a store that rank 0 keeps, for as long as its process lives."""
 
+import contextlib
 import os
 import socket
 from datetime import timedelta
@@ -9,6 +10,10 @@ import torch.distributed as dist
 from busbw.horovod.torch import environment
 from busbw.horovod.torch.environment import Place
 from busbw.horovod.torch.errors import Refused
+from busbw.host import addresses
+from busbw.launch import interfaces
+
+REACH_LIMIT_S = 5.0  # of each address of rank 0's host that may be one that others cannot reach
 
 # torchrun's agent keeps the store; it outlives the workers that it starts again.
 _AGENT, _ATTEMPT = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
@@ -20,11 +25,13 @@ def store(place: Place, timeout: timedelta) -> dist.Store:
     """A store of its own for each call; all ranks call as often.
 
     Raises:
-        Refused: nobody says where rank 0 is.
+        Refused: nobody says where rank 0 is, or there is no way to it.
+        CannotTell: this host has no interface of the network that horovodrun was given.
     """
     global _times
     _times += 1
     if not _kept:
+        interfaces.settle(os.environ)
         _kept.append(_open(place, timeout))
     return dist.PrefixStore(f"busbw.horovod/{os.environ.get(_ATTEMPT, '0')}/{_times}", _kept[0])
 
@@ -55,5 +62,46 @@ def _by_mpi(place: Place, timeout: timedelta) -> dist.Store:
     kept = None
     if place.rank == 0:
         kept = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
-    host, port = world.bcast((socket.gethostname(), kept.port) if kept else None, root=0)
-    return kept or dist.TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
+    alone = len(set(world.allgather(socket.gethostname()))) == 1
+    told: tuple[list[str], int] = world.bcast((["127.0.0.1"] if alone else _own_addresses(), kept.port) if kept else None, root=0)
+    # All ranks learn of one that finds no way, and none is left waiting.
+    ways = world.allgather(told[0][0] if kept else _reached(*told))
+    if None in ways:
+        raise Refused(
+            f"rank {ways.index(None)} reaches rank 0 at none of {', '.join(told[0])}, port {told[1]}",
+            "name the network that all hosts share: horovodrun --network-interfaces 10.1.0.0/16",
+        )
+    if not alone:
+        _name_interface(ways[1] if kept else ways[place.rank], ours=kept is not None)
+    return kept or dist.TCPStore(ways[place.rank], told[1], is_master=False, timeout=timeout, wait_for_workers=False)
+
+
+def _own_addresses() -> list[str]:
+    """Where others may reach this host, likeliest first: the interface chosen, the address of its own name, any other."""
+    chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    found = addresses.local()
+    if own := found.get(chosen):
+        return [str(own.ip)]
+    every = [str(one.ip) for one in found.values() if one and not one.is_loopback]
+    named = socket.gethostbyname(socket.gethostname()) if interfaces.own_name_leads_here() else ""
+    return sorted(every, key=lambda one: one != named)
+
+
+def _reached(hosts: list[str], port: int) -> str | None:
+    """The first of rank 0's addresses that answers there."""
+    for host in hosts:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), REACH_LIMIT_S):
+            return host
+    return None
+
+
+def _name_interface(peer: str, *, ours: bool) -> None:
+    """For Gloo, which takes the interface that this host's name leads to: where it leads nowhere, the one of the way that was found.
+
+    `peer` is the address of rank 0, which is this host's own where `ours`.
+    """
+    if os.environ.get("GLOO_SOCKET_IFNAME") or interfaces.own_name_leads_here():
+        return
+    own = next((name for name, one in addresses.local().items() if one and str(one.ip) == peer), None)
+    if interface := own if ours else interfaces.towards(peer):
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
