@@ -22,6 +22,8 @@ pub mod function {
 
 /// Protocol Simple: a column of the cost table, behind LL and LL128.
 pub const SIMPLE: usize = 2;
+/// Algorithm Tree: the first row of the cost table, before Ring.
+pub const TREE: usize = 0;
 
 /// `ncclTuner_v2_t`: what NCCL finds at the symbol `ncclTunerPlugin_v2`.
 #[repr(C)]

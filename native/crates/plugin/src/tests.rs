@@ -9,7 +9,7 @@ use transport::{Device, Error, Kind, Level, MAX_GROUP};
 
 use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;
-use crate::tuner::{Tuner, prefer_simple};
+use crate::tuner::{Favour, Tuner, prefer};
 use crate::{ncclNetPlugin_v8 as V8, ncclNetPlugin_v11 as V11, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5};
 
 fn failed(kind: Kind) -> NcclResult {
@@ -160,11 +160,12 @@ fn channels_follow_what_a_rank_passes_on_at_once() {
     let tuner = Tuner::new(2, 2);
     let chosen =
         [8, 8 << 10, 16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes));
-    let expected = [(1, false), (1, false), (2, false), (2, true), (2, true), (4, true), (8, true), (0, true)]
-        .map(|(most, simple)| Some((most, simple)));
+    let (tree, nothing, simple) = (Favour::Tree, Favour::Nothing, Favour::Simple);
+    let expected = [(1, tree), (1, nothing), (2, nothing), (2, simple), (2, simple), (4, simple), (8, simple), (0, simple)].map(Some);
     assert_eq!(chosen, expected);
-    assert_eq!(Tuner::new(16, 2).choose(function::ALL_GATHER, 1 << 20), Some((2, true)), "64 KiB at once");
-    assert_eq!(tuner.choose(function::BROADCAST, 1 << 20), Some((4, true)), "all of it passes every rank");
+    assert_eq!(tuner.choose(function::BROADCAST, 8), Some((1, nothing)), "it has no tree");
+    assert_eq!(Tuner::new(16, 2).choose(function::ALL_GATHER, 1 << 20), Some((2, simple)), "64 KiB at once");
+    assert_eq!(tuner.choose(function::BROADCAST, 1 << 20), Some((4, simple)), "all of it passes every rank");
 }
 
 #[test]
@@ -174,12 +175,18 @@ fn what_stays_on_a_host_or_is_no_known_collective_is_ncclss_own_choice() {
 }
 
 #[test]
-fn the_cheapest_entry_of_simple_wins_and_what_cannot_run_stays() {
-    let mut costs = [5.0, 6.0, 9.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0];
-    prefer_simple(&mut costs, 3);
-    assert_eq!(costs, [5.0, 6.0, 9.0, 3.0, -1.0, 0.0, 1.0, 2.0, -1.0]);
+fn the_cheapest_entry_of_what_is_favoured_wins_and_what_cannot_run_stays() {
+    let table = [5.0, 6.0, 9.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0];
+    let after = |favour| {
+        let mut costs = table;
+        prefer(favour, &mut costs, 3);
+        costs
+    };
+    assert_eq!(after(Favour::Simple), [5.0, 6.0, 9.0, 3.0, -1.0, 0.0, 1.0, 2.0, -1.0]);
+    assert_eq!(after(Favour::Tree), [0.0, 6.0, 9.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
+    assert_eq!(after(Favour::Nothing), table);
     let mut none = [5.0, 6.0, -1.0];
-    prefer_simple(&mut none, 3);
+    prefer(Favour::Simple, &mut none, 3);
     assert_eq!(none, [5.0, 6.0, -1.0], "NCCL_PROTO has taken Simple away");
 }
 

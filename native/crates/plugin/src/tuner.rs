@@ -7,7 +7,7 @@
 use std::ffi::{c_float, c_int, c_void};
 
 use nccl_abi::common::{Logger, NcclResult};
-use nccl_abi::tuner::{SIMPLE, TunerV2, TunerV5, function};
+use nccl_abi::tuner::{SIMPLE, TREE, TunerV2, TunerV5, function};
 use transport::Error;
 
 use crate::entry::{entry, given, names_us};
@@ -20,6 +20,20 @@ pub const V5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_i
 const SIMPLE_FROM: usize = 64 << 10;
 /// Bytes that a rank passes on at once, up to which so many channels carry them; beyond, all do.
 const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4), (2 << 20, 8)];
+
+/// Bytes of an all-reduce up to which Tree is at least as fast as Ring.
+const TREE_UP_TO: usize = 4 << 10;
+
+/// What a collective shall be carried by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Favour {
+    /// Whatever NCCL's model finds cheapest.
+    Nothing,
+    /// The algorithm Tree, with whatever protocol is cheapest.
+    Tree,
+    /// The protocol Simple, with whatever algorithm is cheapest.
+    Simple,
+}
 
 /// A communicator, as far as this matters.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +48,8 @@ impl Tuner {
         Self { ranks, nodes }
     }
 
-    /// Channels at most, and whether the protocol is Simple; None leaves a collective to NCCL. The same on all ranks, as it must be.
-    pub fn choose(self, function: c_int, bytes: usize) -> Option<(c_int, bool)> {
+    /// Channels at most, and what shall carry it; None leaves a collective to NCCL. The same on all ranks, as it must be.
+    pub fn choose(self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
         if self.nodes < 2 {
             return None;
         }
@@ -45,14 +59,24 @@ impl Tuner {
             _ => return None,
         };
         let channels = CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels);
-        Some((channels, part >= SIMPLE_FROM))
+        let favour = match function {
+            _ if part >= SIMPLE_FROM => Favour::Simple,
+            function::ALL_REDUCE if bytes <= TREE_UP_TO => Favour::Tree,
+            _ => Favour::Nothing,
+        };
+        Some((channels, favour))
     }
 }
 
-/// The least of the Simple protocol's costs becomes the least of all; costs that are negative, which NCCL cannot run, stay.
-pub fn prefer_simple(costs: &mut [c_float], protocols: usize) {
-    let simple = (SIMPLE..costs.len()).step_by(protocols).filter(|&at| costs[at] >= 0.0);
-    if let Some(least) = simple.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) {
+/// The least of the favoured costs becomes the least of all; costs that are negative, which NCCL cannot run, stay.
+pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
+    let favoured = |at: usize| match favour {
+        Favour::Nothing => false,
+        Favour::Tree => at / protocols == TREE,
+        Favour::Simple => at % protocols == SIMPLE,
+    };
+    let possible = (0..costs.len()).filter(|&at| favoured(at) && costs[at] >= 0.0);
+    if let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) {
         costs[least] = 0.0;
     }
 }
@@ -72,13 +96,13 @@ unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<
     Ok(())
 }
 
-unsafe fn choose(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<bool, Error> {
+unsafe fn choose(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<Favour, Error> {
     // SAFETY: NULL or what `init` made.
     let chosen = unsafe { context.cast::<Tuner>().as_ref() }.and_then(|tuner| tuner.choose(function, bytes));
-    let Some((most, simple)) = chosen else { return Ok(false) };
+    let Some((most, favour)) = chosen else { return Ok(Favour::Nothing) };
     // SAFETY: NCCL's int.
     unsafe { given(channels, "place for the channels")?.write(most) };
-    Ok(simple)
+    Ok(favour)
 }
 
 unsafe extern "C" fn init_v2(ranks: usize, nodes: usize, _logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult {
@@ -128,12 +152,13 @@ unsafe extern "C" fn get_coll_info_v5(
 ) -> NcclResult {
     entry("getCollInfo", || {
         // SAFETY: NCCL's pointers.
-        if unsafe { choose(context, function, bytes, channels) }? {
+        let favour = unsafe { choose(context, function, bytes, channels) }?;
+        if favour != Favour::Nothing {
             let protocols = usize::try_from(protocols).unwrap_or(0).max(1);
             let costs = given(table.cast::<c_float>(), "cost table")?;
             // SAFETY: declared as a pointer to pointers, NCCL's table is one piece of algorithms x protocols.
             let costs = unsafe { std::slice::from_raw_parts_mut(costs.as_ptr(), usize::try_from(algorithms).unwrap_or(0) * protocols) };
-            prefer_simple(costs, protocols);
+            prefer(favour, costs, protocols);
         }
         Ok(())
     })
