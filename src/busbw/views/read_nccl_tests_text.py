@@ -51,6 +51,7 @@ class Run:
     nccl: int = 0
     spec: dict[str, Any] = field(default_factory=dict)
     devices: list[Device] = field(default_factory=list)
+    processes: dict[tuple[str, str], int] = field(default_factory=dict)
     reduced_max_bytes: int | None = None
     titles: rows.Columns | None = None
     lines: list[rows.Line] = field(default_factory=list)
@@ -87,8 +88,7 @@ def _spec(run: Run, match: re.Match[str]) -> None:
 
 def _device(run: Run, match: re.Match[str]) -> None:
     rank, group, pid, host, index, bus, name = match.groups()
-    known = {(device.host, device.pid): device.process for device in run.devices}
-    process = known.get((host, int(pid)), len(known))
+    process = run.processes.setdefault((host, pid), len(run.processes))
     bus = "" if bus == "0000:00:00" else bus
     run.devices.append(Device(int(rank), int(pid), host, int(index), bus, name.strip(), int(group or 0), process=process))
 
