@@ -1,29 +1,7 @@
 """A plan for people."""
 
-import pytest
-
-from busbw.core.planning import Bucket, Exchange, Plan
-from busbw.core.result import Device, World
-from busbw.core.training import Training, TrainSpec
 from busbw.views import planning
 from busbw.views.registry import view
-
-CODE = "busbw.accel.attach(model, busbw.accel.Settings(method='int8'))"
-
-
-@pytest.fixture
-def planned(make):
-    """VGG16 over a slow network, by two transports."""
-    training = Training(TrainSpec(model="vgg16", batch_size=128), "img", 138_357_544, 553_430_176, 2)
-    plan = Plan(0.9, 0.0921, 0.0925, [Bucket(494_000_000, 0.02), Bucket(59_430_176, 0.09)])
-    plan.exchanges = [
-        Exchange("as-is", "none", 0, [0.16, 0.02], [], 553.43e6),
-        Exchange("as-is", "int8", 2, [0.045, 0.005], [], 141e6, CODE, checked_s=0.0991),
-        Exchange("as-is", "torch-powersgd", 3, [0.004, 0.002]),
-        Exchange("sockets", "none", 0, [0.158, 0.02], [], 553.43e6),
-    ]
-    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
-    return make([], world=World(devices, 2), training=training, plan=plan)
 
 
 def test_the_whole_text(planned, golden):

@@ -2,26 +2,8 @@
 
 import pytest
 
-from busbw.core.result import Device, World
-from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 from busbw.views import training
 from busbw.views.registry import view
-
-
-@pytest.fixture
-def trained(make):
-    """Two GPUs, alone and by two methods in two rounds."""
-    made = Training(TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")), "img", 138_357_544, 553_430_176, 2)
-    for number in range(2):
-        made.runs += [
-            TrainRun(ALONE, number, [0.5, 0.51, 0.49, 0.5], [250.0, 253.0], silent_s=[0.503, 0.505, 0.505]),
-            TrainRun(
-                "none", number, [1.0, 1.1, 1.2, 1.0], [125.0 + number, 126.0], counted=553.43e6, seen=560e6, silent_s=[0.503, 0.505, 0.505]
-            ),
-            TrainRun("2d+int8", number, [0.52, 0.52, 0.52, 0.52], [245.0, 246.0], seen=141e6, silent_s=[0.51, 0.51, 0.512]),
-        ]
-    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
-    return make([], world=World(devices, 2), training=made)
 
 
 def test_the_whole_text(trained, golden):
