@@ -1,5 +1,7 @@
 """A plan for people."""
 
+import msgspec
+
 from busbw.views import planning
 from busbw.views.registry import view
 
@@ -10,6 +12,18 @@ def test_the_whole_text(planned, golden):
 
 def test_a_plan_that_was_kept_is_shown_as_it_came(planned):
     assert view("table").render(planned) == planning.render_all(planned)
+
+
+def test_columns_stand_below_their_titles_however_long_a_method_is_called(planned):
+    name = "2d+int4+last=powersgd+matrix_rank=16"
+    planned.training.spec = msgspec.structs.replace(planned.training.spec, methods=("none", "int8", name))
+    planned.plan.exchanges[2].method = name
+    lines = planning.render_all(planned).splitlines()
+    _, titles, *rows = lines[lines.index("") :][:6]
+    assert titles.startswith("transport  method ")
+    ends = {title: titles.index(title) + len(title) for title in planning.TITLES[2:7]}
+    assert [row[titles.index("method") :].split()[0] for row in rows] == ["none", "int8", name, "none"]
+    assert all(row[end - 1] != " " and row[end] == " " for row in rows for end in ends.values())
 
 
 def test_where_nothing_lossy_is_needed_it_says_so(planned):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from busbw.core.training import TrainRun
 from busbw.views import training
 from busbw.views.registry import view
 
@@ -15,6 +16,12 @@ def test_horovods_lines_come_as_it_goes(trained):
     assert training.iteration(trained, "none", 0, 125.04) == "\nnone\nIter #0: 125.0 img/sec per GPU\n"
     assert training.method_end(trained, "none") == "Img/sec per GPU: 125.8 +-0.8\nTotal img/sec on 2 GPU(s): 251.5 +-1.7\n"
     assert training.method_end(trained, "topk") == ""
+
+
+def test_one_iteration_has_no_spread(trained):
+    trained.training.runs = [TrainRun("none", 0, [1.0], [125.04])]
+    assert training.method_end(trained, "none") == "Img/sec per GPU: 125.0\nTotal img/sec on 2 GPU(s): 250.1\n"
+    assert training.footer(trained).splitlines()[-1].split()[:5] == ["none", "125.0", "-", "1000.00", "-"]
 
 
 def test_figures_are_of_all_rounds(trained):
