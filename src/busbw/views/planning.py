@@ -38,7 +38,7 @@ def surveyed(result: Result, plan: Plan) -> str:
 def _line(result: Result, transport: str, method: str, *words: str) -> str:
     """What is weighed is known before the first of it is: the training names it all."""
     weighed = result.training.spec.methods if result.training else ()
-    return LINE.format(transport, method, max(METHOD, *map(len, weighed)), *words)
+    return LINE.format(transport, method, max([METHOD, *map(len, weighed)]), *words)
 
 
 def row(result: Result, plan: Plan, exchange: Exchange) -> str:

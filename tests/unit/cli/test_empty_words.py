@@ -27,7 +27,7 @@ FILE = "r.json"
         (("history", "list", "--machine"), "--machine"),
         (("horovodrun", "-H", "", "true"), "--hosts"),
     ],
-    ids=" ".join,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_an_option_without_a_word_is_refused(
     words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
