@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from busbw.launch import mpirun
+
 ONE = ("-b", "1K", "-e", "1K", "-g", "2")
 
 
@@ -78,6 +80,31 @@ def test_device_api_says_what_is_missing(run):
     done = run("all_reduce_perf", "-D", "1", "-R", "2", *ONE)
     assert done.code == 5
     assert "device API" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "engine", "code", "message", "hint"),
+    [
+        (("-g", "999"), "mpi", 3, "-t times -g is 999: more than 16 ranks a core of this machine", "give fewer with -g and -t"),
+        (ONE, "nope", 3, "BUSBW_ENGINE: there is no engine 'nope'", "use one of nccl, torch, mpi, sim"),
+        ((*ONE, "-G", "1"), "mpi", 3, "-G: the mpi engine runs on CPUs and has no CUDA graphs", "leave out -G, or use BUSBW_ENGINE=nccl"),
+    ],
+    ids=["ranks", "engine", "graph"],
+)
+def test_errors_name_the_options_that_are_there(run, words, engine, code, message, hint):
+    done = run("all_reduce_perf", *words, BUSBW_ENGINE=engine)
+    assert done.code == code
+    assert re.search(rf": Test NCCL failure '(rank 0 on \S+: )?{re.escape(message)}'$", done.out.splitlines()[-1])
+    *_, error, empty, told = done.err.splitlines()
+    assert re.fullmatch(rf"error: (rank 0 on \S+: )?{re.escape(message)}", error)
+    assert (empty, told) == ("", f"hint: {hint}")
+
+
+def test_so_they_do_on_a_rank_of_an_outer_launcher(run):
+    before = (mpirun.find().path, "-n", "1", "--allow-run-as-root")
+    done = run("all_reduce_perf", *ONE[:4], before=before, BUSBW_ENGINE="sim")
+    assert done.code == 3
+    assert "error: the sim engine runs in one process\n\nhint: start it without mpirun, with -g 4\n" in done.err
 
 
 def test_json_numbers_existing_files_and_lists_every_device(run, tmp_path):

@@ -39,7 +39,7 @@ def test_a_way_that_some_rank_does_not_have_is_left_out_and_told(run, monkeypatc
 
 
 def test_everything_can_be_checked_and_given_as_json(run):
-    done = run("busbw", "plan", "gpt-small", *SMALL, "--sequence", "8", "--compare", "bf16,topk", "--check", "all", "--format", "json")
+    done = run("busbw", "plan", "gpt-small", *SMALL, "--sequence", "8", "--compare", "bf16,topk", "--check", "all", "--json", "-")
     assert done.code == 0, done.err
     exchanges = json.loads(done.out)["plan"]["exchanges"]
     assert [(one["method"], one["loss"], one["checked_s"] > 0) for one in exchanges] == [("bf16", 1, True), ("topk", 4, True)]

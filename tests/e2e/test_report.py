@@ -45,6 +45,17 @@ def test_logs_and_stdin_are_read(run, results):
     assert "AllReduce" in (results / "report.html").read_text(encoding="utf-8")
 
 
+def test_the_page_can_go_to_stdout(run, results):
+    before = set(results.rglob("*"))
+    page = run("busbw", "report", "log.txt", "-o", "log.html")
+    assert (page.code, page.out) == (0, "log.html\n")
+    done = run("busbw", "report", "log.txt", "-o", "-", PYTHONIOENCODING="ascii")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (results / "log.html").read_text(encoding="utf-8")
+    assert not done.out.isascii()
+    assert {path.name for path in set(results.rglob("*")) - before} == {"log.html", "bin", "busbw"}
+
+
 def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
     assert (
         run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "2", "--sim", "corrupt_rank=1", "-e", "64", "--json", "r.json").code == 1

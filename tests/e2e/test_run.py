@@ -51,6 +51,35 @@ def test_json_to_stdout_is_json_alone(run):
     assert [row["root"] for row in json.loads(done.out)["rows"]] == [0, 1]
 
 
+@pytest.mark.parametrize("engine", ["sim", "mpi"])
+@pytest.mark.parametrize("format_name", ["csv", "json", "table", "nccl-tests"])
+def test_a_note_stands_on_stdout_in_nccl_tests_text_alone(run, format_name, engine):
+    done = run("busbw", "run", "hypercube", "--engine", engine, "-n", "3", "-b", "64", "-e", "64", "--format", format_name)
+    note = "nRanks 3 is not a power of 2, skipping"
+    assert done.code == 3
+    if format_name == "nccl-tests":
+        assert done.out.count(note) == {"mpi": 3, "sim": 1}[engine]  # a line for each process, as there
+        assert note not in done.err
+    else:
+        assert note not in done.out
+        assert done.err.splitlines()[-4:-3] == [note]
+    if format_name == "json":
+        assert json.loads(done.out)["rows"] == []
+
+
+def test_repeats_can_be_told_apart(run, tmp_path):
+    words = ("-b", "8", "-e", "64", "-f", "8", "--iters", "5", "--repeats", "2", "-S", "1", "--json", "r.json")
+    done = run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "2", *words)
+    assert done.code == 0, done.err
+    titles, _, *rows = done.out.split("\n\n")[1].splitlines()
+    assert (titles.split()[0], titles.split()[-1]) == ("repeat", "timestamp")
+    assert [row.split()[0] for row in rows] == ["0", "0", "1", "1"]
+    stamps = [row["timestamp"] for row in json.loads((tmp_path / "r.json").read_text())["rows"]]
+    assert [row[-19:] for row in rows] == stamps
+    lines = run("busbw", "show", "r.json", "--format", "csv").out.splitlines()
+    assert [line.rsplit(",", 1)[1] for line in lines] == ["repeat", *"00001111"]
+
+
 def test_wrong_data_ends_with_1_and_names_rank_and_offset(run):
     done = run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "4", *SWEEP, "--sim", "corrupt_rank=2,corrupt_offset=1")
     assert done.code == 1

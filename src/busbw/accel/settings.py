@@ -52,7 +52,7 @@ class Settings:
     def _check_extras(self) -> None:
         """What belongs to some methods alone."""
         if not 0 <= self.momentum < 1:
-            raise UsageError(f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
+            raise _no_value("momentum", f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
         if self.momentum and not self.feedback:
             raise UsageError("momentum correction without error feedback has nothing to correct", "leave feedback on, or momentum at 0")
         if self.method != TOPK and self.momentum:
@@ -71,14 +71,14 @@ class Settings:
 
     def _check_sizes(self) -> None:
         if self.matrix_rank < 1:
-            raise UsageError(f"matrix_rank is {self.matrix_rank}: a factor has at least one column")
+            raise _no_value("matrix_rank", f"matrix_rank is {self.matrix_rank}: a factor has at least one column")
         for name in ("two_d_most", "compress_least", "warmup_steps"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} is {getattr(self, name)}, and cannot be negative")
+                raise _no_value(name, f"{name} is {getattr(self, name)}, and cannot be negative")
         if self.intra_size is not None and self.intra_size < 1:
-            raise UsageError(f"intra_size is {self.intra_size}: a 2D group has at least one rank")
+            raise _no_value("intra_size", f"intra_size is {self.intra_size}: a 2D group has at least one rank")
         if self.chunk is not None and self.chunk < 1 << 16:
-            raise UsageError(f"chunk is {self.chunk} bytes: less than 65536 is all latency")
+            raise _no_value("chunk", f"chunk is {self.chunk} bytes: less than 65536 is all latency")
 
     @property
     def methods(self) -> set[str]:
@@ -111,11 +111,16 @@ class Settings:
         return " ".join([self.method, *changed])
 
 
+def _no_value(name: str, message: str) -> UsageError:
+    default = next(field.default for field in dataclasses.fields(Settings) if field.name == name)
+    return UsageError(message, f"give {name} such a value, or leave it out: then it is {default!r}")
+
+
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UsageError(f"{name} '{value}' is none of {', '.join(known)}")
+        raise _no_value(name, f"{name} '{value}' is none of {', '.join(known)}")
 
 
 def _between(name: str, value: float, above: float, most: float, words: str) -> None:
     if not above < value <= most:  # also where it is not a number
-        raise UsageError(f"{name} is {value}, and has to be {words}")
+        raise _no_value(name, f"{name} is {value}, and has to be {words}")

@@ -7,7 +7,7 @@ import click
 
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
-from busbw.cli.words import Share
+from busbw.cli.words import Share, filled
 from busbw.core.compare import Named, compare
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
@@ -28,7 +28,7 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 @click.option("--tolerance", type=Share(0.0, 10.0), default="5%", show_default=True, help="a difference that is none")
 @click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="how sure to be, over all cells together")
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
-@click.option("--collective", default=None, help="the collective of logs that do not name it")
+@click.option("--collective", default=None, callback=filled, help="the collective of logs that do not name it")
 def command(a: str, b: str, tolerance: float, confidence: float, format_name: str, collective: str | None) -> int:
     """Hold B against A, cell by cell: same, slower, faster, ambiguous or unmatched.
 

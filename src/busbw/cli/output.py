@@ -37,7 +37,14 @@ class Output:
         elif isinstance(event, Ended):
             self._print("footer", result)
         elif isinstance(event, Note):
-            (answer if event.answer else talk)(event.text if not event.answer else event.text + "\n")
+            self._note(event)
+
+    def _note(self, note: Note) -> None:
+        """nccl-tests has some on stdout, and a line for each rank; in the rows of any other view nobody could read them."""
+        if note.answer and self.view.name == "nccl-tests":
+            answer(note.text + "\n")
+        else:
+            talk("\n".join(dict.fromkeys(note.text.splitlines())))
 
     def _print(self, part: str, *arguments: Any) -> None:
         """One part of the view, at once; the table in colour where a person looks at it."""

@@ -16,6 +16,7 @@ import msgspec
 from busbw.cli.follow import RankFailed
 from busbw.cli.getopt import BadArguments, parse, usage
 from busbw.cli.output import Output
+from busbw.cli.perf_words import in_compat
 from busbw.cli.session import Where, run_job
 from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
 from busbw.core.collectives import BY_NAME
@@ -43,6 +44,7 @@ class NotThere(UsageError):
 
 def perf(program: str, words: Sequence[str]) -> int:
     """Run one nccl-tests binary; returns its exit code."""
+    BusbwError.worded = in_compat
     try:
         return _perf(program, words)
     except BadArguments as error:
@@ -56,6 +58,8 @@ def perf(program: str, words: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort, by design
         bug(error)
         return int(NcclTestsExit.INTERNAL)
+    finally:
+        BusbwError.worded = str
 
 
 def _perf(program: str, words: Sequence[str]) -> int:
@@ -173,6 +177,6 @@ def _failed(error: BusbwError) -> int:
     code = exit_of(error)
     word = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
-        answer(f"{platform.node().split('.')[0]}: Test {word} '{error.message}'\n")
+        answer(f"{platform.node().split('.')[0]}: Test {word} '{in_compat(error.message)}'\n")
     talk(error.render())
     return code

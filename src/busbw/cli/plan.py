@@ -16,6 +16,7 @@ from busbw.cli.output import Output
 from busbw.cli.session import Where, run_job
 from busbw.cli.slurm_options import slurm_options, take_step
 from busbw.cli.streams import answer, talk
+from busbw.cli.words import Share, filled
 from busbw.core import transports
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
@@ -54,9 +55,9 @@ class Told(Output):
         if isinstance(event, Started):
             answer(planning.header(result))
         elif isinstance(event, Surveyed):
-            answer(planning.surveyed(event.plan))
+            answer(planning.surveyed(result, event.plan))
         elif isinstance(event, Exchanged) and result.plan:
-            answer(planning.row(result.plan, event.exchange))
+            answer(planning.row(result, result.plan, event.exchange))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +190,16 @@ def _ours() -> bool:
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model_name", metavar="MODEL")
 @training_options.what
-@click.option("--compare", default="", help="methods to weigh, as of busbw train  [default: dense, bf16, int8, int4, PowerSGD and top-k]")
-@click.option("--try", "tried", default="", help=f"transports: {', '.join(transports.BY_NAME)}  [default: all that can differ]")
 @click.option(
-    "--target", type=click.FloatRange(0, 1, min_open=True), default=0.95, show_default=True, help="share of a rank's own rate to reach"
+    "--compare",
+    default="",
+    callback=filled,
+    help="methods to weigh, as of busbw train  [default: dense, bf16, int8, int4, PowerSGD and top-k]",
 )
+@click.option(
+    "--try", "tried", default="", callback=filled, help=f"transports: {', '.join(transports.BY_NAME)}  [default: all that can differ]"
+)
+@click.option("--target", type=Share(0, 1, closed=True), default="95%", show_default=True, help="share of a rank's own rate to reach")
 @click.option("--warmup", type=click.IntRange(1), default=5, show_default=True, help="steps before each measurement that do not count")
 @click.option(
     "--steps", type=training_options.COUNT, default=20, show_default=True, help="steps alone, without exchange, and of each check"
@@ -204,11 +210,11 @@ def _ours() -> bool:
 )
 @training_options.where
 @click.option("--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="on stdout")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="keep the result in this file")
+@click.option("--json", "json_name", default="", callback=filled, help="keep the result in this file; - = stdout at the end")
 @slurm_options
 def command(
     model_name: str, compare: str, tried: str, target: float, steps: int, replays: int, check: str, ranks: int | None, hosts: str,
-    hostfile: Path | None, ifname: str, format_name: str, json_file: Path | None, launch_limit: float, limit: float, **fields: Any,
+    hostfile: Path | None, ifname: str, format_name: str, json_name: str, launch_limit: float, limit: float, **fields: Any,
 ) -> int:  # fmt: skip
     """Say how the gradients of MODEL should be exchanged here: the way that hides the network and loses least.
 
@@ -231,6 +237,8 @@ def command(
     methods = tuple(method.name for method in parse_all(compare or ",".join(_methods(rows=rows, host=ours))))
     spec = TrainSpec(model=known(model_name), methods=methods, iters=1, batches=steps, **fields)
     ways = transports.parse(tried or ",".join(_ways(gpus=gpus, rows=rows, ours=ours)))
+    json_file = Path(json_name) if json_name not in ("", "-") else None
+    format_name = "json" if json_name == "-" else format_name
     if json_file is not None:
         check_writable(json_file)
     where = Where(ranks, hosts, hostfile, ifname, "torch", "", False, launch_limit, step, limit)

@@ -7,6 +7,7 @@ import click
 
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
+from busbw.cli.words import filled
 from busbw.core.compare import compare
 from busbw.core.comparison import Comparison
 from busbw.core.errors import CannotTell, UsageError
@@ -19,8 +20,14 @@ DEFAULT = "report.html"
 
 @click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("-o", "--output", default=None, help="where the page goes; by default beside the first FILE, under its name with .html")
-@click.option("--collective", default=None, help="the collective of a log that does not name it")
+@click.option(
+    "-o",
+    "--output",
+    default=None,
+    callback=filled,
+    help="where the page goes, - = stdout; by default beside the first FILE, under its name with .html",
+)
+@click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
 def command(files: tuple[str, ...], output: str | None, collective: str | None) -> int:
     """Write the results in FILE... (up to 8, - = stdin) as one self-contained HTML page, and print its path.
 
@@ -30,16 +37,22 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None) 
     target = _target(files, output)
     results = [read_sweep(file, collective) for file in files]
     named = list(zip(_names(files), results, strict=True))
-    _write(page(named, _comparisons(named)), target)
-    answer(f"{target}\n")
+    made = page(named, _comparisons(named))
+    if target is None:
+        answer(made)
+    else:
+        _write(made, target)
+        answer(f"{target}\n")
     return int(Exit.BAD if any(result.wrong() for result in results) else Exit.OK)
 
 
-def _target(files: tuple[str, ...], output: str | None) -> Path:
-    """Where the page goes; UsageError where that is one of the results, or one of them a directory."""
+def _target(files: tuple[str, ...], output: str | None) -> Path | None:
+    """Where the page goes, None for stdout; UsageError where that is one of the results, or one of them a directory."""
     folder = next((file for file in files if Path(file).is_dir()), None)
     if folder is not None:
         raise UsageError(f"{folder}: Is a directory", "name a result file, or - for stdin")
+    if output == "-":
+        return None
     first = files[0]
     target = Path(output) if output else Path(DEFAULT) if first == "-" else Path(first).with_suffix(".html")
     for file in files:

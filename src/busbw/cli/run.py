@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from busbw.cli.output import Output
 from busbw.cli.session import Where, run_job
 from busbw.cli.slurm_options import slurm_options, take_step
-from busbw.cli.words import Share
+from busbw.cli.words import File, Share, filled
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.networks import BY_NAME, NETWORKS
@@ -133,9 +133,9 @@ def _sweep_options(function: Any) -> Any:
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("name", metavar="COLLECTIVE")
 @click.option("-n", "--ranks", type=click.IntRange(1), help="local ranks to start  [default: all GPUs, or 2 on CPUs]")
-@click.option("--hosts", default="", help="hosts and ranks on each: h1:8,h2:8")
-@click.option("--hostfile", type=click.Path(path_type=Path), help="file of hosts: `h1 slots=8` a line")
-@click.option("--ifname", default="", help="network interface for MPI, PMIx and NCCL together")
+@click.option("--hosts", default="", callback=filled, help="hosts and ranks on each: h1:8,h2:8")
+@click.option("--hostfile", type=File(), help="file of hosts: `h1 slots=8` a line")
+@click.option("--ifname", default="", callback=filled, help="network interface for MPI, PMIx and NCCL together")
 @click.option(
     "--net",
     type=click.Choice(list(BY_NAME)),
@@ -143,12 +143,16 @@ def _sweep_options(function: Any) -> Any:
     show_default="NCCL's own choice",
     help=f"network that NCCL shall use; it fails where it cannot: {'; '.join(f'{row.name} = {row.meaning}' for row in NETWORKS)}",
 )
-@click.option("--engine", "engine_name", default="auto", show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}")
+@click.option(
+    "--engine", "engine_name", default="auto", callback=filled, show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}"
+)
 @click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
 @click.option("--inject", default="", help="a fault to see told, in a rehearsal: late:rank=2,us=200")
 @click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(FORMATS))
-@click.option("--json", "json_file", default="", help="keep the result in this file, updated after every size; - = stdout at the end")
+@click.option(
+    "--json", "json_file", default="", callback=filled, help="keep the result in this file, updated after every size; - = stdout at the end"
+)
 @click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
 @click.option("--launch-limit", type=float, default=120.0, show_default=True, help="seconds until all ranks must have joined")
 @click.option("--limit", type=float, default=60.0, show_default=True, callback=_limit, help=LIMIT_HELP)

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.streams import answer
+from busbw.cli.words import filled
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
@@ -16,7 +17,7 @@ from busbw.views.registry import VIEWS, view
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(v.name for v in VIEWS))
-@click.option("--collective", default=None, help="the collective of a log that does not name it")
+@click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
 def command(file: str, format_name: str, collective: str | None) -> int:
     """Print the result in FILE (- = stdin): busbw.result/1, or nccl-tests' JSON or text of any age.
 
@@ -24,18 +25,26 @@ def command(file: str, format_name: str, collective: str | None) -> int:
     """
     shown = view(format_name)
     result = read(read_bytes(file), file, collective)
-    if result.training and format_name not in ("table", "json"):
-        raise UsageError(f"{file} is a training, and '{format_name}' shows sweeps", "use --format table, or json")
+    kind = _kind(result)
+    if kind and format_name not in ("table", "json"):
+        raise UsageError(f"{file} is {kind}, and '{format_name}' shows sweeps", "use --format table, or json")
     answer(shown.render(result))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
 
 def read_sweep(file: str, collective: str | None) -> Result:
-    """The sweep in a file; UsageError for a training, of which there are no sizes to compare."""
+    """The sweep in a file; UsageError for a training or a plan, of which there are no sizes to compare."""
     result = read(read_bytes(file), file, collective)
-    if result.training:
-        raise UsageError(f"{file} is a training by {result.training.spec.model}, and this is for sweeps", f"busbw show {file}")
+    kind = _kind(result)
+    if kind:
+        raise UsageError(f"{file} is {kind}, and this is for sweeps", f"busbw show {file}")
     return result
+
+
+def _kind(result: Result) -> str:
+    """`a plan for mlp`, `a training by mlp`; empty for a sweep."""
+    model = result.training.spec.model if result.training else "a model"
+    return f"a plan for {model}" if result.plan else f"a training by {model}" if result.training else ""
 
 
 def read_bytes(file: str) -> bytes:

@@ -12,14 +12,20 @@ class ReaderGone(Exception):
     """The reader of stdout (head, less) has seen enough; that is no failure."""
 
 
-def answer(text: str) -> None:
-    """Part of the answer, on stdout at once; ReaderGone when nobody reads it, CannotTell when it cannot be written."""
+def answer(text: str | bytes) -> None:
+    """Part of the answer, on stdout at once; ReaderGone when nobody reads it, CannotTell when it cannot be written.
+
+    Bytes have an encoding of their own and are written as they are.
+    """
     if sys.stdout is None:
         return
     try:
         from busbw.views.words import plain
 
-        sys.stdout.write(plain(text, sys.stdout.encoding or "utf-8"))
+        if isinstance(text, bytes):
+            sys.stdout.buffer.write(text)
+        else:
+            sys.stdout.write(plain(text, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise ReaderGone from error

@@ -10,6 +10,7 @@ from busbw.cli import training_options
 from busbw.cli.output import Output
 from busbw.cli.session import Where, run_job
 from busbw.cli.slurm_options import slurm_options, take_step
+from busbw.cli.words import filled
 from busbw.core.errors import UsageError
 from busbw.core.networks import BY_NAME as NETWORKS
 from busbw.core.sweep import SweepSpec
@@ -24,8 +25,10 @@ FORMATS = ("table", "json")
 @click.command("train", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model_name", metavar="MODEL")
 @training_options.what
-@click.option("--accel", default="", help="one method of --compare instead of DDP as it is")
-@click.option("--compare", default="", help="methods to run in turn, such as none,bf16,torch-powersgd,2d+int8,topk+ratio=0.01")
+@click.option("--accel", default="", callback=filled, help="one method of --compare instead of DDP as it is")
+@click.option(
+    "--compare", default="", callback=filled, help="methods to run in turn, such as none,bf16,torch-powersgd,2d+int8,topk+ratio=0.01"
+)
 @click.option("--warmup", type=click.IntRange(1), default=10, show_default=True, help="steps before each method that do not count")
 @click.option("--iters", type=training_options.COUNT, default=10, show_default=True, help="iterations, of which each gives a rate")
 @click.option("--batches", type=training_options.COUNT, default=10, show_default=True, help="steps an iteration")
@@ -35,7 +38,13 @@ FORMATS = ("table", "json")
     "--net", type=click.Choice(list(NETWORKS)), default=None, show_default="NCCL's own choice", help="network that NCCL shall use"
 )
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="on stdout")
-@click.option("--json", "json_file", default="", help="keep the result in this file, updated after every method; - = stdout at the end")
+@click.option(
+    "--json",
+    "json_file",
+    default="",
+    callback=filled,
+    help="keep the result in this file, updated after every method; - = stdout at the end",
+)
 @click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
 @slurm_options
 def command(

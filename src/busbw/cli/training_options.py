@@ -1,11 +1,11 @@
 """The options that `busbw train` and `busbw plan` share: what trains, and where."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
+from busbw.cli.words import File, filled
 from busbw.core.training import PRECISIONS
 
 COUNT = click.IntRange(1, 1_000_000)
@@ -19,9 +19,9 @@ _WHAT = (
 )
 _WHERE = (
     click.option("-n", "--ranks", type=click.IntRange(1), help="local ranks to start  [default: all GPUs, or 2 on CPUs]"),
-    click.option("--hosts", default="", help="hosts and ranks on each: h1:8,h2:8"),
-    click.option("--hostfile", type=click.Path(path_type=Path), help="file of hosts: `h1 slots=8` a line"),
-    click.option("--ifname", default="", help="network interface for MPI, PMIx, Gloo and NCCL together"),
+    click.option("--hosts", default="", callback=filled, help="hosts and ranks on each: h1:8,h2:8"),
+    click.option("--hostfile", type=File(), help="file of hosts: `h1 slots=8` a line"),
+    click.option("--ifname", default="", callback=filled, help="network interface for MPI, PMIx, Gloo and NCCL together"),
     click.option("--launch-limit", type=float, default=120.0, show_default=True, help="seconds until all ranks must have joined"),
     click.option(
         "--limit", type=click.FloatRange(0), default=300.0, show_default=True, help="seconds that an iteration may take; 0 = no limit"

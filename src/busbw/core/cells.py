@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from busbw.core.result import Cell, Result
+from busbw.core.result import Cell, Result, Row
 
 PLACEMENTS = ("out_of_place", "in_place")
 
@@ -33,6 +33,13 @@ def cells(result: Result) -> Iterator[tuple[CellKey, Cell]]:
                 key = CellKey(row.dtype, row.op, row.root, row.size_bytes, placement)
                 yield msgspec.structs.replace(key, cycle=seen[key]), cell
                 seen[key] += 1
+
+
+def peak(result: Result) -> tuple[Row, str, Cell] | None:
+    """The cell with the highest busbw of both placements, with its row and placement; None where no busbw is a number."""
+    every = ((row, placement, getattr(row, placement)) for row in result.rows for placement in PLACEMENTS)
+    numbers = (one for one in every if one[2] is not None and math.isfinite(one[2].busbw))
+    return max(numbers, key=lambda one: one[2].busbw, default=None)
 
 
 def runs(result: Result) -> list[dict[CellKey, Cell]]:

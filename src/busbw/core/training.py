@@ -62,10 +62,10 @@ class Training(msgspec.Struct):
         """All rounds of a method."""
         return [run for run in self.runs if run.method == method]
 
-    def rate(self, method: str) -> tuple[float, float] | None:
-        """Samples a second and rank: the mean over iterations, and 1.96 standard deviations; None before the method has run."""
+    def rate(self, method: str) -> tuple[float, float | None] | None:
+        """Samples a second and rank: the mean over iterations, and 1.96 standard deviations, None of one alone; None before it has run."""
         rates = [rate for run in self.of(method) for rate in run.rates]
-        return (fmean(rates), NORMAL_95 * pstdev(rates)) if rates else None
+        return (fmean(rates), NORMAL_95 * pstdev(rates) if len(rates) > 1 else None) if rates else None
 
     def step_s(self, method: str) -> float | None:
         """The median step."""

@@ -16,7 +16,7 @@ COLUMNS = (
     "collective", "placement", "ranks", "size_bytes", "count", "type", "op", "root", "iterations", "time_us", "cpu_time_us",
     "algbw_gb_s", "busbw_gb_s", "ideal_busbw_gb_s", "ideal_percent", "wrong_elements", "samples", "skipped_samples", "min_us", "max_us",
     "mean_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_percent", "timestamp", "engine", "nccl_version", "program",
-    "low_us", "high_us", "op_us", "launch_us", "stopped", "dropped_samples",
+    "low_us", "high_us", "op_us", "launch_us", "stopped", "dropped_samples", "repeat",
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def row(result: Result, row: Row) -> str:
 
 
 def _fields(result: Result, row: Row, placement: str, cell: Cell) -> list[object]:
-    library, ideal = result.library, result.ideal.busbw if result.ideal else None
+    library, sampling, ideal = result.library, result.spec.sampling, result.ideal.busbw if result.ideal else None
     return [
         result.spec.collective,
         placement,
@@ -75,7 +75,7 @@ def _fields(result: Result, row: Row, placement: str, cell: Cell) -> list[object
         row.dtype,
         row.op,
         row.root,
-        row.iters,
+        len(cell.samples_s) if sampling and cell.samples_s else row.iters,  # precise timing gives each placement as many as it needs
         cell.time_s * 1e6,
         None if cell.cpu_time_s is None else cell.cpu_time_s * 1e6,
         cell.algbw / 1e9,
@@ -91,6 +91,7 @@ def _fields(result: Result, row: Row, placement: str, cell: Cell) -> list[object
         *(None if seconds is None else seconds * 1e6 for seconds in (cell.low_s, cell.high_s, cell.op_s, cell.launch_s)),
         cell.stopped or None,
         cell.dropped if cell.stopped else None,
+        row.repeat if sampling and sampling.repeats > 1 else None,
     ]
 
 

@@ -2,8 +2,8 @@
 
 from busbw.core.finding import Finding
 from busbw.core.result import Result, Row
-from busbw.views import findings, table
-from busbw.views.words import bandwidth_text, library, machine, percent_text
+from busbw.views import table
+from busbw.views.words import bandwidth_text, library, machine
 
 SPECIAL = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 
@@ -35,12 +35,9 @@ def row(result: Result, row: Row) -> str:
 
 def footer(result: Result) -> str:
     """The peak, what went wrong, and the findings."""
-    cells = [(row, cell) for row in result.rows if (cell := findings.main_cell(row)) is not None]
-    text = "\n"
-    if cells:
-        best = max(cells, key=lambda pair: pair[1].busbw)[1]
-        ideal = f", {percent_text(best.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
-        text += f"Peak busbw {bandwidth_text(best.busbw)} GB/s{ideal}; mean {bandwidth_text(result.average_busbw())} GB/s.\n"
+    peak, text = table.peak_words(result), "\n"
+    if peak:
+        text += f"Peak busbw {peak}; mean {bandwidth_text(result.average_busbw())} GB/s.\n"
     if result.wrong():
         text += f"\n**Wrong data:** {result.out_of_bounds} checks saw wrong elements.\n"
     if not result.complete:

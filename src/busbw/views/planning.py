@@ -6,7 +6,8 @@ from busbw.core.transports import BY_NAME
 from busbw.views.words import library, machine
 
 MB, MS = 1e6, 1e3
-LINE = "{:<9}  {:<26}  {:>9}  {:>11}  {:>10}  {:>9}  {:>8}  {}\n"
+LINE = "{:<9}  {:<{}}  {:>9}  {:>11}  {:>10}  {:>9}  {:>8}  {}\n"
+METHOD = 26  # columns, or those of the longest method that is weighed
 TITLES = ("transport", "method", "MB sent", "exchange ms", "exposed ms", "step ms", "of alone", "what a gradient loses")
 
 
@@ -23,20 +24,27 @@ def header(result: Result) -> str:
     )
 
 
-def surveyed(plan: Plan) -> str:
+def surveyed(result: Result, plan: Plan) -> str:
     """The step without a network, and the titles of what follows."""
     count = len(plan.buckets)
     last = plan.buckets[-1]
     return (
         f"# a step alone takes {plan.alone_s * MS:.2f} ms, on a perfect network {plan.still_s * MS:.2f}; "
         f"{count} {'bucket' if count == 1 else 'buckets'}, the last of {last.nbytes / MB:.1f} MB ready after {last.ready_s * MS:.2f}\n\n"
-        + LINE.format(*TITLES)
+        + _line(result, *TITLES)
     )
 
 
-def row(plan: Plan, exchange: Exchange) -> str:
+def _line(result: Result, transport: str, method: str, *words: str) -> str:
+    """What is weighed is known before the first of it is: the training names it all."""
+    weighed = result.training.spec.methods if result.training else ()
+    return LINE.format(transport, method, max([METHOD, *map(len, weighed)]), *words)
+
+
+def row(result: Result, plan: Plan, exchange: Exchange) -> str:
     """One method over one transport."""
-    return LINE.format(
+    return _line(
+        result,
         exchange.transport,
         exchange.method,
         "-" if exchange.counted is None else f"{exchange.counted / MB:.2f}",
@@ -62,7 +70,7 @@ def footer(result: Result) -> str:
 def render_all(result: Result) -> str:
     """The whole text of a result that was kept."""
     plan = result.plan
-    middle = surveyed(plan) + "".join(row(plan, one) for one in plan.exchanges) if plan else ""
+    middle = surveyed(result, plan) + "".join(row(result, plan, one) for one in plan.exchanges) if plan else ""
     return header(result) + middle + footer(result)
 
 

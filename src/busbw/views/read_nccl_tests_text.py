@@ -51,6 +51,7 @@ class Run:
     nccl: int = 0
     spec: dict[str, Any] = field(default_factory=dict)
     devices: list[Device] = field(default_factory=list)
+    processes: dict[tuple[str, str], int] = field(default_factory=dict)
     reduced_max_bytes: int | None = None
     titles: rows.Columns | None = None
     lines: list[rows.Line] = field(default_factory=list)
@@ -87,8 +88,7 @@ def _spec(run: Run, match: re.Match[str]) -> None:
 
 def _device(run: Run, match: re.Match[str]) -> None:
     rank, group, pid, host, index, bus, name = match.groups()
-    known = {(device.host, device.pid): device.process for device in run.devices}
-    process = known.get((host, int(pid)), len(known))
+    process = run.processes.setdefault((host, pid), len(run.processes))
     bus = "" if bus == "0000:00:00" else bus
     run.devices.append(Device(int(rank), int(pid), host, int(index), bus, name.strip(), int(group or 0), process=process))
 
@@ -248,18 +248,22 @@ def _result(run: Run, given: str | None) -> Result:
 
 def read_all(text: str, collective: str | None = None) -> list[Result]:
     """Every run with at least one row, in order; UsageError when there is none, or one whose collective is neither told nor given."""
+    return [_result(run, collective) for run in _with_rows(text)]
+
+
+def _with_rows(text: str) -> list[Run]:
     found = list(_runs(text))
     if not found:
         raise UsageError("nccl-tests text: no row of a table in it", "give the standard output of an nccl-tests run, header lines included")
-    return [_result(run, collective) for run in found]
+    return found
 
 
 def read(text: str, collective: str | None = None) -> Result:
     """The first run; a finding says how many more there are. UsageError as `read_all`."""
-    results = read_all(text, collective)
-    result = results[0]
-    if len(results) > 1:
-        message = f"the log holds {len(results)} tables; this is the first"
+    runs = _with_rows(text)
+    result = _result(runs[0], collective)
+    if len(runs) > 1:
+        message = f"the log holds {len(runs)} tables; this is the first"
         fix = "cut the log into one file per table to compare them"
-        result.findings.append(Finding("log.tables", Verdict.WARN, message, f"rows per table: {[len(r.rows) for r in results]}", fix))
+        result.findings.append(Finding("log.tables", Verdict.WARN, message, f"rows per table: {[len(run.lines) for run in runs]}", fix))
     return result

@@ -11,6 +11,7 @@ from busbw.core.env import shown
 from busbw.core.errors import UsageError
 from busbw.core.result import Row
 
+FORMATS = "busbw reads its own JSON (busbw.result/1), nccl-tests' JSON (-J run.json) and the text that nccl-tests prints"
 PROGRAM = re.compile(r"([a-z_]+?)_perf(?:_mpi)?$")
 
 
@@ -21,13 +22,14 @@ def program_collective(program: str) -> str:
 
 
 def resolve(given: str | None, found: str, what: str) -> Collective:
-    """The collective the caller names, else the one found; UsageError saying how to name it when there is neither."""
-    if given:
-        return collective_row(given)
-    if not found:
+    """The collective found, else the one the caller names; UsageError where there is neither, or they differ."""
+    named = collective_row(given).name if given else found
+    if not named:
         known = ", ".join(row.name for row in COLLECTIVES)
         raise UsageError(f"{what}: nothing in it says which collective was run", f"pass the collective: one of {known}")
-    return BY_NAME[found]
+    if found and named != found:
+        raise UsageError(f"{what}: it says {found}, and --collective {named}", "leave out --collective, which is for files that do not say")
+    return BY_NAME[named]
 
 
 def element_type(word: str) -> str:

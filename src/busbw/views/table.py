@@ -1,16 +1,30 @@
 """The table people read: plain text under 100 columns, one line per size as it is measured, the shape of the sweep and findings after it.
 
+Repeats, the time of day, and with precise timing an operator or a root make it wider.
+
 Time, algbw, busbw and % of ideal are of the out-of-place run (of the in-place run where only that was made); `in-place` is its busbw.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from busbw.core.cells import peak
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
 from busbw.views import findings, planning, training
-from busbw.views.words import bandwidth_text, library, machine, micro_text, op_column, percent, percent_text, printed_time_s, time_text
+from busbw.views.words import (
+    bandwidth_text,
+    library,
+    local_time,
+    machine,
+    micro_text,
+    op_column,
+    percent,
+    percent_text,
+    printed_time_s,
+    time_text,
+)
 
 SPARK_WIDTH = 80
 
@@ -84,6 +98,7 @@ def _wrong(result: Result, row: Row) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
+    Column("repeat", "", 6, lambda result, row: str(row.repeat)),
     Column("size", "", 10, lambda result, row: format_size(row.size_bytes)),
     Column("count", "", 11, lambda result, row: str(row.count), "classic"),
     Column("type", "", 8, lambda result, row: row.dtype),
@@ -100,16 +115,25 @@ COLUMNS: tuple[Column, ...] = (
     Column("ideal", "%", 5, _ideal),
     Column("in-place", "GB/s", 8, _in_place),
     Column("wrong", "", 5, _wrong),
+    Column("timestamp", "", 19, lambda result, row: local_time(row.timestamp) or "-"),
 )
 
 
 def columns(result: Result) -> tuple[Column, ...]:
-    """The columns shown: op where the collective has one and it is not plain sum, root where the collective has roots."""
-    hidden = set() if _shows_op(result) else {"op"}
-    hidden |= set() if result.spec.row.rooted else {"root"}
-    hidden |= {"type"} if _one_type(result) else set()
-    other = "classic" if result.spec.sampling else "precise"
-    return tuple(column for column in COLUMNS if column.title not in hidden and column.only != other)
+    """The columns shown: op where the collective has one and it is not plain sum, root where the collective has roots.
+
+    They depend on what was asked for alone, never on rows: titles come before there are any, and every row asks anew.
+    """
+    spec = result.spec
+    shown = {
+        "repeat": spec.sampling is not None and spec.sampling.repeats > 1,
+        "type": not _one_type(result),
+        "op": _shows_op(result),
+        "root": spec.row.rooted,
+        "timestamp": bool(spec.report_timestamps),
+    }
+    other = "classic" if spec.sampling else "precise"
+    return tuple(column for column in COLUMNS if shown.get(column.title, True) and column.only != other)
 
 
 def _one_type(result: Result) -> bool:
@@ -120,7 +144,7 @@ def _one_type(result: Result) -> bool:
 def _shows_op(result: Result) -> bool:
     collective = result.spec.row
     has_op = collective.reduces or collective.redop_column == "op"
-    return has_op and (result.spec.op.lower() != "sum" or any(row.op not in ("", "sum") for row in result.rows))
+    return has_op and result.spec.op.lower() != "sum"
 
 
 def _line(words: list[str], shown: tuple[Column, ...]) -> str:
@@ -189,13 +213,19 @@ def _shape(result: Result) -> str:
     bars = findings.sparkline([cell.busbw for _, cell in cells])
     lines = [bars[start : start + SPARK_WIDTH] for start in range(0, len(bars), SPARK_WIDTH)]
     text = "".join(f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines))
-    row, best = max(cells, key=lambda pair: pair[1].busbw)
-    ideal = f", {percent_text(best.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
-    # In place is a column of its own; findings take the better of both, and the two figures shall not look like a contradiction.
-    other, in_place = max(((row, row.in_place) for row in result.rows if row.in_place), key=lambda pair: pair[1].busbw, default=(row, best))
-    more = f" ({bandwidth_text(in_place.busbw)} in place at {format_size(other.size_bytes)})" if in_place.busbw > best.busbw else ""
-    peak = f"peak   {bandwidth_text(best.busbw)} GB/s at {format_size(row.size_bytes)}{ideal}{more}\n"
-    return f"{text}{peak}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and placements\n"
+    words = peak_words(result)
+    text += f"peak   {words}\n" if words else ""
+    return f"{text}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and placements\n"
+
+
+def peak_words(result: Result) -> str:
+    """`70.76 GB/s at 1 MiB in place, 15.7 % of ideal`; empty where no busbw is a number."""
+    top = peak(result)
+    if top is None:
+        return ""
+    row, placement, cell = top
+    ideal = f", {percent_text(cell.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
+    return f"{bandwidth_text(cell.busbw)} GB/s at {format_size(row.size_bytes)}{' in place' if placement == 'in_place' else ''}{ideal}"
 
 
 def render(result: Result) -> str:

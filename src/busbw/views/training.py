@@ -53,11 +53,16 @@ def method_end(result: Result, method: str) -> str:
     rate = training.rate(method)
     if rate is None:
         return ""
-    mean, spread = rate
     return (
-        f"{training.unit.capitalize()}/sec per {kind}: {mean:.1f} +-{spread:.1f}\n"
-        f"Total {training.unit}/sec on {ranks} {kind}(s): {ranks * mean:.1f} +-{ranks * spread:.1f}\n"
+        f"{training.unit.capitalize()}/sec per {kind}: {_rate_words(rate)}\n"
+        f"Total {training.unit}/sec on {ranks} {kind}(s): {_rate_words(rate, ranks)}\n"
     )
+
+
+def _rate_words(rate: tuple[float, float | None], ranks: int = 1) -> str:
+    """`125.8 +-0.8`; one iteration alone has no spread."""
+    mean, spread = rate
+    return f"{ranks * mean:.1f}" + (f" +-{ranks * spread:.1f}" if spread is not None else "")
 
 
 def footer(result: Result) -> str:
@@ -97,12 +102,12 @@ def _figures(training: Training, name: str) -> list[str]:
     rate, step, share = training.rate(name), training.step_s(name), training.efficiency(name)
     parts = (training.exposed_s(name), training.codec_s(name), training.network_s(name))
     steps = [one for run in training.of(name) for one in run.steps_s]
-    tenths = quantiles(steps, n=10) if len(steps) > 1 else [steps[0], steps[0]]
+    tenths = quantiles(steps, n=10) if len(steps) > 1 else []
     return [
-        f"{rate[0]:.1f} +-{rate[1]:.1f}" if rate else "-",
+        _rate_words(rate) if rate else "-",
         f"{100 * share:.1f} %" if share is not None else "-",
         f"{1e3 * step:.2f}" if step is not None else "-",
-        f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}",
+        f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}" if tenths else "-",
         *(f"{1e3 * part:.2f}" if part is not None and name != ALONE else "-" for part in parts),
         *(_bytes(training, name, kind) for kind in ("counted", "seen")),
     ]

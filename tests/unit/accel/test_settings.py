@@ -49,6 +49,7 @@ def test_what_cannot_be_meant_is_named(words, said):
     with pytest.raises(UsageError) as told:
         Settings(**words)
     assert told.value.message.startswith(said)
+    assert told.value.hint
 
 
 def test_thresholds_are_of_bytes_and_inclusive():

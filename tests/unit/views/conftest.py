@@ -1,14 +1,17 @@
-"""A small result to vary: two rows of all_reduce over two GPUs of one process."""
+"""Small results to vary: two rows of all_reduce over two GPUs of one process, a training and a plan."""
 
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
+from busbw.core.planning import Bucket, Exchange, Plan
 from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
+from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 
 Make = Callable[..., Result]
+CODE = "busbw.accel.attach(model, busbw.accel.Settings(method='int8'))"
 
 
 def cell(time_us: float, algbw: float, busbw: float, wrong: int | None = 0) -> Cell:
@@ -53,3 +56,34 @@ def make() -> Make:
 def make_cell() -> Callable[..., Cell]:
     """Builds a cell from microseconds and GB/s."""
     return cell
+
+
+@pytest.fixture
+def trained() -> Result:
+    """Two GPUs, alone and by two methods in two rounds."""
+    made = Training(TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")), "img", 138_357_544, 553_430_176, 2)
+    for number in range(2):
+        made.runs += [
+            TrainRun(ALONE, number, [0.5, 0.51, 0.49, 0.5], [250.0, 253.0], silent_s=[0.503, 0.505, 0.505]),
+            TrainRun(
+                "none", number, [1.0, 1.1, 1.2, 1.0], [125.0 + number, 126.0], counted=553.43e6, seen=560e6, silent_s=[0.503, 0.505, 0.505]
+            ),
+            TrainRun("2d+int8", number, [0.52, 0.52, 0.52, 0.52], [245.0, 246.0], seen=141e6, silent_s=[0.51, 0.51, 0.512]),
+        ]
+    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
+    return result([], world=World(devices, 2), training=made)
+
+
+@pytest.fixture
+def planned() -> Result:
+    """VGG16 over a slow network, by two transports."""
+    training = Training(TrainSpec(model="vgg16", batch_size=128), "img", 138_357_544, 553_430_176, 2)
+    plan = Plan(0.9, 0.0921, 0.0925, [Bucket(494_000_000, 0.02), Bucket(59_430_176, 0.09)])
+    plan.exchanges = [
+        Exchange("as-is", "none", 0, [0.16, 0.02], [], 553.43e6),
+        Exchange("as-is", "int8", 2, [0.045, 0.005], [], 141e6, CODE, checked_s=0.0991),
+        Exchange("as-is", "torch-powersgd", 3, [0.004, 0.002]),
+        Exchange("sockets", "none", 0, [0.158, 0.02], [], 553.43e6),
+    ]
+    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
+    return result([], world=World(devices, 2), training=training, plan=plan)

@@ -1,29 +1,9 @@
 """A plan for people."""
 
-import pytest
+import msgspec
 
-from busbw.core.planning import Bucket, Exchange, Plan
-from busbw.core.result import Device, World
-from busbw.core.training import Training, TrainSpec
 from busbw.views import planning
 from busbw.views.registry import view
-
-CODE = "busbw.accel.attach(model, busbw.accel.Settings(method='int8'))"
-
-
-@pytest.fixture
-def planned(make):
-    """VGG16 over a slow network, by two transports."""
-    training = Training(TrainSpec(model="vgg16", batch_size=128), "img", 138_357_544, 553_430_176, 2)
-    plan = Plan(0.9, 0.0921, 0.0925, [Bucket(494_000_000, 0.02), Bucket(59_430_176, 0.09)])
-    plan.exchanges = [
-        Exchange("as-is", "none", 0, [0.16, 0.02], [], 553.43e6),
-        Exchange("as-is", "int8", 2, [0.045, 0.005], [], 141e6, CODE, checked_s=0.0991),
-        Exchange("as-is", "torch-powersgd", 3, [0.004, 0.002]),
-        Exchange("sockets", "none", 0, [0.158, 0.02], [], 553.43e6),
-    ]
-    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
-    return make([], world=World(devices, 2), training=training, plan=plan)
 
 
 def test_the_whole_text(planned, golden):
@@ -32,6 +12,18 @@ def test_the_whole_text(planned, golden):
 
 def test_a_plan_that_was_kept_is_shown_as_it_came(planned):
     assert view("table").render(planned) == planning.render_all(planned)
+
+
+def test_columns_stand_below_their_titles_however_long_a_method_is_called(planned):
+    name = "2d+int4+last=powersgd+matrix_rank=16"
+    planned.training.spec = msgspec.structs.replace(planned.training.spec, methods=("none", "int8", name))
+    planned.plan.exchanges[2].method = name
+    lines = planning.render_all(planned).splitlines()
+    _, titles, *rows = lines[lines.index("") :][:6]
+    assert titles.startswith("transport  method ")
+    ends = {title: titles.index(title) + len(title) for title in planning.TITLES[2:7]}
+    assert [row[titles.index("method") :].split()[0] for row in rows] == ["none", "int8", name, "none"]
+    assert all(row[end - 1] != " " and row[end] == " " for row in rows for end in ends.values())
 
 
 def test_where_nothing_lossy_is_needed_it_says_so(planned):

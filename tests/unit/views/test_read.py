@@ -14,7 +14,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Ideal, Result
 from busbw.views import nccl_tests_json, nccl_tests_text, read_nccl_tests_json, result_json
 from busbw.views.read import read
-from busbw.views.registry import VIEWS
+from busbw.views.registry import VIEWS, view
 
 Make = Callable[..., Result]
 REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
@@ -100,6 +100,24 @@ def places(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str
         yield from places(value, (*path, key))
 
 
+@pytest.mark.parametrize("kind", ["trained", "planned"])
+def test_a_training_or_plan_with_junk_in_one_place_is_refused_or_shown(kind: str, request: pytest.FixtureRequest) -> None:
+    text = result_json.render(request.getfixturevalue(kind))
+    shown = 0
+    for path, value in product(places(json.loads(text)), JUNK):
+        document = json.loads(text)
+        inner = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+        try:
+            again = read(json.dumps(document).encode(), "p.json")
+        except UsageError:
+            continue
+        shown += all(view(name).render(again) is not None for name in ("table", "json"))
+    assert shown > 200
+
+
 def test_a_result_with_junk_in_one_place_is_refused_or_shown_in_every_view(make: Make) -> None:
     result = make(ideal=Ideal(4e11, "Ring", "NVLink", ""), spec={"per_iter_timing": 1})
     for row in result.rows:
@@ -140,6 +158,41 @@ def test_the_collective_can_be_given(make: Make) -> None:
     with pytest.raises(UsageError, match="which collective"):
         read(data, "a.json")
     assert read(data, "a.json", collective="broadcast").spec.collective == "broadcast"
+
+
+@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render, nccl_tests_text.render])
+def test_a_collective_other_than_the_files_own_is_refused(make: Make, render: Callable[[Result], str]) -> None:
+    data = render(make()).encode()
+    assert read(data, "a", collective="AllReduce") == read(data, "a")
+    with pytest.raises(UsageError, match=r"^a: .*: it says all_reduce, and --collective broadcast") as caught:
+        read(data, "a", collective="broadcast")
+    assert caught.value.hint == "leave out --collective, which is for files that do not say"
+
+
+@pytest.mark.parametrize(("field", "said"), [("time", "time of -1e-06 s"), ("alg_bw", "algbw of -1 GB/s"), ("bus_bw", "busbw of -1 GB/s")])
+def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["results"][1]["in_place"][field] = "-1"
+    with pytest.raises(UsageError, match=rf"^a\.json: row 1, of 1048576 bytes: a {re.escape(said)}; "):
+        read(json.dumps(document).encode(), "a.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("transport", "udp", "transport is 'udp', this busbw knows as-is, sockets, tree, busbw"),
+        ("loss", 9, "loss is 9, this busbw knows 0 to 5"),
+        ("bucket_s", [0.1], "1 times for 2 buckets"),
+        ("checked_s", 0.0, "a bucket takes less than 0 s, or its checked step no time"),
+    ],
+)
+def test_a_plan_of_another_version_is_refused(planned: Result, field: str, value: object, said: str) -> None:
+    assert planned.plan
+    setattr(planned.plan.exchanges[1], field, value)
+    with pytest.raises(UsageError) as caught:
+        read(result_json.render(planned).encode(), "p.json")
+    assert caught.value.message.startswith(f"p.json: the plan's exchange by int8: {said}; it begins with ")
+    assert caught.value.hint
 
 
 def test_options_and_devices_of_a_real_run(recorded: Path) -> None:

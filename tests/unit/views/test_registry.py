@@ -2,13 +2,13 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from busbw import views
 from busbw.core.errors import UsageError
-from busbw.core.result import Result
+from busbw.core.result import Result, Row
 from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, result_json, table
 from busbw.views.registry import VIEWS, View, view
 
@@ -48,3 +48,19 @@ def test_a_view_that_streams_writes_its_rows_as_they_come(row: View, make: Calla
     assert bool(row.row(result, result.rows[0])) == row.streams
     # Titles come before there are rows, so they must not depend on them.
     assert row.header(make([])) == row.header(result)
+
+
+class Unseen(list[Row]):
+    """Rows that nobody may go through."""
+
+    def __iter__(self) -> Iterator[Row]:
+        raise AssertionError("one row was printed by going through all of them")
+
+
+@pytest.mark.parametrize("row", [row for row in VIEWS if row.streams], ids=lambda row: row.name)
+@pytest.mark.parametrize("spec", [{}, {"op": "max"}, {"sampling": {"repeats": 3}}], ids=["sum", "max", "repeats"])
+def test_a_row_is_printed_without_a_look_at_the_others(row: View, spec: dict[str, object], make: Callable[..., Result]) -> None:
+    """Else a sweep of n rows takes n x n steps to print."""
+    result = make(spec=spec)
+    first, result.rows = result.rows[0], Unseen(result.rows)
+    assert row.row(result, first)

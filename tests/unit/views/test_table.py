@@ -1,12 +1,14 @@
 """The table reads well in a pipe: under 100 columns, without colour, the same streamed as whole."""
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from busbw.core.finding import Finding, Verdict
+from busbw.core.history import stored
 from busbw.core.result import Cell, Ideal, Library, Result, Row
 from busbw.views import findings, markdown, table, table_rich, words
 from busbw.views.read import read
@@ -45,11 +47,30 @@ def test_it_stays_under_100_columns_with_every_column(make: Make, make_cell: Cal
 
 
 def test_columns_that_would_say_nothing_are_left_out(make: Make) -> None:
-    result = make()
-    assert {column.title for column in table.columns(result)}.isdisjoint({"op", "root"})
-    result.rows[0].op = "max"
-    assert "op" in {column.title for column in table.columns(result)}
+    assert {column.title for column in table.columns(make())}.isdisjoint({"op", "root", "repeat", "timestamp"})
+    assert "op" in {column.title for column in table.columns(make(spec={"op": "max"}))}
     assert "op" not in {column.title for column in table.columns(make([], spec={"collective": "broadcast", "op": "max"}))}
+
+
+def test_repeats_and_the_time_of_day_are_columns_where_they_were_asked_for(make: Make) -> None:
+    result = make(spec={"sampling": {"repeats": 2}, "report_timestamps": 1})
+    result.rows[1].repeat, result.rows[1].timestamp = 1, "2026-11-21T18:24:55+00:00"
+    titles, _, first, second = (table.header(result).split("\n\n")[1] + "".join(table.row(result, row) for row in result.rows)).splitlines()
+    assert (titles.split()[0], titles.split()[-1]) == ("repeat", "timestamp")
+    assert (first.split()[0], first.split()[-1]) == ("0", "-")
+    assert (second.split()[0], second[-19:], len(second)) == ("1", "2026-11-21 18:24:55", len(titles))
+
+
+def test_the_peak_is_that_of_the_history(make: Make, make_cell: Callable[..., Cell]) -> None:
+    """Of both placements: one run has one peak, whatever prints it."""
+    row = Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), make_cell(20, 1, 1), 20)
+    result = make([*make().rows, row], ideal=IDEAL)
+    assert "\npeak   70.76 GB/s at 1 MiB in place, 15.7 % of ideal\n" in table.footer(result)
+    assert "Peak busbw 70.76 GB/s at 1 MiB in place, 15.7 % of ideal; " in markdown.footer(result)
+    assert stored(result, datetime(2026, 11, 21)).peak_busbw == 70.76e9
+    result.rows[1].in_place = None
+    assert "\npeak   49.49 GB/s at 1 MiB, 11.0 % of ideal\n" in table.footer(result)
+    assert "peak" not in table.footer(make([Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), None, 20)]))
 
 
 @pytest.mark.parametrize(("high_us", "said"), [(20.1, "0.5"), (45.0, "125"), (1e6, ">999"), (1e12, ">999")])

@@ -2,26 +2,9 @@
 
 import pytest
 
-from busbw.core.result import Device, World
-from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
+from busbw.core.training import TrainRun
 from busbw.views import training
 from busbw.views.registry import view
-
-
-@pytest.fixture
-def trained(make):
-    """Two GPUs, alone and by two methods in two rounds."""
-    made = Training(TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")), "img", 138_357_544, 553_430_176, 2)
-    for number in range(2):
-        made.runs += [
-            TrainRun(ALONE, number, [0.5, 0.51, 0.49, 0.5], [250.0, 253.0], silent_s=[0.503, 0.505, 0.505]),
-            TrainRun(
-                "none", number, [1.0, 1.1, 1.2, 1.0], [125.0 + number, 126.0], counted=553.43e6, seen=560e6, silent_s=[0.503, 0.505, 0.505]
-            ),
-            TrainRun("2d+int8", number, [0.52, 0.52, 0.52, 0.52], [245.0, 246.0], seen=141e6, silent_s=[0.51, 0.51, 0.512]),
-        ]
-    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
-    return make([], world=World(devices, 2), training=made)
 
 
 def test_the_whole_text(trained, golden):
@@ -33,6 +16,12 @@ def test_horovods_lines_come_as_it_goes(trained):
     assert training.iteration(trained, "none", 0, 125.04) == "\nnone\nIter #0: 125.0 img/sec per GPU\n"
     assert training.method_end(trained, "none") == "Img/sec per GPU: 125.8 +-0.8\nTotal img/sec on 2 GPU(s): 251.5 +-1.7\n"
     assert training.method_end(trained, "topk") == ""
+
+
+def test_one_iteration_has_no_spread(trained):
+    trained.training.runs = [TrainRun("none", 0, [1.0], [125.04])]
+    assert training.method_end(trained, "none") == "Img/sec per GPU: 125.0\nTotal img/sec on 2 GPU(s): 250.1\n"
+    assert training.footer(trained).splitlines()[-1].split()[:5] == ["none", "125.0", "-", "1000.00", "-"]
 
 
 def test_figures_are_of_all_rounds(trained):

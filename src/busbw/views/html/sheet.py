@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
 
+from busbw.core import cells
 from busbw.core.result import Cell, Result, Row
 
 OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
@@ -37,8 +37,8 @@ class Figure:
 
 def figures(row: Row) -> list[Figure]:
     """The cells of a row, out of place first."""
-    cells = zip(PLACEMENTS, (row.out_of_place, row.in_place), strict=True)
-    return [Figure(row, placement, cell) for placement, cell in cells if cell is not None]
+    both = zip(PLACEMENTS, (row.out_of_place, row.in_place), strict=True)
+    return [Figure(row, placement, cell) for placement, cell in both if cell is not None]
 
 
 def every(result: Result) -> Iterator[Figure]:
@@ -69,7 +69,8 @@ def nominal(bytes_per_s: float) -> str:
 
 def peak(result: Result) -> Figure | None:
     """The cell with the highest busbw; None without any that is a number."""
-    return max((figure for figure in every(result) if isfinite(figure.cell.busbw)), key=lambda figure: figure.cell.busbw, default=None)
+    top = cells.peak(result)
+    return Figure(top[0], dict(zip(cells.PLACEMENTS, PLACEMENTS, strict=True))[top[1]], top[2]) if top else None
 
 
 def fastest(result: Result) -> Figure | None:

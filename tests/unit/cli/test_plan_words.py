@@ -1,0 +1,35 @@
+"""`busbw plan` refuses words that cannot be meant before anything is started, and says what to type instead."""
+
+import pytest
+
+from busbw.cli.main import guarded
+
+
+@pytest.mark.parametrize("target", ["95%", "0.95", "100%", "1"])
+def test_a_target_is_a_share_or_percent(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(["plan", "mlp-small", "--target", target, "--try", "udp"]) == 2
+    assert capsys.readouterr().err.startswith("error: 'udp' of 'udp' is no transport")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("95", "--target 95: a fraction is at most 1\n\nhint: write --target 95% for percent"),
+        (
+            "101%",
+            "--target 101%: must be above 0% and at most 100%\n\nhint: write percent or a fraction, like --target 95% or --target 0.95",
+        ),
+        ("0", "--target 0: must be above 0% and at most 100%"),
+        ("much", "--target much: must be above 0%"),
+    ],
+)
+def test_a_target_that_nothing_reaches_is_refused(target: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(["plan", "mlp-small", "--target", target]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+
+
+def test_a_setting_that_cannot_be_has_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(["train", "mlp-small", "--compare", "topk+ratio=2"]) == 2
+    assert capsys.readouterr().err == (
+        "error: ratio is 2.0, and has to be a share above 0, at most 1\n\nhint: give ratio such a value, or leave it out: then it is 0.01\n"
+    )
