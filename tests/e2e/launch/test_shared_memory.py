@@ -55,7 +55,10 @@ def test_however_often_ctrl_c_is_pressed_no_shared_memory_is_left(tmp_path: Path
 
 
 def test_shared_memory_of_another_job_or_program_is_left_alone() -> None:
-    hold = "import mmap, sys; files = [open(name, 'r+b') for name in sys.argv[1:]]; f = [mmap.mmap(file.fileno(), 0) for file in files]; print(flush=True); sys.stdin.read()"
+    hold = (
+        "import mmap, sys; files = [open(name, 'r+b') for name in sys.argv[1:]]; f = [mmap.mmap(file.fileno(), 0) for file in files];"
+        "print(flush=True); sys.stdin.read()"
+    )
     names = {name: SHARED / f"{name}{os.getpid()}" for name in ("sm_segment.own", "sm_segment.other", "cuda.shm.")}
     holders = []
     try:
