@@ -148,7 +148,7 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
                     if now - ended > DRAIN_LIMIT_S:
                         break
                 elif deadline is not None and now > deadline:
-                    return False
+                    return until()  # it may have come late, to a process that was stopped
                 elif error := verdict():
                     raise error
             return True

@@ -210,6 +210,8 @@ def failed(error: BaseException, control: Control | None) -> Failed:
     rank, host = control.rank if control else -1, platform.node()
     if isinstance(error, BusbwError):
         return Failed(error.message, error.hint, int(error.exit), rank, host, type(error).__name__)
+    if isinstance(error, KeyboardInterrupt):
+        return Failed("interrupted", "somebody sent this rank SIGINT: start again", int(Exit.UNKNOWN), rank, host, CannotTell.__name__)
     what = f"a rank failed: {type(error).__name__}: {error}"
     return Failed(what, "please report this, with the lines above", int(Exit.BUG), rank, host, type(error).__name__)
 
