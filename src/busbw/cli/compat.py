@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.streams import answer
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.errors import UsageError
 
@@ -25,7 +26,7 @@ def command(directory: Path) -> int:
             _link(directory / name, target)
     except OSError as error:
         raise UsageError(f"{directory}: {error.strerror}", "name a directory that you may write") from error
-    click.echo(f'{len(names)} links in {directory}; use them with: export PATH="{directory.resolve()}:$PATH"')
+    answer(f'{len(names)} links in {directory}; use them with: export PATH="{directory.resolve()}:$PATH"\n')
     return 0
 
 

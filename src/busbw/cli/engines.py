@@ -2,6 +2,7 @@
 
 import click
 
+from busbw.cli.streams import answer
 from busbw.engines.registry import ENGINES
 
 
@@ -11,7 +12,7 @@ def command() -> int:
     for row in ENGINES:
         reason = row.availability()
         state = "ready" if reason is None else f"no: {reason}"
-        click.echo(f"{row.name:6} {row.help:44} {state}")
+        answer(f"{row.name:6} {row.help:44} {state}\n")
         if reason is not None:
-            click.echo(f"{'':6} {row.install}")
+            answer(f"{'':6} {row.install}\n")
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from busbw import __version__
-from busbw.cli.streams import ReaderGone, bug, stop_writing, talk
+from busbw.cli.streams import ReaderGone, answering, bug, stop_writing, talk
 from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
 
@@ -75,7 +75,8 @@ def with_home() -> None:
 def guarded(words: Sequence[str]) -> int:
     """Run a subcommand; errors become a line, a hint and an exit code."""
     try:
-        code = cli.main(list(words), prog_name="busbw", standalone_mode=False)
+        with answering():
+            code = cli.main(list(words), prog_name="busbw", standalone_mode=False)
         return int(code or 0)
     except click.exceptions.Abort:
         return int(Exit.INTERRUPTED)
@@ -99,7 +100,7 @@ def _usage(error: click.ClickException) -> int:
         talk(error.format_message())
         return int(Exit.USAGE)
     command = context.command_path if context else "busbw"
-    click.echo(f"error: {error.format_message()}\n\nhint: {command} --help", err=True)
+    talk(f"error: {error.format_message()}\n\nhint: {command} --help")
     return int(Exit.USAGE)
 
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
 from busbw.core.errors import BusbwError
 from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
 from busbw.measure.record import Record
@@ -20,11 +20,21 @@ class Output:
         self._told = False
 
     def take(self, event: Event) -> None:
-        """Record the event and print what follows from it."""
+        """Record the event and print what follows from it; a reader who has gone ends a run that no file was asked of."""
         self.record.take(event)
         if self.record.problem and not self._told:
             self._told = True
             talk(f"warning: {self.record.problem.message}; measuring goes on, and the file is tried again")
+        try:
+            self._show(event)
+        except ReaderGone:
+            if self.record.file is None:
+                raise
+            stop_writing()
+            talk(f"note: nobody reads stdout any more; measuring goes on for {self.record.file} (Ctrl-C ends it)")
+
+    def _show(self, event: Event) -> None:
+        """Print what follows from an event."""
         result = self.record.result
         if isinstance(event, Started) and self.view.streams:
             self._print("header", result)

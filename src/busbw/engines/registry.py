@@ -90,7 +90,9 @@ def _sim_available() -> str | None:
 
 def _open_sim(opening: Opening) -> Engine:
     from busbw.engines.sim import SimEngine
+    from busbw.engines.sim_parameters import check_ranks
 
+    check_ranks(opening.simulation, opening.gpus)
     return SimEngine(opening.gpus, opening.simulation)
 
 

@@ -51,9 +51,8 @@ class SimEngine:
         self._p = {name: parameters.get(name, known.default) for name, known in PARAMETERS.items()}
         self._random = random.Random(int(self._p["seed"]))
         self._now = 0.0
-        self._late_s = self._p["late_us"] * 1e-6 if self._p["late_rank"] >= 0 else 0.0
-        self._operations = 0
-        self._marks: dict[int, tuple[float, int]] = {}
+        self._waited_s = 0.0  # for the late rank, so far
+        self._marks: dict[int, tuple[float, float]] = {}
         self._buffers: dict[str, list[Any]] = {}
         self.fresh: set[tuple[bool, int]] = set()
 
@@ -100,10 +99,11 @@ class SimEngine:
     def bind(self, call: Call) -> Launch:
         """A thunk that advances the clock, and moves data when new input was written."""
         seconds = self._seconds(call)
+        late_s = self._p["late_us"] * 1e-6 if _moves(call, int(self._p["late_rank"])) else 0.0
 
         def run() -> None:
-            self._now += seconds * self._noise() + self._late_s
-            self._operations += 1
+            self._now += seconds * self._noise() + late_s
+            self._waited_s += late_s
             if (call.in_place, call.shift_bytes) in self.fresh:
                 self.fresh.discard((call.in_place, call.shift_bytes))
                 self._move(call)
@@ -131,12 +131,12 @@ class SimEngine:
 
     def mark(self, index: int) -> None:
         """Note the clock."""
-        self._marks[index] = self._now, self._operations
+        self._marks[index] = self._now, self._waited_s
 
     def elapsed_s(self, first: int, last: int) -> list[float]:
         """Seconds between two marks; a late rank does not wait for itself."""
         (start, before), (end, after) = self._marks[first], self._marks[last]
-        own = end - start - (after - before) * self._late_s
+        own = end - start - (after - before)
         return [own if rank == self._p["late_rank"] else end - start for rank in self.ranks]
 
     def explained(self, error: Exception) -> Exception:
@@ -149,15 +149,10 @@ class SimEngine:
 
     def _seconds(self, call: Call) -> float:
         moved = max(call.send, call.recv) * call.dtype.itemsize
-        gbps = min(self._p["gbps"], self._p["slow_gbps"]) if self._slow(call) else self._p["gbps"]
+        gbps = min(self._p["gbps"], self._p["slow_gbps"]) if _moves(call, int(self._p["slow_rank"])) else self._p["gbps"]
         wire = moved * float(call.collective.bus_factor(self.size)) / (gbps * 1e9)
         slow = 2.0 if moved and moved == self._p["dip_bytes"] else 1.0
         return slow * (self._p["alpha_us"] * 1e-6 + wire)
-
-    def _slow(self, call: Call) -> bool:
-        """Whether the slow rank moves any data."""
-        rank, matrix = int(self._p["slow_rank"]), call.layout.matrix
-        return 0 <= rank < self.size and (not matrix or any(matrix[rank]) or any(row[rank] for row in matrix))
 
     def _noise(self) -> float:
         factor = max(0.2, self._random.gauss(1.0, self._p["noise"]))
@@ -183,6 +178,12 @@ class SimEngine:
             at = offset * call.dtype.itemsize
             if at < len(data):
                 data[at] ^= 1
+
+
+def _moves(call: Call, rank: int) -> bool:
+    """Whether there is such a rank, and it moves any data: nobody waits for one that has nothing to do."""
+    matrix = call.layout.matrix
+    return 0 <= rank < call.layout.ranks and (not matrix or any(matrix[rank]) or any(row[rank] for row in matrix))
 
 
 def _combine(call: Call, sent: list[Any], sources: Sequence[tuple[int, int]], length: int) -> Any:

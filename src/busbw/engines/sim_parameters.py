@@ -52,4 +52,17 @@ def parse_parameters(text: str) -> dict[str, float]:
         known = PARAMETERS[name]
         if not known.least <= values[name] <= known.most:
             raise UsageError(f"--sim: '{item}' is out of range", f"give {name} a number {known.allowed}: {known.meaning}")
+        if known.most == EXACT and not values[name].is_integer():
+            raise UsageError(f"--sim: '{item}' is not a whole number", f"give {name} a whole number {known.allowed}: {known.meaning}")
     return values
+
+
+def check_ranks(parameters: dict[str, float], ranks: int) -> None:
+    """UsageError for a fault of a rank that is not among `ranks`; -1 is nobody."""
+    for name in (name for name in PARAMETERS if name.endswith("_rank")):
+        rank = int(parameters.get(name, -1))
+        if rank >= ranks:
+            raise UsageError(
+                f"--sim: '{name}={rank}': there is no such rank among {ranks}",
+                f"give {name} a number from 0 to {ranks - 1}: {PARAMETERS[name].meaning}",
+            )

@@ -115,9 +115,26 @@ FAILURES: tuple[Failure, ...] = (
         "install the same Open MPI at the same path on every host, or give --prefix: ssh {host} 'command -v prted orted'",
     ),
     Failure(
-        r"No network interfaces were found for out-of-band|Daemon exit status: 213",
+        r"PMIx detected a call to mkdir was unable to create the desired directory: Directory: (?P<path>.+?) Error: (?P<why>.+?) Please",
+        "Open MPI cannot make its directory {path} on this host ({why})",  # daemons of other hosts do not say it
+        "TMPDIR=/tmp busbw run ...   (or another directory that can be written: mktemp -d shows it)",
+    ),
+    Failure(
+        r"call to mkdir was unable to create the desired directory: Directory: (?P<path>.+?) Error: (?P<why>.+?) Please"
+        r"(?:.*?\[(?P<host>\S+):\d+\] \S+ ORTE_ERROR_LOG: Error in file \S+session_dir)?",
+        "host {host}: Open MPI cannot make its directory {path} there ({why})",
+        "ssh {host} mktemp -d   (until that works: set TMPDIR there to a directory that can be written)",
+    ),
+    Failure(
+        r"No network interfaces were found for out-of-band",
         "host {host}: it has no interface of that name for MPI's daemons",
         "give the network instead of a name: --ifname 10.1.0.0/16   (ip -brief address)",
+    ),
+    Failure(
+        r"Daemon exit status: 213",  # all that Open MPI 5 says of either
+        "host {host}: it has no interface of that name for MPI's daemons, or no directory for their temporary files",
+        "give the network instead of a name: --ifname 10.1.0.0/16   (ip -brief address); or set TMPDIR there, until this works: "
+        "ssh {host} mktemp -d",
     ),
     Failure(
         r"not enough slots available .*?satisfy the (?P<asked>\d+)",

@@ -11,18 +11,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from types import FrameType
 
 from busbw.core.errors import BusbwError, CannotTell, TimedOut
 from busbw.host.process import die_with_parent
 from busbw.launch.failures import explain
+from busbw.launch.leftovers import KILL_LIMIT_S, MARKER, Leftovers
 
-__all__ = ["MARKER", "explain", "run", "terminable", "undisturbed"]
+__all__ = ["explain", "run", "terminable", "undisturbed"]
 
-MARKER = "BUSBW_JOB"  # in the environment of every process of a job: mpirun's local ranks leave its process group
 TERM_LIMIT_S = 5.0  # for mpirun to end the ranks of other hosts, which nobody else can
-KILL_LIMIT_S = 5.0
+GRACE_S = 2.0  # of these, whoever presses Ctrl-C again; mpirun takes 0.1 to 0.3 s where its ranks are alive
 END_LIMIT_S = 30.0  # for the launcher to end after its last word
 DRAIN_LIMIT_S = 1.0  # for what a process that outlived the launcher still holds open
 _POLL_S = 0.2
@@ -95,7 +94,7 @@ def run(
         )
     except OSError as error:
         raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
-    lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
+    lines, talk, left = _Lines(on_line, on_talk), _Lines(on_talk), Leftovers(marker)
     with terminable():
         try:
             with _pump(process, lines, talk) as pump:
@@ -106,11 +105,11 @@ def run(
                 talk.end()
                 status = _ended(process)
         except BaseException:
-            _stop(process, lines, talk)
+            _stop(process, lines, talk, left)
             raise
         finally:
             with undisturbed():
-                _sweep(marker)
+                left.sweep()
                 for stream in (process.stdout, process.stderr):
                     if stream is not None:
                         stream.close()
@@ -149,7 +148,7 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
                     if now - ended > DRAIN_LIMIT_S:
                         break
                 elif deadline is not None and now > deadline:
-                    return False
+                    return until()  # it may have come late, to a process that was stopped
                 elif error := verdict():
                     raise error
             return True
@@ -186,14 +185,19 @@ def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> CannotTell:
     )
 
 
-def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> None:
-    """SIGTERM and time to pass it on, what is still said read meanwhile; then SIGKILL. A second interrupt skips the waiting."""
+def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, left: Leftovers) -> None:
+    """SIGTERM and time to pass it on, what is still said read meanwhile; then SIGKILL.
+
+    A second interrupt skips the waiting, but not the moment in which a launcher that is well ends its ranks and removes what they shared.
+    """
     lines.ending = talk.ending = True
-    with contextlib.suppress(BaseException):
-        _signal_group(process, signal.SIGTERM)
-        with _pump(process, lines, talk) as pump:
-            if pump(TERM_LIMIT_S):
-                process.wait(TERM_LIMIT_S)
+    with contextlib.suppress(BaseException), _pump(process, lines, talk) as pump:
+        with undisturbed():
+            left.note()
+            _signal_group(process, signal.SIGTERM)
+            pump(GRACE_S)
+        if pump(TERM_LIMIT_S - GRACE_S):
+            process.wait(TERM_LIMIT_S)
     _signal_group(process, signal.SIGKILL)
     with contextlib.suppress(BaseException):
         process.wait(KILL_LIMIT_S)
@@ -203,28 +207,6 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
     # The group is the launcher's own (start_new_session); it may live on after its leader.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-
-
-def _sweep(marker: str) -> None:
-    """Kill what is left of the job on this host."""
-    deadline = time.monotonic() + KILL_LIMIT_S
-    while (left := _marked(marker)) and time.monotonic() < deadline:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def _marked(marker: str) -> list[int]:
-    wanted = f"{MARKER}={marker}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if wanted in entry.read_bytes().split(b"\0"):
-                found.append(int(entry.parent.name))
-        except OSError:  # ended meanwhile, or another user's
-            continue
-    return found
 
 
 @contextlib.contextmanager

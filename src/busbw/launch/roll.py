@@ -17,6 +17,7 @@ LIBRARY_S = 3.5  # and for what NCCL says of itself
 ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they end themselves
 MARGIN_S = 3.0
 LEAVING_S = 60.0  # for the launcher to end after its ranks have said their last
+AWAY_S = 2.0  # between two looks at the job: this process was stopped (Ctrl-Z), or whoever reads its output made it wait
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Roll:
     linked: frozenset[str] = field(init=False)
     begun: float = field(default_factory=time.monotonic)
     heard: float = 0.0
+    looked: float = 0.0
     first_stalled: float = 0.0
     started: bool = False
     leaving: bool = False
@@ -79,6 +81,7 @@ class Roll:
         While the job waits in a scheduler's queue its time has not begun.
         """
         now = time.monotonic()
+        self._back(now)
         if queued:
             self.begun = now
         if self.first_stalled:
@@ -90,6 +93,12 @@ class Roll:
             return self.conclude() if self.start_limit_s and late else None
         patience_s = 2 * self.limit_s + MARGIN_S if self.limit_s else LEAVING_S if self.leaving else 0
         return self.conclude() if patience_s and now - self.heard > patience_s else None
+
+    def _back(self, now: float) -> None:
+        """Time in which this process did not look is no silence of the ranks'."""
+        away_s, self.looked = now - (self.looked or now), now
+        if away_s > AWAY_S:
+            self.begun, self.heard = min(self.begun + away_s, now), min(self.heard + away_s, now)
 
     def conclude(self) -> BusbwError:
         """Why the job stands still."""

@@ -35,10 +35,13 @@ def parse(text: str) -> Late | None:
 def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
     """Seconds by which this process, `rank` of `ranks`, shall begin late.
 
-    UsageError for a rank that is not there, CannotTell where operations are queued on a GPU, which no host delays.
+    UsageError for a rank that is not there and for the sim engine, CannotTell where operations are queued on a GPU, which no host delays.
     """
     if late is None:
         return 0.0
+    if engine.name == "sim":  # all its ranks live in one process, and its clock is its own
+        asked = f"late:rank={late.rank},us={late.us:g}"
+        raise UsageError(f"--inject {asked}: --sim tells the sim engine its faults", f"--sim late_rank={late.rank},late_us={late.us:g}")
     if late.rank >= ranks:
         raise UsageError(f"--inject late:rank={late.rank}: there is no such rank among {ranks}", f"use a rank from 0 to {ranks - 1}")
     if engine.queued:

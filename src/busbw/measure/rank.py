@@ -97,6 +97,7 @@ def sweep(job: Job, party: Party, opened: Engine, emit: Emit, at: At, repeat: in
     """The whole sweep on communicators just made, and what there is to tell at its end; `heard` are the networks NCCL named meanwhile."""
     first = party.job.rank == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
+    late_s = inject.delay_s(inject.parse(job.inject), opened, party.job.rank, party.job.size)
     at("prepare", "")
     result, max_bytes = prepare(job, party, opened)
     result.library.network = network.agreed(job, party.job, result.library, heard)
@@ -105,7 +106,6 @@ def sweep(job: Job, party: Party, opened: Engine, emit: Emit, at: At, repeat: in
         for note in filter(None, [network.unconfirmed(job, result.library.network)]):
             emit(Note(note))
     _summarise_alltoallv(job, opened, max_bytes, emit if first else None)
-    late_s = inject.delay_s(inject.parse(job.inject), opened, party.job.rank, party.job.size)
     with closing(Beside(own_devices(job, party, result))) as beside:
         runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit, at, late_s, beside, repeat)
         runner.sweep()
@@ -210,6 +210,8 @@ def failed(error: BaseException, control: Control | None) -> Failed:
     rank, host = control.rank if control else -1, platform.node()
     if isinstance(error, BusbwError):
         return Failed(error.message, error.hint, int(error.exit), rank, host, type(error).__name__)
+    if isinstance(error, KeyboardInterrupt):
+        return Failed("interrupted", "somebody sent this rank SIGINT: start again", int(Exit.UNKNOWN), rank, host, CannotTell.__name__)
     what = f"a rank failed: {type(error).__name__}: {error}"
     return Failed(what, "please report this, with the lines above", int(Exit.BUG), rank, host, type(error).__name__)
 

@@ -1,5 +1,6 @@
 """The result as it grows: events in, one Result out, written to its file after every row."""
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -95,10 +96,11 @@ def save(data: bytes, file: Path) -> None:
     """Write the whole file in one step: a reader sees the old one or the new one. CannotTell when it cannot be written."""
     draft = None
     try:
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as draft:
+        target = Path(os.path.realpath(file))  # a link stays one
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as draft:
             draft.write(data)
         Path(draft.name).chmod(0o644)
-        Path(draft.name).replace(file)
+        Path(draft.name).replace(target)
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
@@ -108,9 +110,12 @@ def save(data: bytes, file: Path) -> None:
 def check_writable(file: Path) -> None:
     """UsageError, before anything is measured, when the result could not be written."""
     try:
+        target = Path(os.path.realpath(file))
         if file.is_dir():
             raise IsADirectoryError(21, "is a directory")
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}."):
+        if file.exists() and not file.is_file():  # a file would take the place of the device, or of the pipe
+            raise OSError(22, "is a device or a pipe")
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}."):
             pass
     except OSError as error:
         raise UsageError(

@@ -14,6 +14,7 @@ SLOW_HOST = 2.0  # times what other processes take to enqueue
 LATE_ALONE = 0.5  # no other rank is later than this share of the latest one
 LATE_CELLS = 0.5  # of all cells
 SLOW_LINK = 0.6  # of the usual pair's bandwidth
+WAITED = 1.1  # times what a rank is late by: what its pairs lack where that is all they wait for, and both are measured
 NAMED = 4  # at most, in one sentence
 
 
@@ -146,12 +147,12 @@ def _links(result: Result) -> list[Finding]:
 
 
 def _waited_for(result: Result, slow: list[Link], usual: float) -> bool:
-    """Whether the slow pairs are those of the late rank, and lack less than it is late by: after a wait everything begins cold."""
+    """Whether the slow pairs are those of the late rank, and lack no more than it is late by: they wait, and then begin cold."""
     late = late_rank(result)
     if late is None or any(late[0] not in (link.a, link.b) for link in slow):
         return False
     by = statistics.median(by for _, by in late[1])
-    return all(link.time_s * (1 - link.bandwidth / usual) < by for link in slow)
+    return all(link.time_s * (1 - link.bandwidth / usual) < WAITED * by for link in slow)
 
 
 def _gb(bandwidth: float) -> str:

@@ -76,6 +76,13 @@ def test_a_program_that_is_not_there_is_named(open_mpi):
     assert "/no/such/program does not exist" in job.explain(status, talk).message
 
 
+def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatch):
+    monkeypatch.delitem(ENV, "PRTE_MCA_prte_local_tmpdir_base", raising=False)  # of these tests, before TMPDIR
+    monkeypatch.setitem(ENV, "TMPDIR", "/proc/none")
+    status, _, talk = run(mpirun.command(open_mpi, ["true"], 1))
+    assert "Open MPI cannot make its directory /proc/none" in job.explain(status, talk).message
+
+
 def test_the_wrong_number_of_ranks_is_refused(open_mpi):
     status, said, _ = run(mpirun.command(open_mpi, [sys.executable, RANK, "meet", "4"], 2))
     assert status == 3

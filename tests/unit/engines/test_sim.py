@@ -185,6 +185,12 @@ def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> No
     assert f"from {known.least:g} to {known.most:g}" in told.value.hint
 
 
+@pytest.mark.parametrize("item", ["late_rank=1.5", "slow_rank=0.5", "corrupt_offset=2.5", "dip_bytes=0.1", "seed=1.1"])
+def test_what_counts_something_is_a_whole_number(item: str) -> None:
+    with pytest.raises(UsageError, match=f"--sim: '{item}' is not a whole number"):
+        parse_parameters(item)
+
+
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_defaults_and_both_ends_of_a_range_are_in_it(name: str) -> None:
     for value in (PARAMETERS[name].default, PARAMETERS[name].least, PARAMETERS[name].most):

@@ -17,6 +17,23 @@ back to prterun:
   Daemon exit status: {code}
 """
 
+# As Open MPI 4.1.4 printed it, without what it adds.
+ORTE_DIRECTORY = """--------------------------------------------------------------------------
+A call to mkdir was unable to create the desired directory:
+
+  Directory: /proc/ompi.h2.0
+  Error:     Permission denied
+
+Please check to ensure you have adequate permissions to perform
+the desired operation.
+--------------------------------------------------------------------------
+[h2:23704] [[12399,0],1] ORTE_ERROR_LOG: Error in file ../../../orte/util/session_dir.c at line 107
+[h2:23704] [[12399,0],1] ORTE_ERROR_LOG: Error in file ../../../orte/util/session_dir.c at line 346
+--------------------------------------------------------------------------
+ORTE was unable to reliably start one or more daemons.
+This usually is caused by:
+"""
+
 # As Slurm 22.05.8 printed them.
 STEP_ENDED = """srun: launch/slurm: _step_signal: Terminating StepId=4.0
 slurmstepd-h1: error: *** STEP 4.0 ON h1 CANCELLED AT 2026-11-21T23:36:09 ***
@@ -98,6 +115,16 @@ CASES = [
     ("bash: line 1: orted: command not found\n", "host h1, h2: Open MPI's daemon (orted or prted) was not found", "command -v prted orted"),
     (DAEMON.format(code=127), "host h2: Open MPI's daemon", "ssh h2"),
     (DAEMON.format(code=213), "host h2: it has no interface of that name", "--ifname 10.1.0.0/16"),
+    (DAEMON.format(code=213), "or no directory for their temporary files", "ssh h2 mktemp -d"),
+    (
+        "PMIx detected a call to mkdir was unable to create the desired directory:\n\n  Directory: /proc/ompi.22060\n"
+        "  Error:     No such file or directory\n\n"
+        "Please check to ensure you have adequate permissions to perform\nthe desired operation.\n",
+        "Open MPI cannot make its directory /proc/ompi.22060 on this host (No such file or directory)",
+        "TMPDIR=/tmp busbw run",
+    ),
+    (ORTE_DIRECTORY, "host h2: Open MPI cannot make its directory /proc/ompi.h2.0 there (Permission denied)", "ssh h2 mktemp -d"),
+    (ORTE_DIRECTORY.partition("[")[0], "host h1, h2: Open MPI cannot make its directory /proc/ompi.h2.0", "mktemp -d"),
     (DAEMON.format(code=1), "host h2 could not be started: its launch agent ended with 1", "BatchMode=yes"),
     (
         "prted: error while loading shared libraries: libevent.so.7: cannot open\n" + DAEMON.format(code=127),

@@ -40,6 +40,13 @@ def test_all_pairs_of_a_slow_rank_are_slow() -> None:
     assert slow == {(0, 2), (1, 2), (2, 3)}
 
 
+def test_only_pairs_of_a_late_rank_wait_for_it() -> None:
+    usual = {bandwidth for _, _, bandwidth in measured(4)}
+    found = measured(4, late_rank=2.0, late_us=200.0)
+    assert [(a, b) for a, b, bandwidth in found if bandwidth < 0.5 * min(usual)] == [(1, 2), (2, 3), (0, 2)]
+    assert all(bandwidth == pytest.approx(min(usual)) for a, b, bandwidth in found if 2 not in (a, b))
+
+
 @pytest.mark.parametrize(("ranks", "room"), [(2, 1 << 20), (4, 1 << 12)], ids=["nothing to compare", "no room for data"])
 def test_where_pairs_would_say_nothing_none_are_measured(ranks: int, room: int) -> None:
     assert measured(ranks, room) == []

@@ -122,14 +122,33 @@ def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("missing/result.json", "No such file or directory"), (".", "is a directory"), ("file/x", "Not a directory")]
+    ("name", "why"),
+    [
+        ("missing/result.json", "No such file or directory"),
+        (".", "is a directory"),
+        ("file/x", "Not a directory"),
+        ("pipe", "is a device or a pipe"),
+        ("link", "is a device or a pipe"),
+    ],
 )
 def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
     with pytest.raises(UsageError) as told:
         Record(SPEC, tmp_path / name)
     assert told.value.message == f"--json {tmp_path / name}: {why}"
     assert told.value.hint
+
+
+def test_a_link_stays_one_and_the_file_it_leads_to_is_written(tmp_path: Path) -> None:
+    link = tmp_path / "latest.json"
+    link.symlink_to("runs/5.json")
+    (tmp_path / "runs").mkdir()
+    Record(SPEC, link).take(started())
+    assert link.is_symlink()
+    assert read(tmp_path / "runs" / "5.json").argv == ["busbw"]
+    assert [one.name for one in (tmp_path / "runs").iterdir()] == ["5.json"]
 
 
 def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path: Path) -> None:

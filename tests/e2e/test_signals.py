@@ -1,0 +1,59 @@
+"""Signals that are no end of the run, and one that reaches a rank alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENDLESS = ["run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "8", "-e", "64", "-N", "0", "--max-time", "0.02", "--json", "r.json"]
+LIMIT_S = 2
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """An endless run that has measured something."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    words = [sys.executable, "-m", "busbw", *ENDLESS, "--limit", str(LIMIT_S)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 40
+        while not rows(tmp_path) and time.monotonic() < end:
+            time.sleep(0.05)
+        yield process
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+
+
+def rows(folder: Path) -> int:
+    try:
+        return len(json.loads((folder / "r.json").read_bytes())["rows"])
+    except FileNotFoundError:
+        return 0
+
+
+def test_a_run_that_was_suspended_goes_on(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    running.send_signal(signal.SIGSTOP)  # as Ctrl-Z does
+    time.sleep(2 * LIMIT_S + 5)
+    before = rows(tmp_path)
+    running.send_signal(signal.SIGCONT)
+    time.sleep(2)
+    assert running.poll() is None, running.communicate()[1]
+    assert rows(tmp_path) > before
+    running.send_signal(signal.SIGINT)
+    assert running.wait(20) == 130
+
+
+def test_a_rank_that_somebody_interrupts_is_no_bug(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    os.kill(json.loads((tmp_path / "r.json").read_bytes())["world"]["devices"][1]["pid"], signal.SIGINT)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 3
+    assert "Traceback" not in said
+    assert "error: rank 1 on " in said
+    assert ": interrupted (" in said

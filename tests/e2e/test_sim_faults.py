@@ -1,0 +1,34 @@
+"""Faults of the sim engine as people ask for them: those that cannot be meant are refused, the others told as what they are."""
+
+import json
+
+import pytest
+
+SIM = ("busbw", "run", "all_reduce", "--engine", "sim", "-b", "4M", "-e", "4M")
+
+
+@pytest.mark.parametrize("fault", ["late_rank", "slow_rank", "corrupt_rank"])
+@pytest.mark.parametrize(("words", "ranks"), [(("-n", "4"), 4), ((), 8)])
+def test_a_fault_of_a_rank_that_is_not_there_is_refused_with_the_range(run, fault, words, ranks):
+    done = run(*SIM, *words, "--sim", f"{fault}={ranks}")
+    assert (done.code, done.out) == (2, "")
+    assert f"error: --sim: '{fault}={ranks}': there is no such rank among {ranks}\n" in done.err
+    assert f"hint: give {fault} a number from 0 to {ranks - 1}" in done.err
+    assert run(*SIM, *words, "--sim", f"{fault}={ranks - 1}").code == (1 if fault == "corrupt_rank" else 0)
+
+
+@pytest.mark.parametrize("rank", [0, 2, 9])
+def test_who_wants_to_inject_a_fault_into_sim_is_told_how(run, rank):
+    done = run(*SIM, "-n", "4", "--inject", f"late:rank={rank},us=200")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith(f"hint: --sim late_rank={rank},late_us=200\n")
+
+
+@pytest.mark.parametrize("more", ["noise=0", "noise=0.05", "noise=0,late_us=40"])
+def test_a_late_rank_is_late_and_its_links_are_not_slow(run, tmp_path, more):
+    assert run(*SIM, "-n", "4", "--sim", f"late_rank=2,{more}", "--json", "r.json").code == 0
+    result = json.loads((tmp_path / "r.json").read_bytes())
+    found = {finding["id"]: finding["message"] for finding in result["findings"]}
+    assert found["late_rank"].startswith("rank 2 on sim is late")
+    assert found["links"].startswith("no slow link: 6 pairs")
+    assert {tuple(sorted((link["a"], link["b"]))) for link in result["links"] if link["time_s"] < 25e-6} == {(0, 1), (0, 3), (1, 3)}
