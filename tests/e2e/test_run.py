@@ -91,6 +91,7 @@ def test_wrong_data_ends_with_1_and_names_rank_and_offset(run):
     [
         (("run", "all_redcue"), "unknown collective 'all_redcue'"),
         (("run", "all_reduce", "--no-such"), "No such option"),
+        (("run", "all_reduce", "--iters"), "hint: busbw run --help"),
         (("run", "all_reduce", "-b", "2T"), "'2T' is not a size"),
         (("run", "all_reduce", "-b", "64M", "-e", "1M"), "--minbytes 67108864 is larger than --maxbytes 1048576"),
         (("run", "all_reduce", "-f", "1", "-i", "0"), "would never reach"),

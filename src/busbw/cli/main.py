@@ -81,7 +81,7 @@ def guarded(words: Sequence[str]) -> int:
     except click.exceptions.Abort:
         return int(Exit.INTERRUPTED)
     except click.ClickException as error:
-        return _usage(error)
+        return _usage(error, words)
     except BusbwError as error:
         talk(error.render())
         return int(error.exit)
@@ -94,12 +94,13 @@ def guarded(words: Sequence[str]) -> int:
         return bug(error)
 
 
-def _usage(error: click.ClickException) -> int:
+def _usage(error: click.ClickException, words: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         talk(error.format_message())
         return int(Exit.USAGE)
-    command = context.command_path if context else "busbw"
+    # Where an option lacks its value click does not say whose it is.
+    command = context.command_path if context else " ".join(["busbw", *(word for word in words[:1] if word in dict(COMMANDS))])
     talk(f"error: {error.format_message()}\n\nhint: {command} --help")
     return int(Exit.USAGE)
 
