@@ -287,7 +287,7 @@ impl Task for RecvLane {
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        let stuck = self.still.look(&self.socket, self.told, self.limits, now) != Standing::Moves;
+        let stuck = self.still.look(&self.socket, self.told - self.out.len() as u64, self.limits, now) != Standing::Moves;
         if stuck || self.still.clear() {
             self.core.sticks(self.lane, stuck);
             self.stuck = stuck;
