@@ -51,6 +51,8 @@ pub(crate) struct Waiting {
     streams: Vec<Welcomed>,
     /// The streams there will be, and the one for small messages.
     ready: Option<(u64, usize)>,
+    /// Of the interfaces.
+    names: String,
     /// When the first stream came, and from where.
     begun: Option<(Instant, SocketAddr)>,
     /// Connections dropped because they did not know the token.
@@ -85,7 +87,17 @@ impl Waiting {
         if let Some(error) = refused.filter(|_| listening.is_empty()) {
             return Err(error);
         }
-        let made = Self { listening, token, strangers: Vec::new(), nonce: None, streams: Vec::new(), ready: None, begun: None, dropped: 0 };
+        let made = Self {
+            names: listening.iter().map(|(_, number)| nics[*number].name.as_str()).collect::<Vec<_>>().join("+"),
+            listening,
+            token,
+            strangers: Vec::new(),
+            nonce: None,
+            streams: Vec::new(),
+            ready: None,
+            begun: None,
+            dropped: 0,
+        };
         Ok((made, Invitation { token, addresses }))
     }
 
@@ -109,7 +121,8 @@ impl Waiting {
         let Some((_, peer)) = self.begun.filter(|(begun, _)| now - *begun > Duration::from_secs(config.timeout_s)) else { return Ok(()) };
         let (there, which) =
             (self.streams.len(), if self.ready.is_some() { "others are missing" } else { "it does not say how many there are" });
-        Err(Error::new(Kind::Remote, format!("{peer} has opened {there} streams, and for {} s {which}", config.timeout_s)))
+        let (names, limit_s) = (&self.names, config.timeout_s);
+        Err(Error::new(Kind::Remote, format!("{peer} has opened {there} streams over {names}, and for {limit_s} s {which}")))
     }
 
     fn meet(&mut self, now: Instant) -> Result<(), Error> {
@@ -178,27 +191,25 @@ impl Waiting {
         Ok(())
     }
 
-    /// The peer says on the stream for small messages which streams there are.
+    /// The peer says first on each stream which streams there are. One that has ended stays until the peer tries again, or until whoever
+    /// reads it next finds that out: what it carries goes over the others.
     fn read_ready(&mut self) {
         if self.ready.is_some() {
             return;
         }
-        self.streams.retain_mut(|one| {
+        for one in &mut self.streams {
             let room = &mut one.first[one.have..];
             if room.is_empty() {
-                return true;
+                continue;
             }
             // SAFETY: our own buffer.
-            match unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
-                Io::Done(bytes) => one.have += bytes,
-                Io::Blocked => {}
-                Io::Ended(_) => return false, // the peer tries again
+            if let Io::Done(bytes) = unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+                one.have += bytes;
             }
-            true
-        });
+        }
         self.ready = self.streams.iter().find_map(|one| match Frame::decode(&one.first) {
-            // One that leaves out the stream it comes over is nonsense: none would be left to carry small messages.
-            Ok(Frame::Ready { mask }) if one.have == HEADER && mask & (1 << one.index) != 0 => Some((mask, one.index)),
+            // One that leaves out the stream for small messages is nonsense.
+            Ok(Frame::Ready { mask, home }) if one.have == HEADER && home < 63 && mask & (1 << home) != 0 => Some((mask, home as usize)),
             _ => None,
         });
     }

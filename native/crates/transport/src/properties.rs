@@ -19,7 +19,7 @@ pub fn frames(bytes: &[u8]) {
                 &[(0, HEADER - 4)]
             }
             Frame::Ack { .. } => &[(0, 4), (8, 24)],
-            Frame::Ready { .. } => &[(0, 4), (8, 16)],
+            Frame::Ready { .. } => &[(0, 4), (8, 24)],
         };
         same(&head, &again, meant);
         assert_eq!(Frame::decode(&again), Ok(frame));
@@ -115,7 +115,7 @@ mod tests {
                 Frame::Chunk(one),
                 Frame::Chunk(Chunk { offset: 0, ..one }),
                 Frame::Ack { seq: total, below: offset },
-                Frame::Ready { mask: total },
+                Frame::Ready { mask: total, home: offset },
             ][random.word() as usize % 4];
             let bytes = damaged(frame.encode(), &mut random);
             read += usize::from(Frame::decode(&bytes).is_ok());

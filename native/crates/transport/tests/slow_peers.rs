@@ -1,7 +1,8 @@
 //! Receivers that compute for long, and messages of different sizes behind each other: nobody is given up, and nobody waits in vain.
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use transport::Kind;
@@ -107,7 +108,7 @@ fn a_peer_that_begins_a_connection_and_stops_is_told_of() {
         pause(5);
     };
     assert_eq!(error.kind, Kind::Remote);
-    assert!(error.message.contains("has opened 1 streams, and for 1 s it does not say how many there are"), "{error}");
+    assert!(error.message.contains("has opened 1 streams over lo, and for 1 s it does not say how many there are"), "{error}");
 }
 
 #[test]
@@ -149,4 +150,32 @@ fn chunks_that_contradict_each_other_are_refused() {
     }
     let error = within(received, Duration::from_secs(5)).unwrap_err();
     assert!(error.message.contains("contradict each other"), "{error}");
+}
+
+#[test]
+fn a_peer_that_welcomes_one_stream_and_then_stands_still_is_waited_for() {
+    let transport = open(Config::default());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_, mut handle) = transport.listen(0).unwrap();
+    handle[40..42].copy_from_slice(&listener.local_addr().unwrap().port().to_le_bytes());
+    let begun = Instant::now();
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                if stream.read_exact(&mut [0; 64]).is_err() {
+                    return;
+                }
+                if number > 0 {
+                    thread::sleep(Duration::from_millis(4_500).saturating_sub(begun.elapsed()));
+                }
+                let _ = stream.write_all(b"bBw\x01\x01\0\0\0");
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    while transport.connect(0, &handle).unwrap().is_none() {
+        assert!(begun.elapsed() < LIMIT);
+        pause(1);
+    }
 }
