@@ -50,7 +50,7 @@ impl Connecting {
     pub(crate) fn advance(&mut self, nics: &[Nic], config: &Config) -> Result<Option<Vec<Opened>>, Error> {
         let now = Instant::now();
         for index in 0..self.openings.len() {
-            let hello = Hello { version: VERSION, index: index as u16, nonce: self.nonce, token: self.invitation.token };
+            let hello = Hello { version: VERSION, index: index as u16, nonce: self.nonce, token: self.invitation.token, attempt: 0 };
             self.openings[index].attempt(hello, nics, config, now);
         }
         let open = self.openings.iter().filter(|one| one.is_open()).count();
@@ -87,7 +87,7 @@ impl Connecting {
         self.turns += 1;
         let open = self.openings.iter().find(|one| one.is_open()).map(|one| one.way).filter(|_| self.turns % 2 == 1);
         for (index, one) in self.openings.iter_mut().enumerate().filter(|(_, one)| !one.is_open()) {
-            *one = Opening::new(open.unwrap_or_else(|| own_way(index, nics, &self.invitation)));
+            one.turn(open.unwrap_or_else(|| own_way(index, nics, &self.invitation)));
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) struct Welcomed {
     pub(crate) socket: Socket,
     pub(crate) peer: SocketAddr,
     pub(crate) index: usize,
+    attempt: u32,
     pub(crate) nic: usize,
     /// What came while nobody knew which stream is which: the beginning of its first frame.
     pub(crate) first: [u8; HEADER],
@@ -184,10 +185,15 @@ impl Waiting {
             self.dropped += 1;
             return Ok(());
         }
+        // The peer tried again. Which of its attempts is heard first depends on their ways, and on when the caller looks.
+        let attempt = hello.attempt;
+        if self.streams.iter().any(|one| one.index == index && one.attempt > attempt) {
+            return Ok(());
+        }
+        self.streams.retain(|one| one.index != index);
         sock::tune(&stranger.socket, config);
         sock::expect_answers(&stranger.socket, config.timeout_s);
-        self.streams.retain(|one| one.index != index); // the peer tried again
-        self.streams.push(Welcomed { socket: stranger.socket, peer, index, nic: stranger.nic, first: [0; HEADER], have: 0 });
+        self.streams.push(Welcomed { socket: stranger.socket, peer, index, attempt, nic: stranger.nic, first: [0; HEADER], have: 0 });
         Ok(())
     }
 

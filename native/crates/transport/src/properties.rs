@@ -26,7 +26,7 @@ pub fn frames(bytes: &[u8]) {
     }
     let head = padded::<HELLO>(bytes);
     if let Some(hello) = Hello::decode(&head) {
-        same(&head, &hello.encode(), &[(0, 32)]);
+        same(&head, &hello.encode(), &[(0, 36)]);
     }
     let head = padded::<WELCOME>(bytes);
     if let Ok(version) = read_welcome(&head) {
@@ -120,7 +120,8 @@ mod tests {
             let bytes = damaged(frame.encode(), &mut random);
             read += usize::from(Frame::decode(&bytes).is_ok());
             frames(&bytes);
-            let hello = Hello { version: total as u16, index: offset as u16, nonce: random.word(), token: [chunk as u8; 16] };
+            let (token, attempt) = ([chunk as u8; 16], random.word() as u32);
+            let hello = Hello { version: total as u16, index: offset as u16, nonce: random.word(), token, attempt };
             frames(&damaged(hello.encode(), &mut random));
         }
         assert!((25_000..75_000).contains(&read), "{read} were read: too few, or too few refused, to say anything");

@@ -37,6 +37,8 @@ pub struct Hello {
     pub nonce: u64,
     /// The listener's secret.
     pub token: [u8; TOKEN],
+    /// Counts the attempts to open this stream: only the last is meant, in whatever order they arrive.
+    pub attempt: u32,
 }
 
 impl Hello {
@@ -48,6 +50,7 @@ impl Hello {
         to[6..8].copy_from_slice(&self.index.to_le_bytes());
         to[8..16].copy_from_slice(&self.nonce.to_le_bytes());
         to[16..32].copy_from_slice(&self.token);
+        to[32..36].copy_from_slice(&self.attempt.to_le_bytes());
         to
     }
 
@@ -58,7 +61,8 @@ impl Hello {
         }
         let mut token = [0; TOKEN];
         token.copy_from_slice(&from[16..32]);
-        Some(Self { version: u16_at(from, 4), index: u16_at(from, 6), nonce: u64_at(from, 8), token })
+        let attempt = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
+        Some(Self { version: u16_at(from, 4), index: u16_at(from, 6), nonce: u64_at(from, 8), token, attempt })
     }
 }
 
@@ -192,7 +196,7 @@ mod tests {
             assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
         assert_eq!((chunk.index(), chunk.count(), chunk.len()), (3, 4096, 1 << 18));
-        let hello = Hello { version: 9, index: 3, nonce: 11, token: [5; TOKEN] };
+        let hello = Hello { version: 9, index: 3, nonce: 11, token: [5; TOKEN], attempt: 2 };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         assert_eq!(read_welcome(&welcome()), Ok(VERSION));
     }

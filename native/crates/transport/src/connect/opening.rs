@@ -46,7 +46,9 @@ pub(super) struct Opening {
     pub(super) socket: Option<Socket>,
     pub(super) way: Way,
     stage: Stage,
+    /// On this way, and on all.
     attempts: u32,
+    every: u32,
     lost: Option<Instant>,
     trouble: Trouble,
 }
@@ -75,7 +77,12 @@ fn is_down(kind: ErrorKind, nic: &Nic) -> bool {
 
 impl Opening {
     pub(super) fn new(way: Way) -> Self {
-        Self { socket: None, way, stage: Stage::Lost, attempts: 0, lost: None, trouble: Trouble::default() }
+        Self { socket: None, way, stage: Stage::Lost, attempts: 0, every: 0, lost: None, trouble: Trouble::default() }
+    }
+
+    /// Begin anew on another way.
+    pub(super) fn turn(&mut self, way: Way) {
+        *self = Self { every: self.every, ..Self::new(way) };
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -117,7 +124,7 @@ impl Opening {
 
     fn advance(&mut self, nic: &Nic, config: &Config, hello: Hello) -> Result<(), Trouble> {
         if matches!(self.stage, Stage::Lost) {
-            self.attempts += 1;
+            (self.attempts, self.every) = (self.attempts + 1, self.every + 1);
             self.socket = Some(self.begin(nic, config, hello)?);
             self.stage = Stage::Connecting;
         }
@@ -135,7 +142,7 @@ impl Opening {
         let fd = socket.as_raw_fd();
         if let Stage::Greeting(sent) = self.stage {
             // SAFETY: our own bytes.
-            match unsafe { sock::send(fd, &hello.encode()[sent..], std::ptr::null(), 0) } {
+            match unsafe { sock::send(fd, &Hello { attempt: self.every, ..hello }.encode()[sent..], std::ptr::null(), 0) } {
                 Io::Done(bytes) if sent + bytes == HELLO => self.stage = Stage::Awaiting([0; WELCOME], 0),
                 Io::Done(bytes) => self.stage = Stage::Greeting(sent + bytes),
                 Io::Blocked => {}
