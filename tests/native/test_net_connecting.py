@@ -62,8 +62,10 @@ def test_an_interface_of_the_receiver_has_gone(job, own_rails):
 
 
 @pytest.mark.parametrize("streams", ["1", "4"])
-def test_the_first_rail_is_lost_before(job, own_rails, streams):
-    rails = own_rails(2)
+def test_the_first_rail_is_lost_before_and_the_last_after(job, own_rails, streams):
+    rails = own_rails(3)
     a, b = job(rails, BUSBW_NET_STREAMS=streams)
     rails.blackhole(0)
-    fine(*move(a, b, link(a, b)[0], SOME), messages=2)
+    pair = link(a, b)[0]
+    rails.cut(2)
+    fine(*move(a, b, pair, SOME, limit_s=10), messages=2)

@@ -23,7 +23,7 @@ pub(crate) struct Connecting {
     openings: Vec<Opening>,
     deadline: Instant,
     first_open: Option<Instant>,
-    /// Times that the others were sent another way, since one alone was open.
+    /// Times that those which do not open were sent another way.
     turns: u32,
 }
 
@@ -62,32 +62,37 @@ impl Connecting {
         if open + lost < self.openings.len() && !waited && now < self.deadline {
             return Ok(None);
         }
-        if open < 2 {
-            return self.hope(open, nics, now).map(|()| None);
-        }
-        self.finish(nics).map(Some)
-    }
-
-    /// Too few streams are open: others may still come, as long as there is time.
-    fn hope(&mut self, open: usize, nics: &[Nic], now: Instant) -> Result<(), Error> {
-        let may_come = self.openings.iter().any(|one| !one.is_open() && one.may_come());
-        let untried = open == 1 && self.turns == 0;
-        if now >= self.deadline || !(may_come || untried) {
-            return Err(self.error(nics));
-        }
-        if open == 1 {
+        let may_turn = open > 0 && open < self.openings.len() && now < self.deadline;
+        if may_turn && (self.turns == 0 || open == 1 && self.may_come()) {
             self.turn(nics);
             self.first_open = Some(now);
+            return Ok(None);
         }
-        Ok(())
+        match open {
+            2.. => self.finish(nics).map(Some),
+            0 if now < self.deadline && self.may_come() => Ok(None),
+            _ => Err(self.error(nics)),
+        }
     }
 
-    /// One way works, and one stream is too few: the others take that way too, and where that does not help, their own again.
+    fn may_come(&self) -> bool {
+        self.openings.iter().any(|one| !one.is_open() && one.may_come())
+    }
+
+    /// Those that do not open take the ways that work, each of which needs more than the stream for small messages; and where one way alone
+    /// works, and does so no more, their own again.
     fn turn(&mut self, nics: &[Nic]) {
         self.turns += 1;
-        let open = self.openings.iter().find(|one| one.is_open()).map(|one| one.way).filter(|_| self.turns % 2 == 1);
+        let mut ways: Vec<Way> = Vec::new();
+        for one in self.openings.iter().filter(|one| one.is_open()) {
+            if !ways.contains(&one.way) {
+                ways.push(one.way);
+            }
+        }
+        let mut working = ways.into_iter().cycle();
         for (index, one) in self.openings.iter_mut().enumerate().filter(|(_, one)| !one.is_open()) {
-            one.turn(open.unwrap_or_else(|| own_way(index, nics, &self.invitation)));
+            let way = if self.turns % 2 == 1 { working.next() } else { None };
+            one.turn(way.unwrap_or_else(|| own_way(index, nics, &self.invitation)));
         }
     }
 
