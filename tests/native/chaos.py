@@ -47,12 +47,16 @@ class Course:
     _whole: int = 0
     _stays: bool = False
 
-    def begin(self) -> None:
-        """Connections may be opened with a rail that is broken: they have no streams over it then, and need the whole one to the end."""
+    def begin(self) -> int:
+        """Connections may be opened with a rail that is broken: they have no streams over it then, and need the whole one to the end.
+
+        How many rails they have.
+        """
         self._begun = time.monotonic()
         if self.rng.random() < 0.5:
             self._break()
             self._stays = True
+        return self.count - len(self._broken)
 
     def run(self) -> None:
         """Until COURSE_S have passed; what is broken then stays so."""
