@@ -45,6 +45,18 @@ class Course:
     log: list[str] = field(default_factory=list)
     _broken: dict[int, tuple[str, float]] = field(default_factory=dict)
     _whole: int = 0
+    _stays: bool = False
+
+    def begin(self) -> int:
+        """Connections may be opened with a rail that is broken: they have no streams over it then, and need the whole one to the end.
+
+        How many rails they have.
+        """
+        self._begun = time.monotonic()
+        if self.rng.random() < 0.5:
+            self._break()
+            self._stays = True
+        return self.count - len(self._broken)
 
     def run(self) -> None:
         """Until COURSE_S have passed; what is broken then stays so."""
@@ -63,7 +75,7 @@ class Course:
                 self._stop(and_break=drawn < 0.12)
             elif drawn < 0.75:
                 self._break()
-            elif not self._broken:
+            elif not self._broken and not self._stays:
                 self._whole = self.rng.randrange(self.count)
 
     def _ways(self) -> dict[str, tuple[Any, Any]]:

@@ -33,11 +33,12 @@ def test_whatever_breaks_all_messages_arrive_as_they_were(job, own_rails, seed):
             pytest.skip(str(error))
     a, b = job(rails, BUSBW_NET_STREAMS=rng.choice(["1", "4", "4", "8"]))
     pairs = rng.choice([1, 1, 2, 4])
+    course = Course(rng, rails, count, {"a": a, "b": b})
+    used = course.begin()
     comms = {"a": link(a, b, pairs), "b": link(b, a, pairs)}
-    asked = flows(rng, comms, int(250e6 * count if limited else 3e9) // pairs)
+    asked = flows(rng, comms, int(250e6 * used if limited else 3e9) // pairs)
     a.start("traffic", flows=asked["a"], limit_s=LIMIT_S)
     b.start("traffic", flows=asked["b"], limit_s=LIMIT_S)
-    course = Course(rng, rails, count, {"a": a, "b": b})
     course.run()
     done = a.result()["flows"] + b.result()["flows"]
     words = "\n".join([*course.log, "a:", a.log(), "b:", b.log()])

@@ -1,42 +1,20 @@
 //! Opening a connection from the sending end: several streams at once, none of them ever waited for.
 
-use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
 use crate::config::Config;
 use crate::error::{Error, Kind};
-use crate::handle::{Address, Invitation, same_network};
+use crate::handle::{Invitation, same_network};
 use crate::nic::Nic;
-use crate::ports;
-use crate::sock::{self, Io};
-use crate::wire::{self, Frame, HELLO, Hello, VERSION, WELCOME};
+use crate::wire::{Frame, Hello, VERSION};
+
+mod opening;
+use opening::{Opening, Way};
 
 /// For streams that are still opening once one is open: a path that does not work must not hold up those that do.
 const STRAGGLERS: Duration = Duration::from_secs(2);
-/// Attempts of one stream: a listener under attack may have dropped it.
-const ATTEMPTS: u32 = 5;
-/// Before the second attempt; before each other twice as long.
-const PAUSE: Duration = Duration::from_millis(20);
-
-enum Stage {
-    Connecting,
-    Greeting(usize),
-    Awaiting([u8; WELCOME], usize),
-    Open,
-    Lost,
-}
-
-struct Opening {
-    socket: Option<Socket>,
-    stage: Stage,
-    nic: usize,
-    to: SocketAddr,
-    attempts: u32,
-    lost: Option<Instant>,
-}
 
 /// A connection that is being opened.
 pub(crate) struct Connecting {
@@ -45,29 +23,22 @@ pub(crate) struct Connecting {
     openings: Vec<Opening>,
     deadline: Instant,
     first_open: Option<Instant>,
-    trouble: String,
-    redirected: bool,
+    /// Times that those which do not open were sent another way.
+    turns: u32,
 }
 
-/// An open stream, with the number it has on both ends and the interface it uses.
+/// An open stream, with the interface it uses.
 pub(crate) struct Opened {
     pub(crate) socket: Socket,
-    pub(crate) index: usize,
     pub(crate) nic: usize,
 }
 
 impl Connecting {
     pub(crate) fn new(invitation: Invitation, nics: &[Nic], config: &Config, nonce: u64) -> Self {
         let streams = config.streams.max(nics.len().max(invitation.addresses.len())) + 1;
-        let openings = (0..streams)
-            .map(|index| {
-                let nic = index % nics.len();
-                let to = opposite(&nics[nic], index, &invitation.addresses);
-                Opening { socket: None, stage: Stage::Lost, nic, to, attempts: 0, lost: None }
-            })
-            .collect();
+        let openings = (0..streams).map(|index| Opening::new(own_way(index, nics, &invitation))).collect();
         let deadline = Instant::now() + Duration::from_secs(config.timeout_s);
-        Self { invitation, nonce, openings, deadline, first_open: None, trouble: String::new(), redirected: false }
+        Self { invitation, nonce, openings, deadline, first_open: None, turns: 0 }
     }
 
     /// Whether nobody has asked for it long after its time.
@@ -79,10 +50,11 @@ impl Connecting {
     pub(crate) fn advance(&mut self, nics: &[Nic], config: &Config) -> Result<Option<Vec<Opened>>, Error> {
         let now = Instant::now();
         for index in 0..self.openings.len() {
-            self.attempt(index, nics, config, now);
+            let hello = Hello { version: VERSION, index: index as u16, nonce: self.nonce, token: self.invitation.token, attempt: 0 };
+            self.openings[index].attempt(hello, nics, config, now);
         }
-        let open = self.openings.iter().filter(|one| matches!(one.stage, Stage::Open)).count();
-        let lost = self.openings.iter().filter(|one| matches!(one.stage, Stage::Lost) && one.attempts >= ATTEMPTS).count();
+        let open = self.openings.iter().filter(|one| one.is_open()).count();
+        let lost = self.openings.iter().filter(|one| one.has_failed()).count();
         if open > 0 && self.first_open.is_none() {
             self.first_open = Some(now);
         }
@@ -90,119 +62,106 @@ impl Connecting {
         if open + lost < self.openings.len() && !waited && now < self.deadline {
             return Ok(None);
         }
-        if open == 1 && !std::mem::replace(&mut self.redirected, true) {
-            self.redirect();
+        let may_turn = open > 0 && open < self.openings.len() && now < self.deadline;
+        if may_turn && (self.turns == 0 || open == 1 && self.may_come()) {
+            self.turn(nics);
             self.first_open = Some(now);
             return Ok(None);
         }
-        if open < 2 {
-            let peer = self.openings[0].to;
-            return Err(Error::new(Kind::Remote, format!("no connection to {peer} from {}: {}", nics[0].name, self.trouble)));
-        }
-        let opened: Vec<Opened> = std::mem::take(&mut self.openings)
-            .into_iter()
-            .enumerate()
-            .filter(|(_, one)| matches!(one.stage, Stage::Open))
-            .filter_map(|(index, one)| one.socket.map(|socket| Opened { socket, index, nic: one.nic }))
-            .collect();
-        let mask = opened.iter().fold(0, |mask, one| mask | 1u64 << one.index);
-        let ready = Frame::Ready { mask }.encode();
-        // SAFETY: our own bytes; a new socket takes so few at once.
-        match unsafe { sock::send(opened[0].socket.as_raw_fd(), &ready, std::ptr::null(), 0) } {
-            Io::Done(bytes) if bytes == ready.len() => Ok(Some(opened)),
-            other => {
-                Err(Error::new(Kind::Remote, format!("{}: the first words do not go out: {other:?}", self.invitation.addresses[0].socket)))
-            }
+        match open {
+            2.. => self.finish(nics).map(Some),
+            0 if now < self.deadline && self.may_come() => Ok(None),
+            _ => Err(self.error(nics)),
         }
     }
 
-    /// One way works, and one stream is too few: the others take that way too.
-    fn redirect(&mut self) {
-        let Some((nic, to)) = self.openings.iter().find(|one| matches!(one.stage, Stage::Open)).map(|one| (one.nic, one.to)) else {
-            return;
-        };
-        for one in self.openings.iter_mut().filter(|one| !matches!(one.stage, Stage::Open)) {
-            *one = Opening { socket: None, stage: Stage::Lost, nic, to, attempts: 0, lost: None };
+    fn may_come(&self) -> bool {
+        self.openings.iter().any(|one| !one.is_open() && one.may_come())
+    }
+
+    /// Those that do not open take the ways that work, each of which needs more than the stream for small messages; and where one way alone
+    /// works, and does so no more, their own again.
+    fn turn(&mut self, nics: &[Nic]) {
+        self.turns += 1;
+        let mut ways: Vec<Way> = Vec::new();
+        for one in self.openings.iter().filter(|one| one.is_open()) {
+            if !ways.contains(&one.way) {
+                ways.push(one.way);
+            }
+        }
+        let mut working = ways.into_iter().cycle();
+        for (index, one) in self.openings.iter_mut().enumerate().filter(|(_, one)| !one.is_open()) {
+            let way = if self.turns % 2 == 1 { working.next() } else { None };
+            one.turn(way.unwrap_or_else(|| own_way(index, nics, &self.invitation)));
         }
     }
 
-    fn attempt(&mut self, index: usize, nics: &[Nic], config: &Config, now: Instant) {
-        let opening = &mut self.openings[index];
-        let again = opening.attempts < ATTEMPTS && opening.lost.is_none_or(|lost| now - lost >= PAUSE * (1 << opening.attempts) / 2);
-        if matches!(opening.stage, Stage::Open) || (matches!(opening.stage, Stage::Lost) && !again) {
-            return;
+    /// Tell the peer which streams there are. Over each of them: the way of one may just have failed.
+    fn finish(&mut self, nics: &[Nic]) -> Result<Vec<Opened>, Error> {
+        let indices: Vec<usize> = (0..self.openings.len()).filter(|index| self.openings[*index].is_open()).collect();
+        let mask = indices.iter().fold(0, |mask, index| mask | 1u64 << index);
+        let ready = Frame::Ready { mask, home: indices[0] as u64 }.encode();
+        let told = indices.iter().filter(|index| self.openings[**index].tell(&ready)).count();
+        if told == 0 {
+            return Err(self.error(nics));
         }
-        let hello = Hello { version: VERSION, index: index as u16, nonce: self.nonce, token: self.invitation.token }.encode();
-        if let Err(error) = opening.advance(&nics[opening.nic], config, &hello, index == 0, self.nonce) {
-            self.trouble = error;
-            opening.stage = Stage::Lost;
-            opening.socket = None;
-            opening.lost = Some(now);
-        }
+        let openings = std::mem::take(&mut self.openings).into_iter().filter(|one| one.is_open());
+        Ok(openings.filter_map(|one| one.socket.map(|socket| Opened { socket, nic: one.way.nic })).collect())
     }
-}
 
-impl Opening {
-    fn advance(&mut self, nic: &Nic, config: &Config, hello: &[u8; HELLO], small: bool, random: u64) -> Result<(), String> {
-        if matches!(self.stage, Stage::Lost) {
-            self.attempts += 1;
-            let made =
-                if small { sock::bound(nic, 0).map_err(|(_, error)| error) } else { ports::socket(nic, self.nic, self.to, config, random) };
-            let socket = made.map_err(|error| error.message)?;
-            sock::tune(&socket, config);
-            match socket.connect(&self.to.into()) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-                Err(error) => return Err(error.to_string()),
-            }
-            (self.socket, self.stage) = (Some(socket), Stage::Connecting);
-        }
-        let Some(socket) = &self.socket else { return Ok(()) };
-        let fd = socket.as_raw_fd();
-        if matches!(self.stage, Stage::Connecting) {
-            if let Some(error) = socket.take_error().map_err(|error| error.to_string())? {
-                return Err(error.to_string());
-            }
-            if socket.peer_addr().is_err() {
-                return Ok(()); // not yet
-            }
-            self.stage = Stage::Greeting(0);
-        }
-        if let Stage::Greeting(sent) = self.stage {
-            // SAFETY: our own bytes.
-            match unsafe { sock::send(fd, &hello[sent..], std::ptr::null(), 0) } {
-                Io::Done(bytes) if sent + bytes == HELLO => self.stage = Stage::Awaiting([0; WELCOME], 0),
-                Io::Done(bytes) => self.stage = Stage::Greeting(sent + bytes),
-                Io::Blocked => {}
-                Io::Ended(error) => return Err(format!("the greeting does not go out: {error:?}")),
+    /// What each way came to.
+    fn error(&self, nics: &[Nic]) -> Error {
+        let mut ways: Vec<String> = Vec::new();
+        for one in &self.openings {
+            let words = one.words(nics);
+            if !ways.contains(&words) {
+                ways.push(words);
             }
         }
-        if let Stage::Awaiting(mut answer, have) = self.stage {
-            let room = &mut answer[have..];
-            // SAFETY: our own buffer.
-            match unsafe { sock::receive(fd, room.as_mut_ptr(), room.len(), &mut []) } {
-                Io::Done(bytes) if have + bytes == WELCOME => {
-                    let version = wire::read_welcome(&answer).map_err(|error| error.message)?;
-                    if version != VERSION {
-                        self.attempts = ATTEMPTS;
-                        return Err(format!(
-                            "it speaks version {version} of busbw's format, this is {VERSION}: install one version everywhere"
-                        ));
-                    }
-                    self.stage = Stage::Open;
-                }
-                Io::Done(bytes) => self.stage = Stage::Awaiting(answer, have + bytes),
-                Io::Blocked => {}
-                Io::Ended(error) => return Err(error.map_or_else(|| "it closed the connection".to_owned(), |error| error.to_string())),
-            }
-        }
-        Ok(())
+        Error::new(Kind::Remote, format!("no connection {}", ways.join("; ")))
     }
 }
 
-/// The peer's address for a stream from an interface: one of the same network, otherwise each in turn.
-fn opposite(nic: &Nic, index: usize, addresses: &[Address]) -> SocketAddr {
-    let own = nic.address.socket.ip();
+/// Where a stream goes of its own accord: to the peer's address in the network of its interface, otherwise to each in turn.
+fn own_way(index: usize, nics: &[Nic], invitation: &Invitation) -> Way {
+    let nic = index % nics.len();
+    let own = nics[nic].address.socket.ip();
+    let addresses = &invitation.addresses;
     let near: Vec<_> = addresses.iter().filter(|there| same_network(own, there.socket.ip(), there.prefix)).collect();
-    if near.is_empty() { addresses[index % addresses.len()].socket } else { near[index % near.len()].socket }
+    let to = if near.is_empty() { addresses[index % addresses.len()].socket } else { near[index % near.len()].socket };
+    Way { nic, to }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener};
+
+    use super::*;
+    use crate::handle::Address;
+
+    /// Of the network 127.0.0.`number`/32.
+    fn address(number: u8, port: u16) -> Address {
+        Address { socket: SocketAddr::from(([127, 0, 0, number], port)), prefix: 32 }
+    }
+
+    #[test]
+    fn each_way_is_named_with_what_it_came_to() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let refuses = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap().port(); // closed at once
+        let here = silent.local_addr().unwrap().port();
+        let nics = [1, 2].map(|number| Nic { name: "lo".to_owned(), address: address(number, 0), pci_path: None, speed_mbps: None });
+        let config = Config { timeout_s: 1, ..Config::default() };
+        let invitation = Invitation { token: [1; 16], addresses: vec![address(1, here), address(2, refuses)] };
+        let mut made = Connecting::new(invitation, &nics, &config, 1);
+        let begun = Instant::now();
+        let error = loop {
+            match made.advance(&nics, &config) {
+                Ok(opened) => assert!(opened.is_none() && begun.elapsed() < Duration::from_secs(5)),
+                Err(error) => break error.message,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let told = format!("no connection to 127.0.0.1:{here} from lo: no answer; to 127.0.0.2:{refuses} from lo: Connection refused");
+        assert!(error.starts_with(&told), "{error}");
+    }
 }

@@ -276,7 +276,7 @@ impl Listener {
         let label = transport.label("from", Some(home.peer));
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| transport.nics[lane.nic].name.clone())));
         let number = transport.register.add(&counters);
-        let core = RecvCore::new(label, transport.log.clone(), counters, home.socket, &transport.aside);
+        let core = RecvCore::new(label, transport.log.clone(), counters, home, &transport.aside);
         let known = |seats| core.seated(seats);
         let limits = Limits::of(&transport.config);
         let seats = transport.seat(Way::In, lanes, known, |lane, one| {

@@ -36,6 +36,7 @@ pub(crate) struct Welcomed {
     pub(crate) socket: Socket,
     pub(crate) peer: SocketAddr,
     pub(crate) index: usize,
+    attempt: u32,
     pub(crate) nic: usize,
     /// What came while nobody knew which stream is which: the beginning of its first frame.
     pub(crate) first: [u8; HEADER],
@@ -51,6 +52,8 @@ pub(crate) struct Waiting {
     streams: Vec<Welcomed>,
     /// The streams there will be, and the one for small messages.
     ready: Option<(u64, usize)>,
+    /// Of the interfaces.
+    names: String,
     /// When the first stream came, and from where.
     begun: Option<(Instant, SocketAddr)>,
     /// Connections dropped because they did not know the token.
@@ -85,7 +88,17 @@ impl Waiting {
         if let Some(error) = refused.filter(|_| listening.is_empty()) {
             return Err(error);
         }
-        let made = Self { listening, token, strangers: Vec::new(), nonce: None, streams: Vec::new(), ready: None, begun: None, dropped: 0 };
+        let made = Self {
+            names: listening.iter().map(|(_, number)| nics[*number].name.as_str()).collect::<Vec<_>>().join("+"),
+            listening,
+            token,
+            strangers: Vec::new(),
+            nonce: None,
+            streams: Vec::new(),
+            ready: None,
+            begun: None,
+            dropped: 0,
+        };
         Ok((made, Invitation { token, addresses }))
     }
 
@@ -109,7 +122,8 @@ impl Waiting {
         let Some((_, peer)) = self.begun.filter(|(begun, _)| now - *begun > Duration::from_secs(config.timeout_s)) else { return Ok(()) };
         let (there, which) =
             (self.streams.len(), if self.ready.is_some() { "others are missing" } else { "it does not say how many there are" });
-        Err(Error::new(Kind::Remote, format!("{peer} has opened {there} streams, and for {} s {which}", config.timeout_s)))
+        let (names, limit_s) = (&self.names, config.timeout_s);
+        Err(Error::new(Kind::Remote, format!("{peer} has opened {there} streams over {names}, and for {limit_s} s {which}")))
     }
 
     fn meet(&mut self, now: Instant) -> Result<(), Error> {
@@ -171,34 +185,37 @@ impl Waiting {
             self.dropped += 1;
             return Ok(());
         }
+        // The peer tried again. Which of its attempts is heard first depends on their ways, and on when the caller looks.
+        let attempt = hello.attempt;
+        if self.streams.iter().any(|one| one.index == index && one.attempt > attempt) {
+            return Ok(());
+        }
+        self.streams.retain(|one| one.index != index);
         sock::tune(&stranger.socket, config);
         sock::expect_answers(&stranger.socket, config.timeout_s);
-        self.streams.retain(|one| one.index != index); // the peer tried again
-        self.streams.push(Welcomed { socket: stranger.socket, peer, index, nic: stranger.nic, first: [0; HEADER], have: 0 });
+        self.streams.push(Welcomed { socket: stranger.socket, peer, index, attempt, nic: stranger.nic, first: [0; HEADER], have: 0 });
         Ok(())
     }
 
-    /// The peer says on the stream for small messages which streams there are.
+    /// The peer says first on each stream which streams there are. One that has ended stays until the peer tries again, or until whoever
+    /// reads it next finds that out: what it carries goes over the others.
     fn read_ready(&mut self) {
         if self.ready.is_some() {
             return;
         }
-        self.streams.retain_mut(|one| {
+        for one in &mut self.streams {
             let room = &mut one.first[one.have..];
             if room.is_empty() {
-                return true;
+                continue;
             }
             // SAFETY: our own buffer.
-            match unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
-                Io::Done(bytes) => one.have += bytes,
-                Io::Blocked => {}
-                Io::Ended(_) => return false, // the peer tries again
+            if let Io::Done(bytes) = unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+                one.have += bytes;
             }
-            true
-        });
+        }
         self.ready = self.streams.iter().find_map(|one| match Frame::decode(&one.first) {
-            // One that leaves out the stream it comes over is nonsense: none would be left to carry small messages.
-            Ok(Frame::Ready { mask }) if one.have == HEADER && mask & (1 << one.index) != 0 => Some((mask, one.index)),
+            // One that leaves out the stream for small messages is nonsense.
+            Ok(Frame::Ready { mask, home }) if one.have == HEADER && home < 63 && mask & (1 << home) != 0 => Some((mask, home as usize)),
             _ => None,
         });
     }

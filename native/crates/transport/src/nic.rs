@@ -2,7 +2,10 @@
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsRawFd;
 use std::path::Path;
+
+use socket2::{Socket, Type};
 
 use crate::config::Config;
 use crate::error::{Error, Kind};
@@ -19,6 +22,23 @@ pub struct Nic {
     pub pci_path: Option<String>,
     /// From sysfs in Mbit/s; None where it is down, virtual (veth says 10000 whatever it carries) or does not say.
     pub speed_mbps: Option<u32>,
+}
+
+impl Nic {
+    /// Whether it is there, set up, and has a carrier.
+    pub fn is_up(&self) -> bool {
+        // SAFETY: all zero is a valid ifreq.
+        let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
+        let family = if self.address.socket.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let Ok(socket) = Socket::new(family.into(), Type::DGRAM, None) else { return false };
+        // Names of interfaces fit, with a zero byte after them.
+        asked.ifr_name.iter_mut().zip(self.name.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
+        // SAFETY: the call reads the name and writes the flags.
+        let got = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut asked) } == 0;
+        // SAFETY: of the union, what was written.
+        let flags = i32::from(unsafe { asked.ifr_ifru.ifru_flags });
+        got && flags & libc::IFF_UP != 0 && flags & libc::IFF_RUNNING != 0
+    }
 }
 
 /// An interface that is this many times slower than the fastest is for something else.
@@ -191,6 +211,7 @@ mod tests {
         assert!(left_out.is_empty());
         assert_eq!((found.len(), found[0].name.as_str(), found[0].pci_path.as_deref(), found[0].speed_mbps), (1, "lo", None, None));
         assert!(found[0].address.socket.ip().is_loopback());
+        assert!(found[0].is_up() && !Nic { name: "nonesuch".to_owned(), ..found[0].clone() }.is_up());
     }
 
     #[test]

@@ -36,19 +36,18 @@ static NEXT: [AtomicU16; MOST_ADDRESSES] = [const { AtomicU16::new(0) }; MOST_AD
 /// begin one after the other where they know their number there, and anywhere where they do not.
 ///
 /// # Errors
-/// The system refuses a socket.
-pub(crate) fn socket(nic: &Nic, at: usize, target: SocketAddr, config: &Config, random: u64) -> Result<Socket, Error> {
+/// The system refuses a socket: of which kind, and in words.
+pub(crate) fn socket(nic: &Nic, at: usize, target: SocketAddr, config: &Config, random: u64) -> Result<Socket, (ErrorKind, Error)> {
     let first = *FIRST.get_or_init(|| config.local_rank.map_or(random as u16, |rank| rank.wrapping_mul(config.streams as u16)));
     let number = first.wrapping_add(NEXT[at % MOST_ADDRESSES].fetch_add(1, Ordering::Relaxed));
     let known = folded(nic.address.socket.ip()) ^ folded(target.ip()) ^ xor(&target.port().to_be_bytes());
     for attempt in 0..TRIES {
         match sock::bound(nic, port(number, known, random, attempt)) {
-            Ok(socket) => return Ok(socket),
             Err((ErrorKind::AddrInUse | ErrorKind::PermissionDenied, _)) => {}
-            Err((_, error)) => return Err(error),
+            refused => return refused,
         }
     }
-    sock::bound(nic, 0).map_err(|(_, error)| error)
+    sock::bound(nic, 0)
 }
 
 /// A port that takes path `number` where all else folds to `known`; `random` keeps processes apart, `attempt` passes over ports in use.

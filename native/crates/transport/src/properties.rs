@@ -19,14 +19,14 @@ pub fn frames(bytes: &[u8]) {
                 &[(0, HEADER - 4)]
             }
             Frame::Ack { .. } => &[(0, 4), (8, 24)],
-            Frame::Ready { .. } => &[(0, 4), (8, 16)],
+            Frame::Ready { .. } => &[(0, 4), (8, 24)],
         };
         same(&head, &again, meant);
         assert_eq!(Frame::decode(&again), Ok(frame));
     }
     let head = padded::<HELLO>(bytes);
     if let Some(hello) = Hello::decode(&head) {
-        same(&head, &hello.encode(), &[(0, 32)]);
+        same(&head, &hello.encode(), &[(0, 36)]);
     }
     let head = padded::<WELCOME>(bytes);
     if let Ok(version) = read_welcome(&head) {
@@ -115,12 +115,13 @@ mod tests {
                 Frame::Chunk(one),
                 Frame::Chunk(Chunk { offset: 0, ..one }),
                 Frame::Ack { seq: total, below: offset },
-                Frame::Ready { mask: total },
+                Frame::Ready { mask: total, home: offset },
             ][random.word() as usize % 4];
             let bytes = damaged(frame.encode(), &mut random);
             read += usize::from(Frame::decode(&bytes).is_ok());
             frames(&bytes);
-            let hello = Hello { version: total as u16, index: offset as u16, nonce: random.word(), token: [chunk as u8; 16] };
+            let (token, attempt) = ([chunk as u8; 16], random.word() as u32);
+            let hello = Hello { version: total as u16, index: offset as u16, nonce: random.word(), token, attempt };
             frames(&damaged(hello.encode(), &mut random));
         }
         assert!((25_000..75_000).contains(&read), "{read} were read: too few, or too few refused, to say anything");

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use socket2::Socket;
-
 use crate::budget::Budget;
 use crate::error::{Error, Kind};
+use crate::listen::Welcomed;
 use crate::locks::lock;
 use crate::pool::Seat;
 use crate::request::{Owner, Request};
@@ -108,8 +107,8 @@ pub(crate) struct RecvCore {
 }
 
 impl RecvCore {
-    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, home: Socket, aside: &Arc<Budget>) -> Arc<Self> {
-        let home = Home::new(home);
+    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, home: Welcomed, aside: &Arc<Budget>) -> Arc<Self> {
+        let home = Home::new(home.socket, &home.first[..home.have]);
         Arc::new_cyclic(|this| Self {
             label,
             log,

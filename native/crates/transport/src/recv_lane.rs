@@ -119,11 +119,12 @@ impl RecvLane {
                         return Ok(Step::On);
                     }
                 }
-                let Frame::Chunk(chunk) = Frame::decode(&self.head)? else {
-                    return Err(Error::new(Kind::Remote, "a frame that only senders understand"));
-                };
                 self.have = 0;
-                self.place(chunk)
+                match Frame::decode(&self.head)? {
+                    Frame::Chunk(chunk) => self.place(chunk),
+                    Frame::Ready { .. } => Ok(Step::On), // what another stream has said before
+                    Frame::Ack { .. } => Err(Error::new(Kind::Remote, "a frame that only senders understand")),
+                }
             }
             Stage::Early(chunk) => self.place(chunk),
             Stage::Aside(..) => self.aside(share),
@@ -287,7 +288,7 @@ impl Task for RecvLane {
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        let stuck = self.still.look(&self.socket, self.told, self.limits, now) != Standing::Moves;
+        let stuck = self.still.look(&self.socket, self.told - self.out.len() as u64, self.limits, now) != Standing::Moves;
         if stuck || self.still.clear() {
             self.core.sticks(self.lane, stuck);
             self.stuck = stuck;

@@ -57,11 +57,13 @@ struct Flying {
     job: Job,
     /// Which stream took each chunk.
     carriers: Vec<u8>,
+    /// Threads that are inside the kernel with its bytes at this moment.
+    readers: usize,
 }
 
 impl Flying {
     fn new(request: Option<usize>, chunk: Chunk, data: *const u8, kept: Option<Arc<[u8]>>) -> Self {
-        Self { request, job: Job { chunk, data, _kept: kept }, carriers: vec![NONE; chunk.count()] }
+        Self { request, job: Job { chunk, data, _kept: kept }, carriers: vec![NONE; chunk.count()], readers: 0 }
     }
 
     fn seq(&self) -> u64 {
@@ -80,6 +82,8 @@ pub(crate) struct State {
     next: u64,
     queue: VecDeque<Job>,
     flying: VecDeque<Flying>,
+    /// Acknowledged ones that a thread still reads: a stream that had stalled may come to life just then.
+    parting: Vec<Flying>,
     idle: u64,
     dead: u64,
     stalled: u64,
@@ -102,8 +106,6 @@ pub(crate) struct SendCore {
     requests: Box<[Request]>,
     seats: OnceLock<Vec<Seat>>,
     unacknowledged: AtomicUsize,
-    /// Threads that read callers' buffers at this moment.
-    reading: AtomicUsize,
 }
 
 impl SendCore {
@@ -122,7 +124,6 @@ impl SendCore {
             requests: Request::places(|| Owner::Send(this.as_ptr())),
             seats: OnceLock::new(),
             unacknowledged: AtomicUsize::new(0),
-            reading: AtomicUsize::new(0),
         })
     }
 

@@ -52,9 +52,11 @@ impl Still {
         if self.unacknowledged == 0 && taken == self.taken {
             return Standing::Moves; // nothing new, and nothing was left: no need to ask the kernel
         }
-        let unacknowledged = sock::unacknowledged(socket);
-        if unacknowledged == 0 || (taken, unacknowledged) != (self.taken, self.unacknowledged) {
-            (self.taken, self.unacknowledged) = (taken, unacknowledged);
+        // Bytes that the kernel takes are no progress; those that the peer has are.
+        let (before, unacknowledged) = (self.acknowledged(), sock::unacknowledged(socket));
+        let begins = self.unacknowledged == 0;
+        (self.taken, self.unacknowledged) = (taken, unacknowledged);
+        if begins || unacknowledged == 0 || self.acknowledged() != before {
             (self.since, self.silent) = ((unacknowledged > 0).then_some(now), None);
             return Standing::Moves;
         }
@@ -70,6 +72,11 @@ impl Still {
         } else {
             Standing::Moves
         }
+    }
+
+    /// Bytes that the peer has, less those of its first words.
+    fn acknowledged(&self) -> u64 {
+        self.taken.wrapping_sub(self.unacknowledged as u64)
     }
 
     /// Whether the last look found nothing under way.

@@ -37,6 +37,8 @@ pub struct Hello {
     pub nonce: u64,
     /// The listener's secret.
     pub token: [u8; TOKEN],
+    /// Counts the attempts to open this stream: only the last is meant, in whatever order they arrive.
+    pub attempt: u32,
 }
 
 impl Hello {
@@ -48,6 +50,7 @@ impl Hello {
         to[6..8].copy_from_slice(&self.index.to_le_bytes());
         to[8..16].copy_from_slice(&self.nonce.to_le_bytes());
         to[16..32].copy_from_slice(&self.token);
+        to[32..36].copy_from_slice(&self.attempt.to_le_bytes());
         to
     }
 
@@ -58,7 +61,8 @@ impl Hello {
         }
         let mut token = [0; TOKEN];
         token.copy_from_slice(&from[16..32]);
-        Some(Self { version: u16_at(from, 4), index: u16_at(from, 6), nonce: u64_at(from, 8), token })
+        let attempt = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
+        Some(Self { version: u16_at(from, 4), index: u16_at(from, 6), nonce: u64_at(from, 8), token, attempt })
     }
 }
 
@@ -85,8 +89,8 @@ pub enum Frame {
     Chunk(Chunk),
     /// Message `seq` is complete, and so are all before `below`.
     Ack { seq: u64, below: u64 },
-    /// The streams with their bit in `mask` are all there will be; this one carries small messages.
-    Ready { mask: u64 },
+    /// The streams with their bit in `mask` are all there will be; `home` is the one that carries small messages. The first frame of each.
+    Ready { mask: u64, home: u64 },
 }
 
 /// A part of a message.
@@ -136,7 +140,7 @@ impl Frame {
         let (kind, tag, words, chunk) = match *self {
             Self::Chunk(c) => (1, c.tag, [c.seq, c.total, c.offset], c.chunk),
             Self::Ack { seq, below } => (2, 0, [seq, below, 0], 0),
-            Self::Ready { mask } => (3, 0, [mask, 0, 0], 0),
+            Self::Ready { mask, home } => (3, 0, [mask, home, 0], 0),
         };
         let mut to = [0; HEADER];
         to[..2].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
@@ -165,7 +169,7 @@ impl Frame {
                 Chunk { seq: word(0), total: word(1), offset: word(2), chunk, tag }.checked().map(Self::Chunk)
             }
             2 => Ok(Self::Ack { seq: word(0), below: word(1) }),
-            3 => Ok(Self::Ready { mask: word(0) }),
+            3 => Ok(Self::Ready { mask: word(0), home: word(1) }),
             other => Err(Error::new(Kind::Remote, format!("a frame of unknown kind {other}"))),
         }
     }
@@ -188,11 +192,11 @@ mod tests {
     #[test]
     fn frames_survive_the_wire() {
         let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18, tag: -2 };
-        for frame in [Frame::Chunk(chunk), Frame::Ack { seq: u64::MAX, below: 5 }, Frame::Ready { mask: 0b1011 }] {
+        for frame in [Frame::Chunk(chunk), Frame::Ack { seq: u64::MAX, below: 5 }, Frame::Ready { mask: 0b1011, home: 1 }] {
             assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
         assert_eq!((chunk.index(), chunk.count(), chunk.len()), (3, 4096, 1 << 18));
-        let hello = Hello { version: 9, index: 3, nonce: 11, token: [5; TOKEN] };
+        let hello = Hello { version: 9, index: 3, nonce: 11, token: [5; TOKEN], attempt: 2 };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         assert_eq!(read_welcome(&welcome()), Ok(VERSION));
     }

@@ -1,11 +1,12 @@
 //! Receivers that compute for long, and messages of different sizes behind each other: nobody is given up, and nobody waits in vain.
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use transport::Kind;
 use transport::config::Config;
+use transport::{Handle, Kind, Listener, Receiver};
 
 mod common;
 use common::*;
@@ -89,15 +90,61 @@ fn small_messages_that_come_in_bursts_are_acknowledged_too() {
     assert!(tries.iter().any(|took| *took < look), "{tries:?}");
 }
 
+/// A stream to a listener, and its first words.
+fn stream(handle: &Handle, index: u8, attempt: u8) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[40], handle[41]]))).unwrap();
+    let mut hello = [0u8; 64];
+    hello[..7].copy_from_slice(&[b'b', b'B', b'w', 1, 1, 0, index]);
+    hello[16..32].copy_from_slice(&handle[8..24]);
+    hello[32] = attempt;
+    stream.write_all(&hello).unwrap();
+    stream
+}
+
+fn frame(kind: u8, words: [u64; 3], chunk: u32) -> [u8; 40] {
+    let mut bytes = [0u8; 40];
+    bytes[..3].copy_from_slice(&[0xb1, 0xb5, kind]);
+    for (at, word) in words.iter().enumerate() {
+        bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
+    }
+    bytes[32..36].copy_from_slice(&chunk.to_le_bytes());
+    bytes
+}
+
+fn accepted(listener: &mut Listener) -> Box<Receiver> {
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < LIMIT);
+        if let Some(receiver) = listener.accept().unwrap() {
+            return receiver;
+        }
+    }
+}
+
+#[test]
+fn words_of_an_attempt_that_was_given_up_and_come_late_replace_no_stream() {
+    let transport = open(Config::default());
+    let (mut listener, handle) = transport.listen(0).unwrap();
+    let mut home = stream(&handle, 0, 1);
+    let mut second = stream(&handle, 1, 2);
+    pause(20);
+    assert!(listener.accept().unwrap().is_none());
+    let _late = stream(&handle, 1, 1); // its end comes later still
+    pause(20);
+    home.write_all(&frame(3, [3, 0, 0], 0)).unwrap();
+    let receiver = accepted(&mut listener);
+    let mut got = vec![0u8; 100];
+    let received = irecv(&receiver, &mut got);
+    second.write_all(&frame(1, [0, 100, 0], 100)).unwrap();
+    second.write_all(&[7; 100]).unwrap();
+    assert_eq!(within(received, Duration::from_secs(2)), Ok(Some(100)));
+}
+
 #[test]
 fn a_peer_that_begins_a_connection_and_stops_is_told_of() {
     let transport = open(Config { timeout_s: 1, ..Config::default() });
     let (mut listener, handle) = transport.listen(0).unwrap();
-    let mut peer = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[40], handle[41]]))).unwrap();
-    let mut hello = [0u8; 64];
-    hello[..5].copy_from_slice(b"bBw\x01\x01");
-    hello[16..32].copy_from_slice(&handle[8..24]);
-    peer.write_all(&hello).unwrap();
+    let _peer = stream(&handle, 0, 1);
     let begun = Instant::now();
     let error = loop {
         match listener.accept() {
@@ -107,40 +154,16 @@ fn a_peer_that_begins_a_connection_and_stops_is_told_of() {
         pause(5);
     };
     assert_eq!(error.kind, Kind::Remote);
-    assert!(error.message.contains("has opened 1 streams, and for 1 s it does not say how many there are"), "{error}");
+    assert!(error.message.contains("has opened 1 streams over lo, and for 1 s it does not say how many there are"), "{error}");
 }
 
 #[test]
 fn chunks_that_contradict_each_other_are_refused() {
     let transport = open(Config::default());
     let (mut listener, handle) = transport.listen(0).unwrap();
-    let mut streams: Vec<TcpStream> = (0..2u8)
-        .map(|index| {
-            let mut stream = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[40], handle[41]]))).unwrap();
-            let mut hello = [0u8; 64];
-            hello[..7].copy_from_slice(&[b'b', b'B', b'w', 1, 1, 0, index]);
-            hello[16..32].copy_from_slice(&handle[8..24]);
-            stream.write_all(&hello).unwrap();
-            stream
-        })
-        .collect();
-    let frame = |kind: u8, words: [u64; 3], chunk: u32| {
-        let mut bytes = [0u8; 40];
-        bytes[..3].copy_from_slice(&[0xb1, 0xb5, kind]);
-        for (at, word) in words.iter().enumerate() {
-            bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
-        }
-        bytes[32..36].copy_from_slice(&chunk.to_le_bytes());
-        bytes
-    };
+    let mut streams = [0, 1].map(|index| stream(&handle, index, 1));
     streams[0].write_all(&frame(3, [3, 0, 0], 0)).unwrap();
-    let begun = Instant::now();
-    let receiver = loop {
-        assert!(begun.elapsed() < LIMIT);
-        if let Some(receiver) = listener.accept().unwrap() {
-            break receiver;
-        }
-    };
+    let receiver = accepted(&mut listener);
     let mut got = vec![7u8; 1 << 20];
     let received = irecv(&receiver, &mut got);
     for (offset, chunk) in [(0, 1 << 19), (4096, 4096)] {
@@ -149,4 +172,32 @@ fn chunks_that_contradict_each_other_are_refused() {
     }
     let error = within(received, Duration::from_secs(5)).unwrap_err();
     assert!(error.message.contains("contradict each other"), "{error}");
+}
+
+#[test]
+fn a_peer_that_welcomes_one_stream_and_then_stands_still_is_waited_for() {
+    let transport = open(Config::default());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_, mut handle) = transport.listen(0).unwrap();
+    handle[40..42].copy_from_slice(&listener.local_addr().unwrap().port().to_le_bytes());
+    let begun = Instant::now();
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                if stream.read_exact(&mut [0; 64]).is_err() {
+                    return;
+                }
+                if number > 0 {
+                    thread::sleep(Duration::from_millis(4_500).saturating_sub(begun.elapsed()));
+                }
+                let _ = stream.write_all(b"bBw\x01\x01\0\0\0");
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    while transport.connect(0, &handle).unwrap().is_none() {
+        assert!(begun.elapsed() < LIMIT);
+        pause(1);
+    }
 }

@@ -33,18 +33,11 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) fn new(socket: Socket) -> Self {
-        Self {
-            socket,
-            buffer: vec![0; HOME_BUFFER].into(),
-            start: 0,
-            end: 0,
-            last: 0,
-            since_ack: 0,
-            out: Vec::new(),
-            ended: None,
-            over: false,
-        }
+    /// `first` has come already.
+    pub(super) fn new(socket: Socket, first: &[u8]) -> Self {
+        let mut buffer: Box<[u8]> = vec![0; HOME_BUFFER].into();
+        buffer[..first.len()].copy_from_slice(first);
+        Self { socket, buffer, start: 0, end: first.len(), last: 0, since_ack: 0, out: Vec::new(), ended: None, over: false }
     }
 }
 
@@ -89,8 +82,13 @@ impl RecvCore {
         let mut waits = false;
         while home.end - home.start >= HEADER && (home.out.len() < MOST_UNREAD || home.ended.is_some()) {
             let head = home.buffer[home.start..home.start + HEADER].try_into().unwrap_or([0; HEADER]);
-            let Frame::Chunk(chunk) = Frame::decode(&head)? else {
-                return Err(Error::new(Kind::Remote, "a frame that only senders understand"));
+            let chunk = match Frame::decode(&head)? {
+                Frame::Chunk(chunk) => chunk,
+                Frame::Ready { .. } => {
+                    home.start += HEADER; // the first of each stream
+                    continue;
+                }
+                Frame::Ack { .. } => return Err(Error::new(Kind::Remote, "a frame that only senders understand")),
             };
             let length = chunk.len();
             if length > HOME_BUFFER - HEADER || chunk.count() != 1 {

@@ -43,9 +43,14 @@ impl SendCore {
     /// Callers' buffers are read by nobody after this, whatever the threads do.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
-        while self.reading.load(Ordering::SeqCst) > 0 {
+        while self.is_read() {
             std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
         }
+    }
+
+    fn is_read(&self) -> bool {
+        let state = lock(&self.state);
+        state.flying.iter().chain(&state.parting).any(|flying| flying.readers > 0)
     }
 
     /// Close the stream of small messages. What the peer's kernel has not taken stays with a thread: a socket closed while it has unread

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Job, NONE, SendCore, State};
+use super::{Flying, Job, NONE, SendCore, State};
 use crate::Level;
 use crate::error::{Error, Kind};
 use crate::locks::lock;
@@ -17,11 +17,14 @@ pub(crate) enum Leave<'a> {
     Closed,
 }
 
-pub(crate) struct Reading<'a>(&'a SendCore);
+pub(crate) struct Reading<'a> {
+    core: &'a SendCore,
+    seq: u64,
+}
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        self.0.reading.fetch_sub(1, Ordering::SeqCst);
+        self.core.has_read(self.seq);
     }
 }
 
@@ -43,18 +46,34 @@ impl SendCore {
         Some(job)
     }
 
-    /// Leave to read a message's bytes.
+    /// Leave to read a message's bytes. Whoever gives them back to the caller waits for this reader, which never waits itself.
     pub(crate) fn read(&self, seq: u64) -> Leave<'_> {
-        // Counted before the look, so that whoever closes the connection after it waits for this reader.
-        self.reading.fetch_add(1, Ordering::SeqCst);
-        let reading = Reading(self);
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         if state.closed {
-            Leave::Closed
-        } else if state.flying.iter().any(|flying| flying.seq() == seq) {
-            Leave::Read { _while_held: reading }
-        } else {
-            Leave::Acknowledged
+            return Leave::Closed;
+        }
+        let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == seq) else { return Leave::Acknowledged };
+        flying.readers += 1;
+        Leave::Read { _while_held: Reading { core: self, seq } }
+    }
+
+    fn has_read(&self, seq: u64) {
+        let mut state = lock(&self.state);
+        if let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == seq) {
+            flying.readers -= 1;
+            return;
+        }
+        let Some(at) = state.parting.iter().position(|flying| flying.seq() == seq) else { return };
+        state.parting[at].readers -= 1;
+        if state.parting[at].readers == 0 {
+            self.give_back(&state.parting.swap_remove(at));
+        }
+    }
+
+    /// The caller may do with a message's buffer as it likes.
+    fn give_back(&self, flying: &Flying) {
+        if let Some(place) = flying.request {
+            self.requests[place].complete(0, flying.job.chunk.total);
         }
     }
 
@@ -76,8 +95,10 @@ impl SendCore {
                     state.queue.retain(|job| job.chunk.seq != flying.seq());
                 }
                 self.unacknowledged.fetch_sub(1, Ordering::Relaxed);
-                if let Some(place) = flying.request {
-                    self.requests[place].complete(0, flying.job.chunk.total);
+                if flying.readers == 0 {
+                    self.give_back(&flying);
+                } else {
+                    state.parting.push(flying);
                 }
             }
         }
@@ -182,5 +203,40 @@ impl SendCore {
         let work = state.queue.len();
         self.kick(state, work);
         again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::pool::{Pool, Way};
+    use crate::stats::Counters;
+
+    #[test]
+    fn a_message_is_not_done_while_a_thread_is_inside_the_kernel_with_its_buffer() {
+        let (home, _far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+        let counters = Arc::new(Counters::new(String::new(), ["a", "b"].map(str::to_owned)));
+        let core = SendCore::new(String::new(), Arc::new(Config { inline: 0, ..Config::default() }), Arc::new(|_, _| {}), counters, home);
+        let pool = Pool::new(1, 0);
+        core.seated((0..2).map(|_| pool.reserve(Way::Out).unwrap()).collect());
+        let (buffer, mut size) = ([7u8; 100], [0]);
+        // SAFETY: the buffer outlives the core.
+        let request = unsafe { core.isend(buffer.as_ptr(), buffer.len(), 0).unwrap().unwrap().as_ref() };
+        let seq = core.pull(0).unwrap().chunk.seq;
+        let late = core.read(seq);
+        assert!(matches!(late, Leave::Read { .. }));
+        core.stalled(0);
+        let again = core.pull(1).unwrap();
+        drop(core.read(again.chunk.seq));
+        core.arrived(seq, seq + 1);
+        assert_eq!(core.test(request, &mut size), Ok(false), "stream 0 reads it");
+        assert!(matches!(core.read(seq), Leave::Acknowledged), "nobody begins to");
+        drop(late);
+        assert_eq!((core.test(request, &mut size), size), (Ok(true), [100]));
     }
 }

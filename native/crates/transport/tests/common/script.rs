@@ -176,7 +176,7 @@ pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
         stream.write_all(&hello(&handle, index, 1)).unwrap();
     }
     let home = shape / 16 % count;
-    (&streams[home]).write_all(&frame(3, 0, [mask, 0, 0], 0)).unwrap();
+    (&streams[home]).write_all(&frame(3, 0, [mask, home as u64, 0], 0)).unwrap();
     let Some(receiver) = accepted(&mut listener, odd_mask.map_or(usize::MAX, |_| LOOKS)) else { return 0 };
     let mut scene = Scene { streams, home, receiver, receives: Vec::new(), next: 0, done: 0 };
     for _ in 0..ACTIONS {

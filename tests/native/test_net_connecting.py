@@ -1,0 +1,71 @@
+"""Rails that fail before or while a connection is opened: what is left of them is enough, and one that comes back is used."""
+
+import time
+
+import netlab
+import pytest
+from peers import Peer, fine, link, move
+from rails import IPV4, IPV6
+
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+
+PAUSE_S = 0.05  # for packets of an idle network
+SOME = [[1 << 20, 1, 0], [100, 2, 0]]
+
+
+def call_once(peer: Peer, do: str, what: object) -> int | None:
+    """connect or accept, as far as it goes by itself: the comm."""
+    comm: int | None = peer.call(do, **{"handles" if do == "connect" else "listeners": [what]})["comms"][0]
+    time.sleep(PAUSE_S)
+    return comm
+
+
+@pytest.mark.parametrize("how", ["blackhole", "interface"])
+def test_a_rail_is_lost_before_the_peer_has_heard_which_streams_there_are(job, own_rails, how):
+    rails = own_rails(2)
+    a, b = job(rails)
+    listening = b.call("listen")
+    for _ in range(2):  # streams open, and show the token
+        assert call_once(a, "connect", listening["handle"]) is None
+    assert call_once(b, "accept", listening["comm"]) is None  # they are welcome
+    if how == "blackhole":
+        rails.blackhole(0)
+    else:
+        rails.down(0, host=0)
+    (connected,) = a.call("connect", handles=[listening["handle"]], limit_s=5)["comms"]
+    (accepted,) = b.call("accept", listeners=[listening["comm"]], limit_s=2)["comms"]
+    assert connected and accepted
+    fine(*move(a, b, (connected, accepted), SOME, limit_s=10), messages=2)
+
+
+@pytest.mark.parametrize("family", [IPV4, IPV6])
+def test_interfaces_that_are_set_down_are_waited_for_as_cables_are(job, own_rails, family):
+    rails = own_rails(2, family)
+    a, b = job(rails)
+    listening = b.call("listen")
+    for rail in (0, 1):
+        rails.down(rail, host=0)
+    a.start("connect", handles=[listening["handle"]], limit_s=10)
+    b.start("accept", listeners=[listening["comm"]], limit_s=10)
+    time.sleep(1)  # many attempts
+    rails.up(1, host=0)
+    connected, accepted = a.result()["comms"][0], b.result()["comms"][0]
+    assert connected and accepted
+    fine(*move(a, b, (connected, accepted), SOME, limit_s=10), messages=2)
+
+
+def test_an_interface_of_the_receiver_has_gone(job, own_rails):
+    rails = own_rails(2)
+    a, b = job(rails)
+    netlab.ip("-n", rails.hosts[1].namespace, "link", "del", rails.hosts[1].interfaces[1])
+    fine(*move(a, b, link(a, b)[0], SOME), messages=2)
+
+
+@pytest.mark.parametrize("streams", ["1", "4"])
+def test_the_first_rail_is_lost_before_and_the_last_after(job, own_rails, streams):
+    rails = own_rails(3)
+    a, b = job(rails, BUSBW_NET_STREAMS=streams)
+    rails.blackhole(0)
+    pair = link(a, b)[0]
+    rails.cut(2)
+    fine(*move(a, b, pair, SOME, limit_s=10), messages=2)
