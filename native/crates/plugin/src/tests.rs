@@ -163,6 +163,7 @@ fn channels_follow_what_a_rank_passes_on_at_once() {
     let (tree, nothing, simple) = (Favour::Tree, Favour::Nothing, Favour::Simple);
     let expected = [(1, tree), (1, nothing), (2, nothing), (2, simple), (2, simple), (4, simple), (8, simple), (0, simple)].map(Some);
     assert_eq!(chosen, expected);
+    assert_eq!([2048, 2049].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes)), [Some((1, tree)), Some((1, nothing))]);
     assert_eq!(tuner.choose(function::BROADCAST, 8), Some((1, nothing)), "it has no tree");
     assert_eq!(Tuner::new(16, 2).choose(function::ALL_GATHER, 1 << 20), Some((2, simple)), "64 KiB at once");
     assert_eq!(tuner.choose(function::BROADCAST, 1 << 20), Some((4, simple)), "all of it passes every rank");

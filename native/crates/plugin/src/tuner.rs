@@ -21,8 +21,8 @@ const SIMPLE_FROM: usize = 64 << 10;
 /// Bytes that a rank passes on at once, up to which so many channels carry them; beyond, all do.
 const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4), (2 << 20, 8)];
 
-/// Bytes of an all-reduce up to which Tree is at least as fast as Ring.
-const TREE_UP_TO: usize = 4 << 10;
+/// Bytes of an all-reduce up to which Tree is faster than Ring.
+const TREE_UP_TO: usize = 2 << 10;
 
 /// What a collective shall be carried by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
