@@ -37,8 +37,8 @@ cargo: ## format, lint, tests and the library of native/
 	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
 	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
 
-waiting: .venv/lint.stamp cargo ## the tests that mostly wait
-	$(BIN)/python -m pytest -n 0 $(WAITING)
+waiting: .venv/lint.stamp cargo ## the tests that mostly wait, links that fail beside the others
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(WAITING)
 
 format: .venv/lint.stamp ## rewrite the code in the house's format
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . && cargo fmt --all $(NATIVE)
