@@ -17,7 +17,7 @@ from busbw.cli.follow import RankFailed
 from busbw.cli.getopt import BadArguments, parse, usage
 from busbw.cli.output import Output
 from busbw.cli.perf_words import in_compat
-from busbw.cli.session import Where, run_job
+from busbw.cli.session import Face, Where, run_job
 from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
@@ -44,7 +44,6 @@ class NotThere(UsageError):
 
 def perf(program: str, words: Sequence[str]) -> int:
     """Run one nccl-tests binary; returns its exit code."""
-    BusbwError.worded = in_compat
     try:
         return _perf(program, words)
     except BadArguments as error:
@@ -58,8 +57,6 @@ def perf(program: str, words: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort, by design
         bug(error)
         return int(NcclTestsExit.INTERNAL)
-    finally:
-        BusbwError.worded = str
 
 
 def _perf(program: str, words: Sequence[str]) -> int:
@@ -82,7 +79,7 @@ def _perf(program: str, words: Sequence[str]) -> int:
     job = Job(sweep=spec, engine="", program=name, argv=[program, *words], compat=True)
     where = Where(engine=os.environ.get("BUSBW_ENGINE", "auto"))
     try:
-        code = run_job(job, where, Output(record, view("nccl-tests"), save_unasked=False), exit_of)
+        code = run_job(job, where, Output(record, view("nccl-tests"), save_unasked=False), COMPAT)
     finally:
         if file is not None and not record.started:
             file.unlink(missing_ok=True)  # nothing was measured
@@ -172,11 +169,14 @@ def exit_of(error: BusbwError) -> int:
     return int(KIND_EXIT.get(kind, NcclTestsExit.NCCL))
 
 
+COMPAT = Face(exit_of, lambda error: in_compat(error.render()))
+
+
 def _failed(error: BusbwError) -> int:
     """The line on stdout that wrappers of nccl-tests look for, the words for people on stderr, and the exit code."""
     code = exit_of(error)
     word = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
         answer(f"{platform.node().split('.')[0]}: Test {word} '{in_compat(error.message)}'\n")
-    talk(error.render())
+    talk(COMPAT.render(error))
     return code

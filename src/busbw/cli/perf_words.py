@@ -4,7 +4,7 @@ import re
 
 WORDS: tuple[tuple[str, str], ...] = (
     (r"-n counts ranks; iterations are --iters", "give fewer with -g and -t"),
-    (r"^-n (\d+): more than", r"-t times -g is \1: more than"),
+    (r"\B-n (\d+): more than", r"-t times -g is \1: more than"),
     (r"start it as `busbw run \.\.\. -n (\d+)`", r"give -g \1"),
     (r"\(busbw run \.\.\. -n (\d+)\)", r"(-g \1, without a launcher)"),
     (r"start it without mpirun: busbw run \.\.\. --engine sim -n (\d+)", r"start it without mpirun, with -g \1"),

@@ -73,26 +73,29 @@ class TooFewGpus(CannotTell):
         )
 
 
-ExitOf = Callable[[BusbwError], int]
+@dataclass(frozen=True, slots=True)
+class Face:
+    """How a command line tells errors: its exit codes, and its words on stderr."""
+
+    exit_of: Callable[[BusbwError], int]
+    render: Callable[[BusbwError], str]
 
 
-def own_exit(error: BusbwError) -> int:
-    """busbw's own exit codes."""
-    return int(error.exit)
+OWN = Face(lambda error: int(error.exit), BusbwError.render)
 
 
-def run_job(work: Job, where: Where, output: Output, exit_of: ExitOf = own_exit) -> int:
+def run_job(work: Job, where: Where, output: Output, face: Face = OWN) -> int:
     """Run it, print it, and return the exit code: 0 fine, 1 wrong data. Errors are raised after saving what was measured."""
     work = msgspec.structs.replace(work, argv=[word.encode("utf-8", "replace").decode() for word in work.argv])
     # A rank waits in calls of its library, which only the signals' own effect ends: see `inside`.
     with contextlib.nullcontext() if environment.detect(os.environ) else job.terminable():
-        return _kept(work, where, output, exit_of)
+        return _kept(work, where, output, face)
 
 
-def _kept(work: Job, where: Where, output: Output, exit_of: ExitOf) -> int:
+def _kept(work: Job, where: Where, output: Output, face: Face) -> int:
     """Run it; what was measured is saved however it ends, whoever presses Ctrl-C again meanwhile."""
     try:
-        _run(work, where, output, exit_of)
+        _run(work, where, output, face)
     except KeyboardInterrupt:
         kept = _broke_off(output, INTERRUPTED)
         talk(f"interrupted{': ' + kept if kept else ''}")
@@ -118,9 +121,9 @@ def _broke_off(output: Output, reason: str) -> str:
         return output.broke_off(reason)
 
 
-def _run(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
+def _run(work: Job, where: Where, output: Output, face: Face) -> None:
     if environment.detect(os.environ) is not None:
-        inside(work, where, output, exit_of)
+        inside(work, where, output, face)
         return
     if where.step:
         outside_by_slurm(where.step, work, where, output)
@@ -137,7 +140,7 @@ def _run(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
         _in_process(row, work, where, output)
 
 
-def inside(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
+def inside(work: Job, where: Where, output: Output, face: Face) -> None:
     """This process is a rank that an outer mpirun, srun or torchrun started."""
     from busbw.launch.control import join
 
@@ -146,7 +149,7 @@ def inside(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
             "-n, --hosts, --hostfile and --slurm start ranks, but this process is a rank of a running job already",
             "leave them to the outer launcher",
         )
-    dog = _watched(work, where, output, exit_of)
+    dog = _watched(work, where, output, face)
     dog.at("rendezvous")
     control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
     try:
@@ -165,19 +168,19 @@ def inside(work: Job, where: Where, output: Output, exit_of: ExitOf) -> None:
                 measure(chosen, control, output.take, dog.at)
     except BaseException as error:
         if control.size > 1:
-            leave(error, control, output, exit_of)
+            leave(error, control, output, face)
         raise
     control.close()
     dog.stop()
 
 
-def _watched(work: Job, where: Where, output: Output, exit_of: ExitOf) -> Watchdog:
+def _watched(work: Job, where: Where, output: Output, face: Face) -> Watchdog:
     """Under an outer launcher every rank tells people itself that it stands still, and ends; the compat face does so where -T is given."""
     asked = limited(msgspec.structs.replace(work, engine=where.engine), where)
     if work.compat:
         asked = msgspec.structs.replace(asked, start_limit_s=0.0)
 
-    return watched(asked, telling(output), code=exit_of(TimedOut("")))
+    return watched(asked, telling(output), code=face.exit_of(TimedOut("")))
 
 
 def telling(output: Output) -> Tell:
@@ -197,7 +200,7 @@ def telling(output: Output) -> Tell:
     return tell
 
 
-def leave(error: BaseException, control: Control, output: Output, exit_of: ExitOf) -> None:
+def leave(error: BaseException, control: Control, output: Output, face: Face) -> None:
     """Save what was measured, say why, and end the job on all ranks; does not return."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         by_hand = isinstance(error, KeyboardInterrupt)
@@ -209,8 +212,8 @@ def leave(error: BaseException, control: Control, output: Output, exit_of: ExitO
     kept = _broke_off(output, told.message)
     if isinstance(error, UsageError) and control.rank:
         time.sleep(SAME_WORDS_S)  # the same on all ranks: process 0 says it, and ends the others meanwhile
-    talk(told.render() + (f"\n{kept}" if kept else ""))
-    control.abort(exit_of(told), told.message)
+    talk(face.render(told) + (f"\n{kept}" if kept else ""))
+    control.abort(face.exit_of(told), told.message)
 
 
 def _in_process(row: EngineRow, work: Job, where: Where, output: Output) -> None:

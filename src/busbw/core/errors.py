@@ -10,9 +10,6 @@ BusbwError            says what, where and the value seen; `hint` is the command
 Anything else that escapes is a bug in busbw and ends with exit 4.
 """
 
-from collections.abc import Callable
-from typing import ClassVar
-
 from busbw.core.exits import Exit
 
 
@@ -20,7 +17,6 @@ class BusbwError(Exception):
     """An error with a reason and a hint; `exit` is the process exit code it leads to."""
 
     exit: Exit = Exit.BUG
-    worded: ClassVar[Callable[[str], str]] = str  # the face that was called may have other names for options
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -29,8 +25,8 @@ class BusbwError(Exception):
 
     def render(self) -> str:
         """Text for stderr: the message, then a blank line and the hint where there is one."""
-        text = f"error: {BusbwError.worded(self.message)}"
-        return f"{text}\n\nhint: {BusbwError.worded(self.hint)}" if self.hint else text
+        text = f"error: {self.message}"
+        return f"{text}\n\nhint: {self.hint}" if self.hint else text
 
 
 class UsageError(BusbwError):

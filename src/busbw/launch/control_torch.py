@@ -33,7 +33,7 @@ class TorchControl:
     @classmethod
     def join(cls, member: Membership) -> "TorchControl":
         """All ranks of the job, which meet at MASTER_ADDR; CannotTell when they do not within JOIN_LIMIT."""
-        _name_interface()
+        interfaces.name_for_gloo(os.environ.get("MASTER_ADDR", ""))
         try:
             store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
             return cls(store, rank, size, "busbw")
@@ -96,12 +96,3 @@ class TorchControl:
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         self._group.allgather([parts], [tensor]).wait()
         return parts
-
-
-def _name_interface() -> None:
-    """Gloo listens where this host's own name leads; where that is nowhere, on the way to MASTER_ADDR, unless the user chose."""
-    if os.environ.get("GLOO_SOCKET_IFNAME") or interfaces.own_name_leads_here():
-        return
-    interface = interfaces.towards(os.environ.get("MASTER_ADDR", ""))
-    if interface:
-        os.environ["GLOO_SOCKET_IFNAME"] = interface

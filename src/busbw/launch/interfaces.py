@@ -89,6 +89,17 @@ def own_name_leads_here() -> bool:
     return not ipaddress.ip_address(str(found[0][4][0]).partition("%")[0]).is_loopback
 
 
+def name_for_gloo(peer: str) -> None:
+    """Gloo listens where this host's own name leads; where that is nowhere, on the way to `peer`, unless an interface is chosen.
+
+    `peer` may be an address of this host.
+    """
+    if os.environ.get("GLOO_SOCKET_IFNAME") or own_name_leads_here():
+        return
+    if interface := towards(peer):
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+
+
 def plugin_rate(environ: Mapping[str, str], source: Source | None = None) -> float | None:
     """Bytes per second of this host's interfaces that busbw's network takes, together, as their hardware says or `environ` tells.
 

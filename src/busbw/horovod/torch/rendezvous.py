@@ -62,7 +62,8 @@ def _by_mpi(place: Place, timeout: timedelta) -> dist.Store:
     kept = None
     if place.rank == 0:
         kept = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
-    alone = len(set(world.allgather(socket.gethostname()))) == 1
+    hosts = world.allgather(socket.gethostname())
+    alone = len(set(hosts)) == 1
     told: tuple[list[str], int] = world.bcast((["127.0.0.1"] if alone else _own_addresses(), kept.port) if kept else None, root=0)
     # All ranks learn of one that finds no way, and none is left waiting.
     ways = world.allgather(told[0][0] if kept else _reached(*told))
@@ -72,7 +73,9 @@ def _by_mpi(place: Place, timeout: timedelta) -> dist.Store:
             "name the network that all hosts share: horovodrun --network-interfaces 10.1.0.0/16",
         )
     if not alone:
-        _name_interface(ways[1] if kept else ways[place.rank], ours=kept is not None)
+        # Beside rank 0 every address answers; what counts is the one that other hosts have found.
+        from_others = next(way for way, host in zip(ways, hosts, strict=True) if host != hosts[0])
+        interfaces.name_for_gloo(from_others if hosts[place.rank] == hosts[0] else ways[place.rank])
     return kept or dist.TCPStore(ways[place.rank], told[1], is_master=False, timeout=timeout, wait_for_workers=False)
 
 
@@ -93,15 +96,3 @@ def _reached(hosts: list[str], port: int) -> str | None:
         with contextlib.suppress(OSError), socket.create_connection((host, port), REACH_LIMIT_S):
             return host
     return None
-
-
-def _name_interface(peer: str, *, ours: bool) -> None:
-    """For Gloo, which takes the interface that this host's name leads to: where it leads nowhere, the one of the way that was found.
-
-    `peer` is the address of rank 0, which is this host's own where `ours`.
-    """
-    if os.environ.get("GLOO_SOCKET_IFNAME") or interfaces.own_name_leads_here():
-        return
-    own = next((name for name, one in addresses.local().items() if one and str(one.ip) == peer), None)
-    if interface := own if ours else interfaces.towards(peer):
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
