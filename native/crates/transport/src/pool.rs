@@ -9,7 +9,9 @@ use crate::bell;
 use crate::error::{Error, Kind};
 use crate::locks::lock;
 
+mod place;
 mod worker;
+use place::{Held, Place};
 use worker::{EVENTFD, Lookers, Order, Shared, Worker, watch};
 
 /// What a stream's run came to.
@@ -23,6 +25,12 @@ pub enum Next {
     Gone,
 }
 
+/// What a stream carries at once of what is `left` of a chunk, when it has a `share` left, in bytes: no system calls for little.
+pub fn piece(left: usize, share: usize) -> usize {
+    const LITTLE: usize = 64 << 10;
+    if left <= share + LITTLE { left } else { share.max(LITTLE) }
+}
+
 /// What a look at a stream from time to time came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -34,12 +42,12 @@ pub enum Look {
     Run,
 }
 
-/// A stream, in the hands of one thread.
+/// A stream, in the hands of one thread at a time.
 pub trait Task: Send {
     /// Its socket.
     fn fd(&self) -> RawFd;
-    /// Do what can be done without waiting.
-    fn run(&mut self) -> Next;
+    /// Do what can be done without waiting, up to about `share` bytes.
+    fn run(&mut self, share: usize) -> Next;
     /// Called about ten times a second, as long as some stream of the thread wants to be looked at.
     fn tick(&mut self, now: Instant) -> Look;
     /// It cannot go on, and is dropped: whoever waits for it must know.
@@ -60,6 +68,7 @@ pub enum Way {
 pub struct Seat {
     shared: Arc<Shared>,
     key: u64,
+    place: Arc<Place>,
     _counted: Arc<Counted>,
 }
 
@@ -86,6 +95,18 @@ impl Seat {
         if !self.shared.bell.dozes() {
             self.kick();
         }
+    }
+
+    /// Do some of the work of one of these streams that has waited long for its thread, which is busy with others: whether there is any.
+    /// For callers that would otherwise only ask again whether it is done.
+    pub fn help(seats: &[Self]) -> bool {
+        let Some((seat, next)) = seats.iter().find_map(|seat| Some((seat, seat.place.help()?))) else { return false };
+        match next {
+            Next::Wait => {}
+            Next::Again => seat.kick(),
+            Next::Gone => seat.remove(),
+        }
+        true
     }
 
     /// Have the thread drop the stream, soon.
@@ -127,12 +148,13 @@ impl Pool {
         let shared = workers.iter().min_by_key(|shared| load(shared)).ok_or_else(|| Error::new(Kind::Internal, "no I/O thread"))?.clone();
         shared.streams[way as usize].fetch_add(1, Ordering::Relaxed);
         let counted = Arc::new(Counted { shared: shared.clone(), way });
-        Ok(Seat { shared, key: self.keys.fetch_add(1, Ordering::Relaxed), _counted: counted })
+        Ok(Seat { shared, key: self.keys.fetch_add(1, Ordering::Relaxed), place: Arc::default(), _counted: counted })
     }
 
     /// Hand a stream to the thread of its seat.
     pub fn seat(&self, seat: &Seat, task: Box<dyn Task>) {
-        seat.shared.order(Order::Add(seat.key, task));
+        *lock(&seat.place.held) = Held::of(task);
+        seat.shared.order(Order::Add(seat.key, seat.place.clone()));
     }
 }
 
@@ -192,7 +214,7 @@ mod tests {
             self.socket.as_raw_fd()
         }
 
-        fn run(&mut self) -> Next {
+        fn run(&mut self, _share: usize) -> Next {
             assert!(!self.panics, "on purpose");
             let _ = self.told.send("ran");
             Next::Wait
@@ -207,11 +229,42 @@ mod tests {
         }
     }
 
+    /// It has always something to do, and tells which thread does it.
+    struct Busy {
+        socket: UnixStream,
+        told: Sender<std::thread::ThreadId>,
+    }
+
+    impl Task for Busy {
+        fn fd(&self) -> RawFd {
+            self.socket.as_raw_fd()
+        }
+
+        fn run(&mut self, _share: usize) -> Next {
+            let _ = self.told.send(std::thread::current().id());
+            std::thread::sleep(Duration::from_millis(1));
+            Next::Again
+        }
+
+        fn tick(&mut self, _now: Instant) -> Look {
+            Look::Enough
+        }
+
+        fn broken(&mut self, _why: &str) {}
+    }
+
     fn seated(pool: &Pool, panics: bool, told: Sender<&'static str>) -> (Seat, UnixStream) {
         let (socket, other) = UnixStream::pair().unwrap();
         let seat = pool.reserve(Way::Out).unwrap();
         pool.seat(&seat, Box::new(Reporting { socket, panics, told }));
         (seat, other)
+    }
+
+    #[test]
+    fn a_piece_is_a_share_and_never_little_that_leaves_something() {
+        let (all, some) = (512 << 10, 64 << 10);
+        assert_eq!([piece(all, 1 << 20), piece(all, all - 24), piece(all, 256 << 10), piece(all, 0)], [all, all, 256 << 10, some]);
+        assert_eq!([piece(1, 0), piece(some, 0), piece(0, 0)], [1, some, 0]);
     }
 
     #[test]
@@ -275,6 +328,31 @@ mod tests {
             seat.kick();
             assert_eq!(heard.recv_timeout(limit), Ok("ran"));
             std::thread::sleep(look / 20);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_waits_long_for_its_thread_is_run_by_whoever_helps() {
+        let pool = Pool::new(1, 0);
+        let (seats, heard): (Vec<_>, Vec<_>) = (0..2)
+            .map(|_| {
+                let (told, heard) = channel();
+                let (socket, far) = UnixStream::pair().unwrap();
+                let seat = pool.reserve(Way::Out).unwrap();
+                pool.seat(&seat, Box::new(Busy { socket, told }));
+                (seat, (heard, far))
+            })
+            .unzip();
+        let (begun, limit) = (Instant::now(), Duration::from_secs(5));
+        while !Seat::help(&seats[..1]) {
+            assert!(begun.elapsed() < limit, "its thread does one after the other");
+        }
+        let here = std::thread::current().id();
+        let ran: Vec<_> = heard[0].0.try_iter().collect();
+        assert_eq!(ran.iter().filter(|id| **id == here).count(), 1);
+        for (other, _) in &heard {
+            let begun = other.try_iter().count();
+            (0..3).for_each(|more| assert_ne!(other.recv_timeout(limit).unwrap(), here, "its thread goes on, {begun} + {more}"));
         }
     }
 

@@ -211,6 +211,9 @@ impl RecvCore {
                 return Ok(true);
             }
         }
+        if Seat::help(self.seats()) && request.finish(sizes) {
+            return Ok(true);
+        }
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.failed.get().or(self.gone.get()).map_or(Ok(false), |error| Err(error.clone()))
     }

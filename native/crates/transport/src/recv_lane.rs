@@ -8,7 +8,7 @@ use std::time::Instant;
 use socket2::Socket;
 
 use crate::error::{Error, Kind};
-use crate::pool::{Look, Next, Task};
+use crate::pool::{self, Look, Next, Task};
 use crate::receiver::{Aside, Claim, Progress, RecvCore, flush};
 use crate::sock::{self, Io};
 use crate::still::{Limits, Standing, Still};
@@ -16,8 +16,6 @@ use crate::wire::{Chunk, Frame, HEADER};
 
 /// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
 const MOST_UNREAD: usize = 64 << 10;
-/// Bytes after which another stream of the thread has its turn.
-const SHARE: usize = 1 << 20;
 
 enum Stage {
     /// Reading a header.
@@ -89,13 +87,16 @@ impl RecvLane {
         }
     }
 
-    /// Receive `want` bytes at `to`, then what fits of the next header. Bytes of the body that came.
+    /// Receive up to `most` of the `left` bytes of a body at `to`, then what fits of the next header, for which there is room only after the
+    /// last of them. Bytes of the body that came.
     ///
     /// # Safety
-    /// `to` is writable for `want` bytes.
-    unsafe fn receive(&mut self, to: *mut u8, want: usize) -> Result<usize, Step> {
+    /// `to` is writable for as many bytes.
+    unsafe fn receive(&mut self, to: *mut u8, left: usize, most: usize) -> Result<usize, Step> {
+        let want = left.min(most);
+        let next = if want == left { &mut self.head[self.have..] } else { &mut [] };
         // SAFETY: the caller's promise, and our own header.
-        match unsafe { sock::receive(self.socket.as_raw_fd(), to, want, &mut self.head[self.have..]) } {
+        match unsafe { sock::receive(self.socket.as_raw_fd(), to, want, next) } {
             Io::Done(bytes) => {
                 self.have += bytes.saturating_sub(want);
                 Ok(bytes.min(want))
@@ -112,7 +113,7 @@ impl RecvLane {
             Stage::Head => {
                 if self.have < HEADER {
                     // SAFETY: nothing is asked for but the header.
-                    if let Err(step) = unsafe { self.receive(std::ptr::null_mut(), 0) } {
+                    if let Err(step) = unsafe { self.receive(std::ptr::null_mut(), 0, 0) } {
                         return Ok(step);
                     }
                     if self.have < HEADER {
@@ -133,15 +134,9 @@ impl RecvLane {
                 if self.nowhere.is_empty() {
                     self.nowhere = vec![0; 64 << 10].into();
                 }
-                let (to, want) = (self.nowhere.as_mut_ptr(), left.min(self.nowhere.len()));
-                // A header must not follow before the last byte: only then is there room for it.
-                let held = if want < left { std::mem::replace(&mut self.have, HEADER) } else { self.have };
+                let (to, most) = (self.nowhere.as_mut_ptr(), self.nowhere.len());
                 // SAFETY: our own buffer.
-                let got = unsafe { self.receive(to, want) };
-                if want < left {
-                    self.have = held;
-                }
-                match got {
+                match unsafe { self.receive(to, left, most) } {
                     Err(step) => Ok(step),
                     Ok(bytes) => {
                         self.stage = if bytes == left { Stage::Head } else { Stage::Skip(left - bytes) };
@@ -206,7 +201,7 @@ impl RecvLane {
         let Stage::Aside(mut aside, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
         let left = aside.bytes.len() - done;
         // SAFETY: our own buffer.
-        let got = unsafe { self.receive(aside.bytes.as_mut_ptr().wrapping_add(done), left) };
+        let got = unsafe { self.receive(aside.bytes.as_mut_ptr().wrapping_add(done), left, left) };
         let more = *got.as_ref().unwrap_or(&0);
         *share = share.saturating_sub(more);
         if more == left {
@@ -224,7 +219,7 @@ impl RecvLane {
             return Ok(Step::On);
         }
         // SAFETY: as a writer we may fill the chunk's part of its buffer.
-        let got = unsafe { self.receive(to.wrapping_add(done), left) };
+        let got = unsafe { self.receive(to.wrapping_add(done), left, pool::piece(left, *share)) };
         let bytes = *got.as_ref().unwrap_or(&0);
         let below = if bytes == left { self.core.written(&chunk) } else { self.core.paused(&chunk) };
         self.acknowledge(&chunk, below);
@@ -259,12 +254,11 @@ impl Task for RecvLane {
         self.socket.as_raw_fd()
     }
 
-    fn run(&mut self) -> Next {
+    fn run(&mut self, mut share: usize) -> Next {
         flush(&self.socket, &mut self.out);
         for (seq, below) in self.core.take_acks(self.lane) {
             self.say(seq, below);
         }
-        let mut share = SHARE;
         while share > 0 {
             share = share.saturating_sub(HEADER); // headers alone and bytes that are forgotten keep nobody waiting either
             match self.step(&mut share) {

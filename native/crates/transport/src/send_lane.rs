@@ -7,14 +7,12 @@ use std::time::Instant;
 
 use socket2::Socket;
 
-use crate::pool::{Look, Next, Task};
+use crate::pool::{self, Look, Next, Task};
 use crate::sender::{Job, Leave, SendCore};
 use crate::sock::{self, Io};
 use crate::still::{Standing, Still};
 use crate::wire::{Frame, HEADER};
 
-/// Bytes after which another stream of the thread has its turn.
-const SHARE: usize = 1 << 20;
 /// What goes out instead of a buffer that is no longer ours: the peer has the message and throws the rest away.
 static NOTHING: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -64,8 +62,7 @@ impl SendLane {
         }
     }
 
-    fn send(&mut self) -> Result<Next, String> {
-        let mut share = SHARE;
+    fn send(&mut self, mut share: usize) -> Result<Next, String> {
         while share > 0 {
             if self.job.is_none() {
                 let Some(job) = self.core.pull(self.lane) else { return Ok(Next::Wait) };
@@ -77,7 +74,7 @@ impl SendLane {
             let done = self.sent.saturating_sub(HEADER);
             let reading = self.core.read(job.chunk.seq);
             let (data, left) = match &reading {
-                Leave::Read { .. } => (job.data.wrapping_add(done), length - done),
+                Leave::Read { .. } => (job.data.wrapping_add(done), pool::piece(length - done, share)),
                 Leave::Acknowledged => (NOTHING.as_ptr(), (length - done).min(NOTHING.len())),
                 Leave::Closed => return Ok(Next::Gone),
             };
@@ -121,8 +118,8 @@ impl Task for SendLane {
         self.socket.as_raw_fd()
     }
 
-    fn run(&mut self) -> Next {
-        match self.hear().and_then(|()| self.no_answer()).and_then(|()| self.send()) {
+    fn run(&mut self, share: usize) -> Next {
+        match self.hear().and_then(|()| self.no_answer()).and_then(|()| self.send(share)) {
             Ok(next) => next,
             Err(why) => {
                 self.job = None;

@@ -221,6 +221,7 @@ impl SendCore {
             self.flush_home(&mut home);
         }
         drop(home);
+        Seat::help(self.seats());
         if request.finish(sizes) {
             return Ok(true);
         }

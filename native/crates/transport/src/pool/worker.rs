@@ -3,26 +3,30 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::{Look, Next, Task};
+use super::place::Place;
+use super::{Look, Next};
 use crate::bell;
 use crate::config::SHORT_SPIN_US;
 use crate::error::Error;
+use crate::locks::lock;
 
 /// Between looks at streams that make no progress.
 const TICK: Duration = Duration::from_millis(100);
 /// Runs of streams between looks for new events.
 const RUNS: usize = 8;
 const EVENTS: usize = 64;
+/// Bytes after which another stream of the thread has its turn.
+const SHARE: usize = 1 << 20;
 /// What every thread may look for work before it sleeps.
 const SHORT_LOOK: Duration = Duration::from_micros(SHORT_SPIN_US);
 pub(super) const EVENTFD: u64 = u64::MAX;
 
 pub(super) enum Order {
-    Add(u64, Box<dyn Task>),
+    Add(u64, Arc<Place>),
     Kick(u64),
     Remove(u64),
     Quit,
@@ -112,11 +116,6 @@ impl Looks {
     }
 }
 
-struct Seated {
-    task: Box<dyn Task>,
-    queued: bool,
-}
-
 /// A thread's own part.
 pub(super) struct Worker {
     shared: Arc<Shared>,
@@ -127,7 +126,7 @@ pub(super) struct Worker {
     look: Duration,
     /// as one of the lookers.
     long: bool,
-    tasks: HashMap<u64, Seated>,
+    places: HashMap<u64, Arc<Place>>,
     ready: VecDeque<u64>,
     ticked: Instant,
 }
@@ -142,7 +141,7 @@ impl Worker {
             looks: Looks::default(),
             look: Duration::ZERO,
             long: false,
-            tasks: HashMap::new(),
+            places: HashMap::new(),
             ready: VecDeque::new(),
             ticked: Instant::now(),
         }
@@ -222,10 +221,13 @@ impl Worker {
         false
     }
 
-    fn add(&mut self, key: u64, mut task: Box<dyn Task>) {
+    fn add(&mut self, key: u64, place: Arc<Place>) {
+        let mut held = lock(&place.held);
+        let Some(task) = held.task.as_mut() else { return };
         match watch(&self.shared, task.fd(), key, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) {
             Ok(()) => {
-                self.tasks.insert(key, Seated { task, queued: false });
+                drop(held);
+                self.places.insert(key, place);
                 self.queue(key);
             }
             Err(error) => task.broken(&error.message),
@@ -233,7 +235,7 @@ impl Worker {
     }
 
     fn remove(&mut self, key: u64) {
-        let Some(Seated { task, .. }) = self.tasks.remove(&key) else { return };
+        let Some(task) = self.places.remove(&key).and_then(|place| lock(&place.held).task.take()) else { return };
         // By name: a child of fork() may hold the same socket open, which would keep it in the set.
         // SAFETY: both descriptors are open.
         unsafe { libc::epoll_ctl(self.shared.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, task.fd(), std::ptr::null_mut()) };
@@ -241,18 +243,21 @@ impl Worker {
     }
 
     fn queue(&mut self, key: u64) {
-        if let Some(seated) = self.tasks.get_mut(&key) {
-            if !seated.queued {
-                seated.queued = true;
+        if let Some(place) = self.places.get(&key) {
+            if place.queue() {
                 self.ready.push_back(key);
             }
         }
     }
 
     fn run(&mut self, key: u64) {
-        let Some(seated) = self.tasks.get_mut(&key) else { return };
-        seated.queued = false;
-        match guarded(seated, |task| task.run()).unwrap_or(Next::Gone) {
+        let Some(place) = self.places.get(&key).filter(|place| place.take()) else { return }; // somebody has helped
+        let next = match place.held.try_lock() {
+            Ok(mut held) => held.run(SHARE),
+            Err(TryLockError::Poisoned(held)) => held.into_inner().run(SHARE),
+            Err(TryLockError::WouldBlock) => Next::Again, // somebody helps just now, for some microseconds
+        };
+        match next {
             Next::Wait => {}
             Next::Again => self.queue(key),
             Next::Gone => self.remove(key),
@@ -262,8 +267,8 @@ impl Worker {
     fn tick(&mut self, now: Instant) -> bool {
         let mut wanted = false;
         let (mut moved, mut gone) = (Vec::new(), Vec::new());
-        for (key, seated) in &mut self.tasks {
-            match guarded(seated, |task| task.tick(now)) {
+        for (key, place) in &self.places {
+            match lock(&place.held).guarded(|task| task.tick(now)) {
                 Some(look) => {
                     wanted |= look != Look::Enough;
                     if look == Look::Run {
@@ -295,16 +300,6 @@ impl Worker {
         }
         count > 0
     }
-}
-
-/// What a stream does; None where it panicked. Others of its thread go on: their connections have nothing to do with it.
-fn guarded<T>(seated: &mut Seated, act: impl FnOnce(&mut dyn Task) -> T) -> Option<T> {
-    let task = seated.task.as_mut();
-    if let Ok(done) = catch_unwind(AssertUnwindSafe(|| act(task))) {
-        return Some(done);
-    }
-    let _ = catch_unwind(AssertUnwindSafe(|| seated.task.broken("an I/O thread panicked: a fault in busbw")));
-    None
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ impl Task for Parting {
         self.socket.as_raw_fd()
     }
 
-    fn run(&mut self) -> Next {
+    fn run(&mut self, _share: usize) -> Next {
         let mut forgotten = [0u8; 4096];
         loop {
             // SAFETY: our own buffer.
