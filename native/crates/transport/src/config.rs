@@ -47,6 +47,11 @@ pub const VARIABLES: &[Variable] = &[
         default: "10",
         help: "milliseconds after which, at the least, what was lost is sent again, where the kernel lets programs say (Linux 6.15 on): 1 to 200; never more than the kernel's own, and the same on all hosts",
     },
+    Variable {
+        name: "ZEROCOPY",
+        default: "1",
+        help: "1 gives the kernel the pages of large messages where that is cheaper, as measured; 0 has it copy them always",
+    },
     Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a peer is given up: 1 to 86400" },
     Variable {
         name: "TUNE",
@@ -91,6 +96,8 @@ pub struct Config {
     pub congestion: String,
     /// Until what was lost is sent again, at the least.
     pub rto_ms: u64,
+    /// Large messages may be sent by reference.
+    pub zerocopy: bool,
     /// Until a peer is given up.
     pub timeout_s: u64,
     /// Protocol and channels are chosen for this network.
@@ -174,6 +181,7 @@ impl Config {
             "STALL_MS" => self.stall_ms = number(name, value, 10, 60_000)?,
             "CONGESTION" => self.congestion = value.to_owned(),
             "RTO_MS" => self.rto_ms = number(name, value, 1, 200)?,
+            "ZEROCOPY" => self.zerocopy = number(name, value, 0, 1)? == 1,
             "TIMEOUT" => self.timeout_s = number(name, value, 1, 86_400)?,
             "TUNE" => self.tune = number(name, value, 0, 1)? == 1,
             "STATS" => self.stats = value.to_owned(),
@@ -205,6 +213,7 @@ impl Default for Config {
             stall_ms: 300,
             congestion: "auto".to_owned(),
             rto_ms: 10,
+            zerocopy: true,
             timeout_s: 60,
             tune: true,
             stats: String::new(),

@@ -17,6 +17,7 @@ mod handle;
 mod listen;
 mod locks;
 mod nic;
+mod pages;
 mod pool;
 mod ports;
 #[cfg(any(test, fuzzing))]

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use socket2::Socket;
 
+use crate::pages::Choice;
 use crate::pool::{self, Look, Next, Task};
 use crate::sender::{Job, Leave, SendCore};
 use crate::sock::{self, Io};
@@ -28,6 +29,7 @@ pub(crate) struct SendLane {
     taken: u64,
     heard: [u8; 16 * HEADER],
     have: usize,
+    choice: Choice,
     still: Still,
     /// No answer has come for too long.
     silent: bool,
@@ -36,8 +38,21 @@ pub(crate) struct SendLane {
 impl SendLane {
     pub(crate) fn new(core: Arc<SendCore>, lane: usize, socket: Socket) -> Self {
         sock::short_queue(&socket);
-        let heard = [0; 16 * HEADER];
-        Self { core, lane, socket, job: None, head: [0; HEADER], sent: 0, taken: 0, heard, have: 0, still: Still::default(), silent: false }
+        let choice = Choice::new(core.config.zerocopy);
+        Self {
+            core,
+            lane,
+            socket,
+            job: None,
+            head: [0; HEADER],
+            sent: 0,
+            taken: 0,
+            heard: [0; 16 * HEADER],
+            have: 0,
+            choice,
+            still: Still::default(),
+            silent: false,
+        }
     }
 
     /// Acknowledgements that have come; Err says why the stream is at its end.
@@ -78,8 +93,9 @@ impl SendLane {
                 Leave::Acknowledged => (NOTHING.as_ptr(), (length - done).min(NOTHING.len())),
                 Leave::Closed => return Ok(Next::Gone),
             };
-            // SAFETY: we are a reader of the message, so its bytes are there; or they are our own.
-            let sent = unsafe { sock::send(self.socket.as_raw_fd(), head, data, left) };
+            // SAFETY: we are a reader of the message, so its bytes are there; or they are our own. Until the peer has acknowledged the
+            // message they stay as they are, and after that it throws away whatever comes.
+            let sent = unsafe { self.choice.send(self.socket.as_raw_fd(), head, data, left) };
             drop(reading);
             match sent {
                 Io::Done(bytes) => {
@@ -108,6 +124,9 @@ impl SendLane {
 
 impl Drop for SendLane {
     fn drop(&mut self) {
+        if self.core.abandoned() {
+            sock::abort(&self.socket);
+        }
         // By name: a child of fork() may hold the socket open.
         let _ = self.socket.shutdown(Shutdown::Both);
     }

@@ -141,7 +141,14 @@ pub unsafe fn send(fd: RawFd, head: &[u8], data: *const u8, len: usize) -> Io {
     }
 }
 
-fn outcome(result: isize) -> Io {
+/// Send `head`, which waits for what is sent next: both go out in one packet.
+pub fn announce(fd: RawFd, head: &[u8]) -> Io {
+    // SAFETY: readable, and copied within the call.
+    outcome(unsafe { libc::send(fd, head.as_ptr().cast(), head.len(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE) })
+}
+
+/// What a call of the kernel that moves bytes came to.
+pub fn outcome(result: isize) -> Io {
     match result {
         1.. => Io::Done(result as usize),
         0 => Io::Ended(None),
@@ -188,6 +195,16 @@ pub fn trouble(socket: &impl AsRawFd) -> Trouble {
     }
 }
 
+/// End a stream at once: nothing that it still has goes out.
+pub fn abort(socket: &impl AsRawFd) {
+    // SAFETY: all zero but the family is the address that undoes a connection, and is read within the call.
+    unsafe {
+        let mut nobody: libc::sockaddr = std::mem::zeroed();
+        nobody.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
+        libc::connect(socket.as_raw_fd(), &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t);
+    }
+}
+
 /// Whether the peer has closed its side, whatever is still unread.
 pub fn closed_by_peer(socket: &impl AsRawFd) -> bool {
     let mut asked = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
@@ -213,6 +230,23 @@ mod tests {
         assert_eq!(rto_us(200), Some(own), "never more than the system's own");
         assert!(rto_us(10).unwrap() <= own.min(20_000), "in whole ticks, of 10 ms at the most");
         assert!((2_000..=own.min(32_000)).contains(&rto_us(1).unwrap()), "two ticks at the least");
+    }
+
+    #[test]
+    fn nothing_goes_out_after_the_end_of_a_stream() {
+        use std::io::Read;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let (bytes, mut sent) = (vec![1u8; 1 << 20], 0);
+        // SAFETY: readable.
+        while let Io::Done(more) = unsafe { send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) } {
+            sent += more;
+        }
+        abort(&near);
+        let mut got = Vec::new();
+        assert_eq!(far.read_to_end(&mut got).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(got.len() < sent, "{} of {sent}", got.len());
     }
 
     #[test]

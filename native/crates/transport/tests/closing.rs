@@ -55,6 +55,31 @@ fn nothing_is_written_into_a_buffer_after_the_drop() {
 }
 
 #[test]
+fn streams_are_reset_where_the_sender_closes_before_a_message_is_done() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let transport = open_logging(Config::default(), {
+        let lines = lines.clone();
+        Arc::new(move |_, line: &str| lines.lock().unwrap().push(line.to_owned()))
+    });
+    let told = || lines.lock().unwrap().iter().filter(|line| line.starts_with("to ") && line.contains("its streams are reset")).count();
+    let (sender, receiver) = pair(&transport);
+    let sent = data(32 << 20, 1);
+    let mut got = vec![0u8; 32 << 20];
+    let done = isend(&sender, &sent);
+    assert_eq!(wait(irecv(&receiver, &mut got)), Ok(32 << 20));
+    assert_eq!(wait(done), Ok(32 << 20));
+    drop((sender, receiver));
+    assert_eq!(told(), 0, "all was done");
+    let (sender, receiver) = pair(&transport);
+    let done = isend(&sender, &sent);
+    assert_eq!(within(done, Duration::from_millis(200)), Ok(None), "nobody receives it");
+    drop(sender);
+    drop(sent); // the kernel may still have pages of it, none of which goes out any more
+    assert_eq!(told(), 1);
+    assert_eq!(wait(irecv(&receiver, &mut got)).expect_err("most of it has not gone out").kind, transport::Kind::Remote);
+}
+
+#[test]
 fn small_messages_told_done_arrive_though_the_sender_closed_long_before() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);

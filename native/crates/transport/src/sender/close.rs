@@ -46,6 +46,16 @@ impl SendCore {
         while self.is_read() {
             std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
         }
+        if self.abandoned() {
+            self.say("closed before all was sent: its streams are reset");
+        }
+    }
+
+    /// Whether it has been closed before the peer had all that callers' buffers were to bring it. Then nothing of what the kernel still has
+    /// may go out: it may be pages of these buffers, which are the callers' again.
+    pub(crate) fn abandoned(&self) -> bool {
+        let state = lock(&self.state);
+        state.closed && state.flying.iter().any(|flying| flying.request.is_some())
     }
 
     fn is_read(&self) -> bool {
