@@ -89,69 +89,90 @@ thread_local! {
     static PIPE: std::cell::RefCell<Option<Pipe>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Send `len` bytes at `data` by reference, without waiting; None where that is not possible.
+/// Whether this thread has a pipe.
+fn possible() -> bool {
+    PIPE.with_borrow_mut(|place| {
+        if place.is_none() {
+            *place = Pipe::new();
+        }
+        place.is_some()
+    })
+}
+
+/// Send `len` bytes at `data` by reference, without waiting: how many went, and whether the socket is full. None where that is not possible.
 ///
 /// # Safety
 /// `data` is readable for `len` bytes, and nobody changes them before the peer has them.
-pub unsafe fn send(fd: RawFd, data: *const u8, len: usize) -> Option<Io> {
+unsafe fn send(fd: RawFd, data: *const u8, len: usize) -> Option<(usize, bool)> {
     PIPE.with_borrow_mut(|place| {
-        if place.is_none() {
-            *place = Some(Pipe::new()?);
-        }
         let pipe = place.as_ref()?;
         let mut sent = 0;
         while sent < len {
             // SAFETY: the caller's promise.
             let Some(put) = (unsafe { pipe.fill(data.wrapping_add(sent), len - sent) }) else { break };
-            let (gone, end) = without_sigpipe(|| pipe.empty_into(fd, put));
+            let (gone, end) = without_signals(|| pipe.empty_into(fd, put));
             sent += gone;
             if gone < put {
                 if !pipe.forget(put - gone) {
                     *place = None;
                 }
-                return Some(if sent > 0 { Io::Done(sent) } else { end });
+                return match end {
+                    Io::Blocked => Some((sent, true)),
+                    _ => (sent > 0).then_some((sent, false)), // whoever copies next learns why
+                };
             }
         }
-        (sent > 0).then_some(Io::Done(sent))
+        (sent > 0).then_some((sent, false))
     })
 }
 
-/// splice has no MSG_NOSIGNAL: on a stream whose peer is gone it raises SIGPIPE, which ends programs that do not expect it.
-fn without_sigpipe(act: impl FnOnce() -> (usize, Io)) -> (usize, Io) {
-    // SAFETY: both sets are filled before they are read, and this thread's mask is put back.
+/// splice has no MSG_NOSIGNAL: on a stream whose peer is gone it raises SIGPIPE, which ends programs that do not expect it. And where any
+/// other signal is pending it moves nothing, as if the socket were full, though no event will tell when it is not.
+fn without_signals(act: impl FnOnce() -> (usize, Io)) -> (usize, Io) {
+    // SAFETY: all sets are filled before they are read, and this thread's mask is put back.
     unsafe {
-        let (mut sigpipe, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigemptyset(&raw mut sigpipe);
-        libc::sigaddset(&raw mut sigpipe, libc::SIGPIPE);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const sigpipe, &raw mut before);
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let done = act();
-        if libc::sigismember(&raw const before, libc::SIGPIPE) == 0 {
-            if matches!(done.1, Io::Ended(_)) {
-                let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-                libc::sigtimedwait(&raw const sigpipe, null_mut(), &raw const now);
-            }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut());
+        if matches!(done.1, Io::Ended(_)) && libc::sigismember(&raw const before, libc::SIGPIPE) == 0 {
+            let mut sigpipe: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut sigpipe);
+            libc::sigaddset(&raw mut sigpipe, libc::SIGPIPE);
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&raw const sigpipe, null_mut(), &raw const now);
         }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut());
         done
     }
 }
 
-/// Nanoseconds for a byte, on average over the last sends.
+/// What the last calls took and moved.
 #[derive(Clone, Copy, Default)]
 struct Cost {
-    mean: f32,
-    sends: u32,
+    calls: f32,
+    ns: f32,
+    bytes: f32,
 }
 
 impl Cost {
+    /// Calls that are remembered.
+    const MEMORY: f32 = 16.0;
+
     fn learn(&mut self, took: Duration, bytes: usize) {
-        if bytes < LITTLE {
-            return;
+        let mut ns = took.as_secs_f32() * 1e9;
+        if self.calls > 0.0 {
+            ns = ns.min(4.0 * self.ns / self.calls); // a thread may lose its core in the middle, which says nothing of either way
         }
-        let one = took.as_secs_f32() * 1e9 / bytes as f32;
-        self.sends = self.sends.saturating_add(1);
-        // A thread may lose its core in the middle, which says nothing of either way.
-        self.mean += (one.min(if self.sends > 1 { 4.0 * self.mean } else { one }) - self.mean) / self.sends.min(16) as f32;
+        let kept = if self.calls < Self::MEMORY { 1.0 } else { 1.0 - 1.0 / Self::MEMORY };
+        self.calls = self.calls.mul_add(kept, 1.0);
+        self.ns = self.ns.mul_add(kept, ns);
+        self.bytes = self.bytes.mul_add(kept, bytes as f32);
+    }
+
+    /// Nanoseconds for a byte.
+    fn of_a_byte(self) -> f32 {
+        self.ns / self.bytes.max(1.0)
     }
 }
 
@@ -170,38 +191,39 @@ impl Choice {
         Self { impossible: !allowed, ..Self::default() }
     }
 
-    /// Send `head`, then `len` bytes at `data`, in the way that is cheaper.
+    /// Send `head`, then `len` bytes at `data`, in the way that is cheaper: what went, and whether the socket is known to be full after it.
     ///
     /// # Safety
     /// `data` is readable for `len` bytes, and nobody changes them before the peer has them or does not mind.
-    pub unsafe fn send(&mut self, fd: RawFd, head: &[u8], data: *const u8, len: usize) -> Io {
-        let begun = Instant::now();
+    pub unsafe fn send(&mut self, fd: RawFd, head: &[u8], data: *const u8, len: usize) -> (Io, bool) {
         if self.refer(len) {
-            let announced = if head.is_empty() { Io::Done(0) } else { sock::announce(fd, head) };
-            let Io::Done(out) = announced else { return announced };
-            if out < head.len() {
-                return announced;
-            }
-            // SAFETY: the caller's promise.
-            match unsafe { send(fd, data, len) } {
-                Some(Io::Done(bytes)) => {
-                    self.referred.learn(begun.elapsed(), bytes);
-                    return Io::Done(out + bytes);
+            let out = if head.is_empty() {
+                0
+            } else {
+                match sock::announce(fd, head) {
+                    Io::Done(out) if out == head.len() => out,
+                    end => return (end, false),
                 }
-                Some(Io::Blocked) if out > 0 => return Io::Done(out),
-                Some(end) => return end,
-                None => self.impossible = true,
+            };
+            let begun = Instant::now();
+            // SAFETY: the caller's promise.
+            let sent = unsafe { send(fd, data, len) };
+            if let Some((bytes, full)) = sent {
+                self.referred.learn(begun.elapsed(), bytes);
+                return (if out + bytes > 0 { Io::Done(out + bytes) } else { Io::Blocked }, full);
             }
+            self.impossible = true;
             if out > 0 {
-                return Io::Done(out);
+                return (Io::Done(out), false);
             }
         }
+        let begun = Instant::now();
         // SAFETY: as above.
         let outcome = unsafe { sock::send(fd, head, data, len) };
-        if let Io::Done(bytes) = outcome {
-            self.copied.learn(begun.elapsed(), bytes);
+        if len >= LITTLE {
+            self.copied.learn(begun.elapsed(), if let Io::Done(bytes) = outcome { bytes } else { 0 });
         }
-        outcome
+        (outcome, false)
     }
 
     /// Whether to send so many bytes by reference: as it is cheaper, and each 64th time the other way.
@@ -210,10 +232,13 @@ impl Choice {
             return false;
         }
         self.sends = self.sends.wrapping_add(1);
-        if self.copied.sends.min(self.referred.sends) < 4 {
-            return self.referred.sends <= self.copied.sends;
-        }
-        (self.referred.mean < self.copied.mean) != (self.sends % 64 == 0)
+        let refer = if self.sends <= 8 {
+            self.sends % 2 == 1
+        } else {
+            (self.referred.of_a_byte() < self.copied.of_a_byte()) != (self.sends % 64 == 0)
+        };
+        self.impossible = refer && !possible();
+        refer && !self.impossible
     }
 }
 
@@ -229,45 +254,64 @@ mod tests {
         (near, listener.accept().unwrap().0)
     }
 
+    /// Send all of it, a piece at a time: how often the socket was full.
+    fn send_all(choice: &mut Choice, near: &TcpStream, head: &[u8], bytes: &[u8], piece: usize) -> usize {
+        let (mut sent, mut full_ones) = (0, 0);
+        while sent < head.len() + bytes.len() {
+            let (ahead, at) = (&head[sent.min(head.len())..], sent.saturating_sub(head.len()));
+            let len = piece.min(bytes.len() - at);
+            // SAFETY: they stay as they are until the reader has them.
+            let (outcome, full) = unsafe { choice.send(near.as_raw_fd(), ahead, bytes[at..].as_ptr(), len) };
+            let blocked = match outcome {
+                Io::Done(more) => {
+                    sent += more;
+                    full
+                }
+                Io::Blocked => true,
+                Io::Ended(error) => panic!("{error:?}"),
+            };
+            if blocked {
+                full_ones += usize::from(full);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        full_ones
+    }
+
     #[test]
     fn pages_arrive_as_they_are_however_often_the_socket_is_full() {
         let (near, mut far) = pair();
         near.set_nonblocking(true).unwrap();
         let bytes: Vec<u8> = (0..20_000_003u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let copy = bytes.clone();
+        let (copy, head) = (bytes.clone(), b"a header before it");
         let reader = std::thread::spawn(move || {
-            let mut came = vec![0; copy.len()];
+            let mut came = vec![0; head.len() + copy.len()];
             std::thread::sleep(Duration::from_millis(200)); // until nothing more fits
             far.read_exact(&mut came).unwrap();
-            assert!(came == copy);
+            assert!(&came[..head.len()] == head && came[head.len()..] == copy);
         });
-        let (mut sent, mut blocked) = (0, 0);
-        while sent < bytes.len() {
-            // SAFETY: they stay as they are until the reader has them.
-            match unsafe { send(near.as_raw_fd(), bytes[sent..].as_ptr(), bytes.len() - sent) }.unwrap() {
-                Io::Done(more) => sent += more,
-                Io::Blocked => {
-                    blocked += 1;
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Io::Ended(error) => panic!("{error:?}"),
-            }
-        }
+        let mut choice = Choice::new(true);
+        let full = send_all(&mut choice, &near, head, &bytes, 300_000);
         reader.join().unwrap();
-        assert!(blocked > 0, "what was left in the pipe has been forgotten at least once");
+        assert!(full > 0, "what was left in the pipe has been forgotten at least once");
+        assert!(choice.referred.bytes > 0.0 && choice.copied.bytes > 0.0, "both ways were tried");
     }
 
     #[test]
     fn memory_that_is_not_there_is_refused_and_a_peer_that_is_gone_ends_it() {
         let (near, far) = pair();
+        assert!(possible());
         // SAFETY: the kernel finds out.
         assert!(unsafe { send(near.as_raw_fd(), 4096 as *const u8, 1 << 16) }.is_none());
         drop(far);
         // SAFETY: as in a program that does not expect it; the test would end with it.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let bytes = vec![0u8; 1 << 16];
-        let ended = || matches!(unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len()) }, Some(Io::Ended(Some(_))));
+        let ended = || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len()) }.is_none();
         assert!((0..100).any(|_| ended() || (std::thread::sleep(Duration::from_millis(10)), false).1));
+        let mut choice = Choice::new(true);
+        let (outcome, _) = unsafe { choice.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
+        assert!(matches!(outcome, Io::Ended(Some(_))), "whoever copies is told why: {outcome:?}");
     }
 
     #[test]
@@ -282,17 +326,21 @@ mod tests {
                 way.learn(Duration::from_micros(took), 1 << 16);
             }
             let right = if referred < copied { took_referred } else { 640 - took_referred };
-            assert!((620..=632).contains(&right), "{right}");
+            assert!((620..=632).contains(&right), "{right}"); // but each 64th, and half of the first eight
         }
         assert!(!Choice::new(true).refer(LITTLE - 1));
         assert!(!Choice::new(false).refer(1 << 20));
     }
 
     #[test]
-    fn one_send_that_lost_its_core_decides_nothing() {
+    fn one_send_that_lost_its_core_decides_nothing_and_those_that_find_it_full_count() {
         let mut cost = Cost::default();
-        (0..20).for_each(|_| cost.learn(Duration::from_micros(65), LITTLE));
-        cost.learn(Duration::from_millis(65), LITTLE);
-        assert!((1.0..1.3).contains(&cost.mean), "{}", cost.mean);
+        (0..20).for_each(|_| cost.learn(Duration::from_micros(50), 50_000));
+        assert!((0.99..1.01).contains(&cost.of_a_byte()));
+        cost.learn(Duration::from_millis(50), 50_000);
+        assert!((1.0..1.3).contains(&cost.of_a_byte()), "{}", cost.of_a_byte());
+        (0..200).for_each(|_| cost.learn(Duration::from_micros(50), 50_000));
+        (0..8).for_each(|_| cost.learn(Duration::from_micros(50), 0));
+        assert!((1.4..2.5).contains(&cost.of_a_byte()), "{}", cost.of_a_byte());
     }
 }

@@ -95,7 +95,7 @@ impl SendLane {
             };
             // SAFETY: we are a reader of the message, so its bytes are there; or they are our own. Until the peer has acknowledged the
             // message they stay as they are, and after that it throws away whatever comes.
-            let sent = unsafe { self.choice.send(self.socket.as_raw_fd(), head, data, left) };
+            let (sent, full) = unsafe { self.choice.send(self.socket.as_raw_fd(), head, data, left) };
             drop(reading);
             match sent {
                 Io::Done(bytes) => {
@@ -105,6 +105,8 @@ impl SendLane {
                     if self.sent == HEADER + length {
                         self.job = None;
                         self.core.counters.chunk(self.lane, length);
+                    } else if full {
+                        return Ok(Next::Wait);
                     }
                 }
                 Io::Blocked => return Ok(Next::Wait),
@@ -125,7 +127,7 @@ impl SendLane {
 impl Drop for SendLane {
     fn drop(&mut self) {
         if self.core.abandoned() {
-            sock::abort(&self.socket);
+            sock::abort(self.socket.as_raw_fd()); // `close` has done it, unless this thread was busy
         }
         // By name: a child of fork() may hold the socket open.
         let _ = self.socket.shutdown(Shutdown::Both);
@@ -142,6 +144,8 @@ impl Task for SendLane {
             Ok(next) => next,
             Err(why) => {
                 self.job = None;
+                // What the kernel still has goes over other streams, and may be pages that are the caller's again by the time it goes out.
+                sock::abort(self.socket.as_raw_fd());
                 self.core.ended(self.lane, &why);
                 Next::Gone
             }

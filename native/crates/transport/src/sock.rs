@@ -196,12 +196,12 @@ pub fn trouble(socket: &impl AsRawFd) -> Trouble {
 }
 
 /// End a stream at once: nothing that it still has goes out.
-pub fn abort(socket: &impl AsRawFd) {
+pub fn abort(fd: RawFd) {
     // SAFETY: all zero but the family is the address that undoes a connection, and is read within the call.
     unsafe {
         let mut nobody: libc::sockaddr = std::mem::zeroed();
         nobody.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
-        libc::connect(socket.as_raw_fd(), &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t);
+        libc::connect(fd, &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t);
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
         while let Io::Done(more) = unsafe { send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) } {
             sent += more;
         }
-        abort(&near);
+        abort(near.as_raw_fd());
         let mut got = Vec::new();
         assert_eq!(far.read_to_end(&mut got).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         assert!(got.len() < sent, "{} of {sent}", got.len());

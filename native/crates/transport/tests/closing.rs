@@ -61,7 +61,8 @@ fn streams_are_reset_where_the_sender_closes_before_a_message_is_done() {
         let lines = lines.clone();
         Arc::new(move |_, line: &str| lines.lock().unwrap().push(line.to_owned()))
     });
-    let told = || lines.lock().unwrap().iter().filter(|line| line.starts_with("to ") && line.contains("its streams are reset")).count();
+    let told =
+        || lines.lock().unwrap().iter().filter(|line| line.starts_with("to ") && line.contains("4 of its 4 streams are reset")).count();
     let (sender, receiver) = pair(&transport);
     let sent = data(32 << 20, 1);
     let mut got = vec![0u8; 32 << 20];

@@ -6,7 +6,6 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Next, Task};
-use crate::locks::lock;
 
 /// Bytes that whoever helps carries at a time: it has other things to do.
 const HELP: usize = 256 << 10;
@@ -36,8 +35,11 @@ impl Place {
     /// Run the stream where it has waited too long for its thread; None where it has not.
     pub(super) fn help(&self) -> Option<Next> {
         let since = self.waits.load(Ordering::Relaxed);
-        let late = since != 0 && now().saturating_sub(since) >= LATE.as_nanos() as u64;
-        (late && self.take()).then(|| lock(&self.held).run(HELP))
+        if since == 0 || now().saturating_sub(since) < LATE.as_nanos() as u64 {
+            return None;
+        }
+        let Ok(mut held) = self.held.try_lock() else { return None }; // its thread looks at it, or has just begun
+        self.take().then(|| held.run(HELP))
     }
 }
 

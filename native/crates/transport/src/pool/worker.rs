@@ -222,11 +222,10 @@ impl Worker {
     }
 
     fn add(&mut self, key: u64, place: Arc<Place>) {
-        let mut held = lock(&place.held);
-        let Some(task) = held.task.as_mut() else { return };
+        let Some(mut task) = lock(&place.held).task.take() else { return };
         match watch(&self.shared, task.fd(), key, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) {
             Ok(()) => {
-                drop(held);
+                lock(&place.held).task = Some(task);
                 self.places.insert(key, place);
                 self.queue(key);
             }
@@ -255,7 +254,10 @@ impl Worker {
         let next = match place.held.try_lock() {
             Ok(mut held) => held.run(SHARE),
             Err(TryLockError::Poisoned(held)) => held.into_inner().run(SHARE),
-            Err(TryLockError::WouldBlock) => Next::Again, // somebody helps just now, for some microseconds
+            Err(TryLockError::WouldBlock) => {
+                std::thread::yield_now(); // somebody helps just now, for some microseconds
+                Next::Again
+            }
         };
         match next {
             Next::Wait => {}

@@ -47,7 +47,8 @@ impl SendCore {
             std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
         }
         if self.abandoned() {
-            self.say("closed before all was sent: its streams are reset");
+            let reset = self.seats().iter().filter(|seat| seat.reset()).count();
+            self.say(&format!("closed before all was sent: {reset} of its {} streams are reset", self.seats().len()));
         }
     }
 
