@@ -12,6 +12,8 @@ use crate::sock::{self, Io, outcome};
 
 /// What the pipe of a thread holds, in bytes: a large chunk. All pipes of a user may hold 64 MiB (fs.pipe-user-pages-soft).
 const ROOM: usize = 512 << 10;
+/// By reference has to be so much cheaper: more and smaller packets may come of it, which cost the peer something.
+const WORTH: f32 = 0.8;
 /// For fewer bytes the calls cost more than a copy.
 const LITTLE: usize = 64 << 10;
 
@@ -99,17 +101,18 @@ fn possible() -> bool {
     })
 }
 
-/// Send `len` bytes at `data` by reference, without waiting: how many went, and whether the socket is full. None where that is not possible.
+/// Send `len` bytes at `data` by reference, a `piece` at a time, without waiting: how many went, and whether the socket is full. None where
+/// that is not possible.
 ///
 /// # Safety
 /// `data` is readable for `len` bytes, and nobody changes them before the peer has them.
-unsafe fn send(fd: RawFd, data: *const u8, len: usize) -> Option<(usize, bool)> {
+unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Option<(usize, bool)> {
     PIPE.with_borrow_mut(|place| {
         let pipe = place.as_ref()?;
         let mut sent = 0;
         while sent < len {
             // SAFETY: the caller's promise.
-            let Some(put) = (unsafe { pipe.fill(data.wrapping_add(sent), len - sent) }) else { break };
+            let Some(put) = (unsafe { pipe.fill(data.wrapping_add(sent), piece.min(len - sent)) }) else { break };
             let (gone, end) = without_signals(|| pipe.empty_into(fd, put));
             sent += gone;
             if gone < put {
@@ -183,12 +186,14 @@ pub struct Choice {
     referred: Cost,
     sends: u32,
     impossible: bool,
+    /// What the socket takes at a time, as far as is known: pages beyond it would be counted for nothing.
+    room: usize,
 }
 
 impl Choice {
     /// Of a stream that may not choose where `allowed` is false.
     pub fn new(allowed: bool) -> Self {
-        Self { impossible: !allowed, ..Self::default() }
+        Self { impossible: !allowed, room: ROOM, ..Self::default() }
     }
 
     /// Send `head`, then `len` bytes at `data`, in the way that is cheaper: what went, and whether the socket is known to be full after it.
@@ -207,9 +212,10 @@ impl Choice {
             };
             let begun = Instant::now();
             // SAFETY: the caller's promise.
-            let sent = unsafe { send(fd, data, len) };
+            let sent = unsafe { send(fd, data, len, self.room) };
             if let Some((bytes, full)) = sent {
                 self.referred.learn(begun.elapsed(), bytes);
+                self.room = if full { bytes } else { 2 * self.room }.clamp(LITTLE, ROOM);
                 return (if out + bytes > 0 { Io::Done(out + bytes) } else { Io::Blocked }, full);
             }
             self.impossible = true;
@@ -235,7 +241,7 @@ impl Choice {
         let refer = if self.sends <= 8 {
             self.sends % 2 == 1
         } else {
-            (self.referred.of_a_byte() < self.copied.of_a_byte()) != (self.sends % 64 == 0)
+            (self.referred.of_a_byte() < WORTH * self.copied.of_a_byte()) != (self.sends % 64 == 0)
         };
         self.impossible = refer && !possible();
         refer && !self.impossible
@@ -302,12 +308,12 @@ mod tests {
         let (near, far) = pair();
         assert!(possible());
         // SAFETY: the kernel finds out.
-        assert!(unsafe { send(near.as_raw_fd(), 4096 as *const u8, 1 << 16) }.is_none());
+        assert!(unsafe { send(near.as_raw_fd(), 4096 as *const u8, 1 << 16, ROOM) }.is_none());
         drop(far);
         // SAFETY: as in a program that does not expect it; the test would end with it.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let bytes = vec![0u8; 1 << 16];
-        let ended = || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len()) }.is_none();
+        let ended = || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len(), ROOM) }.is_none();
         assert!((0..100).any(|_| ended() || (std::thread::sleep(Duration::from_millis(10)), false).1));
         let mut choice = Choice::new(true);
         let (outcome, _) = unsafe { choice.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
