@@ -3,6 +3,7 @@
 Started by test_mpi_matrix.py as `mpirun -n N python mpi_matrix_rank.py`. Rank 0 prints one JSON object.
 """
 
+import faulthandler
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from busbw.measure.plan import Calls
 
 ODD_ELEMENTS = 517
 LONG_ELEMENTS = 40_000  # more than verification computes at once
+HANGS_S = 80  # where every rank stands then goes to stderr, before whoever started it gives up
 ROOM_BYTES = LONG_ELEMENTS * 8 + 64
 
 
@@ -130,6 +132,7 @@ def refusals(engine: MpiEngine) -> list[str]:
 
 def main() -> int:
     """Run the matrix; exits 0 also when data was wrong, which the JSON tells."""
+    faulthandler.dump_traceback_later(HANGS_S)
     control = join(dict(os.environ), expect=None)
     engine = MpiEngine(control.comm, control.rank, 0)  # type: ignore[attr-defined]
     engine.allocate(ROOM_BYTES, ROOM_BYTES)

@@ -113,6 +113,7 @@ impl Seat {
     /// End the stream at once: nothing of what the kernel still has goes out after this. False where its thread did not let go of it for a
     /// second.
     pub fn reset(&self) -> bool {
+        self.place.stop();
         let end = Instant::now() + Duration::from_secs(1);
         loop {
             if let Ok(held) = self.place.held.try_lock() {

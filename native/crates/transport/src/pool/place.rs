@@ -1,7 +1,7 @@
 //! Where a stream is found by its thread, and by whoever helps that thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ pub(super) struct Place {
     pub(super) held: Mutex<Held>,
     /// Since when it waits for its turn, in nanoseconds of `now`; 0: it does not. Whoever takes this away runs it.
     waits: AtomicU64,
+    /// It is never run again.
+    over: AtomicBool,
 }
 
 impl Place {
@@ -29,7 +31,12 @@ impl Place {
 
     /// Whether it waited for its turn, which is now.
     pub(super) fn take(&self) -> bool {
-        self.waits.swap(0, Ordering::AcqRel) != 0
+        self.waits.swap(0, Ordering::AcqRel) != 0 && !self.over.load(Ordering::Acquire)
+    }
+
+    /// From the end of its present turn on it has none.
+    pub(super) fn stop(&self) {
+        self.over.store(true, Ordering::Release);
     }
 
     /// Run the stream where it has waited too long for its thread; None where it has not.
