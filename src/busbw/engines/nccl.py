@@ -31,7 +31,7 @@ from busbw.engines.nccl_launches import Replay, Steps, together
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 FENCE_BYTES = 256
 POLLS_BETWEEN_LOOKS = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
-SPIN_S, NAP_S = 0.1, 1e-4  # a wait ends exactly up to here, then within 0.1 %: it leaves its core to NCCL's network threads
+SPIN_S, NAP_S = 0.1, 1e-4  # a wait ends exactly up to here, then within 0.2 %: it leaves its core to NCCL's network threads
 
 
 class NcclEngine:
