@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 mod bell;
 mod budget;
+mod choice;
 pub mod config;
 mod congestion;
 mod connect;

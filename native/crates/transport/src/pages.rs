@@ -6,16 +6,11 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
-use std::time::{Duration, Instant};
 
-use crate::sock::{self, Io, outcome};
+use crate::sock::{Io, outcome};
 
 /// What the pipe of a thread holds, in bytes: a large chunk. All pipes of a user may hold 64 MiB (fs.pipe-user-pages-soft).
-const ROOM: usize = 512 << 10;
-/// By reference has to be so much cheaper: more and smaller packets may come of it, which cost the peer something.
-const WORTH: f32 = 0.8;
-/// For fewer bytes the calls cost more than a copy.
-const LITTLE: usize = 64 << 10;
+pub const ROOM: usize = 512 << 10;
 
 struct Pipe {
     read: OwnedFd,
@@ -92,7 +87,7 @@ thread_local! {
 }
 
 /// Whether this thread has a pipe.
-fn possible() -> bool {
+pub fn possible() -> bool {
     PIPE.with_borrow_mut(|place| {
         if place.is_none() {
             *place = Pipe::new();
@@ -106,7 +101,7 @@ fn possible() -> bool {
 ///
 /// # Safety
 /// `data` is readable for `len` bytes, and nobody changes them before the peer has them.
-unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Option<(usize, bool)> {
+pub unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Option<(usize, bool)> {
     PIPE.with_borrow_mut(|place| {
         let pipe = place.as_ref()?;
         let mut sent = 0;
@@ -150,157 +145,16 @@ fn without_signals(act: impl FnOnce() -> (usize, Io)) -> (usize, Io) {
     }
 }
 
-/// What the last calls took and moved.
-#[derive(Clone, Copy, Default)]
-struct Cost {
-    calls: f32,
-    ns: f32,
-    bytes: f32,
-}
-
-impl Cost {
-    /// Calls that are remembered.
-    const MEMORY: f32 = 16.0;
-
-    fn learn(&mut self, took: Duration, bytes: usize) {
-        let mut ns = took.as_secs_f32() * 1e9;
-        if self.calls > 0.0 {
-            ns = ns.min(4.0 * self.ns / self.calls); // a thread may lose its core in the middle, which says nothing of either way
-        }
-        let kept = if self.calls < Self::MEMORY { 1.0 } else { 1.0 - 1.0 / Self::MEMORY };
-        self.calls = self.calls.mul_add(kept, 1.0);
-        self.ns = self.ns.mul_add(kept, ns);
-        self.bytes = self.bytes.mul_add(kept, bytes as f32);
-    }
-
-    /// Nanoseconds for a byte.
-    fn of_a_byte(self) -> f32 {
-        self.ns / self.bytes.max(1.0)
-    }
-}
-
-/// Which way is cheaper for a stream, by its own measurement: it depends on the interface, its driver and the memory.
-#[derive(Default)]
-pub struct Choice {
-    copied: Cost,
-    referred: Cost,
-    sends: u32,
-    impossible: bool,
-    /// What the socket takes at a time, as far as is known: pages beyond it would be counted for nothing.
-    room: usize,
-}
-
-impl Choice {
-    /// Of a stream that may not choose where `allowed` is false.
-    pub fn new(allowed: bool) -> Self {
-        Self { impossible: !allowed, room: ROOM, ..Self::default() }
-    }
-
-    /// Send `head`, then `len` bytes at `data`, in the way that is cheaper: what went, and whether the socket is known to be full after it.
-    ///
-    /// # Safety
-    /// `data` is readable for `len` bytes, and nobody changes them before the peer has them or does not mind.
-    pub unsafe fn send(&mut self, fd: RawFd, head: &[u8], data: *const u8, len: usize) -> (Io, bool) {
-        if self.refer(len) {
-            let out = if head.is_empty() {
-                0
-            } else {
-                match sock::announce(fd, head) {
-                    Io::Done(out) if out == head.len() => out,
-                    end => return (end, false),
-                }
-            };
-            let begun = Instant::now();
-            // SAFETY: the caller's promise.
-            let sent = unsafe { send(fd, data, len, self.room) };
-            if let Some((bytes, full)) = sent {
-                self.referred.learn(begun.elapsed(), bytes);
-                self.room = if full { bytes } else { 2 * self.room }.clamp(LITTLE, ROOM);
-                return (if out + bytes > 0 { Io::Done(out + bytes) } else { Io::Blocked }, full);
-            }
-            self.impossible = true;
-            if out > 0 {
-                return (Io::Done(out), false);
-            }
-        }
-        let begun = Instant::now();
-        // SAFETY: as above.
-        let outcome = unsafe { sock::send(fd, head, data, len) };
-        if len >= LITTLE {
-            self.copied.learn(begun.elapsed(), if let Io::Done(bytes) = outcome { bytes } else { 0 });
-        }
-        (outcome, false)
-    }
-
-    /// Whether to send so many bytes by reference: as it is cheaper, and each 64th time the other way.
-    fn refer(&mut self, bytes: usize) -> bool {
-        if self.impossible || bytes < LITTLE {
-            return false;
-        }
-        self.sends = self.sends.wrapping_add(1);
-        let refer = if self.sends <= 8 {
-            self.sends % 2 == 1
-        } else {
-            (self.referred.of_a_byte() < WORTH * self.copied.of_a_byte()) != (self.sends % 64 == 0)
-        };
-        self.impossible = refer && !possible();
-        refer && !self.impossible
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use std::io::Read;
     use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
 
-    fn pair() -> (TcpStream, TcpStream) {
+    pub(crate) fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (near, listener.accept().unwrap().0)
-    }
-
-    /// Send all of it, a piece at a time: how often the socket was full.
-    fn send_all(choice: &mut Choice, near: &TcpStream, head: &[u8], bytes: &[u8], piece: usize) -> usize {
-        let (mut sent, mut full_ones) = (0, 0);
-        while sent < head.len() + bytes.len() {
-            let (ahead, at) = (&head[sent.min(head.len())..], sent.saturating_sub(head.len()));
-            let len = piece.min(bytes.len() - at);
-            // SAFETY: they stay as they are until the reader has them.
-            let (outcome, full) = unsafe { choice.send(near.as_raw_fd(), ahead, bytes[at..].as_ptr(), len) };
-            let blocked = match outcome {
-                Io::Done(more) => {
-                    sent += more;
-                    full
-                }
-                Io::Blocked => true,
-                Io::Ended(error) => panic!("{error:?}"),
-            };
-            if blocked {
-                full_ones += usize::from(full);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        full_ones
-    }
-
-    #[test]
-    fn pages_arrive_as_they_are_however_often_the_socket_is_full() {
-        let (near, mut far) = pair();
-        near.set_nonblocking(true).unwrap();
-        let bytes: Vec<u8> = (0..20_000_003u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let (copy, head) = (bytes.clone(), b"a header before it");
-        let reader = std::thread::spawn(move || {
-            let mut came = vec![0; head.len() + copy.len()];
-            std::thread::sleep(Duration::from_millis(200)); // until nothing more fits
-            far.read_exact(&mut came).unwrap();
-            assert!(&came[..head.len()] == head && came[head.len()..] == copy);
-        });
-        let mut choice = Choice::new(true);
-        let full = send_all(&mut choice, &near, head, &bytes, 300_000);
-        reader.join().unwrap();
-        assert!(full > 0, "what was left in the pipe has been forgotten at least once");
-        assert!(choice.referred.bytes > 0.0 && choice.copied.bytes > 0.0, "both ways were tried");
     }
 
     #[test]
@@ -315,38 +169,8 @@ mod tests {
         let bytes = vec![0u8; 1 << 16];
         let ended = || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len(), ROOM) }.is_none();
         assert!((0..100).any(|_| ended() || (std::thread::sleep(Duration::from_millis(10)), false).1));
-        let mut choice = Choice::new(true);
-        let (outcome, _) = unsafe { choice.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
-        assert!(matches!(outcome, Io::Ended(Some(_))), "whoever copies is told why: {outcome:?}");
-    }
-
-    #[test]
-    fn the_cheaper_way_is_taken_and_the_other_tried_now_and_then() {
-        for (copied, referred) in [(40, 20), (20, 40)] {
-            let mut choice = Choice::new(true);
-            let mut took_referred = 0;
-            for _ in 0..640 {
-                let refer = choice.refer(1 << 16);
-                took_referred += u32::from(refer);
-                let (way, took) = if refer { (&mut choice.referred, referred) } else { (&mut choice.copied, copied) };
-                way.learn(Duration::from_micros(took), 1 << 16);
-            }
-            let right = if referred < copied { took_referred } else { 640 - took_referred };
-            assert!((620..=632).contains(&right), "{right}"); // but each 64th, and half of the first eight
-        }
-        assert!(!Choice::new(true).refer(LITTLE - 1));
-        assert!(!Choice::new(false).refer(1 << 20));
-    }
-
-    #[test]
-    fn one_send_that_lost_its_core_decides_nothing_and_those_that_find_it_full_count() {
-        let mut cost = Cost::default();
-        (0..20).for_each(|_| cost.learn(Duration::from_micros(50), 50_000));
-        assert!((0.99..1.01).contains(&cost.of_a_byte()));
-        cost.learn(Duration::from_millis(50), 50_000);
-        assert!((1.0..1.3).contains(&cost.of_a_byte()), "{}", cost.of_a_byte());
-        (0..200).for_each(|_| cost.learn(Duration::from_micros(50), 50_000));
-        (0..8).for_each(|_| cost.learn(Duration::from_micros(50), 0));
-        assert!((1.4..2.5).contains(&cost.of_a_byte()), "{}", cost.of_a_byte());
+        let mut choice = crate::choice::Choice::new(true);
+        let sent = unsafe { choice.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
+        assert!(matches!(sent.outcome, Io::Ended(Some(_))), "whoever copies is told why");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use socket2::Socket;
 
-use crate::pages::Choice;
+use crate::choice::{Choice, Sent};
 use crate::pool::{self, Look, Next, Task};
 use crate::sender::{Job, Leave, SendCore};
 use crate::sock::{self, Io};
@@ -95,9 +95,10 @@ impl SendLane {
             };
             // SAFETY: we are a reader of the message, so its bytes are there; or they are our own. Until the peer has acknowledged the
             // message they stay as they are, and after that it throws away whatever comes.
-            let (sent, full) = unsafe { self.choice.send(self.socket.as_raw_fd(), head, data, left) };
+            let Sent { outcome, referred, full } = unsafe { self.choice.send(self.socket.as_raw_fd(), head, data, left) };
             drop(reading);
-            match sent {
+            self.core.counters.referred(self.lane, referred);
+            match outcome {
                 Io::Done(bytes) => {
                     self.sent += bytes;
                     self.taken += bytes as u64;

@@ -20,6 +20,24 @@ struct Lane {
     nic: String,
     bytes: AtomicU64,
     chunks: AtomicU64,
+    referred: AtomicU64,
+}
+
+/// What the streams of an interface have carried.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    bytes: u64,
+    chunks: u64,
+    /// Bytes sent by reference, of chunks under way too.
+    referred: u64,
+}
+
+impl std::ops::AddAssign for Sum {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.chunks += other.chunks;
+        self.referred += other.referred;
+    }
 }
 
 /// Counters of one end of a connection. Whoever counts goes on at once: values are exact, but not all of one moment.
@@ -38,7 +56,7 @@ impl Counters {
     /// All zero; `nics` names each stream's interface.
     pub(crate) fn new(label: String, nics: impl IntoIterator<Item = String>) -> Self {
         let zero = || AtomicU64::new(0);
-        let lanes = nics.into_iter().map(|nic| Lane { nic, bytes: zero(), chunks: zero() }).collect();
+        let lanes = nics.into_iter().map(|nic| Lane { nic, bytes: zero(), chunks: zero(), referred: zero() }).collect();
         Self { label, lanes, messages: zero(), bytes: zero(), resent: zero(), stalls: zero(), twice: zero(), queue: zero() }
     }
 
@@ -52,6 +70,11 @@ impl Counters {
     pub(crate) fn chunk(&self, lane: usize, bytes: usize) {
         self.lanes[lane].bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.lanes[lane].chunks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A stream has sent so many bytes without a copy.
+    pub(crate) fn referred(&self, lane: usize, bytes: usize) {
+        self.lanes[lane].referred.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// A stream was given up, for now or for good: others send its chunks again.
@@ -70,12 +93,12 @@ impl Counters {
         self.queue.store(chunks as u64, Ordering::Relaxed);
     }
 
-    fn nics(&self) -> BTreeMap<&str, (u64, u64)> {
+    fn nics(&self) -> BTreeMap<&str, Sum> {
         let mut sums = BTreeMap::new();
         for lane in &self.lanes {
-            let sum: &mut (u64, u64) = sums.entry(lane.nic.as_str()).or_default();
-            sum.0 += lane.bytes.load(Ordering::Relaxed);
-            sum.1 += lane.chunks.load(Ordering::Relaxed);
+            let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let carried = Sum { bytes: of(&lane.bytes), chunks: of(&lane.chunks), referred: of(&lane.referred) };
+            *sums.entry(lane.nic.as_str()).or_insert_with(Sum::default) += carried;
         }
         sums
     }
@@ -94,9 +117,9 @@ impl Counters {
             of(&self.twice),
             of(&self.queue),
         );
-        for (at, (nic, (bytes, chunks))) in self.nics().into_iter().enumerate() {
+        for (at, (nic, Sum { bytes, chunks, referred })) in self.nics().into_iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
-            let _ = write!(line, "{comma}{}:{{\"bytes\":{bytes},\"chunks\":{chunks}}}", quoted(nic));
+            let _ = write!(line, "{comma}{}:{{\"bytes\":{bytes},\"chunks\":{chunks},\"referred_bytes\":{referred}}}", quoted(nic));
         }
         line.push_str("}}\n");
         line
@@ -122,7 +145,7 @@ fn quoted(text: &str) -> String {
 pub(crate) struct Register {
     every: Mutex<Vec<(usize, Weak<Counters>)>>,
     count: AtomicU64,
-    over: Mutex<BTreeMap<String, (u64, u64)>>,
+    over: Mutex<BTreeMap<String, Sum>>,
     troubles: AtomicU64,
     writer: Mutex<Option<Sender<String>>>,
 }
@@ -155,9 +178,8 @@ impl Register {
             every.is_empty()
         };
         let mut over = lock(&self.over);
-        for (nic, (bytes, chunks)) in counters.nics() {
-            let sum = over.entry(nic.to_owned()).or_default();
-            (sum.0, sum.1) = (sum.0 + bytes, sum.1 + chunks);
+        for (nic, sum) in counters.nics() {
+            *over.entry(nic.to_owned()).or_default() += sum;
         }
         self.troubles.fetch_add(counters.stalls.load(Ordering::Relaxed), Ordering::Relaxed);
         if let Some(writer) = &*lock(&self.writer) {
@@ -169,7 +191,9 @@ impl Register {
     /// One line on all connections that have ended: what their chunks were; small messages are not among them.
     pub(crate) fn summary(&self) -> String {
         let over = lock(&self.over);
-        let nics = over.iter().map(|(nic, (bytes, chunks))| format!("{nic} {:.3} GB in {chunks} chunks", *bytes as f64 / 1e9));
+        let nics = over.iter().map(|(nic, Sum { bytes, chunks, referred })| {
+            format!("{nic} {:.3} GB in {chunks} chunks ({:.3} GB sent by reference)", *bytes as f64 / 1e9, *referred as f64 / 1e9)
+        });
         let words = nics.collect::<Vec<_>>().join(", ");
         format!("{} connections: {words}; {} stalls", self.count.load(Ordering::Relaxed), self.troubles.load(Ordering::Relaxed))
     }
@@ -255,6 +279,7 @@ mod tests {
         counters.message(1000);
         counters.chunk(0, 600);
         counters.chunk(2, 400);
+        counters.referred(2, 300);
         counters.stall(2);
         counters.twice();
         counters.queue(5);
@@ -264,7 +289,7 @@ mod tests {
         assert_eq!(
             rest,
             ":3,\"peer\":\"to \\\"x\\\\y\\\"\",\"messages\":1,\"bytes\":1000,\"resent_chunks\":2,\"stalls\":1,\"chunks_twice\":1,\"queued_chunks\":5,\
-             \"nics\":{\"eth0\":{\"bytes\":1000,\"chunks\":2},\"eth1\":{\"bytes\":0,\"chunks\":0}}}\n"
+             \"nics\":{\"eth0\":{\"bytes\":1000,\"chunks\":2,\"referred_bytes\":300},\"eth1\":{\"bytes\":0,\"chunks\":0,\"referred_bytes\":0}}}\n"
         );
     }
 
