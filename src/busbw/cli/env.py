@@ -9,8 +9,8 @@ import click
 
 from busbw.cli.streams import answer, talk
 from busbw.cli.words import filled
-from busbw.core.networks import CHANNEL_VARIABLES, channels, chosen
-from busbw.host import net_plugin
+from busbw.core.networks import THREADS_VARIABLE, blocks, channels, chosen
+from busbw.host import net_plugin, nvml
 from busbw.launch import interfaces
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -47,8 +47,9 @@ def net(ifname: str, format_name: str) -> int:
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
     wanted = 0 if chosen(os.environ) else channels(interfaces.plugin_rate({**os.environ, **variables}))
-    if wanted:
-        variables[CHANNEL_VARIABLES[0]] = str(wanted)
-        talk(f"note: {CHANNEL_VARIABLES[0]}={wanted} must be the same on all hosts")
+    alike = blocks(wanted, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
+    if alike:
+        variables |= alike
+        talk(f"note: {' and '.join(f'{name}={value}' for name, value in alike.items())} must be the same on all hosts")
     answer(FORMATS[format_name](variables))
     return 0

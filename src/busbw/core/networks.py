@@ -32,10 +32,13 @@ NETWORKS: tuple[Network, ...] = (
 )  # fmt: skip
 # Whoever has set one of these has chosen channels.
 CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
+THREADS_VARIABLE = "NCCL_NTHREADS"
 # Up to bytes per second: so many channels. NCCL makes two for one network device, and a channel is a block of threads on the GPU that moves
-# 5 GB/s to or from host memory (benchmarks/net_2xh200_202611). More than a link needs make large messages end together, and late.
-CHANNELS = ((6.25e9, 0), (12.5e9, 4))
-MOST_CHANNELS = 16
+# up to 5 GB/s to or from host memory, and takes the GPU's time from a training (benchmarks/net_1xh200_202611).
+CHANNELS = ((6.25e9, 0), (12.5e9, 4), (25e9, 8))
+MOST_CHANNELS, CHANNELS_UNKNOWN = 16, 8
+# A block of 512 threads, NCCL's own choice beyond 12 GB/s, leaves no room for another on its multiprocessor. Eight of 256 carry as much.
+NARROW_FROM, NARROW_THREADS = 8, 256
 BY_NAME = {row.name: row for row in NETWORKS}
 
 
@@ -44,9 +47,22 @@ def channels(rate: float | None) -> int:
 
     0: as many as it makes by itself.
     """
-    return next((count for most, count in CHANNELS if rate is not None and rate <= most), MOST_CHANNELS)
+    if rate is None:
+        return CHANNELS_UNKNOWN
+    return next((count for most, count in CHANNELS if rate <= most), MOST_CHANNELS)
 
 
 def chosen(environ: Mapping[str, str]) -> bool:
     """Whether somebody has chosen channels."""
     return any(environ.get(name) for name in CHANNEL_VARIABLES)
+
+
+def blocks(count: int, narrow: bool) -> dict[str, str]:
+    """The variables by which NCCL makes `count` channels at least, none for 0; they must be the same on all ranks.
+
+    `narrow` lets their blocks have fewer threads: where no host has a second GPU, whose NVLink would need them all, and nobody has chosen.
+    """
+    if not count:
+        return {}
+    threads = {THREADS_VARIABLE: str(NARROW_THREADS)} if narrow and count >= NARROW_FROM else {}
+    return {CHANNEL_VARIABLES[0]: str(count), **threads}

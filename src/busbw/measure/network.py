@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from busbw.core.errors import CannotTell, UsageError
-from busbw.core.networks import BY_NAME, CHANNEL_VARIABLES, channels, chosen
+from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, chosen
 from busbw.core.result import Library
 from busbw.engines import nccl_log
 from busbw.engines.base import Control
@@ -29,10 +29,7 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
     refuse_network(job.net, job.engine)
     os.environ.update(net_plugin.variables(job.net))
     if job.net and BY_NAME[job.net].plugin:
-        # All ranks must make the same: what the host with the fastest network needs, unless somebody has chosen for any of them.
-        wanted = control.allgather(None if chosen(os.environ) else channels(interfaces.plugin_rate(os.environ)))
-        if None not in wanted and max(wanted):
-            os.environ[CHANNEL_VARIABLES[0]] = str(max(wanted))
+        os.environ.update(_blocks(job, control))
     if not engine(job.engine).nccl:
         yield nccl_log.Log()
         return
@@ -43,6 +40,16 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
             if not job.net:
                 raise
             raise CannotTell(f"{error} (asked for --net {job.net}, NCCL takes no other network)", HINT) from error
+
+
+def _blocks(job: Job, control: Control) -> dict[str, str]:
+    """For all ranks, as they must be: what the host with the fastest network needs; none where somebody has chosen. Collective."""
+    mine = None if chosen(os.environ) else channels(interfaces.plugin_rate(os.environ))
+    wanted, hosts, threads = zip(*control.allgather((mine, platform.node(), os.environ.get(THREADS_VARIABLE))), strict=True)
+    if None in wanted:
+        return {}
+    one_gpu = job.gpus_per_process == 1 and len(set(hosts)) == len(hosts)
+    return blocks(max(wanted), narrow=one_gpu and not any(threads))
 
 
 def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -> str:

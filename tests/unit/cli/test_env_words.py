@@ -11,7 +11,8 @@ import pytest
 
 from busbw.cli.main import main
 from busbw.core.exits import Exit
-from busbw.core.networks import CHANNEL_VARIABLES
+from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
+from busbw.host import nvml
 from busbw.launch import interfaces
 
 Build = Callable[..., Path]
@@ -22,8 +23,9 @@ LIMIT_S = 60
 def plugin(monkeypatch: pytest.MonkeyPatch, library: Build) -> Path:
     path = library(name="it's here/libplugin.so")
     monkeypatch.setenv("BUSBW_PLUGIN", str(path))
-    for name in CHANNEL_VARIABLES:
+    for name in (*CHANNEL_VARIABLES, THREADS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(nvml, "count", lambda: None)
     return path
 
 
@@ -39,11 +41,25 @@ def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None
 def test_json_and_dotenv_hold_the_same(plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
     assert main(["busbw", "env", "net", "--format", "json"]) == Exit.OK
-    expected = {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1", "NCCL_MIN_NCHANNELS": "16"}
+    expected = {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1", "NCCL_MIN_NCHANNELS": "8"}
     assert json.loads(capsys.readouterr().out) == expected
     assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
     quoted = str(plugin).replace("'", "'\"'\"'")
-    assert capsys.readouterr().out == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\nNCCL_NET_PLUGIN_REF_COUNT=1\nNCCL_MIN_NCHANNELS=16\n"
+    assert capsys.readouterr().out == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\nNCCL_NET_PLUGIN_REF_COUNT=1\nNCCL_MIN_NCHANNELS=8\n"
+
+
+@pytest.mark.parametrize(("gpus", "chosen", "made"), [(1, "", True), (1, "512", False), (2, "", False), (None, "", False)])
+def test_a_host_of_one_gpu_makes_narrow_blocks_unless_somebody_has_chosen(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpus: int | None, chosen: str, made: bool
+) -> None:
+    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    monkeypatch.setattr(nvml, "count", lambda: gpus)
+    monkeypatch.setenv("NCCL_NTHREADS", chosen)
+    assert main(["busbw", "env", "net"]) == Exit.OK
+    told = capsys.readouterr()
+    assert ("export NCCL_NTHREADS=256\n" in told.out) == made
+    alike = "NCCL_MIN_NCHANNELS=8" + (" and NCCL_NTHREADS=256" if made else "")
+    assert f"note: {alike} must be the same on all hosts\n" in told.err
 
 
 def test_a_link_that_two_channels_fill_needs_no_more(

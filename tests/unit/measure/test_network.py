@@ -1,10 +1,12 @@
 """A run uses the network it asked for, or it ends before anything is measured and says which one NCCL took."""
 
 import os
+import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from busbw.core.errors import CannotTell, UsageError
@@ -44,7 +46,15 @@ def starting(work: Job, *lines: str) -> Sequence[str]:
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rank sets for good ends with the test."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    for name in ("NCCL_DEBUG", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"):
+    for name in (
+        "NCCL_DEBUG",
+        "NCCL_NET",
+        "NCCL_NET_PLUGIN",
+        "NCCL_IB_DISABLE",
+        "NCCL_MIN_NCHANNELS",
+        "NCCL_MAX_NCHANNELS",
+        "NCCL_NTHREADS",
+    ):
         os.environ.pop(name, None)
 
 
@@ -92,12 +102,35 @@ def test_all_ranks_make_the_channels_that_the_fastest_host_needs(
 
     class Others(SoloControl):
         def allgather(self, value: Any) -> list[Any]:
-            return [value, *others]
+            return [value, *((wanted, f"h{at}", None) for at, wanted in enumerate(others))]
 
     monkeypatch.setattr(interfaces, "plugin_rate", lambda _: 3.125e9)
     for _ in range(2):  # again, for --repeats
         with network.starting(job("busbw"), Others()):
             assert os.environ.get("NCCL_MIN_NCHANNELS") == made
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("other", "gpus", "made"),
+    [
+        (("h2", None), 1, "256"),
+        (("h2", "512"), 1, None),  # chosen there, for that rank alone
+        (("h2", None), 2, None),
+        ((platform.node(), None), 1, None),  # two ranks here
+    ],
+)
+def test_hosts_of_one_gpu_make_narrow_blocks_unless_somebody_has_chosen(
+    monkeypatch: pytest.MonkeyPatch, other: tuple[str, str | None], gpus: int, made: str | None
+) -> None:
+    class Other(SoloControl):
+        def allgather(self, value: Any) -> list[Any]:
+            return [value, (8, *other)]
+
+    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    with network.starting(msgspec.structs.replace(job("busbw"), gpus_per_process=gpus), Other()):
+        assert os.environ["NCCL_MIN_NCHANNELS"] == "8"
+        assert os.environ.get("NCCL_NTHREADS") == made
 
 
 @pytest.mark.usefixtures("plugin")
