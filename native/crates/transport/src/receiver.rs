@@ -60,6 +60,27 @@ struct Post {
     complete: bool,
 }
 
+impl Post {
+    /// The first chunk has come: which of the request's buffers it belongs into, and what else will come.
+    fn begin(&mut self, chunk: &Chunk, group: &mut [(Buffer, bool)]) -> Result<(), Error> {
+        let with_its_tag = || group.iter().position(|((_, _, tag), taken)| !taken && *tag == chunk.tag);
+        let part = self.part.or_else(with_its_tag).ok_or_else(|| {
+            Error::new(Kind::Usage, format!("a message with tag {} came for a group of receives that has none left with it", chunk.tag))
+        })?;
+        let ((_, room, _), taken) = &mut group[part];
+        *taken = true;
+        if chunk.total > *room as u64 {
+            let sizes = format!("message {} has {} bytes, {room} were posted", chunk.seq, chunk.total);
+            return Err(Error::new(Kind::Usage, format!("{sizes}: do all ranks have the same NCCL settings?")));
+        }
+        self.part = Some(part);
+        (self.total, self.chunk) = (chunk.total, chunk.chunk);
+        self.left = chunk.count();
+        self.seen = vec![0; self.left.div_ceil(64)];
+        Ok(())
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// Number of the first post.
@@ -250,32 +271,8 @@ impl RecvCore {
         }
         if post.seen.is_empty() {
             let group = &mut groups[post.request];
-            let alone = group.len() == 1;
-            let part = match post.part {
-                Some(part) => part,
-                None => group.iter().position(|((_, _, tag), taken)| !taken && *tag == chunk.tag).ok_or_else(|| {
-                    Error::new(
-                        Kind::Usage,
-                        format!("a message with tag {} came for a group of receives that has none left with it", chunk.tag),
-                    )
-                })?,
-            };
-            group[part].1 = true;
-            let room = group[part].0.1;
-            if chunk.total > room as u64 {
-                return Err(Error::new(
-                    Kind::Usage,
-                    format!(
-                        "message {} has {} bytes, {room} were posted: do all ranks have the same NCCL settings?",
-                        chunk.seq, chunk.total
-                    ),
-                ));
-            }
-            post.part = Some(part);
-            (post.total, post.chunk) = (chunk.total, chunk.chunk);
-            post.left = chunk.count();
-            post.seen = vec![0; post.left.div_ceil(64)];
-            self.requests[post.request].by_chunks.store(lane.is_some() && alone, Ordering::Relaxed);
+            post.begin(chunk, group)?;
+            self.requests[post.request].by_chunks.store(lane.is_some() && group.len() == 1, Ordering::Relaxed);
         } else if (chunk.total, chunk.chunk) != (post.total, post.chunk) {
             return Err(Error::new(Kind::Remote, format!("chunks of message {} contradict each other", chunk.seq)));
         }
