@@ -37,7 +37,8 @@ THREADS_VARIABLE = "NCCL_NTHREADS"
 # up to 5 GB/s to or from host memory, and takes the GPU's time from a training (benchmarks/net_1xh200_202611).
 CHANNELS = ((6.25e9, 0), (12.5e9, 4), (25e9, 8))
 MOST_CHANNELS, CHANNELS_UNKNOWN = 16, 8
-# A block of 512 threads, NCCL's own choice beyond 12 GB/s, leaves no room for another on its multiprocessor. Eight of 256 carry as much.
+# A block of 512 threads, NCCL's own choice beyond 12 GB/s, leaves no room for another on its multiprocessor.
+# Eight of 256 carry 2 to 10 % less.
 NARROW_FROM, NARROW_THREADS = 8, 256
 BY_NAME = {row.name: row for row in NETWORKS}
 
@@ -60,7 +61,7 @@ def chosen(environ: Mapping[str, str]) -> bool:
 def blocks(count: int, narrow: bool) -> dict[str, str]:
     """The variables by which NCCL makes `count` channels at least, none for 0; they must be the same on all ranks.
 
-    `narrow` lets their blocks have fewer threads: where no host has a second GPU, whose NVLink would need them all, and nobody has chosen.
+    `narrow` lets their blocks have fewer threads: where no two GPUs share a host, whose NVLink would need them all, and nobody has chosen.
     """
     if not count:
         return {}

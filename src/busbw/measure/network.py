@@ -45,11 +45,12 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
 def _blocks(job: Job, control: Control) -> dict[str, str]:
     """For all ranks, as they must be: what the host with the fastest network needs; none where somebody has chosen. Collective."""
     mine = None if chosen(os.environ) else channels(interfaces.plugin_rate(os.environ))
-    wanted, hosts, threads = zip(*control.allgather((mine, platform.node(), os.environ.get(THREADS_VARIABLE))), strict=True)
+    said = control.allgather((mine, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE)))
+    wanted, hosts, gpus, threads = zip(*said, strict=True)
     if None in wanted:
         return {}
-    one_gpu = job.gpus_per_process == 1 and len(set(hosts)) == len(hosts)
-    return blocks(max(wanted), narrow=one_gpu and not any(threads))
+    apart = len(set(hosts)) == sum(gpus)
+    return blocks(max(wanted), narrow=apart and not any(threads))
 
 
 def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -> str:

@@ -102,7 +102,7 @@ def test_all_ranks_make_the_channels_that_the_fastest_host_needs(
 
     class Others(SoloControl):
         def allgather(self, value: Any) -> list[Any]:
-            return [value, *((wanted, f"h{at}", None) for at, wanted in enumerate(others))]
+            return [value, *((wanted, f"h{at}", 1, None) for at, wanted in enumerate(others))]
 
     monkeypatch.setattr(interfaces, "plugin_rate", lambda _: 3.125e9)
     for _ in range(2):  # again, for --repeats
@@ -114,14 +114,15 @@ def test_all_ranks_make_the_channels_that_the_fastest_host_needs(
 @pytest.mark.parametrize(
     ("other", "gpus", "made"),
     [
-        (("h2", None), 1, "256"),
-        (("h2", "512"), 1, None),  # chosen there, for that rank alone
-        (("h2", None), 2, None),
-        ((platform.node(), None), 1, None),  # two ranks here
+        (("h2", 1, None), 1, "256"),
+        (("h2", 1, "512"), 1, None),  # chosen there, for that rank alone
+        (("h2", 1, None), 2, None),
+        (("h2", 2, None), 1, None),
+        ((platform.node(), 1, None), 1, None),  # two ranks here
     ],
 )
 def test_hosts_of_one_gpu_make_narrow_blocks_unless_somebody_has_chosen(
-    monkeypatch: pytest.MonkeyPatch, other: tuple[str, str | None], gpus: int, made: str | None
+    monkeypatch: pytest.MonkeyPatch, other: tuple[str, int, str | None], gpus: int, made: str | None
 ) -> None:
     class Other(SoloControl):
         def allgather(self, value: Any) -> list[Any]:

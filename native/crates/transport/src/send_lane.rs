@@ -97,7 +97,9 @@ impl SendLane {
             // message they stay as they are, and after that it throws away whatever comes.
             let Sent { outcome, referred, full } = unsafe { self.choice.send(self.socket.as_raw_fd(), head, data, left) };
             drop(reading);
-            self.core.counters.referred(self.lane, referred);
+            if referred > 0 {
+                self.core.counters.referred(self.lane, referred);
+            }
             match outcome {
                 Io::Done(bytes) => {
                     self.sent += bytes;
