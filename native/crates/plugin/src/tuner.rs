@@ -1,8 +1,8 @@
 //! Protocol and channels of collectives that cross hosts over this network.
 //!
 //! On links of more than 50 Gbit/s or unknown speed `busbw env net` asks NCCL for 4 to 16 channels, because two, which it makes by itself,
-//! move no more than 10 GB/s between a GPU and any network. Every channel is a message of its own, so a collective gets as many as its parts are worth; and from a size on the protocol
-//! Simple, since LL sends twice the bytes. Measured in `benchmarks/net_2xh200_202611`.
+//! move no more than 10 GB/s between a GPU and any network. Every channel is a message of its own, so a collective gets as many as its
+//! parts are worth; and from a size on the protocol Simple, since LL sends twice the bytes. Measured in `benchmarks/net_2xh200_202611`.
 
 use std::ffi::{c_float, c_int, c_void};
 

@@ -96,7 +96,6 @@ impl Counters {
     fn nics(&self) -> BTreeMap<&str, Sum> {
         let mut sums = BTreeMap::new();
         for lane in &self.lanes {
-            let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let carried = Sum { bytes: of(&lane.bytes), chunks: of(&lane.chunks), referred: of(&lane.referred) };
             *sums.entry(lane.nic.as_str()).or_insert_with(Sum::default) += carried;
         }
@@ -104,7 +103,6 @@ impl Counters {
     }
 
     fn line(&self, number: usize, now_s: f64) -> String {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut line = format!(
             "{{\"time_s\":{now_s:.3},\"pid\":{},\"connection\":{number},\"peer\":{},\"messages\":{},\"bytes\":{},\"resent_chunks\":{},\"stalls\":{},\
              \"chunks_twice\":{},\"queued_chunks\":{},\"nics\":{{",
@@ -124,6 +122,10 @@ impl Counters {
         line.push_str("}}\n");
         line
     }
+}
+
+fn of(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }
 
 /// A JSON string.
