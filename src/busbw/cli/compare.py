@@ -25,15 +25,15 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 @click.command("compare", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--tolerance", type=Share(0.0, 10.0), default="5%", show_default=True, help="a difference that is none")
-@click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="how sure to be, over all cells together")
+@click.option("--tolerance", type=Share(0.0, 10.0), default="5%", show_default=True, help="largest difference treated as equal")
+@click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="confidence level, over all cells together")
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
 @click.option("--collective", default=None, callback=filled, help="the collective of logs that do not name it")
 def command(a: str, b: str, tolerance: float, confidence: float, format_name: str, collective: str | None) -> int:
-    """Hold B against A, cell by cell: same, slower, faster, ambiguous or unmatched.
+    """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
 
     A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated runs of one sweep. Exit code 1 when a
-    cell is slower by more than the tolerance, 3 when nothing could be told of any cell.
+    cell is slower by more than the tolerance, 3 when no cell has a verdict.
     """
     if a == b == "-":
         raise UsageError("A and B are both stdin", "name a file for one of them")

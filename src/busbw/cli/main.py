@@ -23,7 +23,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("compat", "Make commands named all_reduce_perf, ... that behave as nccl-tests does."),
     ("show", "Print a result again, in any format; reads nccl-tests' output too."),
     ("report", "Write results as one HTML page: plots, table, machine, findings."),
-    ("compare", "Hold one result against another: same, slower, faster, or cannot be told."),
+    ("compare", "Compare two results: same, slower, faster or ambiguous."),
     ("history", "Keep results, list and plot them, and say whether a run differs from the last ones."),
     ("manifest", "Print a job for Kubernetes or Slurm."),
     ("env", "Print the variables that make any program's NCCL use busbw's plugins."),

@@ -1,4 +1,4 @@
-"""The outcome of a comparison: `busbw.comparison/1`, cell by cell. Seconds and fractions; b is held against a."""
+"""The outcome of a comparison: `busbw.comparison/1`, cell by cell. Seconds and fractions; b is compared with a."""
 
 from enum import Enum
 
@@ -10,7 +10,7 @@ SCHEMA = "busbw.comparison/1"
 
 
 class Verdict(Enum):
-    """What is said of b beside a."""
+    """What is said of b compared with a."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -80,5 +80,5 @@ class Comparison(msgspec.Struct, frozen=True):
         return [cell for cell in self.of(Verdict.SLOWER) if cell.ratio is not None and cell.ratio > 1 + self.tolerance]
 
     def told(self) -> bool:
-        """Whether anything at all could be said."""
+        """Whether any cell has a verdict."""
         return any(cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells)

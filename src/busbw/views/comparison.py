@@ -10,6 +10,7 @@ from busbw.core import wire
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
 from busbw.core.comparison import ComparedCell, Comparison, Side, Verdict
+from busbw.core.judging import MEANS_S, MEANS_SHARE
 from busbw.core.sizes import format_size
 from busbw.views.words import nccl_version_text, time_text
 
@@ -17,7 +18,8 @@ PLACEMENT_WORDS = {"out_of_place": "out of place", "in_place": "in place"}
 METHODS = {
     "samples": "rank test of the samples",
     "runs": "permutation of whole runs",
-    "means": "single means, which no test can tell apart: slower and faster are beyond what such means vary by, 20 us and 10%",
+    "means": "single means, which cannot be tested: slower and faster are differences of more than "
+    f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f}%, beyond what such means vary by",
 }
 
 
@@ -37,7 +39,8 @@ def ratio_text(ratio: float | None) -> str:
     return f"{ratio:.3f}x" if ratio < 9.9995 else f"{ratio:.1f}x"
 
 
-def _interval(cell: ComparedCell) -> str:
+def interval_text(cell: ComparedCell) -> str:
+    """`0.980 to 1.020`; `-` where there is none."""
     return "-" if cell.low is None or cell.high is None else f"{ratio_text(cell.low)[:-1]} to {ratio_text(cell.high)[:-1]}"
 
 
@@ -55,7 +58,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("time A", True, lambda cell: _time(cell.a_s)),
     Column("time B", True, lambda cell: _time(cell.b_s)),
     Column("B / A", True, lambda cell: ratio_text(cell.ratio)),
-    Column("interval", False, _interval),
+    Column("interval", False, interval_text),
     Column("verdict", False, lambda cell: cell.verdict.value),
 )
 ONLY_WHERE_THEY_DIFFER = {"type", "op", "root", "cycle"}
@@ -95,7 +98,7 @@ def summary(comparison: Comparison) -> str:
     total, slower = number(len(comparison.cells)), comparison.of(Verdict.SLOWER)
     if not slower:
         faster = comparison.of(Verdict.FASTER)
-        return f"none of {total} slower, {len(faster)} faster" if comparison.told() else f"nothing can be told of {total}"
+        return f"none of {total} slower, {len(faster)} faster" if comparison.told() else f"no verdict on any of {total}"
     worst = max(slower, key=lambda cell: cell.ratio or 0.0)
     beyond = len(comparison.beyond())
     tolerated = f"{beyond} of them by more" if beyond else "none by more"
@@ -118,7 +121,7 @@ def closing(comparison: Comparison) -> list[str]:
     counts = ", ".join(f"{len(comparison.of(verdict))} {verdict.value}" for verdict in Verdict)
     lines = [f"{number(len(comparison.cells))}: {counts}"]
     for by in dict.fromkeys(cell.by for cell in comparison.cells if cell.by):
-        sure = "" if by == "means" else f", {percent(comparison.confidence)} sure over all cells together; intervals of each cell alone"
+        sure = "" if by == "means" else f", {percent(comparison.confidence)} confidence over all cells together; intervals are per cell"
         lines.append(f"judged by {METHODS[by]}{sure}")
     if comparison.signs:
         signs = comparison.signs

@@ -50,7 +50,7 @@ def test_the_exit_code_says_whether_anything_is_slower_than_tolerated(
 
 def test_nothing_in_common_is_not_the_same(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(["compare", str(write("a.json")), str(write("b.json", 1e-3))]) == 3
-    assert "nothing can be told of 1 cell" in capsys.readouterr().out
+    assert "no verdict on any of 1 cell" in capsys.readouterr().out
 
 
 def test_directories_are_repeated_runs(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,8 +43,8 @@ def test_the_first_line_says_how_many_are_slower_by_how_much_at_most_and_where()
     assert comparison.summary(both) == ("2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the tolerance of 5%")
     assert comparison.summary(made(cell(8, Verdict.SLOWER, 1.03))).endswith("; none by more than the tolerance of 5%")
     assert comparison.summary(made(cell(8, Verdict.SAME), cell(16, Verdict.FASTER, 0.9))) == "none of 2 cells slower, 1 faster"
-    assert comparison.summary(made(cell(8, Verdict.AMBIGUOUS))) == "nothing can be told of 1 cell"
-    assert comparison.summary(made()) == "nothing can be told of 0 cells"
+    assert comparison.summary(made(cell(8, Verdict.AMBIGUOUS))) == "no verdict on any of 1 cell"
+    assert comparison.summary(made()) == "no verdict on any of 0 cells"
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:

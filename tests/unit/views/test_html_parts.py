@@ -14,6 +14,7 @@ from busbw.core.cells import cells
 from busbw.core.compare import compare
 from busbw.core.result import Cell, Ideal, Mismatch, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.views import comparison as text
 from busbw.views.html.comparison import comparison
 from busbw.views.html.machine import machine, run
 from busbw.views.html.plots import plots
@@ -200,9 +201,20 @@ def test_files_stand_side_by_side_with_ratio_and_verdict(precise: Result) -> Non
     assert table[0] == ["", "A a.json", "B b.json"]
     assert table[1] == ["size", "type", "op", "placement", "time", "busbw", "time", "busbw", "ratio", "verdict"]
     assert table[2][:8] == ["8 B", "float", "sum", "out of place", "10.00 us", "<0.01", "5.00 us", "<0.01"]
-    assert re.fullmatch(r"0\.500 0\.\d{3} – 0\.\d{3}", table[2][8])
+    assert re.fullmatch(r"0\.500x 0\.\d{3} to 0\.\d{3}", table[2][8])
     assert [line[-1] for line in table[2:]] == ["faster"] * 3
-    assert "95 % confidence over all rows" in " ".join(words(part) for part in comparison(sheets, found)[:-1])
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_page_and_terminal_judge_in_the_same_words(make: Make, precise: Result, sampled: bool) -> None:
+    one = precise if sampled else make()
+    named = [("a.json", one), ("b.json", faster(one, 2))]
+    judged = compare(named[:1], named[1:])
+    notes = " ".join(map(words, comparison([Sheet(i, *file) for i, file in enumerate(named)], {1: judged})[:-1]))
+    for line in (text.summary(judged), *text.closing(judged)):
+        assert line in notes and line in text.text(judged)
+    assert ("confidence" in notes) is sampled
+    assert ("single means, which cannot be tested" in notes) is not sampled
 
 
 def test_repeats_are_told_apart_in_the_rows_and_one_median_in_the_comparison(make: Make) -> None:
@@ -234,7 +246,7 @@ def test_without_verdicts_ratios_stand_alone_and_the_page_says_so(make: Make) ->
     *notes, box = comparison([Sheet(0, "a", one), Sheet(1, "b", other)])
     table = grid(box)
     assert table[1][-1] == "ratio"
-    assert [line[-1] for line in table[2:]] == ["–", "–", "1.000", "1.000"]
+    assert [line[-1] for line in table[2:]] == ["–", "–", "1.000x", "1.000x"]
     assert "a ratio alone does not say whether a difference is noise" in words(notes[-1])
 
 

@@ -9,6 +9,7 @@ from busbw.core.cells import CellKey, runs, usable
 from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
+from busbw.views.comparison import closing, interval_text, ratio_text, summary
 from busbw.views.html.plot import swatch
 from busbw.views.html.rows import NONE, scroll
 from busbw.views.html.sheet import Sheet
@@ -52,17 +53,14 @@ def _notes(sheets: Sequence[Sheet], known: Mapping[int, Comparison | None]) -> l
     repeated = [f"{sheet.letter} of {count}" for sheet in sheets if (count := len(runs(sheet.result))) > 1]
     if repeated:
         said.append(f"time and busbw: medians over the repeats, {', '.join(repeated)}.")
-    levels = dict.fromkeys(f"{judged.confidence * 100:g} %" for judged in known.values() if judged is not None)
-    if levels:
-        said.append(f"verdict: at {', '.join(levels)} confidence over all rows of a file; ambiguous is what the figures do not settle.")
     untested = [sheet.letter for sheet in others if known[sheet.index] is None]
     if untested:
         said.append(f"{', '.join(untested)}: nothing was tested; a ratio alone does not say whether a difference is noise.")
     for sheet in others:
         judged = known[sheet.index]
-        if judged is not None and judged.notes:  # they call the two sides A and B
-            sides = "" if sheet.letter == "B" else ", here called B"
-            said.append(f"{sheet.letter} beside {first.letter}{sides}: {'; '.join(judged.notes)}.")
+        if judged is not None:  # its lines call the two sides A and B
+            sides = "" if sheet.letter == "B" else " (called B here)"
+            said.append(f"{sheet.letter}{sides} against {first.letter}: {'. '.join([summary(judged), *closing(judged)])}.")
     return said
 
 
@@ -100,13 +98,13 @@ def _line(key: CellKey, times: Sequence[Mapping[CellKey, Typical]], verdicts: Se
 def _ratio(base: Typical | None, cell: Typical | None, verdict: ComparedCell | None) -> str:
     """The ratio that was tested, which its interval is of; else that of the times."""
     if verdict is not None and verdict.ratio is not None:
-        return f"{verdict.ratio:.3f}"
+        return ratio_text(verdict.ratio)
     if base is None or cell is None or not (usable(base.time_s) and usable(cell.time_s)):
         return NONE
-    return f"{cell.time_s / base.time_s:.3f}"
+    return ratio_text(cell.time_s / base.time_s)
 
 
 def _interval(verdict: ComparedCell | None) -> Element | None:
     if verdict is None or verdict.low is None or verdict.high is None:
         return None
-    return tag("small", f" {verdict.low:.3f} – {verdict.high:.3f}")
+    return tag("small", f" {interval_text(verdict)}")
