@@ -11,6 +11,7 @@ HALF = 0.5
 DIP = 0.75
 DIP_FLOOR = 0.1  # of the peak: below, a size takes as long as its latency, and twenty iterations cannot tell noise from a dip
 STILL_RISING = 1.10
+BANDWIDTH_BOUND = 32 << 20  # a single size from here on is judged: latency is a small part of its time
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def peak(figures: Series) -> Figure:
 
 
 def half_peak(figures: Series) -> Figure:
-    """The smallest size that reaches half of the peak: N1/2, from where bandwidth rules rather than latency."""
+    """The smallest size that reaches half of the peak: N1/2, from which the time depends on bandwidth more than on latency."""
     top = peak(figures).busbw
     return next(figure for figure in figures if figure.busbw >= HALF * top)
 
@@ -79,5 +80,7 @@ def dips(figures: Series) -> list[tuple[Figure, float]]:
 
 
 def still_rising(figures: Series) -> bool:
-    """Whether the sweep may have ended before bandwidth levelled off: a single size, or a last step up of more than a tenth."""
-    return len(figures) < 2 or figures[-1].busbw > STILL_RISING * figures[-2].busbw
+    """Whether the sweep may have ended before bandwidth levelled off: a last step up of more than a tenth, or one size that is small."""
+    if len(figures) < 2:
+        return figures[-1].row.size_bytes < BANDWIDTH_BOUND
+    return figures[-1].busbw > STILL_RISING * figures[-2].busbw

@@ -19,6 +19,7 @@ from busbw.model.world import Used, used
 
 OF_PLAN = 0.80  # of what NCCL plans with, or of a figure the user gave
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
+NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
 
@@ -63,7 +64,7 @@ def _bandwidth(result: Result, row: Collective, best: Series, use: Used | NoFabr
     top, ideal = peak(best), result.ideal
     if ideal is None:
         why = _why_unknown(row, use)
-        message = f"busbw reaches {_at(top)}; how good that is cannot be told: {why}"
+        message = f"busbw reaches {_at(top)}; there is nothing to compare it with: {why}"
         return Finding("bandwidth", Verdict.UNKNOWN, message, fix="give the busbw you expect with --ideal GB/s")
     planned = None if ideal.algorithm == GIVEN else _plan(row, use)
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
@@ -75,8 +76,15 @@ def _bandwidth(result: Result, row: Collective, best: Series, use: Used | NoFabr
     if top.busbw >= least * target.busbw:
         return Finding("bandwidth", Verdict.PASS, message, evidence)
     if still_rising(best) and top is best[-1]:
-        return Finding("bandwidth", Verdict.UNKNOWN, f"{message}; it was still rising there", evidence, "measure larger sizes: raise -e")
-    fix = "run with NCCL_DEBUG=INFO and read which transport and algorithm NCCL chose"
+        why = "it was still rising there" if len(best) > 1 else "one small size does not show the bandwidth"
+        return Finding("bandwidth", Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes: raise -e")
+    fix = (
+        "run with NCCL_DEBUG=INFO and read which transport and algorithm NCCL chose"
+        if result.library.nccl or result.library.engine == "nccl"
+        else NOT_NCCL
+    )
+    if len(best) == 1:
+        fix = f"measure larger sizes too: raise -e; then {fix}"
     return Finding("bandwidth", Verdict.WARN, message, evidence, fix)
 
 
@@ -132,7 +140,7 @@ def _latency(figures: Series) -> list[Finding]:
     if half is first:
         return []
     floor = f"{format_size(first.row.size_bytes)} takes {_time(first.cell.time_s)}{_placed(first)}"
-    ruled = f"bandwidth rules from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
+    ruled = f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
     return [Finding("latency", Verdict.PASS, f"{floor}; {ruled}")]
 
 

@@ -71,7 +71,7 @@ def _coincided(bad: list[Slow], signs: Signs) -> list[Finding]:
     unread = sorted({reason for change in row.machine or [] for reason in change.unread})
     if unread:
         evidence += f"; not read: {', '.join(unread)}"
-    return [Finding("machine", Verdict.WARN, message, evidence, "mend what is named and measure these sizes again")]
+    return [Finding("machine", Verdict.WARN, message, evidence, "fix what is named and measure these sizes again")]
 
 
 def _quiet(result: Result, signs: Signs, bad: list[Slow]) -> list[Finding]:
@@ -90,8 +90,8 @@ def _quiet(result: Result, signs: Signs, bad: list[Slow]) -> list[Finding]:
     evidence = _meanings([_largest(seen[where]) for where in ordered])
     most = [where for where in ordered if 2 * len(rows[where]) > len(result.rows) and any(_costs(sign) for sign in seen[where])]
     if most:
-        message = f"{_listed(parts)}; too few rows are without to tell what it costs"
-        return [Finding("machine_note", Verdict.UNKNOWN, message, evidence, "mend it, then compare with this result")]
+        message = f"{_listed(parts)}; too few rows are free of it to show what it costs"
+        return [Finding("machine_note", Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result")]
     return [Finding("machine_note", Verdict.PASS, f"{_listed(parts)}; no row stands out for it", evidence)]
 
 

@@ -11,10 +11,12 @@ from busbw.model.figures import IN_PLACE, OUT_OF_PLACE, Figure, repeated
 LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock
 LATE_SHARE_QUEUED = 0.5  # where they follow from durations behind a fence: over a network ranks leave that up to a fifth apart
 SLOW_HOST = 2.0  # times what other processes take to enqueue
+LATE_S = 1e-6  # less is within what clocks and schedulers do
 LATE_ALONE = 0.5  # no other rank is later than this share of the latest one
 LATE_CELLS = 0.5  # of all cells
 SLOW_LINK = 0.6  # of the usual pair's bandwidth
 WAITED = 1.1  # times what a rank is late by: what its pairs lack where that is all they wait for, and both are measured
+ENDS = {"budget": "time limit reached", "unstable": "samples did not settle"}
 NAMED = 4  # at most, in one sentence
 
 
@@ -22,7 +24,23 @@ def timing_findings(result: Result) -> list[Finding]:
     """Findings about who was late, which links are slow and what stayed uncertain; [] for classic timing."""
     if result.spec.sampling is None or not result.rows:
         return []
-    return [*_late(result), *_slow_host(result), *_links(result), *_uncertain(result), *_two_modes(result), *_between(result)]
+    who_waits = _crowded(result) or [*_late(result), *_slow_host(result), *_links(result)]
+    return [*who_waits, *_uncertain(result), *_two_modes(result), *_between(result)]
+
+
+def _crowded(result: Result) -> list[Finding]:
+    """More processes than cores: they take turns, so that a late rank or a slow pair says nothing about that rank or that pair."""
+    hosts = Counter(host for host, _ in {(device.host, device.process) for device in result.world.devices})
+    cpus = {host.hostname: host.cpus for host in result.topology.hosts}
+    crowded = [host for host, processes in hosts.items() if 0 < cpus.get(host, 0) < processes]
+    if not crowded:
+        return []
+    host = crowded[0]
+    more = f" (and on {len(crowded) - 1} more hosts)" if len(crowded) > 1 else ""
+    message = f"more ranks than cores: {hosts[host]} rank processes share {cpus[host]} core{'s' if cpus[host] > 1 else ''} on {host}{more}"
+    evidence = "ranks that wait for a core delay the others, so that no rank and no link can be judged by itself"
+    fix = f"run at most {cpus[host]} rank processes on {host}, or measure on a machine with more cores"
+    return [Finding("crowded", Verdict.WARN, message, evidence, fix)]
 
 
 def who(device: Device) -> str:
@@ -44,7 +62,7 @@ def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
     others = [value for other, value in enumerate(late) if other != rank]
     by = late[rank] - statistics.median(others)
     alone = max(others) - min(others) <= LATE_ALONE * by
-    return (rank, by) if alone and by >= share * (cell.op_s or cell.time_s) else None
+    return (rank, by) if alone and by >= max(LATE_S, share * (cell.op_s or cell.time_s)) else None
 
 
 def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
@@ -67,12 +85,10 @@ def _late(result: Result) -> list[Finding]:
     device = next((device for device in result.world.devices if device.rank == rank), None)
     name = who(device) if device else f"rank {rank}"
     usual = statistics.median(by for _, by in seen)
-    message = (
-        f"{name} is late: it begins operations {usual * 1e6:.0f} us or more after others, in {len(seen)} of {len(_cells(result))} cells"
-    )
+    message = f"{name} is late: it starts operations {usual * 1e6:.3g} us after the others, in {len(seen)} of {len(_cells(result))} cells"
     where = f"{format_size(worst.row.size_bytes)} {worst.placement}"
-    evidence = f"{by * 1e6:.0f} us at {where}, where the operation takes {_us(worst.cell)} without it"
-    fix = "look for what else runs on that host's processor or GPU: `top`, `nvidia-smi`"
+    evidence = f"{by * 1e6:.3g} us at {where}, where the operation takes {_us(worst.cell)} without the wait"
+    fix = "look for other processes on that host's processor or GPU: `top`, `nvidia-smi`"
     return [Finding("late_rank", Verdict.WARN, message, evidence, fix)]
 
 
@@ -93,7 +109,7 @@ def _slow_host(result: Result) -> list[Finding]:
     device = next((device for device in result.world.devices if device.process == slowest), None)
     name = who(device) if device else f"process {slowest}"
     message = f"the host of {name} is slow: it takes {usual[slowest] * 1e6:.3g} us to enqueue an operation, others {others * 1e6:.3g}"
-    fix = "look for what else runs on its processor, its clock and power settings: `top`, `cpupower frequency-info`"
+    fix = "check for other processes on its processor, and its clock and power settings: `top`, `cpupower frequency-info`"
     return [Finding("slow_host", Verdict.WARN, message, "median over all cells of the launch column", fix)]
 
 
@@ -139,11 +155,20 @@ def _links(result: Result) -> list[Finding]:
     if culprit is not None:
         device = hosts[culprit]
         place = f"host {device.host}" if len({device.host for device in hosts.values()}) > 1 else who(device)
-        message = f"the link of {place} is slow: all its pairs are, at {_gb(worst.bandwidth)} GB/s or a little more"
+        message = f"the link of {place} is slow: all its pairs reach only {_gb(worst.bandwidth)} GB/s or little more"
     else:
         named = ", ".join(f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED])
         message = f"{len(slow)} of {len(result.links)} links are slow: {named}" + (" ..." if len(slow) > NAMED else "")
-    return [Finding("slow_link", Verdict.WARN, message, evidence, "look at its cable, port speed and error counters: `ethtool`, `ibstat`")]
+    return [Finding("slow_link", Verdict.WARN, message, evidence, _link_fix(result, hosts, slow))]
+
+
+def _link_fix(result: Result, hosts: dict[int, Device], slow: list[Link]) -> str:
+    """What to look at, by what joins the ranks of the slowest pairs: a network, GPU links, or memory."""
+    if any(hosts[link.a].host != hosts[link.b].host for link in slow):
+        return "check cable, port speed and error counters: `ethtool`, `ibstat`"
+    if result.library.engine == "sim" or any(hosts[link.a].bus for link in slow):
+        return "check how these GPUs are connected: `nvidia-smi topo -m`, `nvidia-smi nvlink --status`"
+    return "check which cores the ranks run on: `lscpu -e`; they exchange data through memory"
 
 
 def _waited_for(result: Result, slow: list[Link], usual: float) -> bool:
@@ -164,16 +189,20 @@ def _uncertain(result: Result) -> list[Finding]:
     sampling = result.spec.sampling
     if not open_ends or sampling is None:
         return []
-    wide = max(open_ends, key=_reach)
+    wide, are = max(open_ends, key=_reach), "is" if len(open_ends) == 1 else "are"
     message = (
-        f"{len(open_ends)} of {len(_cells(result))} cells are not known to {100 * sampling.precision:.3g} %: "
+        f"{len(open_ends)} of {len(_cells(result))} cells {are} not known to {100 * sampling.precision:.3g} %: "
         f"{format_size(wide.row.size_bytes)} {wide.placement} to {_reach_text(wide)} after {len(wide.cell.samples_s or [])} samples"
     )
     reasons = Counter(figure.cell.stopped for figure in open_ends)
-    evidence = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    evidence = ", ".join(f"{ENDS[reason]} in {count} cell{'s' if count > 1 else ''}" for reason, count in reasons.items())
     return [
         Finding(
-            "uncertain", Verdict.WARN, message, evidence, "give more time with --max-time, or quiet the machine: other jobs show here first"
+            "uncertain",
+            Verdict.WARN,
+            message,
+            evidence,
+            ("allow more time with --max-time, or " if reasons["budget"] else "") + "stop other jobs on the machine",
         )
     ]
 
@@ -199,14 +228,14 @@ def _two_modes(result: Result) -> list[Finding]:
     figure = split[0]
     low, high = figure.cell.modes_s or (0.0, 0.0)
     where = f"{format_size(figure.row.size_bytes)} {figure.placement}"
-    count = "1 cell has" if len(split) == 1 else f"{len(split)} cells have"
-    message = f"{count} two usual times; {where}: {low * 1e6:.4g} and {high * 1e6:.4g} us"
+    count = "the samples of 1 cell fall into two groups" if len(split) == 1 else f"the samples of {len(split)} cells fall into two groups"
+    message = f"{count}; {where}: {low * 1e6:.4g} and {high * 1e6:.4g} us"
     return [
         Finding(
             "two_modes",
             Verdict.WARN,
             message,
-            fix="the median is between them and means little: look for what alternates (paths, clocks, other jobs)",
+            fix="do not rely on the median of such a cell: look for something that alternates (paths, clocks, other jobs)",
         )
     ]
 

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from busbw.core.counters import BY_NAME, Place, Sense
+from busbw.core.counters import BY_NAME, Counter, Place, Sense
 from busbw.core.gpu_events import CLOCK_REASONS, REASON_WEIGHT, Weight
 from busbw.core.result import Result, Row
 from busbw.core.vitals import TCP, HostChange
 
 UNUSUAL = 3.0  # times the median rate over all rows of the run
+USED = 0.01  # of the busiest port's traffic: a port with less carried none of the data that was measured
 LEAST_BYTES = 1 << 20  # in less traffic than this, a single event would look like many
 _MEANING = {reason.name: reason.meaning for reason in CLOCK_REASONS}
 _ORDER = (Sense.FAULT, Sense.THROTTLE, Sense.LOSS, Sense.CONGESTION)
@@ -74,13 +75,28 @@ def _judged(sign: Sign, normal: float) -> Sign:
 
 
 def read_signs(result: Result) -> Signs:
-    """The signs of every row of the result."""
-    return Signs(result.rows, [[sign for change in row.machine or [] for sign in _signs(result, change)] for row in result.rows])
+    """The signs of every row of the result. Ports and TCP give none where no data went over a network."""
+    network = uses_network(result)
+    return Signs(result.rows, [[sign for change in row.machine or [] for sign in _signs(result, change, network)] for row in result.rows])
 
 
-def _signs(result: Result, change: HostChange) -> list[Sign]:
+def uses_network(result: Result) -> bool:
+    """Whether ranks exchanged data over a network: several hosts, Gloo, or NCCL without its transports within a host."""
+    devices = result.world.devices
+    gloo = result.library.engine == "torch" and not any(device.bus for device in devices)
+    barred = all(result.environment.get(name, "").strip() == "1" for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"))
+    return len({device.host for device in devices}) > 1 or (len(devices) > 1 and (gloo or barred))
+
+
+def _used(change: HostChange, counter: Counter, subject: str) -> bool:
+    """Whether a port carried a part of the data; where no port's traffic is known, it may have. TCP is all interfaces together."""
+    most = max((_traffic(change, name) for name in change.sent.keys() | change.received.keys()), default=0)
+    return counter.place is Place.TCP or counter.sense is Sense.FAULT or _traffic(change, subject) >= USED * most
+
+
+def _signs(result: Result, change: HostChange, network: bool) -> list[Sign]:
     throttled = (_throttled(result, change, bus, weight) for bus in change.throttled for weight in (Weight.BAD, Weight.LOAD))
-    counted = (_counted(result, change, subject, name, by) for subject, one in change.moved.items() for name, by in one.items())
+    counted = (_counted(result, change, subject, name, by, network) for subject, one in change.moved.items() for name, by in one.items())
     return [sign for sign in (*throttled, *counted) if sign is not None]
 
 
@@ -113,10 +129,12 @@ def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
     return "", False
 
 
-def _counted(result: Result, change: HostChange, subject: str, name: str, by: int) -> Sign | None:
+def _counted(result: Result, change: HostChange, subject: str, name: str, by: int, network: bool) -> Sign | None:
     counter = BY_NAME.get(name)
     traffic = _traffic(change, subject)
-    if counter is None or by < max(counter.notable * counter.scale, counter.notable_per_byte * traffic):
+    if counter is None or (counter.place is not Place.GPU and not (network and _used(change, counter, subject))):
+        return None
+    if by < max(counter.notable * counter.scale, counter.notable_per_byte * traffic):
         return None
     seconds = change.seconds or 1.0
     rate = by / max(traffic, LEAST_BYTES) if traffic else by / seconds

@@ -29,7 +29,7 @@ def used(world: World, topology: Topology, environment: Mapping[str, str]) -> Us
     if world.groups > 1:
         return NoFabric(f"the ranks run in {world.groups} groups at once, which share the links")
     if any(not device.bus for device in world.devices):
-        return NoFabric("ranks do not run on GPUs, and nothing is known of the links between their memories")
+        return NoFabric("the ranks do not run on GPUs, and busbw has a model for GPUs alone")
     by_host: dict[str, list[Device]] = {}
     for device in world.devices:
         by_host.setdefault(device.host, []).append(device)

@@ -65,7 +65,7 @@ def test_a_healthy_run_on_two_h200(system: System) -> None:
         "94 % of the 370.8 that NCCL plans with"
     )
     assert found["bandwidth"].evidence.endswith("; warns below 80 % of what NCCL plans with")
-    assert found["latency"].message == "8 B takes 16 us; bandwidth rules from 16 MiB on, where busbw reaches half of its peak"
+    assert found["latency"].message == "8 B takes 16 us; bandwidth-bound from 16 MiB on, where busbw reaches half of its peak"
 
 
 def test_two_hosts_of_h100_at_464_8_are_neither_ring_nor_tree(system: System) -> None:
@@ -104,14 +104,24 @@ def test_half_the_bandwidth_is_a_warning_with_what_to_do(system: System) -> None
 def test_a_sweep_that_ends_while_bandwidth_still_rises_is_not_judged(system: System) -> None:
     found = judged(run([(1 * M, 20.0), (2 * M, 37.0), (4 * M, 60.0)]), system())
     assert found["bandwidth"].verdict is Verdict.UNKNOWN and found["bandwidth"].message.endswith("it was still rising there")
-    assert judged(run([(4 * M, 60.0)]), system())["bandwidth"].verdict is Verdict.UNKNOWN
+    small = judged(run([(4 * M, 60.0)]), system())["bandwidth"]
+    assert small.verdict is Verdict.UNKNOWN and small.message.endswith("one small size does not show the bandwidth")
+
+
+@pytest.mark.parametrize(("busbw", "verdict"), [(90.0, "warn"), (400.0, "pass")])
+def test_a_sweep_of_one_large_size_is_judged(system: System, busbw: float, verdict: str) -> None:
+    result = run([(64 * M, busbw)])
+    result.ideal = given("450")
+    found = judged(result, system())["bandwidth"]
+    assert found.verdict.value == verdict and "rising" not in found.message
+    assert ("measure larger sizes too" in found.fix) is (verdict == "warn")
 
 
 @pytest.mark.parametrize(
     ("hardware", "kind", "reason"),
     [
         ({"nic_gb": None}, {"hosts": 2}, "the rate of mlx5_0 on host h0 is unknown: its rate could not be read"),
-        ({}, {"hosts": 1, "cpu": True}, "ranks do not run on GPUs, and nothing is known of the links between their memories"),
+        ({}, {"hosts": 1, "cpu": True}, "the ranks do not run on GPUs, and busbw has a model for GPUs alone"),
         ({"gpus": 0}, {}, "no GPU of host h0 could be read: it has none"),
     ],
 )
@@ -120,7 +130,7 @@ def test_without_an_ideal_it_says_why_and_how_to_give_one(
 ) -> None:
     found = judged(run([(4 * G, 3.1)], **kind), system(kind.get("hosts", 1), **hardware))
     assert found["bandwidth"] == Finding(
-        "bandwidth", Verdict.UNKNOWN, f"busbw reaches 3.1 GB/s at 4 GiB; how good that is cannot be told: {reason}",
+        "bandwidth", Verdict.UNKNOWN, f"busbw reaches 3.1 GB/s at 4 GiB; there is nothing to compare it with: {reason}",
         fix="give the busbw you expect with --ideal GB/s",
     )  # fmt: skip
 

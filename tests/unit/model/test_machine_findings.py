@@ -52,6 +52,26 @@ HOT = HostChange(
 )  # fmt: skip
 
 
+def one_host(result: Result) -> Result:
+    result.world.devices = [device for device in result.world.devices if device.host == "h1"]
+    for row in result.rows:
+        row.machine = [change for change in row.machine or [] if change.host == "h1"]
+    return result
+
+
+def test_ports_and_tcp_are_not_named_for_a_run_within_one_host() -> None:
+    down = HostChange("h1", 1.0, sent={"eth0": 10**9}, moved={"eth0": {"carrier_down_count": 1}})
+    assert judged(one_host(run({16: LOSS, 17: down}, {16: 1.41}))) == {}
+    without = one_host(run({16: LOSS}, {16: 1.41}))
+    without.environment = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}  # the network is all that NCCL has left
+    assert "machine" in judged(without)
+
+
+def test_a_port_that_carried_none_of_the_data_is_not_named() -> None:
+    idle = HostChange("h1", 1.0, sent={"eth0": 1000, "mlx5_0": 2 * 10**9}, moved={"eth0": {"rx_errors": 500}})
+    assert judged(run({16: idle}, {16: 1.41})) == {}
+
+
 def test_a_slow_row_and_tcp_loss_that_coincided() -> None:
     found = judged(run({16: LOSS}, {16: 1.41}))
     assert list(found) == ["machine"] and found["machine"].verdict is Verdict.WARN
@@ -95,7 +115,7 @@ def test_a_slow_row_without_a_sign_says_nothing() -> None:
 def test_what_every_row_has_is_not_blamed_for_one_and_is_unknown() -> None:
     found = judged(run(dict.fromkeys(range(len(SIZES)), LOSS), {16: 1.5}))
     assert list(found) == ["machine_note"] and found["machine_note"].verdict is Verdict.UNKNOWN
-    assert "21 of 21 rows; too few rows are without" in found["machine_note"].message
+    assert "21 of 21 rows; too few rows are free of it" in found["machine_note"].message
 
 
 def test_ten_times_the_usual_loss_is_blamed_where_the_row_is_slow() -> None:

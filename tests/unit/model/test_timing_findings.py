@@ -7,6 +7,7 @@ import pytest
 from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Library, Link, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.core.topology import Host, Topology
 from busbw.model.timing_findings import latest, timing_findings
 
 HOSTS = ["h1", "h1", "h2", "h2"]
@@ -37,7 +38,7 @@ def messages(made: Result) -> dict[str, str]:
 def test_a_rank_that_is_late_everywhere_is_named_with_host_and_gpu() -> None:
     (late,) = timing_findings(result([cell([0, 1, 50, 2]), cell([1, 0, 60, 0]), cell([0, 0, 55, 1])]))
     assert late.verdict is Verdict.WARN
-    assert late.message.startswith("rank 2 on h2 (GPU 0 at 0000:02:00) is late: it begins operations 55 us or more after others, in 3 of 3")
+    assert late.message.startswith("rank 2 on h2 (GPU 0 at 0000:02:00) is late: it starts operations 55 us after the others, in 3 of 3")
     assert "60 us at 2 KiB out of place" in late.evidence
 
 
@@ -56,6 +57,29 @@ def test_who_is_latest_and_by_how_much() -> None:
     assert latest(cell([0, 20])) == (1, pytest.approx(20e-6))
 
 
+def test_with_more_ranks_than_cores_no_rank_and_no_link_is_blamed() -> None:
+    made = result([cell([0, 0, 50, 0])] * 3, links({(0, 2), (1, 2), (2, 3)}))
+    made.topology = Topology([Host("h1", cpus=1), Host("h2", cpus=2)])
+    said = messages(made)
+    assert said == {"crowded": "more ranks than cores: 2 rank processes share 1 core on h1"}
+
+
+def test_a_rank_that_is_late_by_less_than_a_microsecond_is_not_named() -> None:
+    assert latest(cell([0, 0, 0.4, 0], op_s=2e-6)) is None
+
+
+def test_what_to_check_for_a_slow_pair_depends_on_what_joins_it() -> None:
+    def fix(pair: tuple[int, int], bus: str) -> str:
+        made = result([cell()], links({pair}))
+        for device in made.world.devices:
+            device.bus = bus
+        return next(finding.fix for finding in timing_findings(made) if finding.id == "slow_link")
+
+    assert "ethtool" in fix((0, 3), "0000:00:00")
+    assert "nvidia-smi" in fix((0, 1), "0000:00:00")
+    assert "memory" in fix((0, 1), "") and "ethtool" not in fix((0, 1), "")
+
+
 def links(slow: set[tuple[int, int]], gbps: float = 1.0) -> list[Link]:
     pairs = [(a, b) for a in range(4) for b in range(a + 1, 4)]
     return [Link(a, b, 1e-3, gbps * 1e9 if (a, b) in slow else 10e9) for a, b in pairs]
@@ -63,7 +87,7 @@ def links(slow: set[tuple[int, int]], gbps: float = 1.0) -> list[Link]:
 
 def test_a_host_whose_pairs_are_all_slow_has_the_slow_link() -> None:
     said = messages(result([cell()], links({(0, 2), (1, 2), (2, 3)})))
-    assert said["slow_link"].startswith("the link of host h2 is slow: all its pairs are, at 1 GB/s")
+    assert said["slow_link"].startswith("the link of host h2 is slow: all its pairs reach only 1 GB/s")
     assert "late_rank" not in said
 
 
@@ -81,7 +105,7 @@ def test_medians_that_are_not_known_are_counted_and_the_widest_named() -> None:
     wide = cell(stopped="budget", low_s=80e-6, high_s=130e-6)
     none = cell(stopped="unstable", low_s=None, high_s=None, samples_s=[1e-4] * 5)
     said = messages(result([cell(), wide]))["uncertain"]
-    assert said == "1 of 2 cells are not known to 1 %: 2 KiB out of place to 30 % after 8 samples"
+    assert said == "1 of 2 cells is not known to 1 %: 2 KiB out of place to 30 % after 8 samples"
     assert messages(result([cell(), wide, none]))["uncertain"].endswith("4 KiB out of place to no interval at all after 5 samples")
     beyond = cell(stopped="budget", low_s=80e-6, high_s=1.3)
     assert messages(result([cell(), beyond]))["uncertain"].endswith("2 KiB out of place to 999 % and more after 8 samples")
@@ -89,7 +113,7 @@ def test_medians_that_are_not_known_are_counted_and_the_widest_named() -> None:
 
 def test_two_modes_are_told() -> None:
     said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
-    assert said == "1 cell has two usual times; 2 KiB out of place: 90 and 140 us"
+    assert said == "the samples of 1 cell fall into two groups; 2 KiB out of place: 90 and 140 us"
 
 
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:
