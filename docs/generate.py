@@ -8,6 +8,7 @@ sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]  # a checkout's own tables,
 
 import reference_accel  # noqa: E402 - found by the path above
 import reference_commands  # noqa: E402
+import reference_findings  # noqa: E402
 import reference_machine  # noqa: E402
 import reference_net  # noqa: E402
 import reference_result  # noqa: E402
@@ -33,6 +34,7 @@ PAGES = (
     ("launch-failures.md", "Failures of a launch", reference_tables.launch_failures),
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),
     ("counters.md", "Counters beside a measurement", reference_machine.counters),
+    ("findings.md", "Findings", reference_findings.findings),
     ("result.md", "The result: busbw.result/1", reference_result.fields),
 )
 SCHEMA_FILE = "busbw.result-1.schema.json"

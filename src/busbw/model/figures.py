@@ -31,6 +31,19 @@ class Figure:
 Series = list[Figure]
 
 
+def every(result: Result) -> Series:
+    """Every cell in the order of the table."""
+    both = (
+        (row, cell, placement) for row in result.rows for cell, placement in ((row.out_of_place, OUT_OF_PLACE), (row.in_place, IN_PLACE))
+    )
+    return [Figure(row, cell, placement) for row, cell, placement in both if cell is not None]
+
+
+def sampled(result: Result) -> Series:
+    """The cells of precise timing."""
+    return [figure for figure in every(result) if figure.cell.stopped]
+
+
 def series(result: Result) -> list[Series]:
     """Every series of the result, each in order of size, without rows that moved no bytes; of --repeats the middle one."""
     found: dict[tuple[str, str, int, str], Series] = {}

@@ -7,15 +7,13 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Ideal, Result
 from busbw.core.sizes import format_size
 from busbw.core.topology import Topology
+from busbw.model import data_findings, machine_findings, network_findings, timing_findings
 from busbw.model.bounds import GIVEN, bounds, unknown
-from busbw.model.data_findings import data_findings
 from busbw.model.fabric import NoFabric, fabric, gb
-from busbw.model.figures import IN_PLACE, Figure, Series, dips, half_peak, peak, series, still_rising
-from busbw.model.machine_findings import machine_findings
-from busbw.model.network_findings import network_findings
+from busbw.model.figures import IN_PLACE, Figure, Series, dips, half_peak, peak, still_rising
 from busbw.model.payload import plan
-from busbw.model.timing_findings import timing_findings
-from busbw.model.world import Used, used
+from busbw.model.rule import Rule, Run, Said, apply
+from busbw.model.world import Used
 
 OF_PLAN = 0.80  # of what NCCL plans with, or of a figure the user gave
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
@@ -25,30 +23,21 @@ ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
 def findings(result: Result, topology: Topology) -> list[Finding]:
     """What to tell the user about the run, most important first; reads `rows`, `ideal`, `world` and `environment` of the result."""
-    row = result.spec.row
-    found = data_findings(result) + timing_findings(result) + machine_findings(result) + network_findings(result, topology)
-    every = series(result)
-    if not every or _one_rank(result, row):
-        return found + ([_one_rank_finding(result, row)] if _one_rank(result, row) else [])
-    best = max(every, key=lambda figures: peak(figures).busbw)
-    if peak(best).busbw <= 0:
-        return found
-    use = used(result.world, topology, result.environment)
-    found.append(_bandwidth(result, row, best, use))
-    found += _excluded(row, peak(best), use) if isinstance(use, Used) else []
-    found += _latency(best)
-    return found + _dip(every)
+    return apply(RULES, Run(result, topology))
 
 
-def _one_rank(result: Result, row: Collective) -> bool:
-    return len(result.world.devices) > 0 and result.world.ranks == 1
-
-
-def _one_rank_finding(result: Result, row: Collective) -> Finding:
+def _one_rank(run: Run) -> Said | None:
+    if not run.one_rank:
+        return None
+    row, groups = run.result.spec.row, run.result.world.groups
     figure = "busbw is 0" if row.bus_factor(1) == 0 or row.algbw_units(1) == 0 else "busbw is that of a copy within the GPU"
-    split = f" in each of {result.world.groups} groups" if result.world.groups > 1 else ""
-    message = f"{figure} because there is one rank{split}: no data crosses a link"
-    return Finding("one_rank", Verdict.SKIP, message, fix="run two ranks or more")
+    split = f" in each of {groups} groups" if groups > 1 else ""
+    return Said(Verdict.SKIP, f"{figure} because there is one rank{split}: no data crosses a link", fix="run two ranks or more")
+
+
+def _best(run: Run) -> Series | None:
+    """The series with the highest peak."""
+    return max(run.series, key=lambda figures: peak(figures).busbw, default=None)
 
 
 def _at(figure: Figure) -> str:
@@ -60,12 +49,15 @@ def _placed(figure: Figure) -> str:
     return f" {IN_PLACE}" if figure.placement == IN_PLACE else ""
 
 
-def _bandwidth(result: Result, row: Collective, best: Series, use: Used | NoFabric) -> Finding:
-    top, ideal = peak(best), result.ideal
+def _bandwidth(run: Run) -> Said | None:
+    best, row, use = _best(run), run.result.spec.row, run.use
+    if best is None:
+        return None
+    top, ideal = peak(best), run.result.ideal
     if ideal is None:
         why = _why_unknown(row, use)
         message = f"busbw reaches {_at(top)}; there is nothing to compare it with: {why}"
-        return Finding("bandwidth", Verdict.UNKNOWN, message, fix="give the busbw you expect with --ideal GB/s")
+        return Said(Verdict.UNKNOWN, message, fix="give the busbw you expect with --ideal GB/s")
     planned = None if ideal.algorithm == GIVEN else _plan(row, use)
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
@@ -74,18 +66,18 @@ def _bandwidth(result: Result, row: Collective, best: Series, use: Used | NoFabr
     against = "what NCCL plans with" if planned is not None else "the figure given" if ideal.algorithm == GIVEN else "the wire"
     evidence = f"{ideal.why}; warns below {_percent(least)} of {against}"
     if top.busbw >= least * target.busbw:
-        return Finding("bandwidth", Verdict.PASS, message, evidence)
+        return Said(Verdict.PASS, message, evidence)
     if still_rising(best) and top is best[-1]:
         why = "it was still rising there" if len(best) > 1 else "one small size does not show the bandwidth"
-        return Finding("bandwidth", Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes: raise -e")
+        return Said(Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes: raise -e")
     fix = (
         "run with NCCL_DEBUG=INFO and read which transport and algorithm NCCL chose"
-        if result.library.nccl or result.library.engine == "nccl"
+        if run.result.library.nccl or run.result.library.engine == "nccl"
         else NOT_NCCL
     )
     if len(best) == 1:
         fix = f"measure larger sizes too: raise -e; then {fix}"
-    return Finding("bandwidth", Verdict.WARN, message, evidence, fix)
+    return Said(Verdict.WARN, message, evidence, fix)
 
 
 def _percent(ratio: float) -> str:
@@ -117,31 +109,51 @@ def _why_unknown(row: Collective, use: Used | NoFabric) -> str:
     return "no bound was computed for this run"
 
 
-def _excluded(row: Collective, top: Figure, use: Used) -> list[Finding]:
-    """Algorithms whose bound the peak exceeds cannot have carried it."""
-    fits: list[Ideal] = []
-    cannot: list[Ideal] = []
-    for bound in bounds(row.name, use.topology, use.ranks_per_host, nvls=use.nvls, collnet=use.collnet):
-        (cannot if top.busbw > ABOVE * bound.busbw else fits).append(bound)
-    if not cannot:
-        return []
+def _bounds(run: Run) -> tuple[Figure, list[Ideal], list[Ideal]] | None:
+    """The peak, the algorithms that can have carried it, and those whose bound it exceeds; None where no bound is known or exceeded."""
+    best, use = _best(run), run.use
+    if best is None or isinstance(use, NoFabric):
+        return None
+    top = peak(best)
+    known = bounds(run.result.spec.collective, use.topology, use.ranks_per_host, nvls=use.nvls, collnet=use.collnet)
+    cannot = [bound for bound in known if top.busbw > ABOVE * bound.busbw]
+    return (top, [bound for bound in known if bound not in cannot], cannot) if cannot else None
+
+
+def _excluded(cannot: list[Ideal]) -> tuple[str, str]:
     excluded = ", ".join(f"not {bound.algorithm} (at most {gb(bound.busbw)})" for bound in cannot)
-    evidence = "; ".join(f"{bound.algorithm}: {bound.why}" for bound in cannot)
-    if not fits:
-        message = f"{_at(top)} is above every bound: {excluded}"
-        fix = "a link, a feature or a host was read wrong, or the data took a path that is not modelled"
-        return [Finding("above_bounds", Verdict.WARN, message, evidence, fix)]
+    return excluded, "; ".join(f"{bound.algorithm}: {bound.why}" for bound in cannot)
+
+
+def _algorithm(run: Run) -> Said | None:
+    found = _bounds(run)
+    if found is None or not found[1]:
+        return None
+    top, fits, cannot = found
+    excluded, evidence = _excluded(cannot)
     left = " or ".join(f"{bound.algorithm} ({gb(bound.busbw)})" for bound in fits)
-    return [Finding("algorithm", Verdict.PASS, f"{gb(top.busbw)} GB/s is {excluded}; it fits {left}", evidence)]
+    return Said(Verdict.PASS, f"{gb(top.busbw)} GB/s is {excluded}; it fits {left}", evidence)
 
 
-def _latency(figures: Series) -> list[Finding]:
+def _above_bounds(run: Run) -> Said | None:
+    found = _bounds(run)
+    if found is None or found[1]:
+        return None
+    excluded, evidence = _excluded(found[2])
+    fix = "a link, a feature or a host was read wrong, or the data took a path that is not modelled"
+    return Said(Verdict.WARN, f"{_at(found[0])} is above every bound: {excluded}", evidence, fix)
+
+
+def _latency(run: Run) -> Said | None:
+    figures = _best(run)
+    if figures is None:
+        return None
     first, half = figures[0], half_peak(figures)
     if half is first:
-        return []
+        return None
     floor = f"{format_size(first.row.size_bytes)} takes {_time(first.cell.time_s)}{_placed(first)}"
     ruled = f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
-    return [Finding("latency", Verdict.PASS, f"{floor}; {ruled}")]
+    return Said(Verdict.PASS, f"{floor}; {ruled}")
 
 
 def _time(seconds: float) -> str:
@@ -149,20 +161,31 @@ def _time(seconds: float) -> str:
     return f"{micro:.3g} us" if micro < 1000 else f"{micro / 1000:.3g} ms"
 
 
-def _dip(every: list[Series]) -> list[Finding]:
+def _dip(run: Run) -> Said | None:
     """A size that dips in every placement it was measured in: noise hits one, a change of algorithm hits all."""
+    every = run.series
     seen = [dip for figures in every for dip in dips(figures)]
     measured = Counter(id(figure.row) for figures in every for figure in figures)
     dipped = Counter(id(figure.row) for figure, _ in seen)
     found = sorted((dip for dip in seen if dipped[id(dip[0].row)] == measured[id(dip[0].row)]), key=lambda dip: dip[1])
     if not found:
-        return []
+        return None
     (figure, ratio), others = found[0], len({id(dip.row) for dip, _ in found}) - 1
     more = f"; {others} more dip{'s' if others > 1 else ''} like it" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
     message = f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}"
-    return [
-        Finding(
-            "dip", Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm"
-        )
-    ]
+    return Said(Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm")
+
+
+RULES = (
+    *data_findings.RULES, *timing_findings.RULES, *machine_findings.RULES, *network_findings.RULES,
+    Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _one_rank),
+    Rule("bandwidth", (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
+         "the peak compared with its bound. Warns below 80 % of NCCL's plan or of `--ideal`, or below 70 % of the wire where no plan is "
+         "known; unknown while busbw still rises at the largest size, and for a single size below 32 MiB", _bandwidth),
+    Rule("algorithm", (Verdict.PASS,), "algorithms that cannot have carried the peak, and those that fit", _algorithm),
+    Rule("above_bounds", (Verdict.WARN,), "the peak is above every bound: something was read wrong, or is not modelled", _above_bounds),
+    Rule("latency", (Verdict.PASS,),
+         "time of the smallest size, and the size from which the sweep is bandwidth-bound (half of the peak)", _latency),
+    Rule("dip", (Verdict.WARN,), "a size more than a quarter below both neighbours, in every placement it was measured in", _dip),
+)  # fmt: skip

@@ -4,35 +4,27 @@ Nothing here proves a cause: a row that is slower than its neighbours, and a cou
 """
 
 from busbw.core.counters import Sense
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import Verdict
 from busbw.core.gpu_events import xid_fix, xid_meaning
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.vitals import XidEvent
-from busbw.model.slow_rows import Slow, slow_rows
-from busbw.model.vital_signs import Sign, Signs, read_signs
+from busbw.model.rule import Rule, Run, Said
+from busbw.model.vital_signs import Sign
 
 NAMED = 3  # places and rows that a message names; the rest is counted
 COUNTERS_NAMED = 2  # of each place
 
 
-def machine_findings(result: Result) -> list[Finding]:
-    """Errors of the hardware, rows that were bad while the machine was unwell, and what moved without a row that shows it."""
-    if not any(row.machine for row in result.rows):
-        return []
-    signs = read_signs(result)
-    bad = slow_rows(result, lambda row: bool(signs.unusual(row)))
-    return [*_xids(result), *_faults(result, signs), *_coincided(bad, signs), *_quiet(result, signs, bad)]
-
-
-def _xids(result: Result) -> list[Finding]:
+def _xids(run: Run) -> Said | None:
+    result = run.result
     seen = [(change.host, event, row) for row in result.rows for change in row.machine or [] for event in change.events]
     if not seen:
-        return []
+        return None
     parts = [f"{_event(event)} on {_device(result, host, event)} during {_size(row)}" for host, event, row in seen]
     first = seen[0][1]
     fix = xid_fix(first.number, switch=first.switch)
-    return [Finding("machine_xid", Verdict.WARN, _listed(parts), "read from the kernel's log and NVML's events", fix)]
+    return Said(Verdict.WARN, _listed(parts), "read from the kernel's log and NVML's events", fix)
 
 
 def _event(event: XidEvent) -> str:
@@ -47,20 +39,21 @@ def _device(result: Result, host: str, event: XidEvent) -> str:
     return f"{host} {event.bus}" + ("" if event.switch else ", a GPU that took no part,")
 
 
-def _faults(result: Result, signs: Signs) -> list[Finding]:
+def _faults(run: Run) -> Said | None:
     """Links that went down and memory that failed are told wherever they are seen, slow row or not."""
-    seen = [(sign, row) for row in result.rows for sign in signs.of(row) if sign.sense is Sense.FAULT]
+    seen = [(sign, row) for row in run.result.rows for sign in run.signs.of(row) if sign.sense is Sense.FAULT]
     if not seen:
-        return []
+        return None
     parts = [f"{sign.where}: {sign.what} during {_size(row)}" for sign, row in seen]
     fix = "check the cable, port or GPU named before trusting a figure of this run"
-    return [Finding("machine_fault", Verdict.WARN, _listed(parts), _meanings([sign for sign, _ in seen]), fix)]
+    return Said(Verdict.WARN, _listed(parts), _meanings([sign for sign, _ in seen]), fix)
 
 
-def _coincided(bad: list[Slow], signs: Signs) -> list[Finding]:
+def _coincided(run: Run) -> Said | None:
     """The worst bad row and what was unusual in it. Coincidence is all that can be said."""
+    bad, signs = run.bad, run.signs
     if not bad:
-        return []
+        return None
     row = bad[0].figure.row
     unusual = signs.unusual(row)
     message = f"{bad[0].words}; at the same time {_listed(_grouped(unusual))}"
@@ -71,11 +64,12 @@ def _coincided(bad: list[Slow], signs: Signs) -> list[Finding]:
     unread = sorted({reason for change in row.machine or [] for reason in change.unread})
     if unread:
         evidence += f"; not read: {', '.join(unread)}"
-    return [Finding("machine", Verdict.WARN, message, evidence, "fix what is named and measure these sizes again")]
+    return Said(Verdict.WARN, message, evidence, "fix what is named and measure these sizes again")
 
 
-def _quiet(result: Result, signs: Signs, bad: list[Slow]) -> list[Finding]:
+def _quiet(run: Run) -> Said | None:
     """Trouble that no bad row goes with. Where most rows have it, none shows how it would be without: that is unknown, not fine."""
+    result, signs, bad = run.result, run.signs, run.bad
     told = {id(one.figure.row) for one in bad}
     seen: dict[str, list[Sign]] = {}
     rows: dict[str, set[int]] = {}
@@ -84,15 +78,15 @@ def _quiet(result: Result, signs: Signs, bad: list[Slow]) -> list[Finding]:
             seen.setdefault(sign.where, []).append(sign)
             rows.setdefault(sign.where, set()).add(id(row))
     if not seen:
-        return []
+        return None
     ordered = sorted(seen, key=lambda where: (min(sign.order for sign in seen[where]), -len(rows[where])))
     parts = [f"{_grouped([_largest(seen[where])])[0]} in {len(rows[where])} of {len(result.rows)} rows" for where in ordered]
     evidence = _meanings([_largest(seen[where]) for where in ordered])
     most = [where for where in ordered if 2 * len(rows[where]) > len(result.rows) and any(_costs(sign) for sign in seen[where])]
     if most:
         message = f"{_listed(parts)}; too few rows are free of it to show what it costs"
-        return [Finding("machine_note", Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result")]
-    return [Finding("machine_note", Verdict.PASS, f"{_listed(parts)}; no row stands out for it", evidence)]
+        return Said(Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result")
+    return Said(Verdict.PASS, f"{_listed(parts)}; no row stands out for it", evidence)
 
 
 def _costs(sign: Sign) -> bool:
@@ -124,3 +118,14 @@ def _meanings(signs: list[Sign]) -> str:
 
 def _size(row: Row) -> str:
     return format_size(row.size_bytes)
+
+
+RULES = (
+    Rule("machine_xid", (Verdict.WARN,), "a GPU's driver or an NVSwitch logged an error while a row was measured", _xids),
+    Rule("machine_fault", (Verdict.WARN,), "a link went down, memory failed or a sender gave up while a row was measured", _faults),
+    Rule("machine", (Verdict.WARN,),
+         "a row is slow or uncertain, and in it a GPU's clocks were held back, or a port or TCP counted unusually many events: "
+         "[machine](../explanation/machine-beside-the-number.md)", _coincided),
+    Rule("machine_note", (Verdict.PASS, Verdict.UNKNOWN),
+         "a counter moved and no row stands out for it; unknown where it moved in most rows", _quiet),
+)  # fmt: skip

@@ -1,8 +1,9 @@
 """What the network's settings on the hosts mean for a run over several of them. Pure."""
 
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import Verdict
 from busbw.core.result import Result
-from busbw.core.topology import Host, Topology
+from busbw.core.topology import Host
+from busbw.model.rule import Rule, Run, Said
 
 PACED = "bbr"  # and its later versions
 NAMED = 3
@@ -13,13 +14,14 @@ MEASURED = (
 )
 
 
-def network_findings(result: Result, topology: Topology) -> list[Finding]:
+def _paced(run: Run) -> Said | None:
     """TCP that is paced by BBR, where a run went over it: streams of collectives pause, and are slowed for that."""
+    result, topology = run.result, run.topology
     names = {device.host for device in result.world.devices}
     hosts = [host for host in topology.hosts if host.hostname in names]
     paced = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
     if len(names) < 2 or not paced or not _by_tcp(result, hosts):
-        return []
+        return None
     where = ", ".join(paced[:NAMED]) + (f" and {len(paced) - NAMED} more" if len(paced) > NAMED else "")
     message = (
         f"TCP's congestion control is BBR on {where}: it sends no faster than it last saw a stream send, and those of collectives pause"
@@ -27,7 +29,7 @@ def network_findings(result: Result, topology: Topology) -> list[Finding]:
     fix = (
         "measure again after `sysctl net.ipv4.tcp_congestion_control=cubic` on every host; between GPUs, --net busbw takes cubic by itself"
     )
-    return [Finding("tcp_congestion", Verdict.WARN, message, MEASURED, fix)]
+    return Said(Verdict.WARN, message, MEASURED, fix)
 
 
 def _by_tcp(result: Result, hosts: list[Host]) -> bool:
@@ -35,3 +37,10 @@ def _by_tcp(result: Result, hosts: list[Host]) -> bool:
     if result.library.network:
         return result.library.network == SOCKET
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)
+
+
+RULES = (
+    Rule("tcp_congestion", (Verdict.WARN,),
+         "hosts exchanged data over the system's own TCP, and its congestion control is BBR "
+         "([what that costs](../../benchmarks/net_loss_2cpu_202611/README.md#what-any-tcp-loses-by-it))", _paced),
+)  # fmt: skip

@@ -3,10 +3,11 @@
 import statistics
 from collections import Counter
 
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import format_size
-from busbw.model.figures import IN_PLACE, OUT_OF_PLACE, Figure, repeated
+from busbw.model.figures import Figure, repeated, sampled
+from busbw.model.rule import Find, Rule, Run, Said
 
 LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock
 LATE_SHARE_QUEUED = 0.5  # where they follow from durations behind a fence: over a network ranks leave that up to a fifth apart
@@ -20,37 +21,25 @@ ENDS = {"budget": "time limit reached", "unstable": "samples did not settle"}
 NAMED = 4  # at most, in one sentence
 
 
-def timing_findings(result: Result) -> list[Finding]:
-    """Findings about who was late, which links are slow and what stayed uncertain; [] for classic timing."""
-    if result.spec.sampling is None or not result.rows:
-        return []
-    who_waits = _crowded(result) or [*_late(result), *_slow_host(result), *_links(result)]
-    return [*who_waits, *_uncertain(result), *_two_modes(result), *_between(result)]
-
-
-def _crowded(result: Result) -> list[Finding]:
+def _crowded(run: Run) -> Said | None:
     """More processes than cores: they take turns, so that a late rank or a slow pair says nothing about that rank or that pair."""
+    result = run.result
     hosts = Counter(host for host, _ in {(device.host, device.process) for device in result.world.devices})
     cpus = {host.hostname: host.cpus for host in result.topology.hosts}
     crowded = [host for host, processes in hosts.items() if 0 < cpus.get(host, 0) < processes]
     if not crowded:
-        return []
+        return None
     host = crowded[0]
     more = f" (and on {len(crowded) - 1} more hosts)" if len(crowded) > 1 else ""
     message = f"more ranks than cores: {hosts[host]} rank processes share {cpus[host]} core{'s' if cpus[host] > 1 else ''} on {host}{more}"
     evidence = "ranks that wait for a core delay the others, so that no rank and no link can be judged by itself"
     fix = f"run at most {cpus[host]} rank processes on {host}, or measure on a machine with more cores"
-    return [Finding("crowded", Verdict.WARN, message, evidence, fix)]
+    return Said(Verdict.WARN, message, evidence, fix)
 
 
 def who(device: Device) -> str:
     """`rank 2 on h2 (GPU 0 at 0000:00:06)`, `rank 2 on h2` for a CPU."""
     return f"rank {device.rank} on {device.host}" + (f" (GPU {device.index} at {device.bus})" if device.bus else "")
-
-
-def _cells(result: Result) -> list[Figure]:
-    pairs = ((row, cell, where) for row in result.rows for cell, where in ((row.out_of_place, OUT_OF_PLACE), (row.in_place, IN_PLACE)))
-    return [Figure(row, cell, where) for row, cell, where in pairs if cell is not None and cell.stopped]
 
 
 def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
@@ -67,50 +56,52 @@ def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
 
 def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
     """The rank that is late in most cells, in which, and by how many seconds; None where there is none."""
-    share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in _cells(result)) else LATE_SHARE
-    seen = [(figure, found) for figure in _cells(result) if (found := latest(figure.cell, share))]
+    share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in sampled(result)) else LATE_SHARE
+    seen = [(figure, found) for figure in sampled(result) if (found := latest(figure.cell, share))]
     if not seen:
         return None
     rank, cells = Counter(rank for _, (rank, _) in seen).most_common(1)[0]
     own = [(figure, by) for figure, (one, by) in seen if one == rank]
-    return (rank, own) if cells >= LATE_CELLS * len(_cells(result)) else None
+    return (rank, own) if cells >= LATE_CELLS * len(sampled(result)) else None
 
 
-def _late(result: Result) -> list[Finding]:
+def _late(run: Run) -> Said | None:
+    result = run.result
     found = late_rank(result)
     if found is None:
-        return []
+        return None
     rank, seen = found
     worst, by = max(seen, key=lambda pair: pair[1])
     device = next((device for device in result.world.devices if device.rank == rank), None)
     name = who(device) if device else f"rank {rank}"
     usual = statistics.median(by for _, by in seen)
-    message = f"{name} is late: it starts operations {usual * 1e6:.3g} us after the others, in {len(seen)} of {len(_cells(result))} cells"
+    message = f"{name} is late: it starts operations {usual * 1e6:.3g} us after the others, in {len(seen)} of {len(sampled(result))} cells"
     where = f"{format_size(worst.row.size_bytes)} {worst.placement}"
     evidence = f"{by * 1e6:.3g} us at {where}, where the operation takes {_us(worst.cell)} without the wait"
     fix = "look for other processes on that host's processor or GPU: `top`, `nvidia-smi`"
-    return [Finding("late_rank", Verdict.WARN, message, evidence, fix)]
+    return Said(Verdict.WARN, message, evidence, fix)
 
 
 def _us(cell: Cell) -> str:
     return f"{(cell.op_s or cell.time_s) * 1e6:.4g} us"
 
 
-def _slow_host(result: Result) -> list[Finding]:
+def _slow_host(run: Run) -> Said | None:
     """A process that takes much longer than the others to enqueue: what a program that does not hold its queue back will wait for."""
-    processes = [figure.cell.launches_s for figure in _cells(result) if len(figure.cell.launches_s or []) > 1]
+    result = run.result
+    processes = [figure.cell.launches_s for figure in sampled(result) if len(figure.cell.launches_s or []) > 1]
     if not processes:
-        return []
+        return None
     usual = [statistics.median(times) for times in zip(*(times or [] for times in processes), strict=True)]
     slowest = max(range(len(usual)), key=usual.__getitem__)
     others = statistics.median(time for process, time in enumerate(usual) if process != slowest)
     if usual[slowest] < SLOW_HOST * others:
-        return []
+        return None
     device = next((device for device in result.world.devices if device.process == slowest), None)
     name = who(device) if device else f"process {slowest}"
     message = f"the host of {name} is slow: it takes {usual[slowest] * 1e6:.3g} us to enqueue an operation, others {others * 1e6:.3g}"
     fix = "check for other processes on its processor, and its clock and power settings: `top`, `cpupower frequency-info`"
-    return [Finding("slow_host", Verdict.WARN, message, "median over all cells of the launch column", fix)]
+    return Said(Verdict.WARN, message, "median over all cells of the launch column", fix)
 
 
 def usual_bandwidth(links: list[Link]) -> float:
@@ -137,16 +128,27 @@ def slow_rank(links: list[Link]) -> int | None:
     return None
 
 
-def _links(result: Result) -> list[Finding]:
-    """Slow pairs; where all pairs of one rank are far slower than any other pair, it is that rank's own link."""
+def _unexplained(result: Result) -> list[Link]:
+    """The slow pairs; none where their wait is that for a late rank."""
     slow = slow_links(result.links)
-    if not result.links:
-        return []
+    return [] if slow and _waited_for(result, slow, usual_bandwidth(result.links)) else slow
+
+
+def _links(run: Run) -> Said | None:
+    links = run.result.links
+    if not links or _unexplained(run.result):
+        return None
+    usual, worst = usual_bandwidth(links), min(links, key=lambda link: link.bandwidth)
+    return Said(Verdict.PASS, f"no slow link: {len(links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}")
+
+
+def _slow_link(run: Run) -> Said | None:
+    """Slow pairs; where all pairs of one rank are far slower than any other pair, it is that rank's own link."""
+    result = run.result
+    slow = _unexplained(result)
+    if not slow:
+        return None
     usual = usual_bandwidth(result.links)
-    if not slow or _waited_for(result, slow, usual):
-        worst = min(result.links, key=lambda link: link.bandwidth)
-        message = f"no slow link: {len(result.links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}"
-        return [Finding("links", Verdict.PASS, message)]
     hosts = {device.rank: device for device in result.world.devices}
     culprit = slow_rank(result.links)
     worst = min(slow, key=lambda link: link.bandwidth)
@@ -159,7 +161,7 @@ def _links(result: Result) -> list[Finding]:
     else:
         named = ", ".join(f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED])
         message = f"{len(slow)} of {len(result.links)} links are slow: {named}" + (" ..." if len(slow) > NAMED else "")
-    return [Finding("slow_link", Verdict.WARN, message, evidence, _link_fix(result, hosts, slow))]
+    return Said(Verdict.WARN, message, evidence, _link_fix(result, hosts, slow))
 
 
 def _link_fix(result: Result, hosts: dict[int, Device], slow: list[Link]) -> str:
@@ -184,27 +186,25 @@ def _gb(bandwidth: float) -> str:
     return f"{bandwidth / 1e9:.3g}"
 
 
-def _uncertain(result: Result) -> list[Finding]:
-    open_ends = [figure for figure in _cells(result) if figure.cell.stopped in ("budget", "unstable")]
+def _uncertain(run: Run) -> Said | None:
+    result = run.result
+    open_ends = [figure for figure in sampled(result) if figure.cell.stopped in ("budget", "unstable")]
     sampling = result.spec.sampling
     if not open_ends or sampling is None:
-        return []
+        return None
     wide, are = max(open_ends, key=_reach), "is" if len(open_ends) == 1 else "are"
     message = (
-        f"{len(open_ends)} of {len(_cells(result))} cells {are} not known to {100 * sampling.precision:.3g} %: "
+        f"{len(open_ends)} of {len(sampled(result))} cells {are} not known to {100 * sampling.precision:.3g} %: "
         f"{format_size(wide.row.size_bytes)} {wide.placement} to {_reach_text(wide)} after {len(wide.cell.samples_s or [])} samples"
     )
     reasons = Counter(figure.cell.stopped for figure in open_ends)
     evidence = ", ".join(f"{ENDS[reason]} in {count} cell{'s' if count > 1 else ''}" for reason, count in reasons.items())
-    return [
-        Finding(
-            "uncertain",
-            Verdict.WARN,
-            message,
-            evidence,
-            ("allow more time with --max-time, or " if reasons["budget"] else "") + "stop other jobs on the machine",
-        )
-    ]
+    return Said(
+        Verdict.WARN,
+        message,
+        evidence,
+        ("allow more time with --max-time, or " if reasons["budget"] else "") + "stop other jobs on the machine",
+    )
 
 
 def _reach(figure: Figure) -> float:
@@ -221,30 +221,28 @@ def _reach_text(figure: Figure) -> str:
     return f"{100 * reach:.0f} %" if reach >= 0.1 else f"{100 * reach:.2g} %"
 
 
-def _two_modes(result: Result) -> list[Finding]:
-    split = [figure for figure in _cells(result) if figure.cell.modes_s]
+def _two_modes(run: Run) -> Said | None:
+    result = run.result
+    split = [figure for figure in sampled(result) if figure.cell.modes_s]
     if not split:
-        return []
+        return None
     figure = split[0]
     low, high = figure.cell.modes_s or (0.0, 0.0)
     where = f"{format_size(figure.row.size_bytes)} {figure.placement}"
     count = "the samples of 1 cell fall into two groups" if len(split) == 1 else f"the samples of {len(split)} cells fall into two groups"
     message = f"{count}; {where}: {low * 1e6:.4g} and {high * 1e6:.4g} us"
-    return [
-        Finding(
-            "two_modes",
-            Verdict.WARN,
-            message,
-            fix="do not rely on the median of such a cell: look for something that alternates (paths, clocks, other jobs)",
-        )
-    ]
+    return Said(
+        Verdict.WARN,
+        message,
+        fix="do not rely on the median of such a cell: look for something that alternates (paths, clocks, other jobs)",
+    )
 
 
-def _between(result: Result) -> list[Finding]:
+def _between(run: Run) -> Said | None:
     """With --repeats: how far medians of communicators made anew are apart, beside how well each is known."""
-    groups = [figures for figures in repeated(result).values() if len(figures) > 1]
+    groups = [figures for figures in repeated(run.result).values() if len(figures) > 1]
     if not groups:
-        return []
+        return None
     spreads = [(figures[-1].cell.time_s - figures[0].cell.time_s) / figures[0].cell.time_s for figures in groups]
     within = [2 * _reach(figure) for figures in groups for figure in figures if figure.cell.low_s is not None]
     worst = max(range(len(groups)), key=spreads.__getitem__)
@@ -254,4 +252,32 @@ def _between(result: Result) -> list[Finding]:
         f"{100 * spreads[worst]:.2g} % at {format_size(figure.row.size_bytes)} {figure.placement}"
     )
     evidence = f"the middle interval within one repeat is {100 * statistics.median(within):.2g} % wide" if within else ""
-    return [Finding("repeats", Verdict.PASS, message, evidence)]
+    return Said(Verdict.PASS, message, evidence)
+
+
+def _timed(find: Find) -> Find:
+    """For precise timing alone."""
+    return lambda run: find(run) if run.result.spec.sampling is not None and run.result.rows else None
+
+
+def _alone(find: Find) -> Find:
+    """What is said of one rank or pair, where each rank process has a core."""
+    return _timed(lambda run: None if _crowded(run) else find(run))
+
+
+RULES = (
+    Rule("crowded", (Verdict.WARN,), "more ranks than cores: no rank and no link is judged by itself", _timed(_crowded)),
+    Rule("late_rank", (Verdict.WARN,),
+         "one rank starts operations later than all others in half of all cells or more: its host and GPU, and by how much", _alone(_late)),
+    Rule("slow_host", (Verdict.WARN,), "a process takes twice as long as the others to enqueue an operation", _alone(_slow_host)),
+    Rule("slow_link", (Verdict.WARN,),
+         "pairs of ranks that exchange data alone at less than 60 % of the upper quartile of pairs; where all pairs of one host or rank "
+         "are slow, that host or rank", _alone(_slow_link)),
+    Rule("links", (Verdict.PASS,),
+         "no pair is slow (three ranks or more; after the sweep, one rank per host where there are several hosts)", _alone(_links)),
+    Rule("uncertain", (Verdict.WARN,), "cells whose median is not known as closely as asked, and the widest of them", _timed(_uncertain)),
+    Rule("two_modes", (Verdict.WARN,),
+         "cells whose samples fall into two groups: the median between them means little", _timed(_two_modes)),
+    Rule("repeats", (Verdict.PASS,),
+         "with `--repeats`: how much medians differ between communicators that are made anew", _timed(_between)),
+)  # fmt: skip

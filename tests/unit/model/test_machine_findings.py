@@ -11,7 +11,8 @@ from busbw.core.topology import Host, Nic, Topology
 from busbw.core.vitals import TCP, HostChange, XidEvent
 from busbw.model.figures import series
 from busbw.model.findings import findings
-from busbw.model.machine_findings import machine_findings
+from busbw.model.machine_findings import RULES
+from busbw.model.rule import Run, apply
 from busbw.model.slow_rows import expected_s, slow_rows
 
 K, M = 1 << 10, 1 << 20
@@ -40,7 +41,7 @@ def run(changes: Mapping[int, HostChange], slow: Mapping[int, float] | None = No
 
 
 def judged(result: Result) -> dict[str, Finding]:
-    found = {finding.id: finding for finding in machine_findings(result)}
+    found = {finding.id: finding for finding in apply(RULES, Run(result, result.topology))}
     assert all(len(finding.message) < 400 for finding in found.values())
     assert "cause" not in " ".join(finding.message for finding in found.values())
     return found

@@ -6,7 +6,8 @@ from busbw.core.finding import Verdict
 from busbw.core.result import SCHEMA, Device, Library, Result, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Nic, Topology
-from busbw.model.network_findings import network_findings
+from busbw.model.network_findings import RULES
+from busbw.model.rule import Run, apply
 
 VETH = Nic("v1", "ethernet", netdev="v1")
 RDMA = Nic("mlx5_0", "roce", netdev="eth0")
@@ -19,7 +20,7 @@ def told(congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic
     result = Result(
         SCHEMA, "busbw", SweepSpec(collective="all_reduce"), library=Library(engine, network=network), world=World(devices, ranks)
     )
-    found = network_findings(result, Topology(hosts))
+    found = apply(RULES, Run(result, Topology(hosts)))
     assert all(one.verdict is Verdict.WARN and len(one.message) < 230 for one in found)
     return [one.message for one in found]
 

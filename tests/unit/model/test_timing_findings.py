@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from busbw.core.finding import Verdict
+from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Link, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
-from busbw.model.timing_findings import latest, timing_findings
+from busbw.model.rule import Run, apply
+from busbw.model.timing_findings import RULES, latest
 
 HOSTS = ["h1", "h1", "h2", "h2"]
 
@@ -31,12 +32,16 @@ def result(cells: list[Cell], links: list[Link] | None = None, sizes: list[int] 
     return Result("busbw.result/1", "busbw", spec, library=Library("nccl"), world=World(devices, 4), rows=rows, links=links or [])
 
 
+def found(made: Result) -> list[Finding]:
+    return apply(RULES, Run(made, made.topology))
+
+
 def messages(made: Result) -> dict[str, str]:
-    return {finding.id: finding.message for finding in timing_findings(made)}
+    return {finding.id: finding.message for finding in found(made)}
 
 
 def test_a_rank_that_is_late_everywhere_is_named_with_host_and_gpu() -> None:
-    (late,) = timing_findings(result([cell([0, 1, 50, 2]), cell([1, 0, 60, 0]), cell([0, 0, 55, 1])]))
+    (late,) = found(result([cell([0, 1, 50, 2]), cell([1, 0, 60, 0]), cell([0, 0, 55, 1])]))
     assert late.verdict is Verdict.WARN
     assert late.message.startswith("rank 2 on h2 (GPU 0 at 0000:02:00) is late: it starts operations 55 us after the others, in 3 of 3")
     assert "60 us at 2 KiB out of place" in late.evidence
@@ -73,7 +78,7 @@ def test_what_to_check_for_a_slow_pair_depends_on_what_joins_it() -> None:
         made = result([cell()], links({pair}))
         for device in made.world.devices:
             device.bus = bus
-        return next(finding.fix for finding in timing_findings(made) if finding.id == "slow_link")
+        return next(finding.fix for finding in found(made) if finding.id == "slow_link")
 
     assert "ethtool" in fix((0, 3), "0000:00:00")
     assert "nvidia-smi" in fix((0, 1), "0000:00:00")
@@ -118,14 +123,14 @@ def test_two_modes_are_told() -> None:
 
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:
     repeated = [cell(), cell(time_s=104e-6), cell(time_s=102e-6)]
-    (found,) = timing_findings(result(repeated, sizes=[1024] * 3, repeats=[0, 1, 2]))
-    assert found.message == "between 3 repeats a median differs by 4 % (middle cell), at most by 4 % at 1 KiB out of place"
+    (only,) = found(result(repeated, sizes=[1024] * 3, repeats=[0, 1, 2]))
+    assert only.message == "between 3 repeats a median differs by 4 % (middle cell), at most by 4 % at 1 KiB out of place"
 
 
 def test_classic_timing_has_none_of_these() -> None:
     made = result([cell([0, 0, 50, 0])])
     made.spec = SweepSpec(collective="all_reduce")
-    assert timing_findings(made) == []
+    assert found(made) == []
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.55])

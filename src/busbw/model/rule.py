@@ -1,0 +1,77 @@
+"""A rule turns a run into at most one finding; findings and their reference page are made from the tables of rules."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from busbw.core.finding import Finding, Verdict
+from busbw.core.result import Result
+from busbw.core.topology import Topology
+from busbw.model.fabric import NoFabric
+from busbw.model.figures import Series, series
+from busbw.model.slow_rows import Slow, slow_rows
+from busbw.model.vital_signs import Signs, read_signs
+from busbw.model.world import Used, used
+
+
+@dataclass(frozen=True)
+class Run:
+    """A result, and what several rules need of it."""
+
+    result: Result
+    topology: Topology
+
+    @cached_property
+    def series(self) -> list[Series]:
+        """The sweep; empty where nothing was exchanged, so that there is no bandwidth to judge."""
+        found = [] if self.one_rank else series(self.result)
+        return found if any(figure.busbw > 0 for figures in found for figure in figures) else []
+
+    @property
+    def one_rank(self) -> bool:
+        """Whether no data crosses a link."""
+        return len(self.result.world.devices) > 0 and self.result.world.ranks == 1
+
+    @cached_property
+    def use(self) -> Used | NoFabric:
+        """The hardware that the ranks use."""
+        return used(self.result.world, self.topology, self.result.environment)
+
+    @cached_property
+    def signs(self) -> Signs:
+        """What the machines said during each row."""
+        return read_signs(self.result)
+
+    @cached_property
+    def bad(self) -> list[Slow]:
+        """Bad rows with an unusual sign, the worst first."""
+        return slow_rows(self.result, lambda row: bool(self.signs.unusual(row)))
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A finding without its id."""
+
+    verdict: Verdict
+    message: str
+    evidence: str = ""
+    fix: str = ""
+
+
+Find = Callable[[Run], Said | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of finding: its id in results, the verdicts it can have, what it says (Markdown, for the reference), and how it is found."""
+
+    id: str
+    verdicts: tuple[Verdict, ...]
+    docs: str
+    find: Find
+
+
+def apply(rules: Iterable[Rule], run: Run) -> list[Finding]:
+    """What the rules find, in their order."""
+    found = ((rule.id, rule.find(run)) for rule in rules)
+    return [Finding(name, said.verdict, said.message, said.evidence, said.fix) for name, said in found if said is not None]
