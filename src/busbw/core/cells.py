@@ -4,12 +4,14 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 
 from busbw.core.result import Cell, Result, Row
 
 PLACEMENTS = ("out_of_place", "in_place")
+OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
 
 
 class CellKey(msgspec.Struct, frozen=True, order=True):
@@ -35,11 +37,35 @@ def cells(result: Result) -> Iterator[tuple[CellKey, Cell]]:
                 seen[key] += 1
 
 
-def peak(result: Result) -> tuple[Row, str, Cell] | None:
-    """The cell with the highest busbw of both placements, with its row and placement; None where no busbw is a number."""
-    every = ((row, placement, getattr(row, placement)) for row in result.rows for placement in PLACEMENTS)
-    numbers = (one for one in every if one[2] is not None and math.isfinite(one[2].busbw))
-    return max(numbers, key=lambda one: one[2].busbw, default=None)
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One cell, the row it stands in, and its placement in words."""
+
+    row: Row
+    placement: str
+    cell: Cell
+
+    @property
+    def busbw(self) -> float:
+        """Bytes per second; 0 where nothing was measured."""
+        return self.cell.busbw if math.isfinite(self.cell.busbw) else 0.0
+
+
+def figures(row: Row) -> list[Figure]:
+    """The cells of a row, out of place first."""
+    both = ((OUT_OF_PLACE, row.out_of_place), (IN_PLACE, row.in_place))
+    return [Figure(row, placement, cell) for placement, cell in both if cell is not None]
+
+
+def every(result: Result) -> Iterator[Figure]:
+    """All cells in the order of the table."""
+    for row in result.rows:
+        yield from figures(row)
+
+
+def peak(found: Iterable[Figure]) -> Figure | None:
+    """The figure with the highest busbw; None where no busbw is a number."""
+    return max((figure for figure in found if math.isfinite(figure.cell.busbw)), key=lambda figure: figure.busbw, default=None)
 
 
 def runs(result: Result) -> list[dict[CellKey, Cell]]:

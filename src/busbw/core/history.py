@@ -11,7 +11,7 @@ from enum import Enum
 import msgspec
 
 from busbw.core import wire
-from busbw.core.cells import CellKey, cells, medians, peak, timing, usable
+from busbw.core.cells import CellKey, cells, every, medians, peak, timing, usable
 from busbw.core.judging import RELEVANT
 from busbw.core.rank_tests import level
 from busbw.core.result import Result
@@ -100,10 +100,10 @@ def digest(result: Result) -> str:
 def stored(result: Result, now: datetime) -> StoredRun:
     """The facts of a result by which it is listed and found; it has no id yet."""
     sizes = [row.size_bytes for row in result.rows]
-    top = peak(result)
+    top = peak(every(result))
     return StoredRun(
         0, _when(result.start, now), machine(result), result.spec.collective, result.library.nccl, timing(result), min(sizes, default=0),
-        max(sizes, default=0), top[2].busbw if top else 0.0, result.complete, result.wrong(),
+        max(sizes, default=0), top.busbw if top else 0.0, result.complete, result.wrong(),
     )  # fmt: skip
 
 

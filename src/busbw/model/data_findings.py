@@ -1,11 +1,11 @@
 """Findings about the data of a run rather than its speed: wrong elements, rows that moved nothing, a sweep cut short. Pure."""
 
+from busbw.core.cells import Figure, every
 from busbw.core.collectives import collective
 from busbw.core.dtypes import dtype
 from busbw.core.finding import Verdict
 from busbw.core.layouts import whole
 from busbw.core.sizes import format_size
-from busbw.model.figures import Figure, every
 from busbw.model.rule import Rule, Run, Said
 
 GRAIN_BYTES = 16  # nccl-tests cuts each rank's part to a multiple of this

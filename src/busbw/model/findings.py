@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from busbw.core.cells import IN_PLACE, Figure, peak
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Ideal, Result
@@ -10,7 +11,7 @@ from busbw.core.topology import Topology
 from busbw.model import data_findings, machine_findings, network_findings, timing_findings
 from busbw.model.bounds import GIVEN, bounds, unknown
 from busbw.model.fabric import NoFabric, fabric, gb
-from busbw.model.figures import IN_PLACE, Figure, Series, dips, half_peak, peak, still_rising
+from busbw.model.figures import Series, dips, half_peak, still_rising
 from busbw.model.payload import plan
 from busbw.model.rule import Rule, Run, Said, apply
 from busbw.model.world import Used
@@ -35,9 +36,10 @@ def _one_rank(run: Run) -> Said | None:
     return Said(Verdict.SKIP, f"{figure} because there is one rank{split}: no data crosses a link", fix="run two ranks or more")
 
 
-def _best(run: Run) -> Series | None:
-    """The series with the highest peak."""
-    return max(run.series, key=lambda figures: peak(figures).busbw, default=None)
+def _best(run: Run) -> tuple[Series, Figure] | None:
+    """The series with the highest peak, and that peak."""
+    tops = [(line, top) for line in run.series if (top := peak(line))]
+    return max(tops, key=lambda pair: pair[1].busbw, default=None)
 
 
 def _at(figure: Figure) -> str:
@@ -50,10 +52,10 @@ def _placed(figure: Figure) -> str:
 
 
 def _bandwidth(run: Run) -> Said | None:
-    best, row, use = _best(run), run.result.spec.row, run.use
-    if best is None:
+    found, row, use = _best(run), run.result.spec.row, run.use
+    if found is None:
         return None
-    top, ideal = peak(best), run.result.ideal
+    (best, top), ideal = found, run.result.ideal
     if ideal is None:
         why = _why_unknown(row, use)
         message = f"busbw reaches {_at(top)}; there is nothing to compare it with: {why}"
@@ -114,7 +116,7 @@ def _bounds(run: Run) -> tuple[Figure, list[Ideal], list[Ideal]] | None:
     best, use = _best(run), run.use
     if best is None or isinstance(use, NoFabric):
         return None
-    top = peak(best)
+    top = best[1]
     known = bounds(run.result.spec.collective, use.topology, use.ranks_per_host, nvls=use.nvls, collnet=use.collnet)
     cannot = [bound for bound in known if top.busbw > ABOVE * bound.busbw]
     return (top, [bound for bound in known if bound not in cannot], cannot) if cannot else None
@@ -145,10 +147,10 @@ def _above_bounds(run: Run) -> Said | None:
 
 
 def _latency(run: Run) -> Said | None:
-    figures = _best(run)
-    if figures is None:
+    best = _best(run)
+    if best is None:
         return None
-    first, half = figures[0], half_peak(figures)
+    first, half = best[0][0], half_peak(*best)
     if half is first:
         return None
     floor = f"{format_size(first.row.size_bytes)} takes {_time(first.cell.time_s)}{_placed(first)}"

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from busbw.core.cells import IN_PLACE, Figure
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
-from busbw.model.figures import IN_PLACE, Figure, Series, series
+from busbw.model.figures import Series, series
 
 SLOWER = 1.10  # of the time that the neighbours suggest: small sizes vary by 4 to 6 % from sample to sample
 WIDE = 0.05  # half of the confidence interval, of the time

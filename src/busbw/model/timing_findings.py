@@ -3,10 +3,11 @@
 import statistics
 from collections import Counter
 
+from busbw.core.cells import Figure
 from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import format_size
-from busbw.model.figures import Figure, repeated, sampled
+from busbw.model.figures import repeated, sampled
 from busbw.model.rule import Find, Rule, Run, Said
 
 LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock

@@ -8,7 +8,7 @@ Time, algbw, busbw and % of ideal are of the out-of-place run (of the in-place r
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from busbw.core.cells import peak
+from busbw.core.cells import IN_PLACE, every, peak
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
@@ -220,12 +220,11 @@ def _shape(result: Result) -> str:
 
 def peak_words(result: Result) -> str:
     """`70.76 GB/s at 1 MiB in place, 15.7 % of ideal`; empty where no busbw is a number."""
-    top = peak(result)
+    top = peak(every(result))
     if top is None:
         return ""
-    row, placement, cell = top
-    ideal = f", {percent_text(cell.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
-    return f"{bandwidth_text(cell.busbw)} GB/s at {format_size(row.size_bytes)}{' in place' if placement == 'in_place' else ''}{ideal}"
+    ideal = f", {percent_text(top.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
+    return f"{bandwidth_text(top.busbw)} GB/s at {format_size(top.row.size_bytes)}{' in place' if top.placement == IN_PLACE else ''}{ideal}"
 
 
 def render(result: Result) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from xml.etree.ElementTree import Element
 
+from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Figure
 from busbw.core.result import Cell
 from busbw.core.sizes import format_size
 from busbw.views.html.plot import NARROW, WIDE, Curve, Plot, Point, Rule, draw, swatch
-from busbw.views.html.sheet import IN_PLACE, OUT_OF_PLACE, Figure, Sheet, drawable, nominal, series
+from busbw.views.html.sheet import Sheet, drawable, nominal, series
 from busbw.views.html.tree import tag
 from busbw.views.words import bandwidth_text, time_text
 

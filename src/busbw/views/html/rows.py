@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
+from busbw.core.cells import Figure, every, figures
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
-from busbw.views.html.sheet import Figure, every, figures
 from busbw.views.html.tree import add, tag
 from busbw.views.words import bandwidth_text, op_column, percent_text, printed_time_s, time_text
 

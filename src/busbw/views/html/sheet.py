@@ -1,13 +1,10 @@
 """A result with the name of its file, and its cells in the order that plots and tables need."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from busbw.core import cells
-from busbw.core.result import Cell, Result, Row
+from busbw.core.cells import Figure, every
+from busbw.core.result import Result
 
-OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
-PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)
 SMALLEST, LARGEST = 1e-15, 1e18
 LETTERS = "ABCDEFGH"  # one for each colour of style.css
 
@@ -24,27 +21,6 @@ class Sheet:
     def letter(self) -> str:
         """`A` for the first file."""
         return LETTERS[self.index]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One cell and the row it stands in."""
-
-    row: Row
-    placement: str
-    cell: Cell
-
-
-def figures(row: Row) -> list[Figure]:
-    """The cells of a row, out of place first."""
-    both = zip(PLACEMENTS, (row.out_of_place, row.in_place), strict=True)
-    return [Figure(row, placement, cell) for placement, cell in both if cell is not None]
-
-
-def every(result: Result) -> Iterator[Figure]:
-    """All cells in order of the rows."""
-    for row in result.rows:
-        yield from figures(row)
 
 
 def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
@@ -65,12 +41,6 @@ def drawable(value: float) -> bool:
 def nominal(bytes_per_s: float) -> str:
     """GB/s of a rate that is given, not measured: `450`, `3.125`."""
     return f"{bytes_per_s / 1e9:.3f}".rstrip("0").rstrip(".")
-
-
-def peak(result: Result) -> Figure | None:
-    """The cell with the highest busbw; None without any that is a number."""
-    top = cells.peak(result)
-    return Figure(top[0], dict(zip(cells.PLACEMENTS, PLACEMENTS, strict=True))[top[1]], top[2]) if top else None
 
 
 def fastest(result: Result) -> Figure | None:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
+from busbw.core.cells import Figure, every, peak
 from busbw.core.result import Ideal, Result
 from busbw.core.sizes import format_size
 from busbw.views.html.machine import facts
 from busbw.views.html.plot import swatch
 from busbw.views.html.rows import NONE, scroll
-from busbw.views.html.sheet import Figure, Sheet, every, fastest, nominal, peak
+from busbw.views.html.sheet import Sheet, fastest, nominal
 from busbw.views.html.tree import tag
 from busbw.views.words import bandwidth_text, library, machine, percent_text, time_text
 
@@ -39,7 +40,7 @@ def summary(sheets: Sequence[Sheet]) -> Element | None:
 
 
 def _tiles(result: Result) -> Element | None:
-    top, first, ideal = peak(result), fastest(result), result.ideal
+    top, first, ideal = peak(every(result)), fastest(result), result.ideal
     if top is None or first is None:
         return None
     number, unit = time_text(first.cell.time_s).split(" ")
@@ -97,7 +98,7 @@ def _table(sheets: Sequence[Sheet]) -> Element:
 
 
 def _cells(result: Result) -> list[Element]:
-    top, first = peak(result), fastest(result)
+    top, first = peak(every(result)), fastest(result)
     words = (
         result.spec.row.title,
         ", ".join(filter(None, (machine(result), library(result)))) or NONE,
