@@ -38,7 +38,9 @@ def _wrong(wrong: list[Figure], checks: int) -> Said:
         seen = min(first.cell.mismatches, key=lambda mismatch: (mismatch.rank, mismatch.offset))
         message += f", first on rank {seen.rank} at element {seen.offset}: expected {seen.expected}, got {seen.got}"
     ranks = sorted({mismatch.rank for figure in wrong for mismatch in figure.cell.mismatches})
-    evidence = f"{len(wrong)} of {checks} checks failed" + (f", on ranks {', '.join(map(str, ranks))}" if ranks else "")
+    evidence = f"{len(wrong)} of {checks} checks failed" + (
+        f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
+    )
     return Said(Verdict.FAIL, message, evidence, "run again with fewer GPUs or hosts until the faulty one is found")
 
 

@@ -150,10 +150,12 @@ def _latency(run: Run) -> Said | None:
     best = _best(run)
     if best is None:
         return None
-    first, half = best[0][0], half_peak(*best)
+    (line, top), first, half = best, best[0][0], half_peak(*best)
     if half is first:
         return None
     floor = f"{format_size(first.row.size_bytes)} takes {_time(first.cell.time_s)}{_placed(first)}"
+    if still_rising(line) and top is line[-1]:
+        return Said(Verdict.PASS, f"{floor}; busbw still rises at {format_size(top.row.size_bytes)}, the largest size")
     ruled = f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
     return Said(Verdict.PASS, f"{floor}; {ruled}")
 
@@ -188,6 +190,6 @@ RULES = (
     Rule("algorithm", (Verdict.PASS,), "algorithms that cannot have carried the peak, and those that fit", _algorithm),
     Rule("above_bounds", (Verdict.WARN,), "the peak is above every bound: something was read wrong, or is not modelled", _above_bounds),
     Rule("latency", (Verdict.PASS,),
-         "time of the smallest size, and the size from which the sweep is bandwidth-bound (half of the peak)", _latency),
+         "time of the smallest size, and the size from which the sweep is bandwidth-bound (half of the peak), where busbw levels off", _latency),
     Rule("dip", (Verdict.WARN,), "a size more than a quarter below both neighbours, in every placement it was measured in", _dip),
 )  # fmt: skip

@@ -81,11 +81,10 @@ def read_signs(result: Result) -> Signs:
 
 
 def uses_network(result: Result) -> bool:
-    """Whether ranks exchanged data over a network: several hosts, Gloo, or NCCL without its transports within a host."""
+    """Whether ranks exchanged data over a network: several hosts, or NCCL without its transports within a host."""
     devices = result.world.devices
-    gloo = result.library.engine == "torch" and not any(device.bus for device in devices)
     barred = all(result.environment.get(name, "").strip() == "1" for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"))
-    return len({device.host for device in devices}) > 1 or (len(devices) > 1 and (gloo or barred))
+    return len({device.host for device in devices}) > 1 or (len(devices) > 1 and barred)
 
 
 def _used(change: HostChange, counter: Counter, subject: str) -> bool:

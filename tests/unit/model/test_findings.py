@@ -104,6 +104,7 @@ def test_half_the_bandwidth_is_a_warning_with_what_to_do(system: System) -> None
 def test_a_sweep_that_ends_while_bandwidth_still_rises_is_not_judged(system: System) -> None:
     found = judged(run([(1 * M, 20.0), (2 * M, 37.0), (4 * M, 60.0)]), system())
     assert found["bandwidth"].verdict is Verdict.UNKNOWN and found["bandwidth"].message.endswith("it was still rising there")
+    assert found["latency"].message.endswith("busbw still rises at 4 MiB, the largest size")
     small = judged(run([(4 * M, 60.0)]), system())["bandwidth"]
     assert small.verdict is Verdict.UNKNOWN and small.message.endswith("one small size does not show the bandwidth")
 

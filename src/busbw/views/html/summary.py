@@ -49,7 +49,7 @@ def _tiles(result: Result) -> Element | None:
             ("peak busbw", _tile(bandwidth_text(top.cell.busbw), "GB/s", _where(top))),
             ("of ideal", _tile(percent_text(top.cell.busbw, ideal.busbw), "%", _bound(ideal)) if ideal else ""),
             ("shortest time", _tile(number, unit, _where(first))),
-            ("data", _tile(_data(result), "", f"{_checks(result)} checks")),
+            ("data check", _tile(_data(result), "", f"{_checks(result)} checks")),
         )
     )
     if tiles is not None:
@@ -84,11 +84,11 @@ def _found(result: Result) -> str:
 
 
 def _data(result: Result) -> str:
-    return "wrong" if result.wrong() else "right" if _checks(result) else "not checked"
+    return "failed" if result.wrong() else "passed" if _checks(result) else "not checked"
 
 
 def _table(sheets: Sequence[Sheet]) -> Element:
-    titles = ("file", "collective", "machine", "start", "peak busbw", "of ideal", "shortest", "data")
+    titles = ("file", "collective", "machine", "start", "peak busbw", "of ideal", "shortest", "data check")
     head = tag("tr", *(tag("th", title, scope="col") for title in titles))
     lines = [
         tag("tr", tag("th", swatch(sheet.index, "plain"), f" {sheet.letter} {sheet.name}", scope="row"), *(_cells(sheet.result)))
