@@ -190,6 +190,6 @@ RULES = (
     Rule("algorithm", (Verdict.PASS,), "algorithms that cannot have carried the peak, and those that fit", _algorithm),
     Rule("above_bounds", (Verdict.WARN,), "the peak is above every bound: something was read wrong, or is not modelled", _above_bounds),
     Rule("latency", (Verdict.PASS,),
-         "time of the smallest size, and the size from which the sweep is bandwidth-bound (half of the peak), where busbw levels off", _latency),
+         "time of the smallest size, and from which size the sweep is bandwidth-bound (half of the peak) if busbw levels off", _latency),
     Rule("dip", (Verdict.WARN,), "a size more than a quarter below both neighbours, in every placement it was measured in", _dip),
 )  # fmt: skip

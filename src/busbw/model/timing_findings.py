@@ -14,6 +14,7 @@ LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock
 LATE_SHARE_QUEUED = 0.5  # where they follow from durations behind a fence: over a network ranks leave that up to a fifth apart
 SLOW_HOST = 2.0  # times what other processes take to enqueue
 LATE_S = 1e-6  # less is within what clocks and schedulers do
+TURN_S = 20e-3  # several time slices of a scheduler: what ranks that share a core wait for each other is less
 LATE_ALONE = 0.5  # no other rank is later than this share of the latest one
 LATE_CELLS = 0.5  # of all cells
 SLOW_LINK = 0.6  # of the usual pair's bandwidth
@@ -33,7 +34,7 @@ def _crowded(run: Run) -> Said | None:
     host = crowded[0]
     more = f" (and on {len(crowded) - 1} more hosts)" if len(crowded) > 1 else ""
     message = f"more ranks than cores: {hosts[host]} rank processes share {cpus[host]} core{'s' if cpus[host] > 1 else ''} on {host}{more}"
-    evidence = "ranks that wait for a core delay the others, so that no rank and no link can be judged by itself"
+    evidence = "ranks that wait for a core delay the others, so that small delays and slow links cannot be attributed to a rank"
     fix = f"run at most {cpus[host]} rank processes on {host}, or measure on a machine with more cores"
     return Said(Verdict.WARN, message, evidence, fix)
 
@@ -76,6 +77,8 @@ def _late(run: Run) -> Said | None:
     device = next((device for device in result.world.devices if device.rank == rank), None)
     name = who(device) if device else f"rank {rank}"
     usual = statistics.median(by for _, by in seen)
+    if usual < TURN_S and _crowded(run):
+        return None
     message = f"{name} is late: it starts operations {usual * 1e6:.3g} us after the others, in {len(seen)} of {len(sampled(result))} cells"
     where = f"{format_size(worst.row.size_bytes)} {worst.placement}"
     evidence = f"{by * 1e6:.3g} us at {where}, where the operation takes {_us(worst.cell)} without the wait"
@@ -267,15 +270,16 @@ def _alone(find: Find) -> Find:
 
 
 RULES = (
-    Rule("crowded", (Verdict.WARN,), "more ranks than cores: no rank and no link is judged by itself", _timed(_crowded)),
+    Rule("crowded", (Verdict.WARN,),
+         "more ranks than cores on a host: no slow link or host is named, and a late rank only from 20 ms on", _timed(_crowded)),
     Rule("late_rank", (Verdict.WARN,),
-         "one rank starts operations later than all others in half of all cells or more: its host and GPU, and by how much", _alone(_late)),
+         "one rank starts operations later than all others in half of all cells or more: its host and GPU, and by how much", _timed(_late)),
     Rule("slow_host", (Verdict.WARN,), "a process takes twice as long as the others to enqueue an operation", _alone(_slow_host)),
     Rule("slow_link", (Verdict.WARN,),
          "pairs of ranks that exchange data alone at less than 60 % of the upper quartile of pairs; where all pairs of one host or rank "
          "are slow, that host or rank", _alone(_slow_link)),
     Rule("links", (Verdict.PASS,),
-         "no pair is slow (three ranks or more; after the sweep, one rank per host where there are several hosts)", _alone(_links)),
+         "no pair is slow (three ranks or more; after the sweep, one rank per host where there are several hosts)", _timed(_links)),
     Rule("uncertain", (Verdict.WARN,), "cells whose median is not known as closely as asked, and the widest of them", _timed(_uncertain)),
     Rule("two_modes", (Verdict.WARN,),
          "cells whose samples fall into two groups: the median between them means little", _timed(_two_modes)),

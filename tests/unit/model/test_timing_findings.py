@@ -67,6 +67,8 @@ def test_with_more_ranks_than_cores_no_rank_and_no_link_is_blamed() -> None:
     made.topology = Topology([Host("h1", cpus=1), Host("h2", cpus=2)])
     said = messages(made)
     assert said == {"crowded": "more ranks than cores: 2 rank processes share 1 core on h1"}
+    made.rows = result([cell([0, 0, 50e3, 0])] * 3).rows  # no scheduler lets a rank wait that long
+    assert set(messages(made)) >= {"crowded", "late_rank"}
 
 
 def test_a_rank_that_is_late_by_less_than_a_microsecond_is_not_named() -> None:
