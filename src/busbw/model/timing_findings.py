@@ -7,7 +7,7 @@ from busbw.core.cells import Figure
 from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import format_size
-from busbw.model.figures import repeated, sampled
+from busbw.model.figures import reach, repeated, sampled
 from busbw.model.rule import Find, Rule, Run, Said
 
 LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock
@@ -196,10 +196,10 @@ def _uncertain(run: Run) -> Said | None:
     sampling = result.spec.sampling
     if not open_ends or sampling is None:
         return None
-    wide, are = max(open_ends, key=_reach), "is" if len(open_ends) == 1 else "are"
+    wide, are = max(open_ends, key=reach), "is" if len(open_ends) == 1 else "are"
     message = (
         f"{len(open_ends)} of {len(sampled(result))} cells {are} not known to {100 * sampling.precision:.3g} %: "
-        f"{format_size(wide.row.size_bytes)} {wide.placement} to {_reach_text(wide)} after {len(wide.cell.samples_s or [])} samples"
+        f"{format_size(wide.row.size_bytes)} {wide.placement} to {_share_text(reach(wide))} after {len(wide.cell.samples_s or [])} samples"
     )
     reasons = Counter(figure.cell.stopped for figure in open_ends)
     evidence = ", ".join(f"{ENDS[reason]} in {count} cell{'s' if count > 1 else ''}" for reason, count in reasons.items())
@@ -211,18 +211,10 @@ def _uncertain(run: Run) -> Said | None:
     )
 
 
-def _reach(figure: Figure) -> float:
-    cell = figure.cell
-    if cell.low_s is None or cell.high_s is None:
-        return float("inf")
-    return max(cell.high_s - cell.time_s, cell.time_s - cell.low_s) / cell.time_s
-
-
-def _reach_text(figure: Figure) -> str:
-    reach = _reach(figure)
-    if reach > 9.99:
-        return "no interval at all" if reach == float("inf") else "999 % and more"
-    return f"{100 * reach:.0f} %" if reach >= 0.1 else f"{100 * reach:.2g} %"
+def _share_text(share: float) -> str:
+    if share > 9.99:
+        return "no interval at all" if share == float("inf") else "more than 999 %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _two_modes(run: Run) -> Said | None:
@@ -248,14 +240,14 @@ def _between(run: Run) -> Said | None:
     if not groups:
         return None
     spreads = [(figures[-1].cell.time_s - figures[0].cell.time_s) / figures[0].cell.time_s for figures in groups]
-    within = [2 * _reach(figure) for figures in groups for figure in figures if figure.cell.low_s is not None]
+    within = [2 * reach(figure) for figures in groups for figure in figures if figure.cell.low_s is not None]
     worst = max(range(len(groups)), key=spreads.__getitem__)
     figure = groups[worst][0]
     message = (
-        f"between {len(groups[worst])} repeats a median differs by {100 * statistics.median(spreads):.2g} % (middle cell), at most by "
-        f"{100 * spreads[worst]:.2g} % at {format_size(figure.row.size_bytes)} {figure.placement}"
+        f"between {len(groups[worst])} repeats a median differs by {_share_text(statistics.median(spreads))} (middle cell), at most by "
+        f"{_share_text(spreads[worst])} at {format_size(figure.row.size_bytes)} {figure.placement}"
     )
-    evidence = f"the middle interval within one repeat is {100 * statistics.median(within):.2g} % wide" if within else ""
+    evidence = f"the middle interval within one repeat is {_share_text(statistics.median(within))} wide" if within else ""
     return Said(Verdict.PASS, message, evidence)
 
 

@@ -115,7 +115,7 @@ def test_medians_that_are_not_known_are_counted_and_the_widest_named() -> None:
     assert said == "1 of 2 cells is not known to 1 %: 2 KiB out of place to 30 % after 8 samples"
     assert messages(result([cell(), wide, none]))["uncertain"].endswith("4 KiB out of place to no interval at all after 5 samples")
     beyond = cell(stopped="budget", low_s=80e-6, high_s=1.3)
-    assert messages(result([cell(), beyond]))["uncertain"].endswith("2 KiB out of place to 999 % and more after 8 samples")
+    assert messages(result([cell(), beyond]))["uncertain"].endswith("2 KiB out of place to more than 999 % after 8 samples")
 
 
 def test_two_modes_are_told() -> None:
@@ -158,3 +158,8 @@ def test_a_rank_far_slower_than_all_is_named_though_another_pair_is_weak_too() -
         Link(link.a, link.b, 1e-3, 4e9 if (link.a, link.b) == (0, 1) else link.bandwidth) for link in links({(0, 2), (1, 2), (2, 3)}, 0.01)
     ]
     assert messages(result([cell()], mixed))["slow_link"].startswith("the link of host h2 is slow")
+
+
+def test_repeats_that_differ_by_more_than_the_whole_are_written_in_full() -> None:
+    said = messages(result([cell(), cell(time_s=260e-6)], sizes=[1024] * 2, repeats=[0, 1]))["repeats"]
+    assert "at most by 160 % at 1 KiB" in said
