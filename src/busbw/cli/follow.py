@@ -98,6 +98,8 @@ class Follower:
         """The error to end a job with that does not end by itself."""
         if self._failures:
             return RankFailed(self._failures[0]) if time.monotonic() - self._failed_at > ABORT_S else None
+        for change in self.roll.changes():
+            talk(f"note: {change}")
         return self.roll.verdict(queued=self.queue.waiting)
 
     def _why(self, status: int) -> BusbwError | None:

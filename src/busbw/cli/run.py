@@ -56,7 +56,7 @@ class Rounds(click.ParamType[int]):
 
 TIMED = -1
 LONGEST_LAUNCH_S = 86400
-LIMIT_HELP = "seconds that a step of a size may take, ten times more where it was seen to be slow; 0 = no limit"
+LIMIT_HELP = "seconds without a completed operation, more where the size before was slow; 0 = no limit"
 _TYPES: dict[str, Any] = {"check": Rounds(), "int": int, "size": Size(), "word": str}
 
 

@@ -194,7 +194,7 @@ def telling(output: Output) -> Tell:
             talk(report.library)
             return
         told.add(report.step)
-        kept = output.broke_off(f"{report.place} did not end")
+        kept = output.broke_off(f"{report.place} made no progress")
         talk(f"error: {report.words()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
 
     return tell

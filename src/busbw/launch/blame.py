@@ -113,7 +113,7 @@ def _where(seen: Evidence, waited_s: float) -> str:
     first = min(seen.stalled.values(), key=lambda told: told.step, default=None)
     if first is None:
         return f"nothing was heard for {waited_s:.0f} s"
-    return f"{first.place} did not end within {first.waited_s:.0f} s"
+    return f"{first.place} made no progress for {first.waited_s:.0f} s"
 
 
 def _cause(seen: Evidence) -> tuple[str, str]:

@@ -12,11 +12,14 @@ from busbw.launch import agent, blame, interfaces
 from busbw.launch.deaths import Deaths
 from busbw.launch.failures import signal_words
 
-GATHER_S = 1.0  # from the first rank that stands still to the last: their limits began within one operation of each other
+GATHER_S = 1.5  # from the first rank that stands still to the last: their limits began within one operation of each other
 LIBRARY_S = 3.5  # and for what NCCL says of itself
 ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they end themselves
 MARGIN_S = 3.0
 LEAVING_S = 60.0  # for the launcher to end after its ranks have said their last
+LOOK_S = 0.5  # between two looks at the processes of this host
+SURE_S = 1.0  # that a process is stopped: not for a moment, as a debugger or a profiler does it
+ENDED_S = 5.0  # for the launcher to end a job that lost a process
 AWAY_S = 2.0  # between two looks at the job: this process was stopped (Ctrl-Z), or whoever reads its output made it wait
 
 
@@ -44,6 +47,9 @@ class Roll:
     begun: float = field(default_factory=time.monotonic)
     heard: float = 0.0
     looked: float = 0.0
+    halted: dict[int, tuple[float, str]] = field(default_factory=dict)  # ranks of this host that do not run: since when, state
+    named: set[int] = field(default_factory=set)  # those that `changes` has reported
+    seen: float = 0.0
     first_stalled: float = 0.0
     started: bool = False
     leaving: bool = False
@@ -84,6 +90,8 @@ class Roll:
         self._back(now)
         if queued:
             self.begun = now
+        if error := self._halted_for_long(now):
+            return error
         if self.first_stalled:
             return self.conclude() if self._gathered(now) else None
         if not self.started:
@@ -99,6 +107,43 @@ class Roll:
         away_s, self.looked = now - (self.looked or now), now
         if away_s > AWAY_S:
             self.begun, self.heard = min(self.begun + away_s, now), min(self.heard + away_s, now)
+            self.halted.clear()
+
+    def changes(self) -> list[str]:
+        """What to tell at once, whatever the limit: ranks of this host that are stopped or have ended, and those that run again."""
+        now, told = time.monotonic(), []
+        if self.leaving or now - self.seen < LOOK_S:
+            return []
+        self.seen = now
+        for rank, here in self.here.items():
+            state = process.state(here.pid) if here.host == os.uname().nodename else "R"
+            if state in process.STOPPED | process.ENDED:
+                since, _ = self.halted[rank] = (self.halted.get(rank, (now, ""))[0], state)
+                if now - since >= SURE_S and rank not in self.named:
+                    self.named.add(rank)
+                    told.append(f"{self._known().name(rank)} is {process.STATES[state]}{self._consequence(state)}")
+                continue
+            self.halted.pop(rank, None)
+            if rank in self.named:
+                self.named.remove(rank)
+                told.append(f"{self._known().name(rank)} runs again")
+        return told
+
+    def _consequence(self, state: str) -> str:
+        if state in process.ENDED:
+            return ""
+        limit_s = self.limit_s if self.started else self.start_limit_s
+        return f": the run ends unless it goes on within {limit_s:g} s" if limit_s else ": the run waits for it"
+
+    def _halted_for_long(self, now: float) -> BusbwError | None:
+        """The error where the launcher does not end a job that lost a process, or nobody speaks because those who would are stopped."""
+        limit_s = self.limit_s if self.started else self.start_limit_s
+        for rank, (since, state) in self.halted.items():
+            if state in process.ENDED and now - since > ENDED_S:
+                return blame.death(self._known(), rank)
+            if state in process.STOPPED and limit_s and now - max(since, self.heard) > limit_s + MARGIN_S:
+                return self.conclude()
+        return None
 
     def conclude(self) -> BusbwError:
         """Why the job stands still."""

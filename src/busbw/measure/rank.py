@@ -245,7 +245,7 @@ def watched(job: Job, tell: Tell, daemons: tuple[str, ...] = (), code: int = Exi
     """A watchdog that has begun to watch this process; rank 0 of a job on NCCL also asks NCCL what it knows."""
     member = detect(os.environ)
     rank = member.rank if member else 0
-    dog = Watchdog(rank, job.sweep, job.limit_s, job.start_limit_s, tell, daemons=daemons, code=code)
+    dog = Watchdog(rank, job.limit_s, job.start_limit_s, tell, daemons=daemons, code=code)
     ask_library(dog, job, rank)
     dog.start()
     return dog

@@ -20,7 +20,7 @@ def seen(*told: Stalled, **more: object) -> Evidence:
 def test_a_stopped_rank_is_named_by_its_neighbour_on_the_same_host_alone() -> None:
     told = seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2, neighbours={103: "T"}))
     error = conclude(told, 0)
-    assert error.message == "timing of 1M in place did not end within 60 s: rank 3 on h2 (pid 103) is stopped"
+    assert error.message == "timing of 1M in place made no progress for 60 s: rank 3 on h2 (pid 103) is stopped"
     assert error.exit == 3
     assert "SIGSTOP" in error.hint
     elsewhere = conclude(seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2)), 0)  # pid 103 of another host
@@ -69,7 +69,7 @@ def test_a_host_that_does_not_answer_is_named_in_the_users_words_in_the_hint() -
 def test_the_rank_with_the_smallest_step_is_late_and_the_place_is_its_own() -> None:
     told = seen(stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"})
     message = conclude(told, 0).message
-    assert message.startswith("verify of 1M in place did not end within 60 s: rank 2 on h2 (GPU 0, pid 102) came no further")
+    assert message.startswith("verify of 1M in place made no progress for 60 s: rank 2 on h2 (GPU 0, pid 102) came no further")
     assert "(runner.py:9 _row > mpi.py:7 run), the others wait in timing of 1M in place" in message
 
 

@@ -113,3 +113,48 @@ def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subpro
     assert "rank 2 on h2" in str(made.death("h2"))
     assert "rank 0 on h1" in str(made.death())
     assert Roll(3, (), 5.0, 10.0).death() is None
+
+
+def test_a_stopped_rank_is_reported_at_once_and_ends_the_run_with_the_limit(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = roll(sleepers)
+    made.event()
+    sleepers[1].send_signal(signal.SIGSTOP)
+    start, told = time.monotonic(), []
+    while not told and time.monotonic() - start < 2:
+        told = made.changes()
+        time.sleep(0.05)
+    who = f"rank 1 on {HOST} (pid {sleepers[1].pid})"
+    assert told == [f"{who} is stopped: the run ends unless it goes on within 5 s"]
+    assert made.verdict() is None
+    made.halted[1] = (made.halted[1][0] - 5 - MARGIN_S, "T")
+    made.heard -= 5 + MARGIN_S
+    assert f"{who} is stopped" in str(made.verdict())
+    sleepers[1].send_signal(signal.SIGCONT)
+    made.seen = 0.0
+    assert made.changes() == [f"{who} runs again"]
+    assert not made.halted
+
+
+def test_a_rank_that_ended_without_the_launcher_ending_the_job_is_reported(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = roll(sleepers, limit_s=0)
+    made.event()
+    sleepers[0].kill()
+    os.waitid(os.P_PID, sleepers[0].pid, os.WEXITED | os.WNOWAIT)
+    assert made.changes() == []
+    made.halted[0] = (made.halted[0][0] - 10, "Z")
+    made.seen = 0.0
+    assert made.changes() == [f"rank 0 on {HOST} (pid {sleepers[0].pid}) is dead"]
+    assert f"rank 0 on {HOST}" in str(made.verdict())
+    made.event(leaving=True)
+    made.seen = 0.0
+    assert made.changes() == []
+
+
+def test_time_in_which_the_launcher_was_stopped_itself_does_not_count(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = roll(sleepers)
+    made.event()
+    made.verdict()
+    made.halted[1] = (time.monotonic() - 100, "T")
+    made.looked -= 100
+    assert made.verdict() is None
+    assert not made.halted
