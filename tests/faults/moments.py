@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def where(self) -> str:
-        """What the error says that came no further: `timing of 4M in place`."""
+        """Where the error says that there was no progress: `timing of 4M in place`."""
         found = re.search(r"error: (.+) made no progress", self.error)
         return found.group(1) if found else ""
 

@@ -147,7 +147,7 @@ def _sweep_options(function: Any) -> Any:
     "--engine", "engine_name", default="auto", callback=filled, show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}"
 )
 @click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
-@click.option("--inject", default="", help="a fault to see told, in a rehearsal: late:rank=2,us=200")
+@click.option("--inject", default="", help="inject a fault: late:rank=2,us=200")
 @click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(FORMATS))
 @click.option(

@@ -13,8 +13,8 @@ from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_
 from busbw.engines.base import Call, Control, Engine, Launch
 from busbw.measure import links, precise, timing, verification
 from busbw.measure.batches import MOST_HELD, MOST_LEAD, Batches, ClockedBatches, HeldBatches
-from busbw.measure.beside import Beside
 from busbw.measure.events import At, Emit, Note, RowDone
+from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Progress
 
@@ -28,8 +28,8 @@ WARM_UP_BYTES = 64 << 20  # beyond it a library takes no other path
 class Runner:
     """Runs a sweep on an engine. `job` joins all processes, `group` those of this communicator (the same without a split).
 
-    `at` is told what begins now: the phase (warm-up, verify, timing) and its detail (`1 MiB in place`); `late_s` makes
-    this process begin late on purpose; `beside` reads its host's machine; `repeat` counts the times that communicators were made anew.
+    `at` is called with the phase that begins (warm-up, verify, timing) and its detail (`1 MiB in place`); `late_s` delays this process on
+    purpose; `host_sampler` reads the counters of its host; `repeat` is how often the communicators were recreated.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class Runner:
         emit: Emit,
         at: At = lambda *_: None,
         late_s: float = 0.0,
-        beside: Beside | None = None,
+        host_sampler: HostSampler | None = None,
         repeat: int = 0,
     ) -> None:
         self.engine, self.job, self.group, self.spec = engine, job, group, spec
         self.max_bytes, self.at = max_bytes, at
         self.emit = emit if job.rank == 0 else _silent
         self.out_of_bounds = 0
-        self.beside, self.repeat = beside or Beside(()), repeat
+        self.host_sampler, self.repeat = host_sampler or HostSampler(()), repeat
         self._iters = min(first(spec.sampling), MOST_HELD) if spec.sampling else spec.iters
         most = MOST_HELD + MOST_LEAD if spec.sampling else spec.iters * max(spec.cudagraph, 1)
         self._at_once = most * spec.agg_iters  # operations of a device queue that are waited for together
@@ -121,7 +121,7 @@ class Runner:
         one, iters = calls.series, len(cells[0].samples_s or ()) if self.spec.sampling else self.spec.iters
         row = Row(size_bytes, count, one.dtype, one.op, one.root, cells[0], cells[1], iters, stamp, repeat=self.repeat)
         if self.spec.sampling:
-            row.machine = [change for change in self.job.gather(self.beside.row()) or [] if change] or None
+            row.machine = [change for change in self.job.gather(self.host_sampler.row()) or [] if change] or None
         self.emit(RowDone(row, self.out_of_bounds))
 
     def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell:
@@ -212,9 +212,9 @@ class Runner:
         usual = self.job.reduce_all([usual_s], "max")[0]
         self._batches.progress = progress
         for _ in range(THROTTLED_TAKES):
-            self.beside.look()
+            self.host_sampler.look()
             seen = precise.run(self._batches, self.job, steps, sampling, usual, self._team)
-            throttled = self.job.reduce_all([float(self.beside.look())], "max")[0] > 0
+            throttled = self.job.reduce_all([float(self.host_sampler.look())], "max")[0] > 0
             if not throttled:
                 break
         if seen is None:

@@ -59,7 +59,7 @@ def test_a_rank_that_fails_is_named_although_others_then_see_it_end() -> None:
 
 def test_a_rank_that_ended_before_another_failed_is_the_cause() -> None:
     error = ended(Gone(0, "h1", HERE[1].pid), Failed("MPI_Allreduce: connection reset", "", 3, 0, "h1"))
-    assert error.message.startswith("rank 1 on h1 (pid 4000001) ended without a word")
+    assert error.message.startswith("rank 1 on h1 (pid 4000001) exited without an error message")
 
 
 def test_ranks_that_ended_themselves_after_they_stood_still_are_explained() -> None:

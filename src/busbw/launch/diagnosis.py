@@ -1,4 +1,4 @@
-"""Who is to blame when a job stands still, concluded from what its ranks report and from what their hosts show. Pure."""
+"""Why a job makes no progress, concluded from the reports of its ranks and the state of their hosts. Pure functions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -103,7 +103,7 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     return TimedOut(f"launch: {seen.names(missing)} did not start within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did{also}", hint)
 
 
-def death(seen: Evidence, rank: int, how: str = "ended without a word") -> CannotTell:
+def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> CannotTell:
     """The error when a rank's process ended and its launcher did not say which."""
     return CannotTell(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
 
@@ -144,7 +144,7 @@ def _behind(seen: Evidence) -> tuple[str, str]:
     late = seen.late()
     others = next(told for rank, told in seen.stalled.items() if rank not in late)
     return (
-        f"{seen.names(late)} came no further ({_doing(late)}), the others wait in {others.place}{_library(seen)}",
+        f"{seen.names(late)} {'is' if len(late) == 1 else 'are'} stuck at an earlier step ({_doing(late)}), the others wait in {others.place}{_library(seen)}",
         "look at that rank's host: dmesg | tail, top, nvidia-smi",
     )
 
