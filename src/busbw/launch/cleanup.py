@@ -1,4 +1,4 @@
-"""Cleans up after a job that was cut short: its processes on this host, and shared memory that a killed Open MPI or NCCL does not remove."""
+"""Cleans up after a job that was cut short: its processes here, and shared memory that a killed Open MPI or NCCL does not remove."""
 
 import contextlib
 import os

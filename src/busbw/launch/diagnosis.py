@@ -143,10 +143,8 @@ def _cause(seen: Evidence) -> tuple[str, str]:
 def _behind(seen: Evidence) -> tuple[str, str]:
     late = seen.late()
     others = next(told for rank, told in seen.stalled.items() if rank not in late)
-    return (
-        f"{seen.names(late)} {'is' if len(late) == 1 else 'are'} stuck at an earlier step ({_doing(late)}), the others wait in {others.place}{_library(seen)}",
-        "look at that rank's host: dmesg | tail, top, nvidia-smi",
-    )
+    stuck = f"{seen.names(late)} {'is' if len(late) == 1 else 'are'} stuck at an earlier step ({_doing(late)})"
+    return f"{stuck}, the others wait in {others.place}{_library(seen)}", "look at that rank's host: dmesg | tail, top, nvidia-smi"
 
 
 def _doing(told: Mapping[int, Stalled]) -> str:
