@@ -17,6 +17,7 @@ LIBRARY_S = 3.5  # and for what NCCL says of itself
 ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they end themselves
 MARGIN_S = 3.0
 LEAVING_S = 60.0  # for the launcher to end after its ranks have said their last
+PROGRAM = "busbw"  # in the command line of every rank
 LOOK_S = 0.5  # between two looks at the processes of this host
 SURE_S = 1.0  # that a process is stopped: not for a moment, as a debugger or a profiler does it
 ENDED_S = 5.0  # for the launcher to end a job that lost a process
@@ -47,6 +48,7 @@ class RankMonitor:
     begun: float = field(default_factory=time.monotonic)
     heard: float = 0.0
     looked: float = 0.0
+    own: dict[int, int] = field(default_factory=dict)  # ranks that are processes of this host: their number
     halted: dict[int, tuple[float, str]] = field(default_factory=dict)  # ranks of this host that do not run: since when, state
     named: set[int] = field(default_factory=set)  # those that `changes` has reported
     seen: float = 0.0
@@ -65,7 +67,9 @@ class RankMonitor:
             return False
         self.heard = time.monotonic()
         if isinstance(told, Here):
-            if told.rank not in self.here and told.host == os.uname().nodename:
+            # In a container of this host the number would be another process's.
+            if told.rank not in self.here and told.host == os.uname().nodename and PROGRAM in process.command(told.pid):
+                self.own[told.rank] = told.pid
                 self.exits.watch(told.rank, told.pid)
             self.here[told.rank] = told
         elif isinstance(told, Gone):
@@ -115,8 +119,8 @@ class RankMonitor:
         if self.leaving or now - self.seen < LOOK_S:
             return []
         self.seen = now
-        for rank, here in self.here.items():
-            state = process.state(here.pid) if here.host == os.uname().nodename else "R"
+        for rank, pid in self.own.items():
+            state = process.state(pid)
             if state in process.STOPPED | process.ENDED:
                 since, _ = self.halted[rank] = (self.halted.get(rank, (now, ""))[0], state)
                 if now - since >= SURE_S and rank not in self.named:

@@ -16,7 +16,7 @@ HOST = os.uname().nodename
 
 @pytest.fixture
 def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
-    two = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    two = [subprocess.Popen(["busbw-rank", "60"], executable="/bin/sleep") for _ in range(2)]
     yield two
     for one in two:
         one.kill()
@@ -159,3 +159,12 @@ def test_time_in_which_the_launcher_was_stopped_itself_does_not_count(sleepers: 
     made.looked -= 100
     assert made.verdict() is None
     assert not made.halted
+
+
+def test_a_number_that_is_another_process_here_is_not_watched() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        made = RankMonitor(1, (), 5.0, 10.0)
+        made.take(encode(Here(0, HOST, other.pid)))
+        other.kill()
+    assert not made.own
+    assert made.changes() == []
