@@ -188,7 +188,7 @@ def second_host(_fault: Fault, run: Run) -> list[tuple[str, ...]]:
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("killed", signalled(signal.SIGKILL), 3, the_rank("SIGKILL", "ended without a word")),
+    Kind("killed", signalled(signal.SIGKILL), 3, the_rank("SIGKILL", "exited without an error message")),
     Kind("stopped", signalled(signal.SIGSTOP), 3, the_rank("stopped")),
     Kind("slow", slow, 0, words(), at_start=False, ends=True),
     Kind("link pulled", pull, 3, the_link, local=False, clean_s=12.0),
@@ -198,7 +198,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("clock step", step_clock, 0, words(), at_start=False, ends=True, variants=("on", "back")),
     Kind("host stopped", stop_host, 3, both_ranks, local=False),
     Kind("interrupted", signal_busbw(signal.SIGINT), 130, words("interrupted"), at_start=False),
-    Kind("terminated", signal_busbw(signal.SIGTERM), 143, words("told to end"), at_start=False),
+    Kind("terminated", signal_busbw(signal.SIGTERM), 143, words("terminated (SIGTERM)"), at_start=False),
     Kind("mpirun killed", kill_named("prterun", "mpirun", "orterun"), 3, words("died of signal 9 (SIGKILL)"), at_start=False),
     Kind("daemon killed", kill_named("prted", "orted"), 3, second_host, local=False, at_start=False),
     Kind("no answer", nothing, 3, second_host, local=False, setting=black_hole),

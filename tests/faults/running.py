@@ -28,12 +28,14 @@ class Gone(Exception):
 
 @dataclass
 class Setting:
-    """How busbw is called. `cycles` 0: until the fault ends it."""
+    """How busbw is called. `cycles` 0: until the fault ends it. `sweep` are options in place of small sizes timed classically."""
 
     limit_s: float
     launch_limit_s: float
     cycles: int
     ifname: str = "10.77.0.0/24"
+    ranks: int = 4
+    sweep: tuple[str, ...] = ()
 
 
 class Run:
@@ -46,6 +48,8 @@ class Run:
         self.rows_seen = 0
         self.code: int | None = None
         self.stderr = ""
+        self.began = False  # the table's header is there: the sweep begins
+        self.heard: list[tuple[float, str]] = []  # lines of stderr, and when they came
         self._undo = contextlib.ExitStack()
         self._token = uuid.uuid4().hex
         self._process: subprocess.Popen[str] | None = None
@@ -72,14 +76,14 @@ class Run:
         self._undo.close()
 
     def start(self) -> None:
-        words = ["run", "all_reduce", "--engine", "mpi", "--timing", "classic", "--format", "csv", "--json", str(self.file)]
-        words += ["-b", "1K", "-e", f"{2 ** (SIZES - 1)}K", "--iters", "3", "--run-cycles", str(self.setting.cycles)]
+        small = ("--timing", "classic", "-b", "1K", "-e", f"{2 ** (SIZES - 1)}K", "--iters", "3", "--run-cycles", str(self.setting.cycles))
+        words = ["run", "all_reduce", "--engine", "mpi", "--format", "csv", "--json", str(self.file), *(self.setting.sweep or small)]
         words += ["--limit", str(self.setting.limit_s), "--launch-limit", str(self.setting.launch_limit_s)]
         argv = [sys.executable, "-m", "busbw", *words]
         # Four ranks on few cores: who waits lets the others run.
         environment = {**os.environ, "PYTHONPATH": SOURCE, MARK: self._token, "OMPI_MCA_mpi_yield_when_idle": "1"}
         if self.lab is None:
-            argv += ["-n", "4"]
+            argv += ["-n", str(self.setting.ranks)]
         else:
             argv = self.lab.hosts[0].enter(*argv, "--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", self.setting.ifname)
             environment |= self.lab.environment()
@@ -97,13 +101,14 @@ class Run:
         assert self._process.stdout is not None
         # Two lines a row: out of place and in place. The first line is the header.
         for number, _ in enumerate(self._process.stdout):
-            self.rows_seen = number // 2
+            self.began, self.rows_seen = True, number // 2
 
     def _read_talk(self) -> None:
         assert self._process is not None
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.stderr += line
+            self.heard.append((time.monotonic(), line))
 
     def comes_to(self, row: int, rank: int) -> bool:
         """Wait until `row` rows were printed, for row 0 until the rank's process is there; whether it comes to that."""
@@ -112,6 +117,13 @@ class Run:
         while (self.rows_seen < row if row else self._pid(rank) is None) and self._process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
         return self._process.poll() is None and time.monotonic() < end
+
+    def begins(self) -> bool:
+        """Wait until the sweep begins; whether it does."""
+        end = time.monotonic() + START_LIMIT_S
+        while not self.began and self._process is not None and self._process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        return self.began
 
     def pid_of(self, rank: int) -> int:
         """The process of a rank."""

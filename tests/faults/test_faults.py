@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import faults
+import moments
 import netlab
 import pytest
 
@@ -38,3 +39,9 @@ def test_every_kind_of_fault_is_in_the_sample() -> None:
 def test_a_seed_is_a_run() -> None:
     assert [str(faults.draw(3, number)) for number in range(50)] == [str(faults.draw(3, number)) for number in range(50)]
     assert len({str(faults.draw(3, number)) for number in range(50)}) > 45
+
+
+@pytest.mark.parametrize("number", [5, 6, 8, 11, 12, 14, 17, 18])  # every phase
+def test_the_word_that_names_a_rank_comes_in_time(number: int, tmp_path: Path) -> None:
+    outcome = moments.strike(moments.draw(SEED, number), tmp_path)
+    assert not outcome.wrong, outcome

@@ -90,7 +90,7 @@ def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
     status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
     assert status != 0
     error = job.explain(status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"])
-    assert error.message == "host 10.77.0.9: there is no way to it (No route to host)"
+    assert error.message == "host 10.77.0.9: No route to host"
     assert error.hint == "ip route get 10.77.0.9"
     assert error.exit == 3
 

@@ -16,7 +16,7 @@ from busbw.engines.registry import AUTO
 from busbw.launch import job, slurm
 from busbw.launch.failures import aborting_host, died, in_order, known
 from busbw.launch.hosts import Host
-from busbw.launch.roll import Roll
+from busbw.launch.rank_monitor import RankMonitor
 from busbw.measure.events import Ended, Event, Failed, Note, Started, decode, failure
 from busbw.measure.job import Job
 
@@ -42,7 +42,7 @@ class Follower:
         self.output, self.hosts = output, [place.name for place in places]
         of_rank = tuple(place.name for place in places for _ in range(place.slots))
         library = work.engine in ("nccl", AUTO)
-        self.roll = Roll(work.ranks, of_rank, work.limit_s, work.start_limit_s, library, self._gpus, ifname=ifname)
+        self.roll = RankMonitor(work.ranks, of_rank, work.limit_s, work.start_limit_s, library, self._gpus, ifname=ifname)
         self.queue = slurm.Queue()
         self._framing = Framing()
         self._tail: list[str] = []
@@ -98,6 +98,8 @@ class Follower:
         """The error to end a job with that does not end by itself."""
         if self._failures:
             return RankFailed(self._failures[0]) if time.monotonic() - self._failed_at > ABORT_S else None
+        for change in self.roll.changes():
+            talk(f"note: {change}")
         return self.roll.verdict(queued=self.queue.waiting)
 
     def _why(self, status: int) -> BusbwError | None:

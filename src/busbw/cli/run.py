@@ -56,7 +56,7 @@ class Rounds(click.ParamType[int]):
 
 TIMED = -1
 LONGEST_LAUNCH_S = 86400
-LIMIT_HELP = "seconds that a step of a size may take, ten times more where it was seen to be slow; 0 = no limit"
+LIMIT_HELP = "seconds without a completed operation, more where the size before was slow; 0 = no limit"
 _TYPES: dict[str, Any] = {"check": Rounds(), "int": int, "size": Size(), "word": str}
 
 
@@ -147,7 +147,7 @@ def _sweep_options(function: Any) -> Any:
     "--engine", "engine_name", default="auto", callback=filled, show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}"
 )
 @click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
-@click.option("--inject", default="", help="a fault to see told, in a rehearsal: late:rank=2,us=200")
+@click.option("--inject", default="", help="inject a fault: late:rank=2,us=200")
 @click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(FORMATS))
 @click.option(

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -100,9 +101,9 @@ def _kept(work: Job, where: Where, output: Output, face: Face) -> int:
         kept = _broke_off(output, INTERRUPTED)
         talk(f"interrupted{': ' + kept if kept else ''}")
         return int(Exit.INTERRUPTED)
-    except SystemExit:  # SIGTERM or SIGHUP, as schedulers end jobs
+    except SystemExit as error:  # SIGTERM or SIGHUP, as schedulers end jobs
         kept = _broke_off(output, TERMINATED)
-        talk(f"told to end{': ' + kept if kept else ''}")
+        talk(f"{_terminated(error)}{': ' + kept if kept else ''}")
         raise
     except BusbwError as error:
         kept = _broke_off(output, error.message)
@@ -183,6 +184,11 @@ def _watched(work: Job, where: Where, output: Output, face: Face) -> Watchdog:
     return watched(asked, telling(output), code=face.exit_of(TimedOut("")))
 
 
+def _terminated(error: SystemExit) -> str:
+    """`terminated (SIGTERM)`: the exit code holds the signal."""
+    return f"{TERMINATED} ({signal.Signals(int(error.code or 0) - 128).name})"
+
+
 def telling(output: Output) -> Tell:
     """Tells people once of each place where this rank stands still, and then what the library says of it."""
     told: set[int] = set()
@@ -194,7 +200,7 @@ def telling(output: Output) -> Tell:
             talk(report.library)
             return
         told.add(report.step)
-        kept = output.broke_off(f"{report.place} did not end")
+        kept = output.broke_off(f"{report.place} made no progress")
         talk(f"error: {report.words()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
 
     return tell
@@ -205,9 +211,10 @@ def leave(error: BaseException, control: Control, output: Output, face: Face) ->
     if isinstance(error, SystemExit | KeyboardInterrupt):
         by_hand = isinstance(error, KeyboardInterrupt)
         kept = _broke_off(output, INTERRUPTED if by_hand else TERMINATED)
-        talk(f"{'interrupted' if by_hand else 'told to end'}{': ' + kept if kept else ''}")
+        words = _terminated(error) if isinstance(error, SystemExit) else INTERRUPTED
+        talk(f"{words}{': ' + kept if kept else ''}")
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(Exit.INTERRUPTED)
-        control.abort(code, "told to end")
+        control.abort(code, words)
     told = error if isinstance(error, BusbwError) else RankFailed(failed(error, control))
     kept = _broke_off(output, told.message)
     if isinstance(error, UsageError) and control.rank:

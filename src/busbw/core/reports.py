@@ -44,7 +44,7 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
         stopped = [str(pid) for pid, state in self.neighbours.items() if state in ("T", "t")]
         says = f"; process {', '.join(stopped)} beside it is stopped" if stopped else ""
         says += f"\n{self.library}" if self.library else ""
-        return f"rank {self.rank} on {self.host}: {self.place} (step {self.step}) did not end within {self.waited_s:.0f} s: {doing}{says}"
+        return f"rank {self.rank} on {self.host}: {self.place} (step {self.step}) made no progress for {self.waited_s:.0f} s: {doing}{says}"
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):

@@ -37,6 +37,14 @@ def name(pid: int) -> str:
         return ""
 
 
+def command(pid: int) -> str:
+    """Its command line; '' where there is no such process, or it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " ").strip()
+    except OSError:
+        return ""
+
+
 def siblings() -> dict[int, str]:
     """State letters, by pid, of the other processes that this process' parent started."""
     parent, own = os.getppid(), os.getpid()

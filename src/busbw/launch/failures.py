@@ -86,7 +86,7 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         r"connect to host (?P<host>\S+) port (?P<port>\d+): (?P<why>No route to host|Network is unreachable)",
-        "host {host}: there is no way to it ({why})",
+        "host {host}: {why}",
         "ip route get {host}",
     ),
     Failure(
@@ -190,7 +190,7 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     how = f"died of {signal_words(-status)}" if status < 0 else f"ended with {status}"
     signalled = status - 128 in list(signal.Signals)
     how += f", as it does when a rank dies of {signal_words(status - 128)}" if signalled else ""
-    said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else f"{',' if signalled else ''} without a word"
+    said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else ", without an error message"
     where = f" on {', '.join(hosts)}" if hosts else ""
     return CannotTell(f"the launcher{where} {how}{said}", "busbw run ... --dry-run prints its command: run that by hand")
 
@@ -216,10 +216,10 @@ def died(stderr: str) -> bool:
 
 
 def in_order(stderr: str, gone: Sequence[int]) -> str:
-    """The launcher's last words with what srun says of ranks that died put in order: the first is the one to blame.
+    """The launcher's last words with what srun says of ranks that died put in order: the first is the cause.
 
-    Where a rank dies Slurm kills the others of the step, and srun may tell of them first; some abort by themselves. Who died of a fault
-    is to blame; else whom the others saw end first (`gone`), and where srun told of its host first too, nothing of the others is left.
+    Where a rank dies Slurm kills the others of the step, and srun may report them first; some abort by themselves. A rank that died of a
+    fault is the cause; else the one that the others saw end first (`gone`). Where srun also reported its host first, others are dropped.
     """
     told = list(re.finditer(TASK_DIED, stderr))
     fault = next((one for one in told if one["why"] not in (KILLED, ABORTED)), None)

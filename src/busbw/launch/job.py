@@ -15,8 +15,8 @@ from types import FrameType
 
 from busbw.core.errors import BusbwError, CannotTell, TimedOut
 from busbw.host.process import die_with_parent
+from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup
 from busbw.launch.failures import explain
-from busbw.launch.leftovers import KILL_LIMIT_S, MARKER, Leftovers
 
 __all__ = ["explain", "run", "terminable", "undisturbed"]
 
@@ -94,7 +94,7 @@ def run(
         )
     except OSError as error:
         raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
-    lines, talk, left = _Lines(on_line, on_talk), _Lines(on_talk), Leftovers(marker)
+    lines, talk, cleanup = _Lines(on_line, on_talk), _Lines(on_talk), Cleanup(marker)
     with terminable():
         try:
             with _pump(process, lines, talk) as pump:
@@ -105,11 +105,11 @@ def run(
                 talk.end()
                 status = _ended(process)
         except BaseException:
-            _stop(process, lines, talk, left)
+            _stop(process, lines, talk, cleanup)
             raise
         finally:
             with undisturbed():
-                left.sweep()
+                cleanup.sweep()
                 for stream in (process.stdout, process.stderr):
                     if stream is not None:
                         stream.close()
@@ -185,7 +185,7 @@ def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> CannotTell:
     )
 
 
-def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, left: Leftovers) -> None:
+def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, cleanup: Cleanup) -> None:
     """SIGTERM and time to pass it on, what is still said read meanwhile; then SIGKILL.
 
     A second interrupt skips the waiting, but not the moment in which a launcher that is well ends its ranks and removes what they shared.
@@ -193,7 +193,7 @@ def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, left: L
     lines.ending = talk.ending = True
     with contextlib.suppress(BaseException), _pump(process, lines, talk) as pump:
         with undisturbed():
-            left.note()
+            cleanup.note()
             _signal_group(process, signal.SIGTERM)
             pump(GRACE_S)
         if pump(TERM_LIMIT_S - GRACE_S):

@@ -195,4 +195,4 @@ def _gpus_per_node(env: Mapping[str, str]) -> int | None:
 
 def _last(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].removeprefix("srun: ") if lines else "without a word"
+    return lines[-1].removeprefix("srun: ") if lines else "no message"

@@ -12,6 +12,7 @@ from busbw.core.errors import CannotTell
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine, Launch
 from busbw.measure.clocks import Clocks
+from busbw.measure.progress import Progress
 
 BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
 SHORTEST_S = 1e-9
@@ -38,9 +39,13 @@ class Taken:
 
 
 class Batches(Protocol):
-    """A way to time operations, by a clock that counts in `tick_s`; 0 where that is far finer than operations vary."""
+    """A way to time operations, by a clock that counts in `tick_s`; 0 where that is far finer than operations vary.
+
+    What it completes it notes in `progress`.
+    """
 
     tick_s: float
+    progress: Progress
 
     def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
         """Run and time the launches, one operation each, in step with all other processes; `usual_s`, the same on all, is about how long
@@ -63,6 +68,7 @@ class HeldBatches:
                 f"unset {blocking[0]}, or use --timing classic",
             )
         self._engine, self._limit_s = engine, spec.timeout
+        self.progress = Progress(0)
         self._most = max(MOST_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
         self._fence()  # what it sets up must not wait in a held queue
@@ -106,6 +112,7 @@ class HeldBatches:
             for _ in range(TRAIL if usual_s < TRAIL_UP_TO_S else 0):
                 fence()
         engine.synchronize(self._limit_s)
+        self.progress.done += 1
         times = [engine.elapsed_s(2 * number, 2 * number + 1) for number in range(len(launches))]
         for rank, column in enumerate(zip(*times, strict=True)):
             taken.durations_s[rank].extend(column)
@@ -121,6 +128,7 @@ class ClockedBatches:
     def __init__(self, control: Control, late_s: float = 0.0) -> None:
         self._control, self._late_s = control, late_s
         self.tick_s = 0.0
+        self.progress = Progress(0)
         self._clocks = Clocks(control)
 
     def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
@@ -130,7 +138,9 @@ class ClockedBatches:
         slot = SLACK * usual_s + SLOT_MARGIN_S
         lead = self._lead_s()
         begin = float(self._control.bcast(clock() + lead)) - ahead
-        starts, ends = [], []
+        starts: list[float] = []
+        ends: list[float] = []
+        self.progress.batch = ends
         for number, launch in enumerate(launches):
             _until(begin + number * slot)
             if self._late_s:
@@ -138,6 +148,7 @@ class ClockedBatches:
             starts.append(clock())
             launch()
             ends.append(clock())
+        self.progress.batch, self.progress.done = (), self.progress.done + len(ends)
         durations = [end - start for start, end in zip(starts, ends, strict=True)]
         shared = [start + ahead for start in starts]
         earliest = [-value for value in self._control.reduce_all([-start for start in shared], "max")]

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,7 @@ from busbw.core import reports, wire
 from busbw.core.planning import Exchange, Plan
 from busbw.core.result import Link, Result, Row
 from busbw.core.training import TrainRun
+from busbw.measure.progress import Progress
 
 FAILED_PREFIX = "busbw-failed: "
 
@@ -72,7 +73,13 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event"):
 
 Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Exchanged | Note | Ended
 Emit = Callable[[Event], None]
-At = Callable[[str, str], None]  # what a rank does from now on: phase, detail
+
+
+class At(Protocol):
+    """Told what a rank does from now on: phase, detail, and what it completes of it."""
+
+    def __call__(self, phase: str, detail: str, progress: Progress | None = None, /) -> None:
+        """Called before it begins."""
 
 
 class Failed(msgspec.Struct):

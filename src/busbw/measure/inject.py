@@ -1,4 +1,4 @@
-"""Faults on purpose, to see what busbw makes of them: `late:rank=2,us=200`. For tests and rehearsals; the result says so."""
+"""Injected faults, to see how busbw reports them: `late:rank=2,us=200`. The result records them."""
 
 from typing import NamedTuple
 

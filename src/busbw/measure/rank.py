@@ -28,8 +28,8 @@ from busbw.host.read import read_host
 from busbw.host.source import Unavailable
 from busbw.launch.environment import detect
 from busbw.measure import inject, network, plan
-from busbw.measure.beside import Beside
 from busbw.measure.events import At, Emit, Ended, Event, Failed, Note, Started, encode, say, say_failed
+from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import Job, decode
 from busbw.measure.runner import Runner, now
 from busbw.measure.watchdog import Tell, Watchdog
@@ -106,8 +106,8 @@ def sweep(job: Job, party: Party, opened: Engine, emit: Emit, at: At, repeat: in
         for note in filter(None, [network.unconfirmed(job, result.library.network)]):
             emit(Note(note))
     _summarise_alltoallv(job, opened, max_bytes, emit if first else None)
-    with closing(Beside(own_devices(job, party, result))) as beside:
-        runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit, at, late_s, beside, repeat)
+    with closing(HostSampler(own_devices(job, party, result))) as host_sampler:
+        runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit, at, late_s, host_sampler, repeat)
         runner.sweep()
         links = runner.links(result.world.devices) if last else []
     return Ended(now(), opened.memory_use() if job.sweep.memory else {}, links)
@@ -170,7 +170,7 @@ def begun(job: Job, party: Party, opened: Engine) -> Result:
 
 
 def own_devices(job: Job, party: Party, result: Result) -> list[Device]:
-    """The devices of this host, for the one process of it that reads the machine beside precise timing; [] for all others."""
+    """The devices of this host, for the one process of it that samples the host during precise timing; [] for all others."""
     if party.local != 0 or job.sweep.sampling is None:
         return []
     return [device for device in result.world.devices if device.host == platform.node()]
@@ -245,7 +245,7 @@ def watched(job: Job, tell: Tell, daemons: tuple[str, ...] = (), code: int = Exi
     """A watchdog that has begun to watch this process; rank 0 of a job on NCCL also asks NCCL what it knows."""
     member = detect(os.environ)
     rank = member.rank if member else 0
-    dog = Watchdog(rank, job.sweep, job.limit_s, job.start_limit_s, tell, daemons=daemons, code=code)
+    dog = Watchdog(rank, job.limit_s, job.start_limit_s, tell, daemons=daemons, code=code)
     ask_library(dog, job, rank)
     dog.start()
     return dog

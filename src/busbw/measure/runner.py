@@ -12,10 +12,11 @@ from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.engines.base import Call, Control, Engine, Launch
 from busbw.measure import links, precise, timing, verification
-from busbw.measure.batches import MOST_HELD, Batches, ClockedBatches, HeldBatches
-from busbw.measure.beside import Beside
+from busbw.measure.batches import MOST_HELD, MOST_LEAD, Batches, ClockedBatches, HeldBatches
 from busbw.measure.events import At, Emit, Note, RowDone
+from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls, refuse_unsupported
+from busbw.measure.progress import Progress
 
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 PLACES_BOUND = 4096  # buffer positions a cell takes in turn; more would only cost memory
@@ -27,8 +28,8 @@ WARM_UP_BYTES = 64 << 20  # beyond it a library takes no other path
 class Runner:
     """Runs a sweep on an engine. `job` joins all processes, `group` those of this communicator (the same without a split).
 
-    `at` is told what begins now: the phase (warm-up, verify, timing) and its detail (`1 MiB in place`); `late_s` makes
-    this process begin late on purpose; `beside` reads its host's machine; `repeat` counts the times that communicators were made anew.
+    `at` is called with the phase that begins (warm-up, verify, timing) and its detail (`1 MiB in place`); `late_s` delays this process on
+    purpose; `host_sampler` reads the counters of its host; `repeat` is how often the communicators were recreated.
     """
 
     def __init__(
@@ -41,15 +42,17 @@ class Runner:
         emit: Emit,
         at: At = lambda *_: None,
         late_s: float = 0.0,
-        beside: Beside | None = None,
+        host_sampler: HostSampler | None = None,
         repeat: int = 0,
     ) -> None:
         self.engine, self.job, self.group, self.spec = engine, job, group, spec
         self.max_bytes, self.at = max_bytes, at
         self.emit = emit if job.rank == 0 else _silent
         self.out_of_bounds = 0
-        self.beside, self.repeat = beside or Beside(()), repeat
+        self.host_sampler, self.repeat = host_sampler or HostSampler(()), repeat
         self._iters = min(first(spec.sampling), MOST_HELD) if spec.sampling else spec.iters
+        most = MOST_HELD + MOST_LEAD if spec.sampling else spec.iters * max(spec.cudagraph, 1)
+        self._at_once = most * spec.agg_iters  # operations of a device queue that are waited for together
         self._batches: Batches
         if spec.sampling:
             self._batches = HeldBatches(engine, spec) if engine.queued else ClockedBatches(job, late_s)
@@ -96,11 +99,19 @@ class Runner:
         # Precisely timed, every size has an untimed operation of its own: large ones need no other.
         most = min(self.max_bytes, max(self.spec.min_bytes, WARM_UP_BYTES)) if self.spec.sampling else self.max_bytes
         for size in warmup_sizes(self.spec, most):
-            self.at("warm-up", short_size(size))
+            progress = self._begin("warm-up", short_size(size), size, self.spec.warmup_iters)
             launch = self.engine.bind(calls.at(size, in_place=False))
             for _ in range(self.spec.warmup_iters):
                 launch()
+                progress.done += not self.engine.queued
             self.engine.synchronize(self.spec.timeout)
+            progress.done += self.engine.queued
+
+    def _begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
+        """Say what begins now; a device queue's `operations` are waited for at once, others one by one."""
+        progress = Progress(size, max(operations, 1) if self.engine.queued else 1)
+        self.at(phase, detail, progress)
+        return progress
 
     def _row(self, calls: Calls, size: int) -> None:
         cells = [self._cell(calls, size, in_place=in_place) for in_place in (False, True)]
@@ -110,7 +121,7 @@ class Runner:
         one, iters = calls.series, len(cells[0].samples_s or ()) if self.spec.sampling else self.spec.iters
         row = Row(size_bytes, count, one.dtype, one.op, one.root, cells[0], cells[1], iters, stamp, repeat=self.repeat)
         if self.spec.sampling:
-            row.machine = [change for change in self.job.gather(self.beside.row()) or [] if change] or None
+            row.machine = [change for change in self.job.gather(self.host_sampler.row()) or [] if change] or None
         self.emit(RowDone(row, self.out_of_bounds))
 
     def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell:
@@ -121,15 +132,14 @@ class Runner:
         where = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
         checked_s = 0.0
         if checked:
-            self.at("verify", where)
-            checked_s = self._check_rounds(call, launch, tally)
-        self.at("timing", where)
-        cell = self._timed(calls, call, size, checked, tally, self._untimed_s(launch, checked_s))
+            checked_s = self._check_rounds(call, launch, tally, self._begin("verify", where, size, 1))
+        usual_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1))
+        cell = self._timed(calls, call, size, where, checked, tally, usual_s)
         if checked:
             self._share(tally, cell)
         return cell
 
-    def _untimed_s(self, launch: Launch, checked_s: float) -> float:
+    def _untimed_s(self, launch: Launch, checked_s: float, progress: Progress) -> float:
         """Run one operation before those that are timed, as nccl-tests has it, so that they do not follow a check; the seconds it took.
 
         Precise timing spares one so long that what went before does not show in the next; `checked_s` is what it took under check.
@@ -138,7 +148,9 @@ class Runner:
             checked_s = self.job.reduce_all([checked_s], "max")[0]  # alike on all ranks
             if checked_s > LONG_S:
                 return checked_s
-        return self._once_s(launch)
+        took_s = self._once_s(launch)
+        progress.done += 1
+        return took_s
 
     def _once_s(self, launch: Launch) -> float:
         begun = time.perf_counter()
@@ -146,7 +158,7 @@ class Runner:
         self.engine.synchronize(self.spec.timeout)
         return time.perf_counter() - begun
 
-    def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally) -> float:
+    def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally, progress: Progress) -> float:
         """Rounds of one verified operation each, until one is bad anywhere. The seconds of the last operation."""
         took_s = [0.0]
 
@@ -156,6 +168,7 @@ class Runner:
         for round_number in range(self.spec.check):
             probe = self._probe(call, round_number)
             tally.add(self.engine.ranks, verification.run_round(self.engine, call, once, probe), probe)
+            progress.done += 1
             if self.spec.check > 1 and self.job.reduce_all([float(tally.bad_rounds)], "max")[0]:
                 break
         return took_s[-1]
@@ -164,7 +177,7 @@ class Runner:
         # Sizes share a seed, so that one size's data serves the next; rounds differ, so that nothing left over can pass.
         return Probe(round_number + 1, call.dtype, call.op, self.engine.size)
 
-    def _timed(self, calls: Calls, call: Call, size: int, checked: bool, tally: verification.Tally, usual_s: float) -> Cell:
+    def _timed(self, calls: Calls, call: Call, size: int, where: str, checked: bool, tally: verification.Tally, usual_s: float) -> Cell:
         size_bytes, _, bytes_ = calls.moved_bytes(call)
         places = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
         iters = self._iters  # those that are surely taken: what is verified after them must have been written by them
@@ -172,31 +185,36 @@ class Runner:
         targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
         verify = self.spec.check_timed and iters > 0 and checked and not (call.in_place and call.collective.reduces)
         if verify:
-            probe = self._probe(call, self.spec.check)
+            probe, progress = self._probe(call, self.spec.check), self._begin("verify", where, size, 1)
             for target in targets:
                 verification.write(self.engine, target, probe)
+                progress.done += 1
+        progress = self._begin("timing", where, size, self._at_once)
         launches = [self.engine.bind(target) for target in targets]
         sampling = self.spec.sampling
-        cell = self._precise(launches, sampling, usual_s) if sampling else self._classic(launches)
+        cell = self._precise(launches, sampling, usual_s, progress) if sampling else self._classic(launches, progress)
         if verify:
+            progress = self._begin("verify", where, size, 1)
             for target in targets:
                 tally.add(self.engine.ranks, verification.check(self.engine, target, probe), probe)
+                progress.done += 1
         cell.algbw = bytes_ / cell.time_s
         cell.busbw = cell.algbw * float(calls.collective.bus_factor(self.engine.size))
         self.job.barrier()
         return cell
 
-    def _precise(self, launches: Sequence[Launch], sampling: Sampling, usual_s: float) -> Cell:
+    def _precise(self, launches: Sequence[Launch], sampling: Sampling, usual_s: float, progress: Progress) -> Cell:
         """What was sampled while heat or a power brake held a GPU back is taken again, twice at most."""
         steps = timing.steps(self.engine, self.job, launches, self.spec, self._iters)
         if self.spec.agg_iters > 1:
             steps[0]()  # a group may take other paths than an operation: what it sets up must not wait in a held queue
             self.engine.synchronize(self.spec.timeout)
         usual = self.job.reduce_all([usual_s], "max")[0]
+        self._batches.progress = progress
         for _ in range(THROTTLED_TAKES):
-            self.beside.look()
+            self.host_sampler.look()
             seen = precise.run(self._batches, self.job, steps, sampling, usual, self._team)
-            throttled = self.job.reduce_all([float(self.beside.look())], "max")[0] > 0
+            throttled = self.job.reduce_all([float(self.host_sampler.look())], "max")[0] > 0
             if not throttled:
                 break
         if seen is None:
@@ -206,8 +224,8 @@ class Runner:
             cell.stopped = "unstable"
         return cell
 
-    def _classic(self, launches: Sequence[Launch]) -> Cell:
-        seen = timing.run(self.engine, self.job, launches, self.spec)
+    def _classic(self, launches: Sequence[Launch], progress: Progress) -> Cell:
+        seen = timing.run(self.engine, self.job, launches, self.spec, progress)
         cell = Cell(max(timing.over_ranks(self.job, seen.time_s, self.spec.average), SMALLEST_TIME_S), 0.0, 0.0)
         if self.spec.report_cputime:
             cell.cpu_time_s = float(self.job.bcast(seen.cpu_time_s))

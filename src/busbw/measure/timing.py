@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine, Launch
+from busbw.measure.progress import Progress
 
 SYNC_AND_BARRIER, SYNC_ONLY, BARRIER_OUTSIDE = 1, 2, 3
 
@@ -24,7 +25,7 @@ class Timing:
     samples_s: list[float] = field(default_factory=list)
 
 
-def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec) -> Timing:
+def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, progress: Progress) -> Timing:
     """Time `spec.iters` iterations that take `launches` in turn (one per buffer position)."""
     turn = steps(engine, control, launches, spec, spec.iters)
     operations = max(spec.iters * spec.agg_iters, 1)
@@ -33,7 +34,8 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
         turn, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
     else:
         count = spec.iters
-    iterations = itertools.islice(itertools.cycle(turn), count)
+    progress.batch = left = itertools.repeat(True, count)  # drained as fast as a slice, and its length may be read meanwhile
+    iterations = itertools.compress(itertools.cycle(turn), left)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     control.barrier()
     start = engine.clock()
@@ -41,6 +43,7 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
     enqueued = engine.clock()
     engine.synchronize(spec.timeout)
     total = engine.clock() - start - outside
+    progress.batch, progress.done = (), progress.done + (1 if engine.queued else count)
     timing = Timing(total / operations, (enqueued - start - outside) / operations)
     if spec.per_iter_timing and not spec.cudagraph:
         timing.samples_s = _samples(engine, spec)

@@ -59,12 +59,12 @@ def test_a_rank_that_fails_is_named_although_others_then_see_it_end() -> None:
 
 def test_a_rank_that_ended_before_another_failed_is_the_cause() -> None:
     error = ended(Gone(0, "h1", HERE[1].pid), Failed("MPI_Allreduce: connection reset", "", 3, 0, "h1"))
-    assert error.message.startswith("rank 1 on h1 (pid 4000001) ended without a word")
+    assert error.message.startswith("rank 1 on h1 (pid 4000001) exited without an error message")
 
 
 def test_ranks_that_ended_themselves_after_they_stood_still_are_explained() -> None:
     error = ended(Stalled(0, "h1", 1, "timing", "8", 4, 1.0), Stalled(1, "h1", 2, "verify", "8", 3, 1.0))
-    assert error.message.startswith("verify of 8 did not end within 1 s: rank 1 on h1")
+    assert error.message.startswith("verify of 8 made no progress for 1 s: rank 1 on h1")
 
 
 def test_a_launcher_that_does_not_end_after_a_rank_failed_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ CASES = [
         "host h2: its name does not resolve",
         "getent hosts h2",
     ),
-    ("ssh: connect to host h2 port 22: No route to host\n", "host h2: there is no way to it (No route to host)", "ip route get h2"),
+    ("ssh: connect to host h2 port 22: No route to host\n", "host h2: No route to host", "ip route get h2"),
     (
         "ssh: connect to host h2 port 22: Connection timed out\n",
         "host h2 does not answer on port 22 (Connection timed out)",
@@ -193,10 +193,13 @@ def test_an_unknown_failure_keeps_the_launchers_last_words():
     error = explain(9, "-----\nnever seen before\n-----\n", ["h1"])
     assert error.message == "the launcher on h1 ended with 9; its last words: never seen before"
     assert "--dry-run" in error.hint
-    assert explain(-9, "").message == "the launcher died of signal 9 (SIGKILL) without a word"
-    assert explain(137, "").message == "the launcher ended with 137, as it does when a rank dies of signal 9 (SIGKILL), without a word"
+    assert explain(-9, "").message == "the launcher died of signal 9 (SIGKILL), without an error message"
+    assert (
+        explain(137, "").message
+        == "the launcher ended with 137, as it does when a rank dies of signal 9 (SIGKILL), without an error message"
+    )
     assert explain(213, "no room").message == "the launcher ended with 213; its last words: no room", "no signal has that number"
-    assert explain(-200, "").message == "the launcher died of signal 200 (unknown) without a word"
+    assert explain(-200, "").message == "the launcher died of signal 200 (unknown), without an error message"
 
 
 def killed(*groups: str) -> str:

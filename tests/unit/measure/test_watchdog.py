@@ -1,20 +1,15 @@
 """The watchdog in real processes: it speaks in time with what the rank does, does not bark at slow sizes, and leaves nothing behind."""
 
-import math
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
-import msgspec
-import pytest
-
 from busbw.core.reports import Gone, Here, Report, Stalled, decode
-from busbw.core.sweep import Sampling, SweepSpec
-from busbw.measure.watchdog import SLACK, Pace, Place, Watchdog
+from busbw.measure.progress import Progress
+from busbw.measure.watchdog import Watchdog
 
-SPEC = SweepSpec(collective="all_reduce", min_bytes=8, max_bytes=1 << 20, step_factor=2, iters=20)
 SOURCE = str(Path(__file__).parents[3] / "src")
 
 
@@ -27,7 +22,7 @@ def dog(limit_s: float = 0.2, start_limit_s: float = 0.2, rank: int = 0) -> tupl
         if isinstance(report, Stalled):
             stalled.set()
 
-    made = Watchdog(rank, SPEC, limit_s, start_limit_s, tell)
+    made = Watchdog(rank, limit_s, start_limit_s, tell)
     made.start()
     return made, said, stalled
 
@@ -74,46 +69,29 @@ def test_an_engine_opened_anew_in_the_sweep_has_the_sweeps_limit() -> None:
     made.stop()
 
 
-def test_a_shorter_limit_than_the_one_slept_for_wakes_it() -> None:
-    made, _, stalled = dog(limit_s=0.2, start_limit_s=3600)
-    made.at("rendezvous")
-    time.sleep(0.1)
-    made.at("timing", "8")
-    assert stalled.wait(2)
+def test_operations_that_end_are_progress_and_the_limit_counts_from_the_last() -> None:
+    made, said, stalled = dog(limit_s=0.4)
+    progress = Progress(8)
+    made.at("timing", "8 in place", progress)
+    ended: list[float] = []
+    progress.batch = ended
+    for _ in range(20):  # a phase of several limits
+        ended.append(0.0)
+        time.sleep(0.05)
+    assert not stalled.is_set()
+    last = time.monotonic()
+    assert stalled.wait(5)
     made.stop()
-
-
-def test_no_limit_is_none() -> None:
-    assert Pace(SPEC, 0).allowed_s("timing", "8") == math.inf
-
-
-def test_a_slow_size_is_given_time_for_all_its_iterations_and_the_next_one_more() -> None:
-    pace = Pace(SPEC, 60)
-    assert pace.allowed_s("timing", "8 in place") == 60
-    pace.learn(Place(1, "warm-up", "1G", 0.0), 5.0)  # one operation took 5 s
-    assert pace.allowed_s("timing", "1G in place") == 21 * 5.0 * SLACK
-    assert pace.allowed_s("verify", "2G in place") == 2 * 5.0 * SLACK
-    pace.learn(Place(2, "teardown", "", 0.0), 1e9)
-    assert pace.allowed_s("verify", "1G in place") == 60
-
-
-def test_the_first_operation_of_a_large_size_may_take_as_long_as_a_slow_network_needs() -> None:
-    huge = Pace(msgspec.structs.replace(SPEC, min_bytes=8 << 30, max_bytes=8 << 30), 60)
-    assert huge.allowed_s("warm-up", "8G") == pytest.approx(85.9, abs=0.1)
-
-
-def test_sampling_adds_the_time_that_it_may_take() -> None:
-    spec = msgspec.structs.replace(SPEC, sampling=Sampling(max_time_s=100))
-    assert Pace(spec, 60).allowed_s("timing", "8") == pytest.approx(60 + 2 * 3 * 100, abs=0.1)
+    assert 0.3 < time.monotonic() - last < 1.5
+    assert [one.waited_s < 1 for one in said if isinstance(one, Stalled)] == [True]
 
 
 RANK = """
 import sys, time
-from busbw.core.sweep import SweepSpec
 from busbw.measure import watchdog
 from busbw.measure.events import say
 watchdog.GRACE_S = 0.3
-dog = watchdog.Watchdog(int(sys.argv[1]), SweepSpec(collective="all_reduce"), float(sys.argv[2]), 0, say)
+dog = watchdog.Watchdog(int(sys.argv[1]), float(sys.argv[2]), 0, say)
 dog.start()
 dog.at("init")
 dog.at("timing", "8")

@@ -1,4 +1,4 @@
-"""What a job that was cut short leaves on this host: processes, and the shared memory that a killed Open MPI or NCCL does not remove."""
+"""Cleans up after a job that was cut short: its processes here, and shared memory that a killed Open MPI or NCCL does not remove."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _SEGMENTS = tuple(f"{SHARED}/{name}" for name in ("sm_segment.", "vader_segment.
 _DELETED = " (deleted)"
 
 
-class Leftovers:
+class Cleanup:
     """Of the job with this marker."""
 
     def __init__(self, marker: str) -> None:

@@ -1,4 +1,4 @@
-"""The launcher's view of its ranks: who has come, who says that it stands still, and when that is enough to end the job."""
+"""The launcher's view of its ranks: which have started, which report that they are stuck, and when the job must end."""
 
 import os
 import time
@@ -8,25 +8,29 @@ from dataclasses import dataclass, field
 from busbw.core.errors import BusbwError
 from busbw.core.reports import Gone, Here, Stalled, decode
 from busbw.host import carrier, process
-from busbw.launch import agent, blame, interfaces
-from busbw.launch.deaths import Deaths
+from busbw.launch import agent, diagnosis, interfaces
+from busbw.launch.exit_watcher import ExitWatcher
 from busbw.launch.failures import signal_words
 
-GATHER_S = 1.0  # from the first rank that stands still to the last: their limits began within one operation of each other
+GATHER_S = 1.5  # from the first rank that stands still to the last: their limits began within one operation of each other
 LIBRARY_S = 3.5  # and for what NCCL says of itself
 ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they end themselves
 MARGIN_S = 3.0
 LEAVING_S = 60.0  # for the launcher to end after its ranks have said their last
+PROGRAM = "busbw"  # in the command line of every rank
+LOOK_S = 0.5  # between two looks at the processes of this host
+SURE_S = 1.0  # that a process is stopped: not for a moment, as a debugger or a profiler does it
+ENDED_S = 5.0  # for the launcher to end a job that lost a process
 AWAY_S = 2.0  # between two looks at the job: this process was stopped (Ctrl-Z), or whoever reads its output made it wait
 
 
 @dataclass(slots=True)
-class Roll:
+class RankMonitor:
     """Follows a job of `ranks` processes (0: as many as come).
 
     `places` are the user's names of their hosts in order of rank, empty for this machine.
     `limit_s` and `start_limit_s` are those of the ranks (see Job), `gpus` gives what ranks run on once that is known;
-    `ifname` is --ifname, whose interfaces are watched beside those that matter anyway.
+    `ifname` is --ifname, whose interfaces are watched in addition to the default ones.
     """
 
     ranks: int
@@ -38,12 +42,16 @@ class Roll:
     here: dict[int, Here] = field(default_factory=dict)
     stalled: dict[int, Stalled] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)
-    deaths: Deaths = field(default_factory=Deaths)
+    exits: ExitWatcher = field(default_factory=ExitWatcher)
     ifname: str = ""
     linked: frozenset[str] = field(init=False)
     begun: float = field(default_factory=time.monotonic)
     heard: float = 0.0
     looked: float = 0.0
+    own: dict[int, int] = field(default_factory=dict)  # ranks that are processes of this host: their number
+    halted: dict[int, tuple[float, str]] = field(default_factory=dict)  # ranks of this host that do not run: since when, state
+    named: set[int] = field(default_factory=set)  # those that `changes` has reported
+    seen: float = 0.0
     first_stalled: float = 0.0
     started: bool = False
     leaving: bool = False
@@ -59,8 +67,10 @@ class Roll:
             return False
         self.heard = time.monotonic()
         if isinstance(told, Here):
-            if told.rank not in self.here and told.host == os.uname().nodename:
-                self.deaths.watch(told.rank, told.pid)
+            # In a container of this host the number would be another process's.
+            if told.rank not in self.here and told.host == os.uname().nodename and PROGRAM in process.command(told.pid):
+                self.own[told.rank] = told.pid
+                self.exits.watch(told.rank, told.pid)
             self.here[told.rank] = told
         elif isinstance(told, Gone):
             self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (told.host, told.pid)]
@@ -84,11 +94,13 @@ class Roll:
         self._back(now)
         if queued:
             self.begun = now
+        if error := self._halted_for_long(now):
+            return error
         if self.first_stalled:
             return self.conclude() if self._gathered(now) else None
         if not self.started:
             if self.start_limit_s and self.here and len(self.here) < self.ranks and now - self.begun > self.start_limit_s:
-                return blame.absent(self.evidence(), self.start_limit_s)
+                return diagnosis.absent(self.evidence(), self.start_limit_s)
             late = len(self.here) >= max(self.ranks, 1) and now - self.heard > self.start_limit_s + MARGIN_S
             return self.conclude() if self.start_limit_s and late else None
         patience_s = 2 * self.limit_s + MARGIN_S if self.limit_s else LEAVING_S if self.leaving else 0
@@ -99,28 +111,65 @@ class Roll:
         away_s, self.looked = now - (self.looked or now), now
         if away_s > AWAY_S:
             self.begun, self.heard = min(self.begun + away_s, now), min(self.heard + away_s, now)
+            self.halted.clear()
+
+    def changes(self) -> list[str]:
+        """What to tell at once, whatever the limit: ranks of this host that are stopped or have ended, and those that run again."""
+        now, told = time.monotonic(), []
+        if self.leaving or now - self.seen < LOOK_S:
+            return []
+        self.seen = now
+        for rank, pid in self.own.items():
+            state = process.state(pid)
+            if state in process.STOPPED | process.ENDED:
+                since, _ = self.halted[rank] = (self.halted.get(rank, (now, ""))[0], state)
+                if now - since >= SURE_S and rank not in self.named:
+                    self.named.add(rank)
+                    told.append(f"{self._known().name(rank)} is {process.STATES[state]}{self._consequence(state)}")
+                continue
+            self.halted.pop(rank, None)
+            if rank in self.named:
+                self.named.remove(rank)
+                told.append(f"{self._known().name(rank)} runs again")
+        return told
+
+    def _consequence(self, state: str) -> str:
+        if state in process.ENDED:
+            return ""
+        limit_s = self.limit_s if self.started else self.start_limit_s
+        return f": the run ends unless it goes on within {limit_s:g} s" if limit_s else ": the run waits for it"
+
+    def _halted_for_long(self, now: float) -> BusbwError | None:
+        """The error where the launcher does not end a job that lost a process, or nobody speaks because those who would are stopped."""
+        limit_s = self.limit_s if self.started else self.start_limit_s
+        for rank, (since, state) in self.halted.items():
+            if state in process.ENDED and now - since > ENDED_S:
+                return diagnosis.death(self._known(), rank)
+            if state in process.STOPPED and limit_s and now - max(since, self.heard) > limit_s + MARGIN_S:
+                return self.conclude()
+        return None
 
     def conclude(self) -> BusbwError:
         """Why the job stands still."""
         silent_s = time.monotonic() - self.heard
-        return blame.conclude(self.evidence(), silent_s)
+        return diagnosis.conclude(self.evidence(), silent_s)
 
     def death(self, host: str = "") -> BusbwError | None:
         """The error for the rank that others saw end first: of those on `host`, where there are any. None where they saw none."""
         near = [rank for rank in self.gone if self.here[rank].host == host]
-        return blame.death(self._known(), (near or self.gone)[0]) if self.gone else None
+        return diagnosis.death(self._known(), (near or self.gone)[0]) if self.gone else None
 
     def fallen(self, signal: int) -> BusbwError | None:
         """The error where all that the launcher says is that a rank died of `signal`: the first of this host that ended."""
-        return blame.death(self._known(), self.deaths.order[0], f"died of {signal_words(signal)}") if self.deaths.order else None
+        return diagnosis.death(self._known(), self.exits.order[0], f"died of {signal_words(signal)}") if self.exits.order else None
 
-    def _known(self) -> blame.Evidence:
-        return blame.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), places=self.places)
+    def _known(self) -> diagnosis.Evidence:
+        return diagnosis.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), places=self.places)
 
-    def evidence(self) -> blame.Evidence:
+    def evidence(self) -> diagnosis.Evidence:
         """What the ranks said, and what the hosts of those that did not say of them."""
         states, unreachable = self._look()
-        return blame.Evidence(self.ranks, self.here, self.stalled, states, unreachable, self.gpus(), self.places, self._dark())
+        return diagnosis.Evidence(self.ranks, self.here, self.stalled, states, unreachable, self.gpus(), self.places, self._dark())
 
     def _dark(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""

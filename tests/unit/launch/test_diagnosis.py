@@ -1,9 +1,9 @@
-"""Who is to blame: what is certain goes before what is likely, and every message names ranks, hosts, place and what to type."""
+"""The diagnosis: what is certain goes before what is likely, and every message names ranks, hosts, phase and what to type."""
 
 from dataclasses import replace
 
 from busbw.core.reports import Here, Stalled
-from busbw.launch.blame import Evidence, absent, conclude, death
+from busbw.launch.diagnosis import Evidence, absent, conclude, death
 
 PLACES = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
 HERE = {rank: Here(rank, f"h{rank // 2 + 1}", 100 + rank) for rank in range(4)}
@@ -20,7 +20,7 @@ def seen(*told: Stalled, **more: object) -> Evidence:
 def test_a_stopped_rank_is_named_by_its_neighbour_on_the_same_host_alone() -> None:
     told = seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2, neighbours={103: "T"}))
     error = conclude(told, 0)
-    assert error.message == "timing of 1M in place did not end within 60 s: rank 3 on h2 (pid 103) is stopped"
+    assert error.message == "timing of 1M in place made no progress for 60 s: rank 3 on h2 (pid 103) is stopped"
     assert error.exit == 3
     assert "SIGSTOP" in error.hint
     elsewhere = conclude(seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2)), 0)  # pid 103 of another host
@@ -54,7 +54,7 @@ def test_a_process_that_cannot_run_goes_before_a_link() -> None:
 def test_a_rank_that_is_behind_goes_before_a_link_where_all_report() -> None:
     told = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
     message = conclude(told, 0).message
-    assert "rank 2 on h2 (pid 102) came no further" in message
+    assert "rank 2 on h2 (pid 102) is stuck at an earlier step" in message
     assert message.endswith("; the link of eth0 on h1 went down meanwhile")
     together = conclude(seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), stalled(3)), 0)
     assert together.message.endswith("60 s: the link of eth0 on h1 went down")
@@ -69,7 +69,7 @@ def test_a_host_that_does_not_answer_is_named_in_the_users_words_in_the_hint() -
 def test_the_rank_with_the_smallest_step_is_late_and_the_place_is_its_own() -> None:
     told = seen(stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"})
     message = conclude(told, 0).message
-    assert message.startswith("verify of 1M in place did not end within 60 s: rank 2 on h2 (GPU 0, pid 102) came no further")
+    assert message.startswith("verify of 1M in place made no progress for 60 s: rank 2 on h2 (GPU 0, pid 102) is stuck at an earlier step")
     assert "(runner.py:9 _row > mpi.py:7 run), the others wait in timing of 1M in place" in message
 
 
@@ -92,7 +92,7 @@ def test_ranks_that_never_started_are_named_by_their_host_and_a_stopped_one_amon
 
 
 def test_a_rank_that_died_is_named() -> None:
-    assert death(seen(), 3).message == "rank 3 on h2 (pid 103) ended without a word"
+    assert death(seen(), 3).message == "rank 3 on h2 (pid 103) exited without an error message"
 
 
 def test_many_ranks_are_not_listed_without_end() -> None:

@@ -9,22 +9,22 @@ from collections.abc import Iterator
 import pytest
 
 from busbw.core.reports import Gone, Here, Stalled, encode
-from busbw.launch.roll import GATHER_S, MARGIN_S, Roll
+from busbw.launch.rank_monitor import GATHER_S, MARGIN_S, RankMonitor
 
 HOST = os.uname().nodename
 
 
 @pytest.fixture
 def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
-    two = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    two = [subprocess.Popen(["busbw-rank", "60"], executable="/bin/sleep") for _ in range(2)]
     yield two
     for one in two:
         one.kill()
         one.wait()
 
 
-def roll(sleepers: list[subprocess.Popen[bytes]], limit_s: float = 5.0) -> Roll:
-    made = Roll(2, (), limit_s, 10.0)
+def monitor(sleepers: list[subprocess.Popen[bytes]], limit_s: float = 5.0) -> RankMonitor:
+    made = RankMonitor(2, (), limit_s, 10.0)
     for rank, one in enumerate(sleepers):
         assert made.take(encode(Here(rank, HOST, one.pid)))
     return made
@@ -35,16 +35,17 @@ def stands(sleepers: list[subprocess.Popen[bytes]], rank: int) -> str:
 
 
 def test_an_interface_that_was_asked_for_is_watched_and_one_that_this_host_lacks_is_no_error() -> None:
-    assert "lo" in Roll(2, (), 5, 5, ifname="lo").linked
-    assert Roll(2, (), 5, 5, ifname="nosuch0").linked == Roll(2, (), 5, 5).linked == Roll(2, (), 5, 5, ifname="198.51.100.0/24").linked
+    assert "lo" in RankMonitor(2, (), 5, 5, ifname="lo").linked
+    usual = RankMonitor(2, (), 5, 5).linked
+    assert all(RankMonitor(2, (), 5, 5, ifname=name).linked == usual for name in ("nosuch0", "198.51.100.0/24"))
 
 
 def test_lines_that_are_no_report_are_not_taken() -> None:
-    assert not Roll(2, (), 5, 5).take("NCCL INFO")
+    assert not RankMonitor(2, (), 5, 5).take("NCCL INFO")
 
 
 def test_a_stopped_rank_is_found_once_the_others_had_time_to_speak(sleepers: list[subprocess.Popen[bytes]]) -> None:
-    made = roll(sleepers)
+    made = monitor(sleepers)
     made.event()
     sleepers[1].send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, sleepers[1].pid, os.WSTOPPED | os.WNOWAIT)  # a signal takes a moment to arrive
@@ -57,14 +58,14 @@ def test_a_stopped_rank_is_found_once_the_others_had_time_to_speak(sleepers: lis
 
 
 def test_when_all_have_spoken_nothing_is_waited_for(sleepers: list[subprocess.Popen[bytes]]) -> None:
-    made = roll(sleepers)
+    made = monitor(sleepers)
     for rank in (0, 1):
         made.take(stands(sleepers, rank))
     assert "no rank is late" in str(made.verdict())
 
 
 def test_a_row_takes_back_what_was_said_before(sleepers: list[subprocess.Popen[bytes]]) -> None:
-    made = roll(sleepers)
+    made = monitor(sleepers)
     made.take(stands(sleepers, 0))
     made.event()
     made.first_stalled -= GATHER_S + 0.1 if made.first_stalled else 0
@@ -72,13 +73,13 @@ def test_a_row_takes_back_what_was_said_before(sleepers: list[subprocess.Popen[b
 
 
 def test_silence_is_not_borne_for_ever_and_without_a_limit_only_until_the_sweeps_end(sleepers: list[subprocess.Popen[bytes]]) -> None:
-    made = roll(sleepers)
+    made = monitor(sleepers)
     made.event()
     made.heard -= 2 * 5.0 + MARGIN_S - 0.5
     assert made.verdict() is None
     made.heard -= 1.1
     assert "nothing was heard for 14 s" in str(made.verdict())
-    endless = roll(sleepers, limit_s=0)
+    endless = monitor(sleepers, limit_s=0)
     endless.event()
     endless.heard -= 1e6
     assert endless.verdict() is None
@@ -87,7 +88,7 @@ def test_silence_is_not_borne_for_ever_and_without_a_limit_only_until_the_sweeps
 
 
 def test_a_rank_that_never_comes_is_named_and_time_in_a_queue_does_not_count(sleepers: list[subprocess.Popen[bytes]]) -> None:
-    made = Roll(2, ("h1", "h2"), 5.0, 10.0)
+    made = RankMonitor(2, ("h1", "h2"), 5.0, 10.0)
     made.take(encode(Here(0, HOST, sleepers[0].pid)))
     made.begun -= 11
     assert made.verdict(queued=True) is None
@@ -96,7 +97,7 @@ def test_a_rank_that_never_comes_is_named_and_time_in_a_queue_does_not_count(sle
 
 
 def test_all_come_and_none_begins(sleepers: list[subprocess.Popen[bytes]]) -> None:
-    made = roll(sleepers)
+    made = monitor(sleepers)
     made.heard -= 10 + MARGIN_S + 1
     sleepers[0].kill()
     sleepers[0].wait()
@@ -104,7 +105,7 @@ def test_all_come_and_none_begins(sleepers: list[subprocess.Popen[bytes]]) -> No
 
 
 def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subprocess.Popen[bytes]]) -> None:
-    made = Roll(3, (), 5.0, 10.0)
+    made = RankMonitor(3, (), 5.0, 10.0)
     for rank, host in enumerate(("h1", "h2", "h2")):
         made.take(encode(Here(rank, host, 50 + rank)))
     made.take(encode(Gone(1, "h1", 50)))
@@ -112,4 +113,58 @@ def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subpro
     made.take(encode(Gone(1, "h2", 9999)))  # no rank: the launch agent, say
     assert "rank 2 on h2" in str(made.death("h2"))
     assert "rank 0 on h1" in str(made.death())
-    assert Roll(3, (), 5.0, 10.0).death() is None
+    assert RankMonitor(3, (), 5.0, 10.0).death() is None
+
+
+def test_a_stopped_rank_is_reported_at_once_and_ends_the_run_with_the_limit(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = monitor(sleepers)
+    made.event()
+    sleepers[1].send_signal(signal.SIGSTOP)
+    start, told = time.monotonic(), []
+    while not told and time.monotonic() - start < 2:
+        told = made.changes()
+        time.sleep(0.05)
+    who = f"rank 1 on {HOST} (pid {sleepers[1].pid})"
+    assert told == [f"{who} is stopped: the run ends unless it goes on within 5 s"]
+    assert made.verdict() is None
+    made.halted[1] = (made.halted[1][0] - 5 - MARGIN_S, "T")
+    made.heard -= 5 + MARGIN_S
+    assert f"{who} is stopped" in str(made.verdict())
+    sleepers[1].send_signal(signal.SIGCONT)
+    made.seen = 0.0
+    assert made.changes() == [f"{who} runs again"]
+    assert not made.halted
+
+
+def test_a_rank_that_ended_without_the_launcher_ending_the_job_is_reported(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = monitor(sleepers, limit_s=0)
+    made.event()
+    sleepers[0].kill()
+    os.waitid(os.P_PID, sleepers[0].pid, os.WEXITED | os.WNOWAIT)
+    assert made.changes() == []
+    made.halted[0] = (made.halted[0][0] - 10, "Z")
+    made.seen = 0.0
+    assert made.changes() == [f"rank 0 on {HOST} (pid {sleepers[0].pid}) is dead"]
+    assert f"rank 0 on {HOST}" in str(made.verdict())
+    made.event(leaving=True)
+    made.seen = 0.0
+    assert made.changes() == []
+
+
+def test_time_in_which_the_launcher_was_stopped_itself_does_not_count(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = monitor(sleepers)
+    made.event()
+    made.verdict()
+    made.halted[1] = (time.monotonic() - 100, "T")
+    made.looked -= 100
+    assert made.verdict() is None
+    assert not made.halted
+
+
+def test_a_number_that_is_another_process_here_is_not_watched() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        made = RankMonitor(1, (), 5.0, 10.0)
+        made.take(encode(Here(0, HOST, other.pid)))
+        other.kill()
+    assert not made.own
+    assert made.changes() == []

@@ -1,4 +1,4 @@
-"""The machine beside the numbers: what this host said of itself while a cell and a row were measured."""
+"""Samples of this host's counters while a cell and a row are measured."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from busbw.core.vitals import HostChange, Reading, XidEvent, change
 from busbw.host.vitals import open_vitals
 
 
-class Beside:
+class HostSampler:
     """Readings of one host, by the one process of it that was given `devices`, its own; others read nothing."""
 
     def __init__(self, devices: Sequence[Device]) -> None:

@@ -7,7 +7,7 @@ import threading
 from busbw.host import process
 
 
-class Deaths:
+class ExitWatcher:
     """Watches processes from a thread, because others follow the first to its end within milliseconds; `order` has their ranks."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Deaths:
         self._ranks[descriptor] = rank
         self._poll.register(descriptor, select.EPOLLIN)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._follow, name="deaths", daemon=True)
+            self._thread = threading.Thread(target=self._follow, name="exit watcher", daemon=True)
             self._thread.start()
 
     def _follow(self) -> None:

@@ -1,4 +1,4 @@
-"""Who is to blame when a job stands still, concluded from what its ranks report and from what their hosts show. Pure."""
+"""Why a job makes no progress, concluded from the reports of its ranks and the state of their hosts. Pure functions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -103,7 +103,7 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     return TimedOut(f"launch: {seen.names(missing)} did not start within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did{also}", hint)
 
 
-def death(seen: Evidence, rank: int, how: str = "ended without a word") -> CannotTell:
+def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> CannotTell:
     """The error when a rank's process ended and its launcher did not say which."""
     return CannotTell(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
 
@@ -113,7 +113,7 @@ def _where(seen: Evidence, waited_s: float) -> str:
     first = min(seen.stalled.values(), key=lambda told: told.step, default=None)
     if first is None:
         return f"nothing was heard for {waited_s:.0f} s"
-    return f"{first.place} did not end within {first.waited_s:.0f} s"
+    return f"{first.place} made no progress for {first.waited_s:.0f} s"
 
 
 def _cause(seen: Evidence) -> tuple[str, str]:
@@ -143,10 +143,8 @@ def _cause(seen: Evidence) -> tuple[str, str]:
 def _behind(seen: Evidence) -> tuple[str, str]:
     late = seen.late()
     others = next(told for rank, told in seen.stalled.items() if rank not in late)
-    return (
-        f"{seen.names(late)} came no further ({_doing(late)}), the others wait in {others.place}{_library(seen)}",
-        "look at that rank's host: dmesg | tail, top, nvidia-smi",
-    )
+    stuck = f"{seen.names(late)} {'is' if len(late) == 1 else 'are'} stuck at an earlier step ({_doing(late)})"
+    return f"{stuck}, the others wait in {others.place}{_library(seen)}", "look at that rank's host: dmesg | tail, top, nvidia-smi"
 
 
 def _doing(told: Mapping[int, Stalled]) -> str:
