@@ -8,7 +8,9 @@ from pathlib import Path
 from markdown_table import code, table
 
 from busbw.accel.light import SWITCHES
+from busbw.accel.methods import CODECS
 from busbw.accel.settings import Settings
+from busbw.core.planning import LOSSES
 from busbw.train.methods import HOOKS, NONE, WORDS
 from busbw.train.names import NAMES
 
@@ -27,6 +29,8 @@ def settings() -> str:
     return (
         intro
         + table(["Setting", "Type", "Default", "Meaning"], fields)
+        + "## Codecs\n\n"
+        + table(["`method`", "Sends", "What a gradient loses"], [[code(one.name), one.meaning, LOSSES[one.loss]] for one in CODECS])
         + "## LightCC's switches\n\nWithout settings, `attach` and the Horovod face do as these variables say: LightCC's own, in its "
         "units. `LIGHT_INTRA_SIZE` unset means the ranks of a host. Error feedback, of which LightCC's guide says nothing, is on.\n\n"
         + table(["Variable", "Default", "Meaning", "Takes"], switches)

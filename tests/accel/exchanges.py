@@ -10,10 +10,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs.integers import SUM_RESIDUAL
+from busbw.accel.codecs.base import SUM_RESIDUAL
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import make
-from busbw.accel.settings import POWERSGD, Settings
+from busbw.accel.methods import BY_NAME, COMPRESSING
+from busbw.accel.settings import Settings
 
 LENGTHS = (70_001, 3_000, 17)  # more than one block of positions, none a multiple of anything
 NAMES = ("a", "b", "c")
@@ -55,7 +56,7 @@ def two_d() -> bool:
 
 def settings(**words: Any) -> Settings:
     """Every size is compressed, and pieces are small enough that there are several."""
-    return Settings(compress_least=0, two_d=two_d() and words.get("method") != POWERSGD, chunk=1 << 16, **words)
+    return Settings(compress_least=0, two_d=two_d() and not BY_NAME[words.get("method", "dense")].needs_matrices, chunk=1 << 16, **words)
 
 
 def lane_of(chosen: Settings) -> Lane:
@@ -66,7 +67,7 @@ def lane_of(chosen: Settings) -> Lane:
 
 def exchanged(lane: Lane, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
     """Its average over the ranks, by the lane's own thread."""
-    whole = lane.settings.method == POWERSGD and names == NAMES
+    whole = BY_NAME[lane.settings.method].needs_matrices and names == NAMES
     shapes = SHAPES if whole else [(length,) for length in lengths]
     return lane.average(flat.to(DEVICE), names, shapes).wait().cpu()
 
@@ -88,7 +89,7 @@ def left(lane: Lane) -> torch.Tensor:
     """What this rank has not sent yet, over all parameters; in two dimensions its share of what its row has not."""
     lane.memory.take_apart()
     kept = {one: tensor for one, name, tensor in lane.memory.single() if name == "residual"}
-    lengths = [math.prod(shape) for shape in SHAPES] if lane.settings.method == POWERSGD else LENGTHS
+    lengths = [math.prod(shape) for shape in SHAPES] if BY_NAME[lane.settings.method].needs_matrices else LENGTHS
     return torch.cat([kept[name].cpu() if name in kept else torch.zeros(length) for name, length in zip(NAMES, lengths, strict=True)])
 
 
@@ -268,7 +269,7 @@ def momentum() -> dict[str, Any]:
 def not_finite() -> dict[str, Any]:
     """What is not finite in one rank's gradient reaches all, and does not stay."""
     found = {}
-    for method in ("int8", "int4", "powersgd", "topk"):
+    for method in COMPRESSING:
         for value in (float("nan"), float("inf"), float("-inf")):
             lane = lane_of(settings(method=method))
             flat = gradient(0)

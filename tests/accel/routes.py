@@ -15,9 +15,10 @@ from trainings import FEW, model, wrapped
 
 from busbw import accel
 from busbw.accel import route
+from busbw.accel.methods import CODECS
 from busbw.core.errors import UsageError
 
-METHODS = ("int8", "int4", "topk", "powersgd")
+METHODS = tuple(codec.name for codec in CODECS if codec.staged)
 LOST, GOES_S = 3, 0.5  # the exchange in which a rank goes, the others being under way
 
 

@@ -15,7 +15,8 @@ from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.lane import Lane
 from busbw.accel.line import Working
 from busbw.accel.mesh import make
-from busbw.accel.settings import DENSE, POWERSGD, Settings
+from busbw.accel.methods import BY_NAME, DENSE
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 # DDP builds its buckets anew after the first step; what is kept between steps begins after that.
@@ -48,8 +49,8 @@ class Attached(Attachment):
             return self.lane.run(flat, lambda: self._densely(flat))
         apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
         last = bucket.is_last() and bucket.index() > 0
-        # PowerSGD itself sends what is no matrix as it is.
-        together = self.settings.method_for(flat.nbytes, last=last) in (DENSE, POWERSGD)
+        method = self.settings.method_for(flat.nbytes, last=last)
+        together = method == DENSE or BY_NAME[method].needs_matrices
         if together or not self.settings.dense_below_2d or not apart:
             return self.lane.average(flat, names, shapes, last=last)
         return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))

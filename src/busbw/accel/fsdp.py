@@ -16,7 +16,8 @@ from busbw.accel.attachment import Attachment
 from busbw.accel.ddp import agreed, announce
 from busbw.accel.lane import Lane
 from busbw.accel.mesh import like
-from busbw.accel.settings import POWERSGD, Settings
+from busbw.accel.methods import BY_NAME, CODECS
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 
@@ -58,8 +59,9 @@ def attach_fully_sharded(
             f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one", 'give that one: mesh["across"]'
         )
     settings, strange = agreed(settings)
-    if settings.method == POWERSGD:
-        raise UsageError("PowerSGD needs whole matrices, and fully_shard cuts them", "use int8, int4 or topk, or DistributedDataParallel")
+    if (codec := BY_NAME[settings.method]).needs_matrices:
+        others = ", ".join(one.name for one in CODECS if not one.needs_matrices)
+        raise UsageError(f"{codec.title} needs whole matrices, which fully_shard divides", f"use {others}, or DistributedDataParallel")
     if settings.last:
         raise UsageError("a method for the last bucket is for DistributedDataParallel: fully_shard has no buckets", "leave out last")
     ranks = dist.get_process_group_ranks(replicas.get_group())

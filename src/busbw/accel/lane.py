@@ -14,7 +14,8 @@ from busbw.accel.line import Line, Working
 from busbw.accel.lost import Pulse
 from busbw.accel.memory import Kept, Memory, Piece
 from busbw.accel.mesh import Mesh
-from busbw.accel.settings import DENSE, Settings
+from busbw.accel.methods import DENSE
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 # Gradients of other types go densely: codecs keep and send at most fp32.

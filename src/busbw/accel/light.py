@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from busbw.accel.settings import DENSE, TOPK, Settings
+from busbw.accel.methods import DENSE, TOPK
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 PREFIX = "LIGHT_"

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from busbw.accel.codecs.base import RESIDUAL, State
-from busbw.accel.codecs.integers import SUM_RESIDUAL
-from busbw.accel.codecs.topk import VELOCITY
+from busbw.accel.codecs.base import RESIDUAL, SUM_RESIDUAL, VELOCITY, State
 from busbw.accel.line import Line
 from busbw.core.errors import UsageError
 

@@ -3,10 +3,10 @@
 import dataclasses
 from dataclasses import dataclass
 
+from busbw.accel.methods import BY_NAME, DENSE, NAMES, CodecInfo, titles
 from busbw.core.errors import UsageError
+from busbw.core.planning import LEAST_FIRST
 
-DENSE, INT8, INT4, POWERSGD, TOPK = "dense", "int8", "int4", "powersgd", "topk"
-METHODS = (DENSE, INT8, INT4, POWERSGD, TOPK)
 # What dense exchanges and top-k's values are sent as; "same" is the gradient's own type.
 FORMATS = ("same", "fp32", "bf16", "fp16")
 VALUE_FORMATS = ("fp32", "fp16")
@@ -20,7 +20,7 @@ SMALL_RATIO = 0.02  # of top-k: an eighth of a byte an element
 class Settings:
     """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
 
-    method: str = DENSE  # dense, int8, int4, powersgd or topk
+    method: str = DENSE  # the codec, see below
     last: str = ""  # the method of DDP's last bucket of several, whose exchange no computing hides; "": the same
     route: str = BACKEND  # what codecs send goes by torch's backend (NCCL, Gloo), or from the host's memory by busbw-native: host
     wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
@@ -39,8 +39,8 @@ class Settings:
     dense_below_2d: bool = True  # parameters of one dimension (bias, norm) go densely
 
     def __post_init__(self) -> None:  # noqa: D105
-        _one_of("method", self.method, METHODS)
-        _one_of("last", self.last or self.method, METHODS)
+        _one_of("method", self.method, NAMES)
+        _one_of("last", self.last or self.method, NAMES)
         _one_of("route", self.route, (BACKEND, HOST))
         _one_of("wire", self.wire, FORMATS)
         _one_of("values", self.values, VALUE_FORMATS)
@@ -55,15 +55,15 @@ class Settings:
             raise _no_value("momentum", f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
         if self.momentum and not self.feedback:
             raise UsageError("momentum correction without error feedback has nothing to correct", "leave feedback on, or momentum at 0")
-        if self.method != TOPK and self.momentum:
-            raise UsageError(f"momentum correction is for top-k, and the method is {self.method}", "leave out one of them")
-        if not {POWERSGD, TOPK} & self.methods and self.warmup_steps:
-            raise UsageError(f"a warm-up is for top-k and PowerSGD, and the method is {self.method}", "leave out one of them")
-        if self.methods == {DENSE} and self.route == HOST:
+        if self.momentum and not BY_NAME[self.method].sparse:
+            raise UsageError(f"momentum correction is for {titles('sparse')}, and the method is {self.method}", "leave out one of them")
+        if self.warmup_steps and not any(codec.warmup for codec in self.codecs):
+            raise UsageError(f"a warm-up is for {titles('warmup')}, and the method is {self.method}", "leave out one of them")
+        if self.route == HOST and not any(codec.staged for codec in self.codecs):
             raise UsageError("route=host is for what codecs send, and dense gradients have none", "use int8 or another method with it")
-        if self.method == POWERSGD and self.two_d:
-            raise UsageError("PowerSGD in two dimensions would cut matrices into pieces", "leave out two_d: there is little left to save")
-        if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {TOPK}):
+        if self.two_d and (codec := BY_NAME[self.method]).needs_matrices:
+            raise UsageError(f"{codec.title} needs whole matrices, which two_d divides", "leave out two_d")
+        if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {self.method}):
             raise UsageError(
                 "momentum correction with parts that go by another method would train those without momentum",
                 "set compress_least=0 and dense_below_2d=False with it, and leave out last",
@@ -88,8 +88,19 @@ class Settings:
     @property
     def small(self) -> bool:
         """Whether all that is sent is small, but for the first step."""
-        sparse = TOPK not in self.methods or self.ratio <= SMALL_RATIO
-        return self.methods <= {POWERSGD, TOPK} and sparse and not self.warmup_steps
+        small = all(codec.small and (not codec.sparse or self.ratio <= SMALL_RATIO) for codec in self.codecs)
+        return small and not self.warmup_steps
+
+    @property
+    def codecs(self) -> list[CodecInfo]:
+        """The facts of all of `methods`."""
+        return [BY_NAME[name] for name in self.methods]
+
+    @property
+    def loss(self) -> int:
+        """What the worst of its codecs loses of a gradient: an index into core.planning.LOSSES."""
+        narrow = DENSE in self.methods and self.wire in ("bf16", "fp16")
+        return max((int(narrow), *(codec.loss for codec in self.codecs)), key=LEAST_FIRST.index)
 
     def method_for(self, nbytes: int, *, last: bool = False) -> str:
         """The method for a bucket of so many bytes, DDP's last one or another."""
@@ -99,7 +110,7 @@ class Settings:
 
     def two_d_for(self, nbytes: int, method: str) -> bool:
         """Whether it goes in two dimensions by this method, where the mesh has two."""
-        return self.two_d and nbytes <= self.two_d_most and method != POWERSGD
+        return self.two_d and nbytes <= self.two_d_most and not BY_NAME[method].needs_matrices
 
     def describe(self) -> str:
         """One line for a log: what differs from the defaults."""

@@ -11,6 +11,10 @@ from busbw.accel.settings import Settings
 State = dict[str, torch.Tensor]
 # What was not sent, in the gradient's own positions, of the part's length.
 RESIDUAL = "residual"
+# Of momentum correction, also in the gradient's positions.
+VELOCITY = "velocity"
+# What a second rounding lost, at the rank that sums a shard, of the length of the shard.
+SUM_RESIDUAL = "sum_residual"
 
 
 class Codec(ABC):

@@ -7,13 +7,11 @@ of ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
 import torch
 
 from busbw.accel.codecs import kernels
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
+from busbw.accel.codecs.base import RESIDUAL, SUM_RESIDUAL, Codec, State, carried, keep
 from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, most_steps, row_bytes
 from busbw.accel.line import Line
 
 GRAIN = 4 * BLOCK  # of a row: its scales and integers are then aligned to 16 bytes
-# What the second rounding lost, at the rank that sums, of the length of its shard.
-SUM_RESIDUAL = "sum_residual"
 
 
 class Integers(Codec):

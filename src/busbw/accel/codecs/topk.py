@@ -10,11 +10,10 @@ import math
 import torch
 
 from busbw.accel.codecs import entries, kernels
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep, share
+from busbw.accel.codecs.base import RESIDUAL, VELOCITY, Codec, State, carried, keep, share
 from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 from busbw.accel.line import Line
 
-VELOCITY = "velocity"  # of momentum correction, of the part's length
 THRESHOLD = "threshold"
 SAMPLE = 1 << 16  # elements among which a threshold is found anew
 # The ratio at the begin of a warm-up, and how often it is lowered.

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from busbw.accel import Lane
-from busbw.accel.settings import DENSE
+from busbw.accel.methods import DENSE
 from busbw.horovod.torch import collectives
 from busbw.horovod.torch.errors import HorovodInternalError
 from busbw.horovod.torch.handles import Handle
