@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import busbw.horovod.torch as hvd
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context
 
 REDUCED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MOVED = (*REDUCED, torch.bool, torch.uint16)
@@ -287,7 +287,7 @@ def a_steady_step_negotiates_nothing():
         handles = [hvd.allreduce_async_(mine(5), name=f"steady {number}", op=hvd.Sum) for number in range(50)]
         assert all((hvd.synchronize(handle) == total()).all() for handle in handles)
 
-    counts = world.current().controller.counts
+    counts = context.current().controller.counts
     step()
     hvd.barrier()
     before = counts.negotiations

@@ -8,7 +8,7 @@ from hvd_contracts import fails, mine, total
 from torch import nn
 
 import busbw.horovod.torch as hvd
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context
 
 
 def net():
@@ -236,7 +236,7 @@ def gradients_go_as_light_variables_say():
     optimizer = distributed(model)
     start = torch.cat([one.detach().flatten() for one in model.parameters()])
     end = trained(optimizer, model)
-    lane = world.current().lane
+    lane = context.current().lane
     assert (hvd.allgather(end.unsqueeze(0)) == end).all(), "replicas are the same bits"
     assert lane.traffic.buckets == 8 * 4 and lane.step == 8
     assert not torch.equal(start, end)

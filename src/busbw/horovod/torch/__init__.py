@@ -16,6 +16,16 @@ from busbw.horovod.torch.builds import (
     rocm_built,
 )
 from busbw.horovod.torch.compression import Compression
+from busbw.horovod.torch.context import (
+    cross_rank,
+    cross_size,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    size,
+)
 from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterrupt
 from busbw.horovod.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from busbw.horovod.torch.ops import add_process_set, barrier, join, poll, remove_process_set, sparse_allreduce_async, synchronize
@@ -23,20 +33,7 @@ from busbw.horovod.torch.optimizer import DistributedOptimizer
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
 from busbw.horovod.torch.reduceops import Adasum, Average, Max, Min, Product, Sum
 from busbw.horovod.torch.sync_batch_norm import SyncBatchNorm
-from busbw.horovod.torch.world import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from busbw.horovod.torch.world import init, shutdown, start_timeline, stop_timeline
 
 _forms = ops.forms()
 globals().update(_forms)

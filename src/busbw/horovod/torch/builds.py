@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from busbw.horovod.torch.world import current
+from busbw.horovod.torch.context import current
 
 
 def mpi_threads_supported() -> bool:

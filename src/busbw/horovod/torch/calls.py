@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from busbw.horovod.torch import reduceops, world
+from busbw.horovod.torch import context, reduceops
 from busbw.horovod.torch.errors import HorovodInternalError, Refused, Unsupported
 from busbw.horovod.torch.executor import Operation
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
@@ -61,7 +61,7 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         Refused: something that cannot be meant, or a name that is under way.
         HorovodInternalError: tensors of several devices, or the job has ended.
     """
-    here, number = world.current(), world.handles.number()
+    here, number = context.current(), context.handles.number()
     for tensor in tensors:
         _check(tensor, call)
     if not tensors:
@@ -99,17 +99,17 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
 
 def control(kind: Kind, process_set: ProcessSet = global_process_set, ranks: tuple[int, ...] = (), root: int = -1) -> Any:
     """An operation without tensors; its result, once all ranks have come."""
-    here, number = world.current(), world.handles.number()
+    here, number = context.current(), context.handles.number()
     request = Request(kind, str(kind), process_set.number(), ranks=ranks, root=root)
-    return world.handles.synchronize(_submit(here, number, Operation(request)))
+    return context.handles.synchronize(_submit(here, number, Operation(request)))
 
 
-def _submit(here: world.World, number: int, operation: Operation) -> int:
+def _submit(here: context.Context, number: int, operation: Operation) -> int:
     if operation.device.type == "cuda":
         operation.begun = torch.cuda.Event()
         operation.begun.record(torch.cuda.current_stream(operation.device))
     here.controller.submit(operation)
-    return world.handles.hold(number, operation.handle)
+    return context.handles.hold(number, operation.handle)
 
 
 def _check(tensor: Any, call: Call) -> None:

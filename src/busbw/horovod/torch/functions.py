@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import calls, world
+from busbw.horovod.torch import calls, context
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
@@ -34,7 +34,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         call = Call(Kind.BROADCAST, in_place=True, name=name, root=root_rank)
         begun.append((tensor, whole, calls.begin(call, [whole])))
     for tensor, whole, number in begun:
-        world.handles.synchronize(number)
+        context.handles.synchronize(number)
         if whole is not tensor:
             tensor.detach().copy_(whole)
 
@@ -55,11 +55,11 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         raise Refused("the state of LBFGS cannot be broadcast", "use another optimizer, or broadcast_object of what you need")
     state, tensors = optimizer.state_dict(), list[torch.Tensor]()
     bare = broadcast_object(_without_tensors(state, tensors), root_rank, "optimizer state")
-    if world.rank() != root_rank:
+    if context.rank() != root_rank:
         tensors = []
         state = _with_tensors(bare, tensors, _devices(optimizer))
     broadcast_parameters([(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)], root_rank)
-    if world.rank() != root_rank:
+    if context.rank() != root_rank:
         optimizer.load_state_dict(state)
 
 
@@ -100,22 +100,22 @@ def _devices(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """Any object that pickles, from `root_rank` (a rank among all) to the ranks of the set."""
-    data = _pickled(obj) if world.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
+    data = _pickled(obj) if context.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
     call, name = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set), name or "object"
-    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
-    if world.rank() != root_rank:
+    context.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
+    if context.rank() != root_rank:
         data = torch.empty(int(size), dtype=torch.uint8)
-    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.data"), [data]))
-    return obj if world.rank() == root_rank else pickle.loads(data.numpy().tobytes())
+    context.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.data"), [data]))
+    return obj if context.rank() == root_rank else pickle.loads(data.numpy().tobytes())
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """Any objects that pickle, of all ranks."""
     data, name = _pickled(obj), name or "object"
     size = torch.tensor([data.numel()])
-    sizes = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size]))
-    whole = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data]))
+    sizes = context.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size]))
+    whole = context.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data]))
     return [pickle.loads(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
 
 

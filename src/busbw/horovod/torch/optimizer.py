@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import calls, ops, reduceops, world
+from busbw.horovod.torch import calls, context, ops, reduceops
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.compression import Compression
 from busbw.horovod.torch.errors import Refused
@@ -138,9 +138,9 @@ class _Reducer:
         )
 
         def take() -> None:
-            results = world.handles.synchronize(number)
-            for gradient, result, (_, context) in zip(gradients, results, narrow, strict=True):
-                wide = plan.compression.decompress(result, context)
+            results = context.handles.synchronize(number)
+            for gradient, result, (_, narrowing) in zip(gradients, results, narrow, strict=True):
+                wide = plan.compression.decompress(result, narrowing)
                 if wide.data_ptr() != gradient.data_ptr() or wide.stride() != gradient.stride():
                     gradient.detach().copy_(wide)
 
@@ -204,7 +204,7 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
                 warnings.warn(_TWICE, stacklevel=2)
             self.synchronize()
         self._reducer.synchronized = False
-        here = world.current()
+        here = context.current()
         if here.lane is not None:
             here.lane.step += 1
         return super().step(*args, **kwargs)
@@ -251,7 +251,7 @@ def DistributedOptimizer(
     wrapped: Any = object.__new__(derived)
     # State and options are shared with the optimizer given; a scheduler's wrapper of its step is not wanted here.
     wrapped.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
-    here = world.current()
+    here = context.current()
     wrapped._reducer = reducer
     wrapped._reduces = process_set.included() and (here.place.size > 1 or here.options.always_reduce)
     if wrapped._reduces:

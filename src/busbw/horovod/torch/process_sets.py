@@ -1,12 +1,9 @@
 """Some of the ranks, as operations' `process_set`."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from busbw.horovod.torch.context import current
 from busbw.horovod.torch.errors import Refused
-
-if TYPE_CHECKING:
-    from busbw.horovod.torch.world import World
 
 
 class ProcessSet:
@@ -27,11 +24,11 @@ class ProcessSet:
 
     def included(self) -> bool:
         """Whether this process is one of them."""
-        return self._world().place.rank in self._ranks()
+        return current().place.rank in self._ranks()
 
     def size(self) -> int:
         """How many they are."""
-        self._world()
+        current()
         return len(self._ranks())
 
     def rank(self) -> int:
@@ -40,7 +37,7 @@ class ProcessSet:
         Raises:
             Refused: it is none of them.
         """
-        rank, ranks = self._world().place.rank, self._ranks()
+        rank, ranks = current().place.rank, self._ranks()
         if rank not in ranks:
             raise Refused(f"rank {rank} is none of the process set's ranks {ranks}", "ask included() first")
         return ranks.index(rank)
@@ -65,11 +62,6 @@ class ProcessSet:
         assert self.ranks is not None
         return self.ranks
 
-    def _world(self) -> "World":
-        from busbw.horovod.torch import world
-
-        return world.current()
-
     def __str__(self) -> str:
         """For errors."""
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
@@ -77,3 +69,4 @@ class ProcessSet:
 
 global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
+registered: list[ProcessSet] = []  # those that `shutdown` unregisters

@@ -1,4 +1,4 @@
-"""A process's part in the job between `init` and `shutdown`, and the questions that scripts ask about it."""
+"""`init` and `shutdown`: how a process joins a job and leaves it."""
 
 import atexit
 import dataclasses
@@ -15,48 +15,19 @@ import torch.distributed as dist
 from busbw.accel import Lane, Settings, light
 from busbw.accel.line import Line
 from busbw.accel.mesh import Mesh, make
-from busbw.accel.settings import DENSE
-from busbw.horovod.torch import environment, rendezvous
+from busbw.accel.methods import DENSE
+from busbw.horovod.torch import context, environment, ops, rendezvous
+from busbw.horovod.torch.context import Context
 from busbw.horovod.torch.controller import Controller
 from busbw.horovod.torch.environment import Options, Place
-from busbw.horovod.torch.errors import NotInitialized, Refused
+from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.executor import Executor, Members
-from busbw.horovod.torch.handles import Handles
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
+from busbw.horovod.torch.process_sets import ProcessSet, global_process_set, registered
 from busbw.horovod.torch.timeline import Timeline
 
-
-@dataclasses.dataclass(slots=True)
-class World:
-    """All of it."""
-
-    place: Place
-    options: Options
-    controller: Controller
-    executor: Executor
-    timeline: Timeline
-    lane: Lane | None
-    local_sizes: tuple[int, ...]  # of the host of each rank
-    groups: list[dist.ProcessGroup] | None  # to leave one by one; None: torch.distributed is ours altogether
-    sets: list[ProcessSet] = dataclasses.field(default_factory=list)
-
-
-handles = Handles()
-_world: World | None = None
 _named: set[str] = set()
 _joined = 0  # jobs so far
 _at_exit = False
-
-
-def current() -> World:
-    """What `init` made.
-
-    Raises:
-        NotInitialized: nothing.
-    """
-    if _world is None:
-        raise NotInitialized
-    return _world
 
 
 def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
@@ -68,8 +39,8 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     Raises:
         Refused: a variable or an argument that cannot be meant.
     """
-    global _world, _at_exit
-    if _world is not None:
+    global _at_exit
+    if context.is_initialized():
         return
     place, options = environment.place(os.environ), environment.options(os.environ)
     settings = _settings(options)
@@ -77,11 +48,12 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
         options = dataclasses.replace(options, dynamic_sets=True)
     elif isinstance(process_sets, str):
         raise Refused(f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"')
-    _world = _join(place, options, settings, comm)
-    handles.reset()
-    global_process_set.ranks = list(range(_world.place.size))
-    if options.timeline and _world.place.rank == 0:
-        _world.timeline.start(options.timeline, options.mark_cycles)
+    here = _join(place, options, settings, comm)
+    context.replace(here)
+    context.handles.reset()
+    global_process_set.ranks = list(range(here.place.size))
+    if options.timeline and here.place.rank == 0:
+        here.timeline.start(options.timeline, options.mark_cycles)
     if not _at_exit:
         atexit.register(shutdown)
         _at_exit = True
@@ -90,8 +62,6 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
 
 
 def _register(process_sets: Sequence[ProcessSet]) -> None:
-    from busbw.horovod.torch import ops
-
     wanted = [tuple(one.ranks or ()) for one in process_sets]
     if len(set(wanted)) < len(wanted):
         raise Refused("a process set is there twice", "give each once")
@@ -107,7 +77,7 @@ def _settings(options: Options) -> Settings | None:
     return settings if settings.two_d or settings.method != DENSE else None
 
 
-def _join(place: Place, options: Options, settings: Settings | None, comm: Sequence[int] | None) -> World:
+def _join(place: Place, options: Options, settings: Settings | None, comm: Sequence[int] | None) -> Context:
     timeout = timedelta(seconds=options.timeout_s)
     ours = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):
@@ -131,7 +101,7 @@ def _join(place: Place, options: Options, settings: Settings | None, comm: Seque
     global _joined
     _joined += 1
     controller = Controller(mesh, executor, options, timeline, _joined)
-    return World(place, options, controller, executor, timeline, lane, local_sizes, None if ours else [control, everyone])
+    return Context(place, options, controller, executor, timeline, lane, local_sizes, None if ours else [control, everyone])
 
 
 def _located(place: Place, control: dist.ProcessGroup) -> tuple[Place, tuple[str, ...], tuple[int, ...]]:
@@ -168,70 +138,30 @@ def _announce(place: Place, settings: Settings | None, lane: Lane | None) -> Non
 
 def shutdown() -> None:
     """Leave the job; operations under way fail, on all ranks. Without `init`, nothing happens."""
-    global _world
-    if _world is None:
+    here = context.replace(None)
+    if here is None:
         return
-    world, _world = _world, None
-    world.controller.stop()
-    world.timeline.stop()
-    if world.lane is not None and not world.controller.lost:
-        world.lane.close()
-    for one in world.sets:
+    here.controller.stop()
+    here.timeline.stop()
+    if here.lane is not None and not here.controller.lost:
+        here.lane.close()
+    for one in registered:
         one.process_set_id = None
-    handles.reset()
-    if world.groups is None:
+    registered.clear()
+    context.handles.reset()
+    if here.groups is None:
         dist.destroy_process_group()
     else:
-        for group in world.groups:
+        for group in here.groups:
             dist.destroy_process_group(group)
-
-
-def is_initialized() -> bool:
-    """Whether `init` was called, and `shutdown` was not since."""
-    return _world is not None
-
-
-def size() -> int:
-    """Ranks of the job."""
-    return current().place.size
-
-
-def rank() -> int:
-    """This process's rank."""
-    return current().place.rank
-
-
-def local_size() -> int:
-    """Ranks of this host."""
-    return current().place.local_size
-
-
-def local_rank() -> int:
-    """This process's place on its host."""
-    return current().place.local_rank
-
-
-def cross_size() -> int:
-    """Hosts that have this process's place."""
-    return current().place.cross_size
-
-
-def cross_rank() -> int:
-    """This host's place among them."""
-    return current().place.cross_rank
-
-
-def is_homogeneous() -> bool:
-    """Whether all hosts have the same number of ranks."""
-    return len(set(current().local_sizes)) == 1
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Have rank 0 write a Chrome trace of operations to a file."""
-    if current().place.rank == 0:
-        current().timeline.start(file_path, mark_cycles)
+    if context.current().place.rank == 0:
+        context.current().timeline.start(file_path, mark_cycles)
 
 
 def stop_timeline() -> None:
     """End the trace."""
-    current().timeline.stop()
+    context.current().timeline.stop()

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context, world
 from busbw.horovod.torch.elastic.state import TorchState
 from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -26,7 +26,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return func(state, *args, **kwargs)
             except HorovodInternalError:
-                if world.current().controller.failed:
+                if context.current().controller.failed:
                     raise
                 state.restore()
                 skip_sync = False

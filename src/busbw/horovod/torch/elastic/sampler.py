@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context
 
 
 class ElasticSampler(Sampler[int]):  # type: ignore[misc]
@@ -40,7 +40,7 @@ class ElasticSampler(Sampler[int]):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Deal what is left out to the ranks that there are now."""
-        self.num_replicas, self.rank = world.size(), world.rank()
+        self.num_replicas, self.rank = context.size(), context.rank()
         every = list(range(len(self.dataset)))
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(every)

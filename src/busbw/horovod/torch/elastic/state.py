@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context
 from busbw.horovod.torch.elastic.sampler import ElasticSampler
 from busbw.horovod.torch.functions import allgather_object, broadcast_object
 
@@ -53,7 +53,7 @@ class TorchState:
         self._commits += 1
         self.save()
         path = self.path()
-        if path is not None and world.local_rank() == 0:
+        if path is not None and context.local_rank() == 0:
             part = path.with_suffix(".part")
             torch.save({"commits": self._commits, "kept": self._kept}, part)
             part.replace(path)  # whole, or as before
@@ -83,8 +83,8 @@ class TorchState:
         """All ranks go on from the rank that has the latest commit, the first of them."""
         commits = allgather_object(self._commits)
         root = commits.index(max(commits))
-        found = broadcast_object((self._commits, self._now() if world.rank() == root else None), root)
-        if world.rank() != root:
+        found = broadcast_object((self._commits, self._now() if context.rank() == root else None), root)
+        if context.rank() != root:
             self._commits = found[0]
             self._load(found[1])
         self.save()
