@@ -1,4 +1,4 @@
-"""Reference pages of busbw.accel, `busbw train` and the Horovod face, from their tables. What would need torch is read, not imported."""
+"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. What would need torch is read, not imported."""
 
 import ast
 import dataclasses
@@ -31,7 +31,7 @@ def settings() -> str:
         + table(["Setting", "Type", "Default", "Meaning"], fields)
         + "## Codecs\n\n"
         + table(["`method`", "Sends", "What a gradient loses"], [[code(one.name), one.meaning, LOSSES[one.loss]] for one in CODECS])
-        + "## LightCC's switches\n\nWithout settings, `attach` and the Horovod face do as these variables say: LightCC's own, in its "
+        + "## LightCC's switches\n\nWithout settings, `attach` and the Horovod frontend do as these variables say: LightCC's own, in its "
         "units. `LIGHT_INTRA_SIZE` unset means the ranks of a host. Error feedback, of which LightCC's guide says nothing, is on.\n\n"
         + table(["Variable", "Default", "Meaning", "Takes"], switches)
     )

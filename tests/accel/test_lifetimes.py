@@ -1,4 +1,4 @@
-"""What a lane is told, keeps, saves and refuses, and how it ends, on real ranks."""
+"""What a worker is told, keeps, saves and refuses, and how it ends, on real ranks."""
 
 import jobs
 import pytest
@@ -41,7 +41,7 @@ def test_a_look_at_what_is_kept_changes_nothing(job):
 def test_an_end_leaves_no_threads(job):
     for said in (one["closed"] for one in job):
         assert said["own"] >= 2 and said["left"] == 0, said
-        assert "a gradient came to a lane that is closed" in said["said"]
+        assert "a gradient came to a worker that is closed" in said["said"]
 
 
 def test_a_communicator_that_was_lent_stays(job):

@@ -236,9 +236,9 @@ def gradients_go_as_light_variables_say():
     optimizer = distributed(model)
     start = torch.cat([one.detach().flatten() for one in model.parameters()])
     end = trained(optimizer, model)
-    lane = context.current().lane
+    worker = context.current().worker
     assert (hvd.allgather(end.unsqueeze(0)) == end).all(), "replicas are the same bits"
-    assert lane.traffic.buckets == 8 * 4 and lane.step == 8
+    assert worker.traffic.buckets == 8 * 4 and worker.step == 8
     assert not torch.equal(start, end)
     assert (hvd.allreduce(mine(3), op=hvd.Sum) == total()).all(), "other operations are as ever"
-    return [lane.mesh.two_d, lane.settings.describe(), float((end - alone()).abs().max())]
+    return [worker.mesh.two_d, worker.settings.describe(), float((end - alone()).abs().max())]

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from busbw.accel.settings import Settings
 
 if TYPE_CHECKING:
+    from busbw.accel.comm_worker import CommWorker, Traffic
     from busbw.accel.ddp import Attached, attach
     from busbw.accel.fsdp import Sharded, attach_fully_sharded
-    from busbw.accel.lane import Lane, Traffic
 
-__all__ = ["Attached", "Lane", "Settings", "Sharded", "Traffic", "attach", "attach_fully_sharded"]
-_HOMES = {"Attached": "ddp", "attach": "ddp", "Sharded": "fsdp", "attach_fully_sharded": "fsdp", "Lane": "lane", "Traffic": "lane"}
+__all__ = ["Attached", "CommWorker", "Settings", "Sharded", "Traffic", "attach", "attach_fully_sharded"]
+_MODULES = dict.fromkeys(("Attached", "attach"), "ddp") | dict.fromkeys(("Sharded", "attach_fully_sharded"), "fsdp")
+_MODULES |= dict.fromkeys(("CommWorker", "Traffic"), "comm_worker")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(f"busbw.accel.{_HOMES[name]}"), name)
+    return getattr(import_module(f"busbw.accel.{_MODULES[name]}"), name)

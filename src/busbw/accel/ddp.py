@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw.accel import light
 from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
-from busbw.accel.lane import Lane
-from busbw.accel.line import Working
+from busbw.accel.comm_worker import CommWorker
+from busbw.accel.communicator import Working
 from busbw.accel.mesh import make
 from busbw.accel.methods import BY_NAME, DENSE
 from busbw.accel.settings import Settings
@@ -24,11 +24,11 @@ FIRST_STEP = 1
 
 
 class Attached(Attachment):
-    """A DDP model whose gradients go through a lane."""
+    """A DDP model whose gradients go through a worker."""
 
-    def __init__(self, model: DistributedDataParallel, lane: Lane, scaler: Any) -> None:
+    def __init__(self, model: DistributedDataParallel, worker: CommWorker, scaler: Any) -> None:
         """See `attach`."""
-        super().__init__(lane, {name: parameter.numel() for name, parameter in model.module.named_parameters()})
+        super().__init__(worker, {name: parameter.numel() for name, parameter in model.module.named_parameters()})
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         self._scaler = scaler
 
@@ -40,25 +40,25 @@ class Attached(Attachment):
         first = self.steps < FIRST_STEP
         begins = self.steps - FIRST_STEP if bucket.index() == 0 and not first else None
         self.steps += bucket.is_last()
-        world = self.lane.mesh.world
-        if world.group is not None and world.group is self.lane.mesh.lent and not flat.is_sparse:
+        world = self.worker.mesh.world
+        if world.group is not None and world.group is self.worker.mesh.lent and not flat.is_sparse:
             return self._as_ddp(flat)
         if begins is not None:
-            self.lane.run(flat, lambda: self._begin(begins))
+            self.worker.run(flat, lambda: self._begin(begins))
         if first or flat.is_sparse:
-            return self.lane.run(flat, lambda: self._densely(flat))
+            return self.worker.run(flat, lambda: self._densely(flat))
         apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
         last = bucket.is_last() and bucket.index() > 0
         method = self.settings.method_for(flat.nbytes, last=last)
         together = method == DENSE or BY_NAME[method].needs_matrices
         if together or not self.settings.dense_below_2d or not apart:
-            return self.lane.average(flat, names, shapes, last=last)
-        return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))
+            return self.worker.average(flat, names, shapes, last=last)
+        return self.worker.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))
 
     def _as_ddp(self, flat: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """On DDP's own communicator, straight from backward's stream."""
-        with self.lane.explaining():
-            self.lane.traffic.buckets += 1
+        with self.worker.explaining():
+            self.worker.traffic.buckets += 1
             work = self._begin_densely(flat)
         return work.get_future().then(lambda ended: ended.value()[0])  # type: ignore[attr-defined]
 
@@ -67,9 +67,9 @@ class Attached(Attachment):
         self._begin_densely(flat, later=False).wait()
 
     def _begin_densely(self, flat: torch.Tensor, *, later: bool = True) -> Working:
-        world = self.lane.mesh.world
+        world = self.worker.mesh.world
         if not flat.is_sparse:
-            self.lane.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
+            self.worker.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
         return world.begin_average(flat, later=later)
 
     def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int], last: bool) -> None:
@@ -82,13 +82,13 @@ class Attached(Attachment):
         joined = torch.cat(few)
         torch._foreach_zero_(few)
         averaging = self._begin_densely(joined)  # beside the rest
-        self.lane.exchange(flat, names, shapes, last=last)
+        self.worker.exchange(flat, names, shapes, last=last)
         averaging.wait()
         torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
 
     def _begin(self, step: int) -> None:
-        """A step, in the lane, before its buckets."""
-        self.lane.step = step
+        """A step, in the worker, before its buckets."""
+        self.worker.step = step
         self.follow(self._scaler)
 
 
@@ -99,7 +99,7 @@ def _hook(attached: Attached, bucket: dist.GradBucket) -> torch.futures.Future[t
 def attach(
     model: DistributedDataParallel, settings: Settings | None = None, *, scaler: Any = None, timeout: timedelta | None = None
 ) -> Attached:
-    """Have a DDP model's gradients exchanged by a lane; without `settings`, as the LIGHT_* variables say.
+    """Have a DDP model's gradients exchanged by a worker; without `settings`, as the LIGHT_* variables say.
 
     Every rank has to call it, before the first backward. `scaler` is the loop's GradScaler, where there is one: what is kept between steps
     follows its scale. `timeout` bounds each exchange.
@@ -118,7 +118,7 @@ def attach(
         )
     settings, strange = agreed(settings)
     mesh = make(settings, timeout, None if timeout else _lent(model, settings))
-    attached = Attached(model, Lane(settings, mesh), scaler)
+    attached = Attached(model, CommWorker(settings, mesh), scaler)
     model.register_comm_hook(attached, _hook)
     announce(attached, strange)
     return attached
@@ -126,7 +126,7 @@ def attach(
 
 def _lent(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGroup | None:
     """DDP's own communicator, where nothing but averages in their own format go over it: over a second one a step takes 0.3 % longer
-    (benchmarks/train_2xh200_202611). On CPUs the lane's thread and DDP itself would be in each other's way.
+    (benchmarks/train_2xh200_202611). On CPUs the worker's thread and DDP itself would be in each other's way.
     """
     plain = settings.methods == {DENSE} and settings.wire == "same" and not settings.two_d
     on_gpu = "cuda:nccl" in dist.get_backend_config(model.process_group) and all(parameter.is_cuda for parameter in model.parameters())
@@ -159,9 +159,9 @@ def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
 
 def announce(attached: Attachment, strange: list[str]) -> None:
     """One rank says for all what gradients go through."""
-    if attached.lane.mesh.world.place:
+    if attached.worker.mesh.world.rank:
         return
-    mesh, known = attached.lane.mesh, ", ".join(switch.name for switch in light.SWITCHES)
+    mesh, known = attached.worker.mesh, ", ".join(switch.name for switch in light.SWITCHES)
     shape = f"{mesh.across.size} x {mesh.inside.size}" if mesh.inside and mesh.across else f"{mesh.world.size}"
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
     lines += [mesh.note] if mesh.note else []

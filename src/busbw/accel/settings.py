@@ -1,4 +1,4 @@
-"""What a lane does with gradients: which method, from which size on, in which format."""
+"""What a worker does with gradients: which method, from which size on, in which format."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Settings:
 
     method: str = DENSE  # the codec, see below
     last: str = ""  # the method of DDP's last bucket of several, whose exchange no computing hides; "": the same
-    route: str = BACKEND  # what codecs send goes by torch's backend (NCCL, Gloo), or from the host's memory by busbw-native: host
+    staging: str = BACKEND  # what codecs send goes by torch's backend (NCCL, Gloo), or from the host's memory by busbw-native: host
     wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
     two_d: bool = False  # inside the host densely, the method across hosts
     intra_size: int | None = None  # ranks of a 2D group; None: those of a host
@@ -41,7 +41,7 @@ class Settings:
     def __post_init__(self) -> None:  # noqa: D105
         _one_of("method", self.method, NAMES)
         _one_of("last", self.last or self.method, NAMES)
-        _one_of("route", self.route, (BACKEND, HOST))
+        _one_of("staging", self.staging, (BACKEND, HOST))
         _one_of("wire", self.wire, FORMATS)
         _one_of("values", self.values, VALUE_FORMATS)
         _one_of("factors", self.factors, FACTOR_FORMATS)
@@ -59,8 +59,8 @@ class Settings:
             raise UsageError(f"momentum correction is for {titles('sparse')}, and the method is {self.method}", "leave out one of them")
         if self.warmup_steps and not any(codec.warmup for codec in self.codecs):
             raise UsageError(f"a warm-up is for {titles('warmup')}, and the method is {self.method}", "leave out one of them")
-        if self.route == HOST and not any(codec.staged for codec in self.codecs):
-            raise UsageError("route=host is for what codecs send, and dense gradients have none", "use int8 or another method with it")
+        if self.staging == HOST and not any(codec.staged for codec in self.codecs):
+            raise UsageError("staging=host is for what codecs send, and dense gradients have none", "use int8 or another method with it")
         if self.two_d and (codec := BY_NAME[self.method]).needs_matrices:
             raise UsageError(f"{codec.title} needs whole matrices, which two_d divides", "leave out two_d")
         if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {self.method}):

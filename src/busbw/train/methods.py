@@ -17,7 +17,7 @@ WORDS: dict[str, dict[str, object]] = {
     "fp16": {"wire": "fp16"},
     **{name: {"method": name} for name in NAMES[1:]},
     "2d": {"two_d": True},
-    "host": {"route": "host"},
+    "host": {"staging": "host"},
 }
 # With what DDP's register_comm_hook takes.
 HOOKS = {

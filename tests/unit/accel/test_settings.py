@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from busbw.accel import light
 from busbw.accel.codecs.topk import ratio_at
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import rows_of
 from busbw.accel.methods import DENSE, NAMES, TOPK
 from busbw.accel.settings import Settings
@@ -19,8 +19,8 @@ from busbw.core.errors import UsageError
         ({"method": "top-k"}, f"method 'top-k' is none of {', '.join(NAMES)}"),
         ({"wire": "fp8"}, "wire 'fp8' is none of same, fp32, bf16, fp16"),
         ({"values": "bf16"}, "values 'bf16' is none of fp32, fp16"),
-        ({"method": "int8", "route": "rdma"}, "route 'rdma' is none of backend, host"),
-        ({"route": "host"}, "route=host is for what codecs send, and dense gradients have none"),
+        ({"method": "int8", "staging": "rdma"}, "staging 'rdma' is none of backend, host"),
+        ({"staging": "host"}, "staging=host is for what codecs send, and dense gradients have none"),
         ({"ratio": 0.0}, "ratio is 0.0, and has to be a share above 0, at most 1"),
         ({"ratio": 1.5}, "ratio is 1.5"),
         ({"ratio": float("nan")}, "ratio is nan"),
@@ -154,7 +154,7 @@ def test_one_dimension_says_why(hosts, size, why):
 
 
 def test_a_ring_leaves_a_host_once_and_direct_exchanges_as_often_as_there_are_ranks_elsewhere():
-    flat, column, row = Line(None, 4, 0, 2), Line(None, 2, 0, 1), Line(None, 2, 1, 2)
+    flat, column, row = Communicator(None, 4, 0, 2), Communicator(None, 2, 0, 1), Communicator(None, 2, 1, 2)
     assert [line.ring(600) for line in (flat, column, row)] == [300, 600, 0]
     assert [line.direct(600) for line in (flat, column, row)] == [400, 600, 0]
 

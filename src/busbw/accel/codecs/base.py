@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 
 from busbw.accel.codecs import kernels
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 from busbw.accel.settings import Settings
 
 State = dict[str, torch.Tensor]
@@ -25,26 +25,26 @@ class Codec(ABC):
         self.settings, self.shapes = settings, shapes
 
     @abstractmethod
-    def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
-        """Replace `part` by its average over the line's ranks; the bytes of it that leave this rank's host.
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+        """Replace `part` by its average over the communicator's ranks; the bytes of it that leave this rank's host.
 
         `part` is one-dimensional, contiguous, floating, and as long on every rank; afterwards it has the same bits on every rank.
         `state` is the codec's own between calls for the same part, in fp32. `step` counts the calls from 0. Nothing waits for the device.
         """
 
 
-def share(part: torch.Tensor, line: Line) -> torch.Tensor:
+def share(part: torch.Tensor, comm: Communicator) -> torch.Tensor:
     """This rank's share of the average, in fp32: what a narrower format would lose by the division is not lost."""
-    return part.float() / line.size
+    return part.float() / comm.size
 
 
-def carried(part: torch.Tensor, line: Line, state: State, feedback: bool) -> torch.Tensor:
+def carried(part: torch.Tensor, comm: Communicator, state: State, feedback: bool) -> torch.Tensor:
     """This rank's share with what was left of the steps before, as a tensor of its own."""
     if not feedback or RESIDUAL not in state:
-        return share(part, line)
-    if line.size & (line.size - 1):
-        return share(part, line).add_(state[RESIDUAL])
-    return torch.add(state[RESIDUAL], part, alpha=1 / line.size)  # the same bits in one pass: a power of two divides exactly
+        return share(part, comm)
+    if comm.size & (comm.size - 1):
+        return share(part, comm).add_(state[RESIDUAL])
+    return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)  # the same bits in one pass: a power of two divides exactly
 
 
 def keep(state: State, rests: State, result: torch.Tensor) -> None:
@@ -57,9 +57,9 @@ def keep(state: State, rests: State, result: torch.Tensor) -> None:
         state[name] = torch.where(finite, rest, state.get(name, 0.0))
 
 
-def settle(part: torch.Tensor, line: Line) -> None:
-    """`part`, computed from what came over the line, becomes NaN where that had failed and nobody could stop the stream."""
-    failed = line.failed
+def settle(part: torch.Tensor, comm: Communicator) -> None:
+    """`part`, computed from what came over the communicator, becomes NaN where that had failed and nobody could stop the stream."""
+    failed = comm.failed
     if failed is None:
         return
     if kernels.usable(part):

@@ -32,7 +32,7 @@ class Call:
     prescale: float = 1.0
     postscale: float = 1.0
     process_set: ProcessSet = global_process_set
-    lane: bool = False
+    gradient: bool = False
 
 
 def reduction(op: int | None, average: bool | None) -> int:
@@ -70,7 +70,7 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         raise HorovodInternalError(f"{call.kind} of tensors on {', '.join(devices)}", "give tensors of one device")
     set_id = call.process_set.number()
     if not call.process_set.included():
-        raise Refused(f"rank {here.place.rank} is none of {call.process_set}", "ask process_set.included() first")
+        raise Refused(f"rank {here.info.rank} is none of {call.process_set}", "ask process_set.included() first")
     prefix = f"grouped_{call.kind}" if call.grouped else str(call.kind)
     inputs = [tensor.detach() for tensor in tensors]
     request = Request(
@@ -84,7 +84,7 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         root=call.root,
         prescale=call.prescale,
         postscale=call.postscale,
-        lane=call.lane and here.lane is not None and call.op == reduceops.Average and set_id == 0,
+        gradient=call.gradient and here.worker is not None and call.op == reduceops.Average and set_id == 0,
     )
     outputs: Sequence[torch.Tensor] = ()
     if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):

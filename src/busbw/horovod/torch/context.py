@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from busbw.accel import Lane
+from busbw.accel import CommWorker
 from busbw.horovod.torch.controller import Controller
-from busbw.horovod.torch.environment import Options, Place
+from busbw.horovod.torch.environment import Options, RankInfo
 from busbw.horovod.torch.errors import NotInitialized
 from busbw.horovod.torch.executor import Executor
 from busbw.horovod.torch.handles import Handles
@@ -17,12 +17,12 @@ from busbw.horovod.torch.timeline import Timeline
 class Context:
     """Everything that the operations of an initialized process need."""
 
-    place: Place
+    info: RankInfo
     options: Options
     controller: Controller
     executor: Executor
     timeline: Timeline
-    lane: Lane | None
+    worker: CommWorker | None
     local_sizes: tuple[int, ...]  # of the host of each rank
     groups: list[dist.ProcessGroup] | None  # destroyed one by one at shutdown; None: all of torch.distributed is ours
 
@@ -56,32 +56,32 @@ def is_initialized() -> bool:
 
 def size() -> int:
     """Ranks of the job."""
-    return current().place.size
+    return current().info.size
 
 
 def rank() -> int:
     """This process's rank."""
-    return current().place.rank
+    return current().info.rank
 
 
 def local_size() -> int:
     """Ranks of this host."""
-    return current().place.local_size
+    return current().info.local_size
 
 
 def local_rank() -> int:
     """This process's index on its host."""
-    return current().place.local_rank
+    return current().info.local_rank
 
 
 def cross_size() -> int:
     """Hosts that have a process with this local rank."""
-    return current().place.cross_size
+    return current().info.cross_size
 
 
 def cross_rank() -> int:
     """This host's index among them."""
-    return current().place.cross_rank
+    return current().info.cross_rank
 
 
 def is_homogeneous() -> bool:

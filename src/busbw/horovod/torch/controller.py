@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from busbw.accel.lost import Pulse
+from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.mesh import Mesh
 from busbw.horovod.torch.cache import Cache
 from busbw.horovod.torch.environment import Options
@@ -48,9 +48,9 @@ class Controller:
     def __init__(self, mesh: Mesh, executor: Executor, options: Options, timeline: Timeline, times: int = 0) -> None:
         """`times` counts the jobs that this process has joined before: the same on all ranks."""
         self._times = times
-        self._pulse = Pulse(mesh)
+        self._heartbeat = Heartbeat(mesh)
         self._mesh, self._executor, self._options, self._timeline = mesh, executor, options, timeline
-        self._rank, self._size = mesh.world.place, mesh.world.size
+        self._rank, self._size = mesh.world.rank, mesh.world.size
         self._table, self._cache = Table(), Cache(options.cache, self._rank)
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._mine: dict[Key, Operation] = {}
@@ -84,7 +84,7 @@ class Controller:
         self._leaving = True
         self._wake.set()
         self._thread.join()
-        self._pulse.stop()
+        self._heartbeat.stop()
         if self._size > 1 and isinstance(self._ended, Shutdown):
             self._leave_together()
 
@@ -228,7 +228,7 @@ class Controller:
         """A failed exchange, with the ranks that are lost."""
         if isinstance(error, HorovodInternalError):
             return error
-        lost = self._pulse.lost() if self._size > 1 else []
+        lost = self._heartbeat.lost() if self._size > 1 else []
         who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
         # Who notices late sees the others leave, too: what the first has found counts. Without the store, each has its own.
         with contextlib.suppress(Exception):

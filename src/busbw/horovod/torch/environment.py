@@ -1,4 +1,4 @@
-"""What launchers and HOROVOD_* variables say: this process's place, where ranks meet, and the settings."""
+"""What launchers and HOROVOD_* variables say: this process's rank, where ranks meet, and the settings."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -54,12 +54,12 @@ SETTINGS = (
     Variable("HOROVOD_TORUS_ALLREDUCE", "0", "as HOROVOD_HIERARCHICAL_ALLREDUCE", "0 or 1", _flag),
     Variable("HOROVOD_ELASTIC", "0", "also one rank's optimizer reduces its gradients", "0 or 1", _flag),
 )
-PLACES = (
+RANK_VARIABLES = (
     Variable("HOROVOD_RANK", "", "this process's rank"),
     Variable("HOROVOD_SIZE", "", "number of ranks"),
-    Variable("HOROVOD_LOCAL_RANK", "", "this process's place on its host"),
+    Variable("HOROVOD_LOCAL_RANK", "", "this process's index on its host"),
     Variable("HOROVOD_LOCAL_SIZE", "", "ranks of this host"),
-    Variable("HOROVOD_CROSS_RANK", "", "this host's place among those that have as many ranks"),
+    Variable("HOROVOD_CROSS_RANK", "", "this host's index among those that have as many ranks"),
     Variable("HOROVOD_CROSS_SIZE", "", "number of those hosts"),
     Variable("HOROVOD_HOSTNAME", "", "this host, as other ranks name it"),
     Variable("HOROVOD_GLOO_RENDEZVOUS_ADDR", "", "where rank 0 listens, if MASTER_ADDR is not set"),
@@ -89,7 +89,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankInfo:
     """A process among all, and on its host; -1 where the launcher does not say."""
 
     rank: int
@@ -109,15 +109,15 @@ _LAUNCHERS = (
 )
 
 
-def place(environ: Mapping[str, str]) -> Place:
-    """This process's place; a single process where no launcher says anything.
+def rank_info(environ: Mapping[str, str]) -> RankInfo:
+    """This process's rank; a single process where no launcher says anything.
 
     Raises:
         Refused: a rank without a size, or numbers that do not fit.
     """
     for rank, size, local_rank, local_size in _LAUNCHERS:
         if environ.get(rank):
-            found = Place(
+            found = RankInfo(
                 _number(environ, rank),
                 _number(environ, size),
                 *(_number(environ, name, -1) for name in (local_rank, local_size, "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE")),
@@ -125,7 +125,7 @@ def place(environ: Mapping[str, str]) -> Place:
             if not 0 <= found.rank < found.size:
                 raise Refused(f"{rank}={found.rank} is no rank of {size}={found.size}", "ranks go from 0 to one below the size")
             return found
-    return Place(0, 1, 0, 1, 0, 1)
+    return RankInfo(0, 1, 0, 1, 0, 1)
 
 
 def meeting_point(environ: Mapping[str, str]) -> tuple[str, int] | None:
@@ -162,7 +162,7 @@ def options(environ: Mapping[str, str]) -> Options:
 
 def unsupported(environ: Mapping[str, str]) -> list[str]:
     """Variables that begin with HOROVOD_, ask for something, and have no effect here."""
-    known = {variable.name for variable in SETTINGS + PLACES}
+    known = {variable.name for variable in SETTINGS + RANK_VARIABLES}
     asked = (item for item in environ.items() if item[0].startswith(PREFIX) and item[1] not in _OFF and item not in _GIVEN)
     return sorted(name for name, _ in asked if name not in known)
 

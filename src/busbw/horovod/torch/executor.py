@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
-from busbw.accel import Lane
+from busbw.accel import CommWorker
 from busbw.accel.methods import DENSE
 from busbw.horovod.torch import collectives
 from busbw.horovod.torch.errors import HorovodInternalError
@@ -50,8 +50,8 @@ _Batch = list[tuple[Response, Operation]]
 class Executor:
     """Process sets by number, and how operations run over them."""
 
-    def __init__(self, rank: int, everyone: Members, fusion: int, lane: Lane | None, timeline: Timeline) -> None:
-        self._rank, self._fusion, self._lane, self._timeline = rank, fusion, lane, timeline
+    def __init__(self, rank: int, everyone: Members, fusion: int, worker: CommWorker | None, timeline: Timeline) -> None:
+        self._rank, self._fusion, self._worker, self._timeline = rank, fusion, worker, timeline
         self.sets: dict[int, Members] = {0: everyone}
         self._sets_ever = 1
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -118,12 +118,12 @@ class Executor:
 
     def _own_way(self, request: Request) -> bool:
         """Whether it is a gradient that does not go as a plain all-reduce."""
-        if not request.lane or self._lane is None:
+        if not request.gradient or self._worker is None:
             return False
         nbytes = sum(math.prod(shape) * int(dtype.itemsize) for shape, dtype in zip(request.shapes, request.dtypes, strict=True))
-        settings = self._lane.settings
+        settings = self._worker.settings
         method = settings.method_for(nbytes)
-        return method != DENSE or (self._lane.mesh.two_d and settings.two_d_for(nbytes, method))
+        return method != DENSE or (self._worker.mesh.two_d and settings.two_d_for(nbytes, method))
 
     def _all_reduce(self, batch: _Batch) -> None:
         """One all-reduce for all of the batch, type by type."""
@@ -145,8 +145,8 @@ class Executor:
             self._finish(operation, list(operation.outputs), done)
 
     def _by_lane(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]) -> torch.Tensor:
-        assert self._lane is not None
-        self._lane.exchange(flat, names, shapes)
+        assert self._worker is not None
+        self._worker.exchange(flat, names, shapes)
         return flat
 
     def _run(self, answer: Response, operation: Operation) -> None:

@@ -219,8 +219,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 def register(process_set: ProcessSet) -> ProcessSet:
     """Give a set its number, on all ranks."""
     here, ranks = context.current(), tuple(process_set.ranks or ())
-    if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.place.size:
-        raise Refused(f"a process set of ranks {list(ranks)} among {here.place.size}", "give ranks that are there, each once")
+    if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.info.size:
+        raise Refused(f"a process set of ranks {list(ranks)} among {here.info.size}", "give ranks that are there, each once")
     process_set.process_set_id = calls.control(Kind.ADD_SET, ranks=ranks)
     registered.append(process_set)
     return process_set

@@ -132,7 +132,7 @@ class _Reducer:
                 prescale=1.0 / plan.predivide,
                 postscale=plan.predivide,
                 process_set=plan.process_set,
-                lane=all(gradient.is_floating_point() for gradient in gradients),
+                gradient=all(gradient.is_floating_point() for gradient in gradients),
             ),
             [tensor.contiguous() for tensor, _ in narrow],
         )
@@ -205,8 +205,8 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
             self.synchronize()
         self._reducer.synchronized = False
         here = context.current()
-        if here.lane is not None:
-            here.lane.step += 1
+        if here.worker is not None:
+            here.worker.step += 1
         return super().step(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -253,7 +253,7 @@ def DistributedOptimizer(
     wrapped.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
     here = context.current()
     wrapped._reducer = reducer
-    wrapped._reduces = process_set.included() and (here.place.size > 1 or here.options.always_reduce)
+    wrapped._reduces = process_set.included() and (here.info.size > 1 or here.options.always_reduce)
     if wrapped._reduces:
         for parameter in names:
             if parameter.requires_grad:

@@ -24,7 +24,7 @@ class ProcessSet:
 
     def included(self) -> bool:
         """Whether this process is one of them."""
-        return current().place.rank in self._ranks()
+        return current().info.rank in self._ranks()
 
     def size(self) -> int:
         """How many they are."""
@@ -32,12 +32,12 @@ class ProcessSet:
         return len(self._ranks())
 
     def rank(self) -> int:
-        """This process's place among them.
+        """This process's index among them.
 
         Raises:
             Refused: it is none of them.
         """
-        rank, ranks = current().place.rank, self._ranks()
+        rank, ranks = current().info.rank, self._ranks()
         if rank not in ranks:
             raise Refused(f"rank {rank} is none of the process set's ranks {ranks}", "ask included() first")
         return ranks.index(rank)

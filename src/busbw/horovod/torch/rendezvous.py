@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from busbw.horovod.torch import environment
-from busbw.horovod.torch.environment import Place
+from busbw.horovod.torch.environment import RankInfo
 from busbw.horovod.torch.errors import Refused
 from busbw.host import addresses
 from busbw.launch import interfaces
@@ -21,7 +21,7 @@ _kept: list[dist.Store] = []
 _times = 0
 
 
-def store(place: Place, timeout: timedelta) -> dist.Store:
+def store(info: RankInfo, timeout: timedelta) -> dist.Store:
     """A store of its own for each call; all ranks call as often.
 
     Raises:
@@ -32,35 +32,35 @@ def store(place: Place, timeout: timedelta) -> dist.Store:
     _times += 1
     if not _kept:
         interfaces.settle(os.environ)
-        _kept.append(_open(place, timeout))
+        _kept.append(_open(info, timeout))
     return dist.PrefixStore(f"busbw.horovod/{os.environ.get(_ATTEMPT, '0')}/{_times}", _kept[0])
 
 
-def _open(place: Place, timeout: timedelta) -> dist.Store:
-    if place.size == 1:
+def _open(info: RankInfo, timeout: timedelta) -> dist.Store:
+    if info.size == 1:
         return dist.HashStore()
     where = environment.meeting_point(os.environ)
     if where is None:
-        return _by_mpi(place, timeout)
+        return _by_mpi(info, timeout)
     host, port = where
-    keeps = place.rank == 0 and os.environ.get(_AGENT) != "True"
+    keeps = info.rank == 0 and os.environ.get(_AGENT) != "True"
     return dist.TCPStore(host, port, is_master=keeps, timeout=timeout, wait_for_workers=False)
 
 
-def _by_mpi(place: Place, timeout: timedelta) -> dist.Store:
+def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
     """mpirun gives no address, and MPI can carry one."""
     try:
         from mpi4py import MPI
     except ImportError:
         raise Refused(
-            f"rank {place.rank} of {place.size} does not know where rank 0 is",
+            f"rank {info.rank} of {info.size} does not know where rank 0 is",
             "set MASTER_ADDR and MASTER_PORT on all ranks, or install mpi4py and start with mpirun",
         ) from None
     world = MPI.COMM_WORLD
-    if world.size != place.size:
-        raise Refused(f"MPI has {world.size} ranks and the launcher says {place.size}", "set MASTER_ADDR and MASTER_PORT on all ranks")
+    if world.size != info.size:
+        raise Refused(f"MPI has {world.size} ranks and the launcher says {info.size}", "set MASTER_ADDR and MASTER_PORT on all ranks")
     kept = None
-    if place.rank == 0:
+    if info.rank == 0:
         kept = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
     hosts = world.allgather(socket.gethostname())
     alone = len(set(hosts)) == 1
@@ -75,8 +75,8 @@ def _by_mpi(place: Place, timeout: timedelta) -> dist.Store:
     if not alone:
         # Beside rank 0 every address answers; what counts is the one that other hosts have found.
         from_others = next(way for way, host in zip(ways, hosts, strict=True) if host != hosts[0])
-        interfaces.name_for_gloo(from_others if hosts[place.rank] == hosts[0] else ways[place.rank])
-    return kept or dist.TCPStore(ways[place.rank], told[1], is_master=False, timeout=timeout, wait_for_workers=False)
+        interfaces.name_for_gloo(from_others if hosts[info.rank] == hosts[0] else ways[info.rank])
+    return kept or dist.TCPStore(ways[info.rank], told[1], is_master=False, timeout=timeout, wait_for_workers=False)
 
 
 def _own_addresses() -> list[str]:

@@ -46,7 +46,7 @@ class Request:
     root: int = -1
     prescale: float = 1.0
     postscale: float = 1.0
-    lane: bool = False  # a gradient that goes as the LIGHT_* variables say
+    gradient: bool = False  # a gradient that goes as the LIGHT_* variables say
     ranks: tuple[int, ...] = ()  # of the process set to add or remove; `root` is the number of that to remove
 
     @property
@@ -98,7 +98,7 @@ def _common(request: Request) -> dict[str, object]:
         "root rank": request.root,
         "prescale factor": request.prescale,
         "postscale factor": request.postscale,
-        "way of gradients": request.lane,
+        "way of gradients": request.gradient,
         "ranks of the process set": request.ranks,
     }
 

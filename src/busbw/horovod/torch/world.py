@@ -12,14 +12,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.accel import Lane, Settings, light
-from busbw.accel.line import Line
+from busbw.accel import CommWorker, Settings, light
+from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import Mesh, make
 from busbw.accel.methods import DENSE
 from busbw.horovod.torch import context, environment, ops, rendezvous
 from busbw.horovod.torch.context import Context
 from busbw.horovod.torch.controller import Controller
-from busbw.horovod.torch.environment import Options, Place
+from busbw.horovod.torch.environment import Options, RankInfo
 from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.executor import Executor, Members
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set, registered
@@ -42,17 +42,17 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     global _at_exit
     if context.is_initialized():
         return
-    place, options = environment.place(os.environ), environment.options(os.environ)
+    info, options = environment.rank_info(os.environ), environment.options(os.environ)
     settings = _settings(options)
     if process_sets == "dynamic":
         options = dataclasses.replace(options, dynamic_sets=True)
     elif isinstance(process_sets, str):
         raise Refused(f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"')
-    here = _join(place, options, settings, comm)
+    here = _join(info, options, settings, comm)
     context.replace(here)
     context.handles.reset()
-    global_process_set.ranks = list(range(here.place.size))
-    if options.timeline and here.place.rank == 0:
+    global_process_set.ranks = list(range(here.info.size))
+    if options.timeline and here.info.rank == 0:
         here.timeline.start(options.timeline, options.mark_cycles)
     if not _at_exit:
         atexit.register(shutdown)
@@ -77,62 +77,62 @@ def _settings(options: Options) -> Settings | None:
     return settings if settings.two_d or settings.method != DENSE else None
 
 
-def _join(place: Place, options: Options, settings: Settings | None, comm: Sequence[int] | None) -> Context:
+def _join(info: RankInfo, options: Options, settings: Settings | None, comm: Sequence[int] | None) -> Context:
     timeout = timedelta(seconds=options.timeout_s)
     ours = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
     if ours:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-        kept = rendezvous.store(place, timeout)
-        dist.init_process_group(backend, store=kept, rank=place.rank, world_size=place.size, timeout=timeout)
+        kept = rendezvous.store(info, timeout)
+        dist.init_process_group(backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout)
     else:
-        place = dataclasses.replace(place, rank=dist.get_rank(), size=dist.get_world_size())
-    if comm is not None and sorted(comm) not in ([], list(range(place.size))):
-        raise Refused(f"init(comm={list(comm)}) is not all {place.size} ranks", "use process sets for some of them")
+        info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
+    if comm is not None and sorted(comm) not in ([], list(range(info.size))):
+        raise Refused(f"init(comm={list(comm)}) is not all {info.size} ranks", "use process sets for some of them")
     control = dist.new_group(backend="gloo", timeout=timeout)
     everyone = dist.group.WORLD if ours else dist.new_group()
-    place, hosts, local_sizes = _located(place, control)
-    mesh = Mesh(Line(control, place.size, place.rank, hosts.count(hosts[place.rank])), None, None, hosts)
-    lane = Lane(settings, make(settings)) if settings else None
-    _announce(place, settings, lane)
+    info, hosts, local_sizes = _located(info, control)
+    mesh = Mesh(Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])), None, None, hosts)
+    worker = CommWorker(settings, make(settings)) if settings else None
+    _announce(info, settings, worker)
     timeline = Timeline()
-    executor = Executor(place.rank, Members(tuple(range(place.size)), everyone), options.fusion, lane, timeline)
+    executor = Executor(info.rank, Members(tuple(range(info.size)), everyone), options.fusion, worker, timeline)
     global _joined
     _joined += 1
     controller = Controller(mesh, executor, options, timeline, _joined)
-    return Context(place, options, controller, executor, timeline, lane, local_sizes, None if ours else [control, everyone])
+    return Context(info, options, controller, executor, timeline, worker, local_sizes, None if ours else [control, everyone])
 
 
-def _located(place: Place, control: dist.ProcessGroup) -> tuple[Place, tuple[str, ...], tuple[int, ...]]:
-    """Places on hosts, where the launcher does not say; the host of each rank, and how many ranks it has."""
-    told: list[Any] = [None] * place.size
+def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
+    """Local and cross ranks, where the launcher does not say; the host of each rank, and how many ranks it has."""
+    told: list[Any] = [None] * info.size
     name = os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
-    dist.all_gather_object(told, (name, place.local_rank, place.local_size), group=control)
+    dist.all_gather_object(told, (name, info.local_rank, info.local_size), group=control)
     hosts = tuple(host for host, _, _ in told)
-    places = [local if local >= 0 else hosts[:rank].count(hosts[rank]) for rank, (_, local, _) in enumerate(told)]
+    local_ranks = [local if local >= 0 else hosts[:rank].count(hosts[rank]) for rank, (_, local, _) in enumerate(told)]
     sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in told)
-    column = [rank for rank, local in enumerate(places) if local == places[place.rank]]
+    column = [rank for rank, local in enumerate(local_ranks) if local == local_ranks[info.rank]]
     found = {
-        "local_rank": places[place.rank],
-        "local_size": sizes[place.rank],
-        "cross_rank": place.cross_rank if place.cross_rank >= 0 else column.index(place.rank),
-        "cross_size": place.cross_size if place.cross_size >= 0 else len(column),
+        "local_rank": local_ranks[info.rank],
+        "local_size": sizes[info.rank],
+        "cross_rank": info.cross_rank if info.cross_rank >= 0 else column.index(info.rank),
+        "cross_size": info.cross_size if info.cross_size >= 0 else len(column),
     }
-    return dataclasses.replace(place, **found), hosts, sizes
+    return dataclasses.replace(info, **found), hosts, sizes
 
 
-def _announce(place: Place, settings: Settings | None, lane: Lane | None) -> None:
+def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | None) -> None:
     """Once a process, at rank 0: what has an effect on gradients, and what is set and has none."""
     lines = []
-    if settings and lane:
-        lines.append(f"gradients go {settings.describe()}" + (f"; {lane.mesh.note}" if lane.mesh.note else ""))
+    if settings and worker:
+        lines.append(f"gradients go {settings.describe()}" + (f"; {worker.mesh.note}" if worker.mesh.note else ""))
     nothing = ", ".join(environment.unsupported(os.environ))
     lines += [f"no effect here: {nothing}"] if nothing else []
     lines += [f"{name} is no switch" for name in light.unknown(os.environ)]
     fresh = [line for line in lines if line not in _named]
     _named.update(fresh)
-    if place.rank == 0:
+    if info.rank == 0:
         sys.stderr.write("".join(f"busbw horovod: {line}\n" for line in fresh))
 
 
@@ -143,8 +143,8 @@ def shutdown() -> None:
         return
     here.controller.stop()
     here.timeline.stop()
-    if here.lane is not None and not here.controller.lost:
-        here.lane.close()
+    if here.worker is not None and not here.controller.lost:
+        here.worker.close()
     for one in registered:
         one.process_set_id = None
     registered.clear()
@@ -158,7 +158,7 @@ def shutdown() -> None:
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Have rank 0 write a Chrome trace of operations to a file."""
-    if context.current().place.rank == 0:
+    if context.current().info.rank == 0:
         context.current().timeline.start(file_path, mark_cycles)
 
 

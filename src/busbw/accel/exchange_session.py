@@ -51,7 +51,7 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-class Carrier:
+class ExchangeSession:
     """This rank's connections with all others of a group, and the thread that carries exchanges over them, one after the other."""
 
     def __init__(self, peers: int) -> None:

@@ -1,4 +1,4 @@
-"""One lane a process: gradients go through it one after the other, in the same order on every rank, over communicators of its own."""
+"""One worker a process: gradients go through it one after the other, in the same order on every rank, over communicators of its own."""
 
 import queue
 import threading
@@ -10,8 +10,8 @@ import torch
 
 from busbw.accel.codecs import codec_for
 from busbw.accel.codecs.base import ring_bytes, settle
-from busbw.accel.line import Line, Working
-from busbw.accel.lost import Pulse
+from busbw.accel.communicator import Communicator, Working
+from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.memory import Kept, Memory, Piece
 from busbw.accel.mesh import Mesh
 from busbw.accel.methods import DENSE
@@ -35,7 +35,7 @@ class Traffic:
     buckets: int = 0
 
 
-class Lane:
+class CommWorker:
     """Exchanges flat gradients: averages over all ranks of its mesh, with the same bits on every rank."""
 
     def __init__(self, settings: Settings, mesh: Mesh) -> None:
@@ -44,9 +44,9 @@ class Lane:
         self.mesh = self._owned = mesh
         self.memory = Memory()
         self.traffic = Traffic()
-        self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the lane counts
+        self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the worker counts
         self._failure: Exception | None = None
-        self._pulse = Pulse(mesh)
+        self._heartbeat = Heartbeat(mesh)
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._jobs: queue.SimpleQueue[_Job] | None = None
         self._closed = False
@@ -63,7 +63,7 @@ class Lane:
     def _go_over(self, mesh: Mesh) -> None:
         with self.at_rest():
             self.mesh = mesh
-            self.memory.clear()  # it knows the lines by which it was made
+            self.memory.clear()  # it knows the comms by which it was made
 
     def average(
         self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False
@@ -72,13 +72,13 @@ class Lane:
 
         `last` where nothing is left to compute in this step.
 
-        On a GPU the work is on a stream of the lane's own and nothing waits for it here; on the CPU a thread does it. An exchange that
+        On a GPU the work is on a stream of the worker's own and nothing waits for it here; on the CPU a thread does it. An exchange that
         fails sets the future's exception.
         """
         return self.run(flat, lambda: self.exchange(flat, names, shapes, last=last))
 
     def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
-        """Do `work` on `tensor` in the lane; the future has the tensor. After a failure nothing more is done: it is raised again."""
+        """Do `work` on `tensor` in the worker; the future has the tensor. After a failure nothing more is done: it is raised again."""
         self.ready()
         if tensor.device.type == "cuda":
             return self._on_stream(tensor, work)
@@ -102,7 +102,7 @@ class Lane:
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise UsageError("a gradient came to a lane that is closed", "close it after the last backward")
+            raise UsageError("a gradient came to a worker that is closed", "close it after the last backward")
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
@@ -143,7 +143,7 @@ class Lane:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """While nothing is under way: what the lane keeps may be read and changed, on GPUs in the order of its streams."""
+        """While nothing is under way: what the worker keeps may be read and changed, on GPUs in the order of its streams."""
         if self._jobs is not None:
             done = threading.Event()
 
@@ -186,16 +186,16 @@ class Lane:
             if self._failure is None:
                 raise self._explained(error) from error
         finally:
-            self._pulse.stop()
+            self._heartbeat.stop()
             self.memory.clear()
 
     def _explained(self, error: Exception) -> Exception:
         """An exchange that failed, with the ranks that are lost."""
         if isinstance(error, UsageError):
             return error
-        lost = self._pulse.lost()
+        lost = self._heartbeat.lost()
         who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
-        return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.place} of {self.mesh.world.size}; {who} ({error})")
+        return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.rank} of {self.mesh.world.size}; {who} ({error})")
 
     def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:
         """As `average`, at once; see `explaining`."""
@@ -214,7 +214,7 @@ class Lane:
         kept = fresh if method == DENSE else self.memory.of(names, fresh)
         self._exchange(flat, method, kept)
 
-    def _cut(self, flat: torch.Tensor, inside: Line | None) -> tuple[Piece, ...]:
+    def _cut(self, flat: torch.Tensor, inside: Communicator | None) -> tuple[Piece, ...]:
         if inside is None:
             return (Piece(0, flat.numel(), 0),)
         chunk = self.settings.chunk or CHUNKS.get(flat.device.type, CHUNK)
@@ -251,7 +251,7 @@ def _outcome(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
     return future.wait()
 
 
-def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Line) -> tuple[torch.Tensor, torch.Tensor, Working]:
+def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Communicator) -> tuple[torch.Tensor, torch.Tensor, Working]:
     """The piece (a copy where it is padded), this rank's shard of the row's average, and the work that makes it."""
     whole = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:

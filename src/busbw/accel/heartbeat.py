@@ -17,7 +17,7 @@ _KEY = "busbw.accel/alive/{}"
 _FOUND = "busbw.accel/lost"
 
 
-class Pulse:
+class Heartbeat:
     """This process' signs of life, and its look at those of others. It beats as long as the object lives."""
 
     def __init__(self, mesh: Mesh) -> None:
@@ -59,7 +59,7 @@ class Pulse:
         return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
 
 
-_beating: "weakref.WeakSet[Pulse]" = weakref.WeakSet()
+_beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
 
 
 @atexit.register
@@ -85,7 +85,7 @@ def _own_store() -> Any:
         return None
 
 
-def _beat(pulse: "weakref.ref[Pulse]", stopped: threading.Event, store: Any) -> None:
+def _beat(pulse: "weakref.ref[Heartbeat]", stopped: threading.Event, store: Any) -> None:
     rank = dist.get_rank()
     while pulse() is not None and not stopped.is_set():
         try:

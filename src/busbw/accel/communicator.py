@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from busbw.accel.route import Route
+from busbw.accel.staging import HostStaging
 
 
 class Working(Protocol):
@@ -25,8 +25,8 @@ class _Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The ranks of a group, this rank's place among them, and how many of them are on its host.
+class Communicator:
+    """The ranks of a group, this rank's index among them, and how many of them are on its host.
 
     A group of None is a perfect network, over which all other ranks have what this one has: steps take what they take without one, and
     averages are wrong.
@@ -34,18 +34,18 @@ class Line:
 
     group: dist.ProcessGroup | None
     size: int
-    place: int
+    rank: int
     local: int
-    route: Route | None = None  # by which gathers and all-to-alls go, in place of the group's backend
+    staging: HostStaging | None = None  # by which gathers and all-to-alls go, in place of the group's backend
 
     @property
     def failed(self) -> torch.Tensor | None:
-        """See Route."""
-        return self.route.failed if self.route is not None else None
+        """See HostStaging."""
+        return self.staging.failed if self.staging is not None else None
 
-    def silenced(self) -> "Line":
+    def silenced(self) -> "Communicator":
         """The same over a perfect network."""
-        return dataclasses.replace(self, group=None, route=None)
+        return dataclasses.replace(self, group=None, staging=None)
 
     def ring(self, nbytes: int) -> int:
         """Of bytes that each rank sends to the next in a ring, this rank's share of those that leave its host: a ring leaves it once."""
@@ -77,8 +77,8 @@ class Line:
     def all_gather(self, own: torch.Tensor) -> torch.Tensor:
         """Each rank's, a flat row each."""
         every = torch.empty(self.size, own.numel(), dtype=own.dtype, device=own.device)
-        if self.route is not None:
-            self.route.all_gather(every, own)
+        if self.staging is not None:
+            self.staging.all_gather(every, own)
         else:
             self.begin_all_gather(every.view(-1), own.view(-1), later=False).wait()
         return every
@@ -88,8 +88,8 @@ class Line:
         if self.group is None:
             return rows
         came = torch.empty_like(rows)
-        if self.route is not None:
-            self.route.all_to_all(came, rows)
+        if self.staging is not None:
+            self.staging.all_to_all(came, rows)
         else:
             dist.all_to_all_single(came, rows, group=self.group)
         return came
@@ -106,7 +106,7 @@ class Line:
         """This rank's part of the sum, once what is also returned was waited for."""
         shard = torch.empty(whole.numel() // self.size, dtype=whole.dtype, device=whole.device)
         if self.group is None:
-            shard.copy_(whole.view(self.size, -1)[self.place])
+            shard.copy_(whole.view(self.size, -1)[self.rank])
             return shard, _Done()
         work: Working = dist.reduce_scatter_tensor(shard, whole, group=self.group, async_op=True)
         return shard, work
