@@ -1,6 +1,6 @@
-"""Gradients that hardly notice a slow network: exchanged in two dimensions, in narrower formats, or by their largest elements alone.
+"""Exchange of gradients over slow networks: in two dimensions, in narrower formats, or only the largest elements.
 
-Needs torch (`busbw[torch]`) and nothing of the command line. Torch is imported with the first name that needs it: `Settings` does not.
+Needs torch (`busbw[torch]`). Torch is imported by the first name that needs it; `Settings` does not.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What every face shares: a worker, and what of it belongs to a checkpoint."""
+"""What the DDP and FSDP frontends share: a communication worker and its state in a checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +11,10 @@ from busbw.core.errors import UsageError
 
 
 class Attachment:
-    """A model whose gradients go through a worker."""
+    """A model whose gradients are exchanged by a communication worker."""
 
     def __init__(self, worker: CommWorker, lengths: Mapping[str, int] | None = None) -> None:
-        """`worker` is the model's own; `lengths` are those of what it may keep, by name, where they are known."""
+        """`worker` belongs to this model. `lengths`: elements of each parameter by name, if known."""
         self.worker = worker
         self._lengths = lengths
         self.steps = 0
@@ -22,7 +22,7 @@ class Attachment:
 
     @property
     def settings(self) -> Settings:
-        """What the worker does."""
+        """The settings of the worker."""
         return self.worker.settings
 
     @property
@@ -31,7 +31,7 @@ class Attachment:
         return self.worker.traffic
 
     def follow(self, scaler: Any) -> None:
-        """What is kept is in units of the loss as the GradScaler scales it; None for a loss as it is."""
+        """Rescale the kept state when the GradScaler changes its scale. None: the loss is not scaled."""
         if scaler is None or not scaler.is_enabled():
             return
         scale = getattr(scaler, "_scale", None)  # a tensor on the device: get_scale() would wait for it
@@ -44,16 +44,16 @@ class Attachment:
         self._scale = scale.clone() if isinstance(scale, torch.Tensor) else scale
 
     def reset_residual(self) -> None:
-        """Forget what was not sent: after a jump of the learning rate, or when parameters were loaded from elsewhere."""
+        """Discard the residuals, for example after a jump of the learning rate or after loading parameters."""
         with self.worker.at_rest():
             self.worker.memory.clear()
 
     def close(self) -> None:
-        """End the worker: its thread and its communicators. Every rank has to call it, after the last backward of the model."""
+        """Stop the worker and its communicators. Every rank must call it after the last backward."""
         self.worker.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What is kept, by parameters, on the CPU. Every rank has to call it, and to save its own: what was not sent differs by rank."""
+        """The kept state by parameter, on the CPU. Every rank must call it and save its own: residuals differ between ranks."""
         kept: dict[str, dict[str, torch.Tensor]] = {}
         with self.worker.at_rest():
             for one, name, tensor in self.worker.memory.single():
@@ -64,10 +64,10 @@ class Attachment:
         return {"ranks": world.size, "rank": world.rank, "steps": self.steps, "scale": scale, "kept": kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of this rank.
+        """Continue from a state that this rank has saved.
 
         Raises:
-            UsageError: it is another rank's, of another number of ranks, or of another model.
+            UsageError: the state is from another rank, another number of ranks, or another model.
         """
         world = self.worker.mesh.world
         if (state["ranks"], state["rank"]) != (world.size, world.rank):

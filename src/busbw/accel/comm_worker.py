@@ -1,4 +1,4 @@
-"""One worker a process: gradients go through it one after the other, in the same order on every rank, over communicators of its own."""
+"""The communication worker: exchanges gradients one at a time, in the same order on every rank, over its own communicators."""
 
 import queue
 import threading
@@ -28,7 +28,7 @@ _Job = Callable[[], bool]  # whether another is to come
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of this rank, and buckets it has exchanged. Rings are assumed where the library chooses the algorithm."""
+    """Bytes that this rank has sent, and buckets. Counted as ring algorithms where the library chooses the algorithm."""
 
     inside: int = 0  # to ranks of its row, in two dimensions
     across: int = 0  # what left the host, over all other exchanges but those of sparse gradients
@@ -39,7 +39,7 @@ class CommWorker:
     """Exchanges flat gradients: averages over all ranks of its mesh, with the same bits on every rank."""
 
     def __init__(self, settings: Settings, mesh: Mesh) -> None:
-        """`mesh` says with whom."""
+        """`mesh` has the ranks to exchange with."""
         self.settings = settings
         self.mesh = self._owned = mesh
         self.memory = Memory()
@@ -53,7 +53,7 @@ class CommWorker:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Exchange over a perfect network, with the wrong result: a step takes what it takes without the network. What is kept is lost."""
+        """Exchange without a network, with wrong results, to time a step without it. Discards the kept state."""
         self._go_over(self._owned.silenced())
         try:
             yield
@@ -63,7 +63,7 @@ class CommWorker:
     def _go_over(self, mesh: Mesh) -> None:
         with self.at_rest():
             self.mesh = mesh
-            self.memory.clear()  # it knows the comms by which it was made
+            self.memory.clear()  # it refers to the communicators it was made for
 
     def average(
         self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False
@@ -98,7 +98,7 @@ class CommWorker:
         return future.then(_outcome)  # a failure of its own kind in C++ too, where DDP waits
 
     def ready(self) -> None:
-        """Raise why it takes no gradient: an exchange has failed, or it is closed."""
+        """Raise if an exchange has failed or the worker is closed."""
         if self._failure is not None:
             raise self._failure
         if self._closed:
@@ -106,7 +106,7 @@ class CommWorker:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """For an exchange here and now: it is not begun after a failure, and one that fails is explained and remembered."""
+        """For an exchange in this thread: raises after an earlier failure, and records and explains a new one."""
         self.ready()
         try:
             yield
@@ -143,7 +143,7 @@ class CommWorker:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """While nothing is under way: what the worker keeps may be read and changed, on GPUs in the order of its streams."""
+        """Wait until the worker is idle, so that its state may be read and changed; on GPUs in stream order."""
         if self._jobs is not None:
             done = threading.Event()
 
@@ -162,17 +162,17 @@ class CommWorker:
             torch.cuda.current_stream(device).wait_stream(side)
 
     def check(self) -> None:
-        """Raise where an exchange has failed that nobody waited for: streams have to be past it for that to be known."""
+        """Raise if an exchange has failed that nobody waited for. Covers what the streams have completed."""
         try:
             self._owned.check()
         except RuntimeError as error:
             raise self._explained(error) from error
 
     def close(self) -> None:
-        """End its thread, its signs of life and its communicators; every rank has to, and no gradient may come any more.
+        """Stop the thread, the heartbeat and the communicators. Every rank must call it, after its last gradient.
 
         Raises:
-            RuntimeError: the last exchanges have failed, which nobody has heard of yet.
+            RuntimeError: one of the last exchanges has failed, and was not reported yet.
         """
         if self._closed:
             return
@@ -190,7 +190,7 @@ class CommWorker:
             self.memory.clear()
 
     def _explained(self, error: Exception) -> Exception:
-        """An exchange that failed, with the ranks that are lost."""
+        """The error for a failed exchange. It names the lost ranks."""
         if isinstance(error, UsageError):
             return error
         lost = self._heartbeat.lost()
@@ -198,7 +198,7 @@ class CommWorker:
         return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.rank} of {self.mesh.world.size}; {who} ({error})")
 
     def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:
-        """As `average`, at once; see `explaining`."""
+        """As `average`, in this thread; see `explaining`."""
         self.ready()
         if self.mesh.world.size == 1:
             return

@@ -1,4 +1,4 @@
-"""The face for torch's DistributedDataParallel: a communication hook."""
+"""The frontend for torch's DistributedDataParallel: a communication hook."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ FIRST_STEP = 1
 
 
 class Attached(Attachment):
-    """A DDP model whose gradients go through a worker."""
+    """A DDP model whose gradients are exchanged by a communication worker."""
 
     def __init__(self, model: DistributedDataParallel, worker: CommWorker, scaler: Any) -> None:
         """See `attach`."""
@@ -33,7 +33,7 @@ class Attached(Attachment):
         self._scaler = scaler
 
     def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """A bucket's average."""
+        """Start averaging a bucket; the future has the average."""
         flat, parameters = bucket.buffer(), bucket.parameters()
         shapes = [parameter.shape for parameter in parameters]
         names = [self._names.get(id(parameter), f"?{bucket.index()}.{number}") for number, parameter in enumerate(parameters)]
@@ -56,14 +56,14 @@ class Attached(Attachment):
         return self.worker.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))
 
     def _as_ddp(self, flat: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """On DDP's own communicator, straight from backward's stream."""
+        """All-reduce on DDP's own communicator, from the stream of backward."""
         with self.worker.explaining():
             self.worker.traffic.buckets += 1
             work = self._begin_densely(flat)
         return work.get_future().then(lambda ended: ended.value()[0])  # type: ignore[attr-defined]
 
     def _densely(self, flat: torch.Tensor) -> None:
-        """As DDP does without a hook."""
+        """All-reduce, as DDP does without a hook."""
         self._begin_densely(flat, later=False).wait()
 
     def _begin_densely(self, flat: torch.Tensor, *, later: bool = True) -> Working:
@@ -73,7 +73,7 @@ class Attached(Attachment):
         return world.begin_average(flat, later=later)
 
     def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int], last: bool) -> None:
-        """Biases and norms are few and matter: they go densely beside the rest, which has zeros there."""
+        """Exchange parameters of one dimension (biases, norms) densely, and the rest, with zeros in their positions, by the codec."""
         if len(apart) == len(shapes):
             self._densely(flat)
             return
@@ -87,7 +87,7 @@ class Attached(Attachment):
         torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
 
     def _begin(self, step: int) -> None:
-        """A step, in the worker, before its buckets."""
+        """Start a step in the worker, before its buckets."""
         self.worker.step = step
         self.follow(self._scaler)
 
@@ -99,13 +99,13 @@ def _hook(attached: Attached, bucket: dist.GradBucket) -> torch.futures.Future[t
 def attach(
     model: DistributedDataParallel, settings: Settings | None = None, *, scaler: Any = None, timeout: timedelta | None = None
 ) -> Attached:
-    """Have a DDP model's gradients exchanged by a worker; without `settings`, as the LIGHT_* variables say.
+    """Exchange a DDP model's gradients with busbw. Without `settings`, the LIGHT_* variables apply.
 
-    Every rank has to call it, before the first backward. `scaler` is the loop's GradScaler, where there is one: what is kept between steps
-    follows its scale. `timeout` bounds each exchange.
+    Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if any; kept state follows its scale.
+    `timeout`: the limit of each exchange.
 
     Raises:
-        UsageError: a variable that cannot be meant, or no DDP model.
+        UsageError: a variable is invalid, or `model` is not a DDP model.
     """
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
@@ -134,7 +134,7 @@ def _lent(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGro
 
 
 def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
-    """The settings (of LIGHT_* where there are none) and unknown LIGHT_* variables: the same on every rank, or an error on every one."""
+    """The settings (default: from LIGHT_* variables) and unknown LIGHT_* variables. Raises on every rank if ranks differ."""
     error = ""
     strange: list[str] = []
     if settings is None:
@@ -158,7 +158,7 @@ def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
 
 
 def announce(attached: Attachment, strange: list[str]) -> None:
-    """One rank says for all what gradients go through."""
+    """Rank 0 prints how gradients are exchanged."""
     if attached.worker.mesh.world.rank:
         return
     mesh, known = attached.worker.mesh, ", ".join(switch.name for switch in light.SWITCHES)

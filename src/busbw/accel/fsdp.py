@@ -1,7 +1,7 @@
-"""The face for torch's fully_shard (FSDP2): gradients are sharded inside hosts by FSDP, and go across hosts through a worker.
+"""The frontend for torch's fully_shard (FSDP2): FSDP shards gradients inside hosts, a communication worker exchanges them across hosts.
 
 FSDP2 reduces each group of parameters over its own mesh, the ranks of a host, and then calls a hook, where an all-reduce over the replicas
-belongs: the worker's exchange takes that place.
+belongs. The worker exchanges there.
 """
 
 from datetime import timedelta
@@ -22,7 +22,7 @@ from busbw.core.errors import UsageError
 
 
 class Sharded(Attachment):
-    """A fully sharded model whose replicas exchange through a worker."""
+    """A fully sharded model whose replicas exchange gradients by a communication worker."""
 
     def __init__(self, model: nn.Module, worker: CommWorker) -> None:
         """See `attach_fully_sharded`."""
@@ -35,7 +35,7 @@ class Sharded(Attachment):
         self._first = modules[-1][0]  # gradients come from the last module on
 
     def _exchange(self, shard: torch.Tensor, name: str) -> None:
-        """Runs where FSDP would all-reduce: on a GPU in the stream of its own for that."""
+        """Runs instead of FSDP's all-reduce; on a GPU in FSDP's all-reduce stream."""
         if name == self._first:
             self.worker.step, self.steps = self.steps, self.steps + 1
         with self.worker.explaining():
@@ -45,14 +45,14 @@ class Sharded(Attachment):
 def attach_fully_sharded(
     model: nn.Module, replicas: DeviceMesh, settings: Settings | None = None, *, timeout: timedelta | None = None
 ) -> Sharded:
-    """Have the replicas of a model that is sharded inside hosts exchange by a worker; without `settings`, as the LIGHT_* variables say.
+    """Exchange gradients between the replicas of a fully sharded model. Without `settings`, the LIGHT_* variables apply.
 
     `model` is fully sharded over one dimension of a mesh, and `replicas` is the other: `fully_shard(layer, mesh=mesh["inside"])` and
     `replicas=mesh["across"]` of `mesh = init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. Every rank has to
     call it. What 2D does inside hosts is FSDP's own work, so that `two_d` has no effect here.
 
     Raises:
-        UsageError: a variable that cannot be meant, no sharded module, or replicas of more than one dimension.
+        UsageError: a variable is invalid, no module is sharded, or `replicas` has more than one dimension.
     """
     if replicas.ndim != 1:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Which ranks are gone when an exchange has failed: each shows that it lives, in the store that ranks found each other by."""
+"""Heartbeats in the rendezvous store, which tell what ranks are lost when an exchange has failed."""
 
 import atexit
 import threading
@@ -18,10 +18,10 @@ _FOUND = "busbw.accel/lost"
 
 
 class Heartbeat:
-    """This process' signs of life, and its look at those of others. It beats as long as the object lives."""
+    """Sends heartbeats of this process while the object lives, and checks those of other ranks."""
 
     def __init__(self, mesh: Mesh) -> None:
-        """`mesh` has the ranks to look at."""
+        """`mesh` has the ranks to check."""
         self._mesh = mesh
         self._store = _own_store()
         self._stopped = threading.Event()
@@ -32,7 +32,7 @@ class Heartbeat:
             _beating.add(self)
 
     def stop(self) -> None:
-        """No more signs of life."""
+        """Stop the heartbeats."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE_S)
@@ -64,7 +64,7 @@ _beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """An interpreter that ends while a thread is inside the store's C++ aborts."""
+    """The interpreter aborts at exit while a thread is in the store's C++ code."""
     for pulse in list(_beating):
         pulse._stopped.set()
     for pulse in list(_beating):

@@ -1,4 +1,4 @@
-"""LightCC's switches, as its users set them: the table of `LIGHT_*` variables, and the settings they come to.
+"""LightCC's environment variables (`LIGHT_*`), and the settings that they select.
 
 Names, defaults and units are those of Tencent's public guide to TACO Train: bytes; 2D for data up to its threshold, top-k for data from its
 threshold on. Error feedback, of which the guide says nothing, is on.
@@ -17,7 +17,7 @@ PREFIX = "LIGHT_"
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One variable. `read` raises ValueError where the words cannot be meant; `wanted` says what can."""
+    """One variable. `read` raises ValueError for an invalid value; `wanted` describes the valid ones."""
 
     name: str
     default: str
@@ -65,16 +65,16 @@ SWITCHES = (
 
 
 def unknown(environ: Mapping[str, str]) -> list[str]:
-    """Variables that begin with LIGHT_ and are none of the table."""
+    """LIGHT_* variables that are not in the table."""
     known = {switch.name for switch in SWITCHES}
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 
 def from_env(environ: Mapping[str, str]) -> Settings:
-    """The settings that the variables say.
+    """The settings that the variables select.
 
     Raises:
-        UsageError: a value that cannot be meant.
+        UsageError: a value is invalid.
     """
     value = {switch.name: _value(switch, environ) for switch in SWITCHES}
     topk = value["LIGHT_TOPK_ALLREDUCE"]

@@ -1,4 +1,4 @@
-"""Who exchanges with whom: the ranks of a host, and those with the same place on the other hosts. Own communicators, made once."""
+"""The communicators of a job: the ranks of a host, and those with the same local rank on the other hosts."""
 
 import dataclasses
 import os
@@ -28,8 +28,8 @@ class Mesh:
     inside: Communicator | None
     across: Communicator | None
     hosts: tuple[str, ...] = ()  # of each rank
-    note: str = ""  # where two dimensions were asked for and there is one, or rows are no hosts
-    lent: dist.ProcessGroup | None = None  # whoever made it ends it
+    note: str = ""  # why there is one dimension although two were requested, or that rows span hosts
+    lent: dist.ProcessGroup | None = None  # not closed by the mesh
 
     @property
     def two_d(self) -> bool:
@@ -41,12 +41,12 @@ class Mesh:
         return f"rank {rank} on {self.hosts[rank]}"
 
     def silenced(self) -> "Mesh":
-        """The same over a perfect network (see Communicator)."""
+        """The same without a network (see Communicator)."""
         inside, across = (comm and comm.silenced() for comm in (self.inside, self.across))
         return dataclasses.replace(self, world=self.world.silenced(), inside=inside, across=across)
 
     def close(self) -> None:
-        """End its communicators, and raise what failed in their last exchanges."""
+        """Close the communicators. Raises if one of their last exchanges failed."""
         comms = [comm for comm in (self.inside, self.across, self.world) if comm is not None]
         try:
             for comm in comms:
@@ -58,7 +58,7 @@ class Mesh:
                     dist.destroy_process_group(comm.group)
 
     def check(self) -> None:
-        """Raise where an exchange has failed that nobody waited for."""
+        """Raise if an exchange has failed that nobody waited for."""
         for comm in (self.across, self.world):
             if comm is not None and comm.staging is not None:
                 comm.staging.check()
@@ -71,7 +71,7 @@ def make(settings: Settings, timeout: timedelta | None = None, lent: dist.Proces
     `lent` serves for all ranks, in place of a communicator of its own.
 
     Raises:
-        UsageError: on every rank, where one cannot have the staging that is asked for.
+        UsageError: host staging is not possible on some rank. Raised on every rank.
     """
     ranks = list(range(dist.get_world_size()))
     hosts = _hosts()
@@ -95,7 +95,7 @@ def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = N
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
-    """Ranks by row, from the host of each rank, and what is odd about them; or none, and why there is one dimension alone."""
+    """The ranks of each row, and a note if rows span hosts. No rows: there is one dimension, and the note says why."""
     ranks = len(hosts)
     if intra_size is None:
         counts = Counter(hosts)

@@ -1,4 +1,4 @@
-"""What a worker does with gradients: which method, from which size on, in which format."""
+"""The settings of an exchange of gradients: codec, sizes, formats."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -21,22 +21,22 @@ class Settings:
     """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
 
     method: str = DENSE  # the codec, see below
-    last: str = ""  # the method of DDP's last bucket of several, whose exchange no computing hides; "": the same
-    staging: str = BACKEND  # what codecs send goes by torch's backend (NCCL, Gloo), or from the host's memory by busbw-native: host
+    last: str = ""  # the method for DDP's last bucket, whose exchange no computation hides; "": the same
+    staging: str = BACKEND  # how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by busbw-native
     wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
-    two_d: bool = False  # inside the host densely, the method across hosts
+    two_d: bool = False  # dense inside a host, the method across hosts
     intra_size: int | None = None  # ranks of a 2D group; None: those of a host
-    two_d_most: int = 1 << 30  # 2D at or below
-    compress_least: int = 1 << 20  # every method but dense at or above
-    ratio: float = 0.01  # top-k: the share of elements that is sent
+    two_d_most: int = 1 << 30  # use 2D up to this size
+    compress_least: int = 1 << 20  # use a method other than dense from this size on
+    ratio: float = 0.01  # top-k: the fraction of elements that is sent
     values: str = "fp32"  # top-k: the format of values, fp32 or fp16
-    feedback: bool = True  # what was not sent is added to the next gradient
+    feedback: bool = True  # add what was not sent to the next gradient
     momentum: float = 0.0  # top-k: momentum correction; the optimizer's own momentum must then be 0
     matrix_rank: int = 4  # PowerSGD: columns of the two factors of a matrix
     factors: str = "fp32"  # PowerSGD: the format of the factors, fp32 or bf16
-    warmup_steps: int = 0  # top-k: steps over which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which go densely
-    chunk: int | None = None  # 2D works on pieces of so many bytes, so that they overlap; None: 32 MiB on GPUs, 4 MiB on CPUs
-    dense_below_2d: bool = True  # parameters of one dimension (bias, norm) go densely
+    warmup_steps: int = 0  # top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which are dense
+    chunk: int | None = None  # 2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs
+    dense_below_2d: bool = True  # send parameters of one dimension (bias, norm) densely
 
     def __post_init__(self) -> None:  # noqa: D105
         _one_of("method", self.method, NAMES)
@@ -50,7 +50,7 @@ class Settings:
         self._check_sizes()
 
     def _check_extras(self) -> None:
-        """What belongs to some methods alone."""
+        """Check settings that only some methods have."""
         if not 0 <= self.momentum < 1:
             raise _no_value("momentum", f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
         if self.momentum and not self.feedback:
@@ -82,12 +82,12 @@ class Settings:
 
     @property
     def methods(self) -> set[str]:
-        """All that gradients may go by, but for those that are too small."""
+        """The methods in use, except for gradients that are too small."""
         return {self.method, self.last or self.method}
 
     @property
     def small(self) -> bool:
-        """Whether all that is sent is small, but for the first step."""
+        """Whether little is sent in every step after the first."""
         small = all(codec.small and (not codec.sparse or self.ratio <= SMALL_RATIO) for codec in self.codecs)
         return small and not self.warmup_steps
 
@@ -103,17 +103,17 @@ class Settings:
         return max((int(narrow), *(codec.loss for codec in self.codecs)), key=LEAST_FIRST.index)
 
     def method_for(self, nbytes: int, *, last: bool = False) -> str:
-        """The method for a bucket of so many bytes, DDP's last one or another."""
+        """The method for a bucket of this many bytes. `last`: it is DDP's last bucket."""
         if nbytes < self.compress_least:
             return DENSE
         return self.last if last and self.last else self.method
 
     def two_d_for(self, nbytes: int, method: str) -> bool:
-        """Whether it goes in two dimensions by this method, where the mesh has two."""
+        """Whether to use two dimensions, if the mesh has them."""
         return self.two_d and nbytes <= self.two_d_most and not BY_NAME[method].needs_matrices
 
     def describe(self) -> str:
-        """One line for a log: what differs from the defaults."""
+        """The method and all settings that differ from the defaults, on one line."""
         changed = [
             f"{field.name}={getattr(self, field.name)}"
             for field in dataclasses.fields(self)

@@ -1,4 +1,4 @@
-"""The way of exchanges through the host's memory: copies, busbw-native's transport, and a stream that waits for a number in memory.
+"""Host staging: exchanges by copies to host memory, busbw-native's transport, and streams that wait for a counter in memory.
 
 NCCL's kernels hold multiprocessors of a GPU as long as bytes are under way, and kernels that want them all take twice as long meanwhile
 (benchmarks/train_2xh200_202611). Here none is held: copies are the copy engines' work, and waiting is the stream's own.
@@ -58,15 +58,15 @@ class HostStaging:
 
     @property
     def failed(self) -> torch.Tensor | None:
-        """On the device, in the stream's time: not 0 where what came last is not to be taken. On the CPU the exchange itself raises."""
+        """On the device, in stream order: not 0 if the last exchange failed. On the CPU the exchange itself raises."""
         return self._failed
 
     def check(self) -> None:
-        """Raise RuntimeError where an exchange has failed so far."""
+        """Raise RuntimeError if an exchange has failed."""
         self.session.check()
 
     def close(self) -> None:
-        """End its connections and its thread, after what streams still wait for; what fails there is raised."""
+        """Close the connections after pending stream work. Raises if that fails."""
         if not self._end.alive:
             return
         try:
@@ -85,7 +85,7 @@ class HostStaging:
         return max(LEAST, min(MOST, -(-nbytes // CHUNKS)))
 
     def _exchange(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
-        """With each peer. On a GPU in the current stream's time, as any kernel."""
+        """Exchange with each peer. On a GPU it is ordered in the current stream."""
         self.session.check()
         if came[0].numel():
             (self._on_stream if came[0].is_cuda else self._at_once)(sent, came)
@@ -119,7 +119,7 @@ class HostStaging:
         self._failed = self._outcome.to(came[0].device, non_blocking=True)
 
     def _in_order(self, device: torch.device) -> int:
-        """The current stream, behind the exchanges before."""
+        """The current stream, after it waits for earlier exchanges."""
         stream = torch.cuda.current_stream(device)
         if self._stream is not None and stream != self._stream:
             if stream.device != self._stream.device:
@@ -134,7 +134,7 @@ class HostStaging:
         return self.session.post(addresses, came[0].numel(), self._chunk(came[0].numel()), self._numbers, self._base)
 
     def _room(self, name: str, nbytes: int) -> torch.Tensor:
-        """Pinned memory that stays, also when it is outgrown: twice the last at least, so that is less than as much again."""
+        """A reusable pinned buffer. Sizes are powers of two; outgrown buffers are kept until `close`."""
         room = self._rooms.get(name)
         if room is None or room.numel() < nbytes:
             room = torch.empty(1 << (nbytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
@@ -147,16 +147,16 @@ _kept: list[torch.Tensor] = []  # what streams may still write to and wait for
 
 
 def _abandoned(session: ExchangeSession, memory: list[torch.Tensor]) -> None:
-    """Of a staging that nobody has closed, or that is there when the interpreter ends: streams that wait go on."""
+    """Cleanup of a staging that was not closed: its memory is kept for streams that may use it."""
     _kept.extend(memory)
     session.close()
 
 
 def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
-    """The staging between these ranks, this rank's among them; None where it is alone. Every rank of the default group has to call it.
+    """Host staging between `ranks`, which include this rank. None: it is the only one. Every rank of the default group must call it.
 
     Raises:
-        UsageError: on every rank, where one has no library, no interface, or does not reach another.
+        UsageError: a rank has no library or interface, or cannot reach another. Raised on every rank.
     """
     own, size = dist.get_rank(), dist.get_world_size()
     peers = [rank for rank in ranks if rank != own]
@@ -196,7 +196,7 @@ def _driver() -> ctypes.CDLL:
 
 
 def _told(what: str, stream: int, address: int, number: int) -> None:
-    """Have a stream write a number, after all before it, or wait until it is reached."""
+    """Make a stream write a number, or wait until it is reached."""
     outcome = getattr(_driver(), f"cuStream{what}Value32_v2")(stream, address, number, 0)  # 0: wait for at least, counting round
     if outcome:
         raise RuntimeError(f"the CUDA driver refuses a stream that {what.lower()}s for or to memory of the host: error {outcome}")

@@ -1,4 +1,4 @@
-"""What a codec is."""
+"""The interface of codecs, and what they share."""
 
 from abc import ABC, abstractmethod
 
@@ -18,15 +18,15 @@ SUM_RESIDUAL = "sum_residual"
 
 
 class Codec(ABC):
-    """One method."""
+    """Averages a part of a gradient over the ranks of a communicator."""
 
     def __init__(self, settings: Settings, shapes: tuple[tuple[int, ...], ...] = ()) -> None:
-        """`shapes` are those of the part's parameters, one after the other, for methods that see matrices."""
+        """`shapes` are those of the part's parameters in order, for codecs that need matrices."""
         self.settings, self.shapes = settings, shapes
 
     @abstractmethod
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """Replace `part` by its average over the communicator's ranks; the bytes of it that leave this rank's host.
+        """Replace `part` by its average over the ranks. Returns the bytes that leave this rank's host.
 
         `part` is one-dimensional, contiguous, floating, and as long on every rank; afterwards it has the same bits on every rank.
         `state` is the codec's own between calls for the same part, in fp32. `step` counts the calls from 0. Nothing waits for the device.
@@ -58,7 +58,7 @@ def keep(state: State, rests: State, result: torch.Tensor) -> None:
 
 
 def settle(part: torch.Tensor, comm: Communicator) -> None:
-    """`part`, computed from what came over the communicator, becomes NaN where that had failed and nobody could stop the stream."""
+    """Set `part` to NaN, on the device, if the exchange it was computed from has failed."""
     failed = comm.failed
     if failed is None:
         return
@@ -71,5 +71,5 @@ def settle(part: torch.Tensor, comm: Communicator) -> None:
 
 
 def ring_bytes(nbytes: int, ranks: int) -> int:
-    """Bytes that each rank sends in an all-reduce of `nbytes`: 2 (n-1)/n of them, as both ring and halving-doubling do."""
+    """Bytes that each rank sends in an all-reduce of `nbytes`: 2 (n-1)/n of them, for both ring and halving-doubling."""
     return 2 * (ranks - 1) * nbytes // ranks

@@ -1,4 +1,4 @@
-"""What scripts ask before they choose: which libraries carry operations. MPI carries none here, gloo and NCCL do."""
+"""Which libraries operations use: Gloo and NCCL, never MPI."""
 
 import torch
 import torch.distributed as dist
@@ -7,18 +7,18 @@ from busbw.horovod.torch.context import current
 
 
 def mpi_threads_supported() -> bool:
-    """No: nothing goes over MPI."""
+    """False: operations never use MPI."""
     current()
     return False
 
 
 def mpi_enabled() -> bool:
-    """No: nothing goes over MPI."""
+    """False: operations never use MPI."""
     return False
 
 
 def mpi_built() -> bool:
-    """No: nothing goes over MPI."""
+    """False: operations never use MPI."""
     return False
 
 

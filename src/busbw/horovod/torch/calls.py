@@ -1,4 +1,4 @@
-"""From a call's arguments to an operation under way: what is checked before anything is sent."""
+"""Checks the arguments of a call and submits the operation."""
 
 import warnings
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _REDUCING = (Kind.ALLREDUCE, Kind.REDUCESCATTER)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The arguments of one call beside its tensors."""
+    """The arguments of one call, except its tensors."""
 
     kind: Kind
     grouped: bool = False
@@ -28,7 +28,7 @@ class Call:
     op: int = reduceops.Sum
     root: int = -1
     splits: Splits = None
-    tells_splits: bool = False  # the result of an all-to-all says how many rows came from each rank
+    tells_splits: bool = False  # the result of an all-to-all includes the row counts received from each rank
     prescale: float = 1.0
     postscale: float = 1.0
     process_set: ProcessSet = global_process_set
@@ -36,10 +36,10 @@ class Call:
 
 
 def reduction(op: int | None, average: bool | None) -> int:
-    """The reduction that is meant; `average` is the old word for it.
+    """The reduction operator. `average` is the deprecated argument for it.
 
     Raises:
-        Refused: both are given, or there is no such.
+        Refused: both are given, or the operator is unknown.
     """
     if average is not None:
         if op is not None:
@@ -55,10 +55,10 @@ def reduction(op: int | None, average: bool | None) -> int:
 
 
 def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
-    """Submit; the handle's number, which counts also where it fails.
+    """Submit an operation. Returns its handle number; a failed call uses one up too.
 
     Raises:
-        Refused: something that cannot be meant, or a name that is under way.
+        Refused: invalid arguments, or a name that is still in use.
         HorovodInternalError: tensors of several devices, or the job has ended.
     """
     here, number = context.current(), context.handles.number()
@@ -98,7 +98,7 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
 
 
 def control(kind: Kind, process_set: ProcessSet = global_process_set, ranks: tuple[int, ...] = (), root: int = -1) -> Any:
-    """An operation without tensors; its result, once all ranks have come."""
+    """Run an operation without tensors on all ranks and return its result."""
     here, number = context.current(), context.handles.number()
     request = Request(kind, str(kind), process_set.number(), ranks=ranks, root=root)
     return context.handles.synchronize(_submit(here, number, Operation(request)))
@@ -126,7 +126,7 @@ def _check(tensor: Any, call: Call) -> None:
 
 
 def _splits(call: Call, tensor: torch.Tensor) -> list[int]:
-    """Rows for each rank."""
+    """The number of rows for each rank."""
     ranks, rows = call.process_set.size(), tensor.shape[0] if tensor.dim() else 0
     if call.splits is None:
         if rows % ranks:

@@ -1,4 +1,4 @@
-"""What launchers and HOROVOD_* variables say: this process's rank, where ranks meet, and the settings."""
+"""Reads the environment: the rank, the address of rank 0, and the HOROVOD_* settings."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ PREFIX = "HOROVOD_"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable that has an effect here. `read` raises ValueError where the words cannot be meant; `wanted` says what can."""
+    """One supported variable. `read` raises ValueError for an invalid value; `wanted` describes the valid ones."""
 
     name: str
     default: str
@@ -66,14 +66,14 @@ RANK_VARIABLES = (
     Variable("HOROVOD_GLOO_RENDEZVOUS_PORT", "", "its port"),
     Variable("HOROVOD_GLOO_IFACE", "", "network interface of CPU operations, if GLOO_SOCKET_IFNAME is not set"),
 )
-# Values that say what is the case anyway.
+# Values that ask for the behavior that busbw has anyway.
 _GIVEN = {("HOROVOD_CONTROLLER", "gloo"), ("HOROVOD_CPU_OPERATIONS", "gloo")}
 _OFF = ("", "0")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The settings of `SETTINGS`; times in seconds, sizes in bytes."""
+    """The values of `SETTINGS`. Times are in seconds, sizes in bytes."""
 
     fusion: int
     cycle_s: float
@@ -90,7 +90,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class RankInfo:
-    """A process among all, and on its host; -1 where the launcher does not say."""
+    """A process's rank in the job and on its host. -1: not set by the launcher."""
 
     rank: int
     size: int
@@ -100,7 +100,7 @@ class RankInfo:
     cross_size: int = -1
 
 
-# A launcher's names of rank, size, local rank and local size; the first that is there counts.
+# Each launcher's variables for rank, size, local rank and local size. The first launcher found is used.
 _LAUNCHERS = (
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -110,7 +110,7 @@ _LAUNCHERS = (
 
 
 def rank_info(environ: Mapping[str, str]) -> RankInfo:
-    """This process's rank; a single process where no launcher says anything.
+    """This process's rank and size. Without a launcher: a single process.
 
     Raises:
         Refused: a rank without a size, or numbers that do not fit.
@@ -129,7 +129,7 @@ def rank_info(environ: Mapping[str, str]) -> RankInfo:
 
 
 def meeting_point(environ: Mapping[str, str]) -> tuple[str, int] | None:
-    """Host and port where rank 0 listens, as the launcher says; None where it does not."""
+    """Host and port where rank 0 listens. None: the launcher does not set them."""
     for host, port in (("MASTER_ADDR", "MASTER_PORT"), ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")):
         if environ.get(host) and environ.get(port):
             return environ[host], _number(environ, port)
@@ -161,7 +161,7 @@ def options(environ: Mapping[str, str]) -> Options:
 
 
 def unsupported(environ: Mapping[str, str]) -> list[str]:
-    """Variables that begin with HOROVOD_, ask for something, and have no effect here."""
+    """HOROVOD_* variables that are set but not supported."""
     known = {variable.name for variable in SETTINGS + RANK_VARIABLES}
     asked = (item for item in environ.items() if item[0].startswith(PREFIX) and item[1] not in _OFF and item not in _GIVEN)
     return sorted(name for name, _ in asked if name not in known)

@@ -46,10 +46,10 @@ def _contiguous(name: str | None, tensor: Any) -> torch.Tensor:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None) -> None:
-    """Give an optimizer the state and the options of `root_rank`'s. `model` is not needed here.
+    """Broadcast an optimizer's state and options from `root_rank`. `model` is ignored.
 
     Raises:
-        Refused: LBFGS, whose state is none of parameters.
+        Refused: the optimizer is LBFGS, whose state cannot be broadcast.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise Refused("the state of LBFGS cannot be broadcast", "use another optimizer, or broadcast_object of what you need")
@@ -64,13 +64,13 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 
 class _Hole(tuple[Any, ...]):
-    """Where a tensor was: shape, type, device type."""
+    """A placeholder for a tensor: shape, element type, device type."""
 
     __slots__ = ()
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """The same with holes; the tensors, in their order."""
+    """A copy with placeholders for tensors, which are appended to `tensors` in order."""
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach().contiguous())
         return _Hole((tuple(value.shape), value.dtype, value.device.type))
@@ -82,7 +82,7 @@ def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _with_tensors(value: Any, tensors: list[torch.Tensor], devices: Mapping[str, torch.device]) -> Any:
-    """The same with new tensors in the holes; these, in their order."""
+    """A copy with new tensors for placeholders, which are appended to `tensors` in order."""
     if isinstance(value, _Hole):
         shape, dtype, device = value
         tensors.append(torch.empty(shape, dtype=dtype, device=devices.get(device, device)))
@@ -99,7 +99,7 @@ def _devices(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """Any object that pickles, from `root_rank` (a rank among all) to the ranks of the set."""
+    """Broadcast a picklable object from `root_rank` (a rank of the job) to the ranks of the set."""
     data = _pickled(obj) if context.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
     call, name = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set), name or "object"
@@ -111,7 +111,7 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, proc
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """Any objects that pickle, of all ranks."""
+    """Gather one picklable object from each rank."""
     data, name = _pickled(obj), name or "object"
     size = torch.tensor([data.numel()])
     sizes = context.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size]))

@@ -1,4 +1,4 @@
-"""Horovod's operations, made from one table: each in its blocking, asynchronous, in-place and grouped forms."""
+"""Horovod's operations, generated from one table in blocking, asynchronous, in-place and grouped forms."""
 
 import dataclasses
 import inspect
@@ -28,9 +28,9 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An operation: its arguments after the tensor, in Horovod's order, and its forms. What is not in `_DEFAULTS` is None by default.
+    """An operation: its arguments after the tensor, in Horovod's order, and its forms. Arguments not in `_DEFAULTS` default to None.
 
-    `compression` stands in the blocking form alone, where it is not in place.
+    `compression` exists only in the blocking form that is not in place.
     """
 
     kind: Kind
@@ -153,12 +153,12 @@ def forms() -> dict[str, Callable[..., Any]]:
 
 
 def poll(handle: int) -> bool:
-    """Whether `synchronize` would not wait."""
+    """Whether `synchronize` would return at once."""
     return context.handles.poll(handle)
 
 
 def synchronize(handle: int) -> Any:
-    """Wait for an operation; its tensor, or list of tensors.
+    """Wait for an operation and return its tensor or list of tensors.
 
     Raises:
         HorovodInternalError: it failed.
@@ -169,7 +169,7 @@ def synchronize(handle: int) -> Any:
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Reduce a sparse COO tensor by gathering its entries; calling what is returned waits for the sum or average."""
+    """Reduce a sparse COO tensor by gathering its entries. Returns a function that waits for the sum or average."""
     if op not in (reduceops.Average, reduceops.Sum):
         raise Refused(f"op {reduceops.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum")
     entries = tensor.detach().coalesce()
@@ -187,7 +187,9 @@ def sparse_allreduce_async(
 
 
 def join(device: int = -1) -> int:
-    """Have no more data: until all ranks have joined, take part in all-reduces with zeros (on GPU `device`). The last rank to join."""
+    """Signal that this rank has no more data. Until all ranks have joined, it contributes zeros to all-reduces (on GPU `device`).
+    Returns the last rank to join.
+    """
     if device >= 0:
         context.current().executor.joined_device = torch.device("cuda", device)
     last = int(calls.control(Kind.JOIN))
@@ -199,17 +201,17 @@ def join(device: int = -1) -> int:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Wait for all ranks of the set."""
+    """Wait until all ranks of the set have called it."""
     if not process_set.included():
         raise Refused(f"rank {context.rank()} is none of {process_set}", "ask process_set.included() first")
     calls.control(Kind.BARRIER, process_set)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Register a set after `init`: every rank of the job has to call it, with the same ranks. The set.
+    """Register a set after `init`. Every rank of the job must call it with the same ranks. Returns the set.
 
     Raises:
-        Refused: process sets are not dynamic, or no such ranks.
+        Refused: process sets are not dynamic, or the ranks do not exist.
     """
     if not context.current().options.dynamic_sets:
         raise Refused("process sets cannot be added now", "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')")
@@ -217,7 +219,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def register(process_set: ProcessSet) -> ProcessSet:
-    """Give a set its number, on all ranks."""
+    """Assign a set its number, on all ranks."""
     here, ranks = context.current(), tuple(process_set.ranks or ())
     if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.info.size:
         raise Refused(f"a process set of ranks {list(ranks)} among {here.info.size}", "give ranks that are there, each once")
@@ -227,7 +229,7 @@ def register(process_set: ProcessSet) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forget a set: every rank of the job has to call it. False for the global one, which stays.
+    """Remove a set. Every rank of the job must call it. Returns False for the global set, which cannot be removed.
 
     Raises:
         Refused: process sets are not dynamic, or it is not registered.

@@ -1,4 +1,4 @@
-"""Some of the ranks, as operations' `process_set`."""
+"""Process sets: subsets of ranks, for the `process_set` argument of operations."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from busbw.horovod.torch.errors import Refused
 
 
 class ProcessSet:
-    """Ranks that run operations together; to be used after `init(process_sets=[...])` or `add_process_set`."""
+    """Ranks that run operations together. Register it with `init(process_sets=[...])` or `add_process_set`."""
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
@@ -23,19 +23,19 @@ class ProcessSet:
         self.ranks = sorted(ranks_or_comm)
 
     def included(self) -> bool:
-        """Whether this process is one of them."""
+        """Whether this process is in the set."""
         return current().info.rank in self._ranks()
 
     def size(self) -> int:
-        """How many they are."""
+        """The number of ranks in the set."""
         current()
         return len(self._ranks())
 
     def rank(self) -> int:
-        """This process's index among them.
+        """This process's index in the set.
 
         Raises:
-            Refused: it is none of them.
+            Refused: this process is not in the set.
         """
         rank, ranks = current().info.rank, self._ranks()
         if rank not in ranks:
@@ -43,12 +43,12 @@ class ProcessSet:
         return ranks.index(rank)
 
     def invalidate(self) -> None:
-        """It is none any more."""
+        """Mark the set as removed."""
         self.process_set_id = None
         self.ranks = None
 
     def number(self) -> int:
-        """Its number among all.
+        """The number of the set.
 
         Raises:
             Refused: it is not registered.

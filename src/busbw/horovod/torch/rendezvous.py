@@ -1,4 +1,4 @@
-"""How the processes of a job find each other: a store that rank 0 keeps, for as long as its process lives."""
+"""The rendezvous of a job: a store hosted by rank 0 for the lifetime of its process."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from busbw.horovod.torch.errors import Refused
 from busbw.host import addresses
 from busbw.launch import interfaces
 
-REACH_LIMIT_S = 5.0  # of each address of rank 0's host that may be one that others cannot reach
+REACH_LIMIT_S = 5.0  # for each address of rank 0 that may be unreachable
 
 # torchrun's agent keeps the store; it outlives the workers that it starts again.
 _AGENT, _ATTEMPT = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
@@ -22,10 +22,10 @@ _times = 0
 
 
 def store(info: RankInfo, timeout: timedelta) -> dist.Store:
-    """A store of its own for each call; all ranks call as often.
+    """A new store for each call. All ranks must call it equally often.
 
     Raises:
-        Refused: nobody says where rank 0 is, or there is no way to it.
+        Refused: the address of rank 0 is unknown or unreachable.
         CannotTell: this host has no interface of the network that horovodrun was given.
     """
     global _times
@@ -48,7 +48,7 @@ def _open(info: RankInfo, timeout: timedelta) -> dist.Store:
 
 
 def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
-    """mpirun gives no address, and MPI can carry one."""
+    """mpirun sets no address for rank 0, so MPI broadcasts one."""
     try:
         from mpi4py import MPI
     except ImportError:
@@ -80,7 +80,7 @@ def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
 
 
 def _own_addresses() -> list[str]:
-    """Where others may reach this host, likeliest first: the interface chosen, the address of its own name, any other."""
+    """Addresses of this host, most likely first: the chosen interface, the address of the host name, all others."""
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     found = addresses.local()
     if own := found.get(chosen):

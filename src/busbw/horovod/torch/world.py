@@ -31,13 +31,13 @@ _at_exit = False
 
 
 def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
-    """Join the job; a second call does nothing. All ranks have to call it.
+    """Join the job. All ranks must call it; a second call does nothing.
 
-    Where torch.distributed is initialized, its ranks are taken; otherwise it is initialized here, and left at `shutdown`.
-    `comm`: all ranks, or None. `process_sets`: to register at once, or "dynamic": `add_process_set` is allowed later.
+    If torch.distributed is initialized, its ranks are used. Otherwise it is initialized here and destroyed at `shutdown`.
+    `comm`: all ranks, or None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
     Raises:
-        Refused: a variable or an argument that cannot be meant.
+        Refused: an invalid variable or argument.
     """
     global _at_exit
     if context.is_initialized():
@@ -70,7 +70,7 @@ def _register(process_sets: Sequence[ProcessSet]) -> None:
 
 
 def _settings(options: Options) -> Settings | None:
-    """How an optimizer's gradients go; None: as any other all-reduce."""
+    """The settings for an optimizer's gradients. None: a plain all-reduce."""
     settings = light.from_env(os.environ)
     if options.two_d and not settings.two_d:
         settings = dataclasses.replace(settings, two_d=True)
@@ -105,7 +105,7 @@ def _join(info: RankInfo, options: Options, settings: Settings | None, comm: Seq
 
 
 def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
-    """Local and cross ranks, where the launcher does not say; the host of each rank, and how many ranks it has."""
+    """Fill in local and cross ranks. Also returns the host of each rank, and the number of ranks on it."""
     told: list[Any] = [None] * info.size
     name = os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
     dist.all_gather_object(told, (name, info.local_rank, info.local_size), group=control)
@@ -123,7 +123,7 @@ def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tupl
 
 
 def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | None) -> None:
-    """Once a process, at rank 0: what has an effect on gradients, and what is set and has none."""
+    """Rank 0 prints how gradients are exchanged and which variables have no effect. Each line once per process."""
     lines = []
     if settings and worker:
         lines.append(f"gradients go {settings.describe()}" + (f"; {worker.mesh.note}" if worker.mesh.note else ""))
@@ -137,7 +137,7 @@ def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | No
 
 
 def shutdown() -> None:
-    """Leave the job; operations under way fail, on all ranks. Without `init`, nothing happens."""
+    """Leave the job. Pending operations fail on all ranks. Does nothing without `init`."""
     here = context.replace(None)
     if here is None:
         return
@@ -157,7 +157,7 @@ def shutdown() -> None:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Have rank 0 write a Chrome trace of operations to a file."""
+    """Start a Chrome trace of operations, written by rank 0."""
     if context.current().info.rank == 0:
         context.current().timeline.start(file_path, mark_cycles)
 

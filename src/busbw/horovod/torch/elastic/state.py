@@ -1,4 +1,4 @@
-"""What a training is made of, so that it can go on from the last commit: on all ranks, or in processes started again."""
+"""The state of a training, which continues from the last commit on all ranks or in restarted processes."""
 
 import copy
 import os
@@ -36,7 +36,7 @@ class TorchState:
         self.save()
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
-        """To be called when the ranks have changed."""
+        """Register a function to call after the ranks have changed."""
         self._callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
@@ -49,7 +49,7 @@ class TorchState:
             callback()
 
     def commit(self) -> None:
-        """Keep everything as it is now."""
+        """Save the current state."""
         self._commits += 1
         self.save()
         path = self.path()
@@ -59,14 +59,14 @@ class TorchState:
             part.replace(path)  # whole, or as before
 
     def check_host_updates(self) -> None:
-        """Nothing to find out: where hosts change, torchrun starts all ranks again."""
+        """Does nothing: torchrun restarts all ranks when hosts change."""
 
     def save(self) -> None:
         """As `commit`, in memory alone."""
         self._kept = copy.deepcopy(self._now())
 
     def restore(self) -> None:
-        """Back to the last commit."""
+        """Restore the last commit."""
         self._load(copy.deepcopy(self._kept))
 
     def load_commit(self) -> bool:
