@@ -1,4 +1,4 @@
-"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. What would need torch is read, not imported."""
+"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. Code that needs torch is only parsed."""
 
 import ast
 import dataclasses

@@ -39,7 +39,7 @@ def lent() -> float:
 
 
 def other_settings() -> list[str]:
-    """Ranks that were told different things, and one whose variable cannot be meant."""
+    """Ranks that were told different things, and one whose variable is invalid."""
     found, rank = [], dist.get_rank()
     for attempt in range(2):
         try:

@@ -105,7 +105,7 @@ def refused() -> str:
 
 
 def lost() -> str:
-    """The last rank goes away in the middle; the others say who. On a GPU, where nobody waits, what was under way is no number first."""
+    """The last rank goes away in the middle; the others say who. On a GPU, where nobody waits, what was under way is not a number first."""
     worker, finite, begun = worker_of(settings(method="int8", staging="host")), [], time.monotonic()
     for number in range(FEW):
         if number == LOST and dist.get_rank() == dist.get_world_size() - 1:

@@ -24,7 +24,7 @@ def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
     said = jobs.all_well(jobs.run(tmp_path, "staging_checks", ["same_bits", "again", "closed", "dropped"], ranks, hosts, **env, **more))
     for one in said:
         assert one["again"] and one["dropped"], "neither leaves a thread"
-        assert one["closed"] == "a gradient came to a worker that is closed; an exchange after its connections were closed"
+        assert one["closed"] == "a gradient was submitted after close(); an exchange after its connections were closed"
         for method, found in one["same_bits"].items():
             assert found["host"] == found["backend"] == said[0]["same_bits"][method]["host"], method
             assert found["same traffic"] and found["error"] < 1, method
@@ -33,7 +33,7 @@ def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
 @pytest.mark.parametrize(("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"])
 def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, env, tmp_path):
     said = jobs.all_well(jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **env, **more))
-    assert {one["refused"] for one in said} == {"staging=host cannot be had: rank 1: BUSBW_PLUGIN=/none.so: no such file"}
+    assert {one["refused"] for one in said} == {"host staging is not possible: rank 1: BUSBW_PLUGIN=/none.so: no such file"}
 
 
 @pytest.mark.parametrize("more", [{}, GPUS] if torch.cuda.device_count() > 1 else [{}], ids=lambda more: "GPUs" if more else "CPUs")

@@ -164,7 +164,7 @@ def arguments_of_the_optimizer_are_checked():
         "is for op=Average alone": {"op": hvd.Sum, "gradient_predivide_factor": 2.0},
         "backward_passes_per_step is 0": {"backward_passes_per_step": 0},
         "groups is -1": {"groups": -1},
-        "no tensors": {"groups": [["a"]]},
+        "not tensors": {"groups": [["a"]]},
         "in groups twice": {"groups": [[named[0][1]], [named[0][1]]]},
     }.items():
         with fails(words, ValueError):

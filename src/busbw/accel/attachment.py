@@ -73,12 +73,12 @@ class Attachment:
         if (state["ranks"], state["rank"]) != (world.size, world.rank):
             raise UsageError(
                 f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank {world.rank} of {world.size}",
-                "save and load it on every rank; with another number of ranks leave it out: what was not sent is lost, once",
+                "save and load it on every rank; with another number of ranks leave it out: the residuals are then lost once",
             )
         for one, found in state["kept"].items():
             for tensor in found.values():
                 if self._lengths is not None and self._lengths.get(one) != tensor.numel():
-                    here = f"has {self._lengths[one]} elements here" if one in self._lengths else "is no parameter here"
+                    here = f"has {self._lengths[one]} elements here" if one in self._lengths else "is not a parameter here"
                     raise UsageError(f"the state has {tensor.numel()} values for '{one}', which {here}", "load the state of the same model")
         with self.worker.at_rest():
             self.worker.memory.clear()

@@ -102,7 +102,7 @@ class CommWorker:
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise UsageError("a gradient came to a worker that is closed", "close it after the last backward")
+            raise UsageError("a gradient was submitted after close()", "close it after the last backward")
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
@@ -194,7 +194,7 @@ class CommWorker:
         if isinstance(error, UsageError):
             return error
         lost = self._heartbeat.lost()
-        who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
+        who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive"
         return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.rank} of {self.mesh.world.size}; {who} ({error})")
 
     def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:

@@ -151,7 +151,7 @@ def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
     differing = [rank for rank, (_, words) in enumerate(every) if words != every[0][1]]
     if differing or settings is None:
         raise UsageError(
-            f"ranks {', '.join(map(str, differing))} have other settings than rank 0: {every[differing[0]][1]}, not {every[0][1]}",
+            f"ranks {', '.join(map(str, differing))} have settings that differ from rank 0: {every[differing[0]][1]}, not {every[0][1]}",
             "give every rank the same, for example with mpirun -x",
         )
     return settings, strange
@@ -165,5 +165,5 @@ def announce(attached: Attachment, strange: list[str]) -> None:
     shape = f"{mesh.across.size} x {mesh.inside.size}" if mesh.inside and mesh.across else f"{mesh.world.size}"
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
     lines += [mesh.note] if mesh.note else []
-    lines += [f"{name} is no switch (there are {known})" for name in strange]
+    lines += [f"{name} is unknown (known: {known})" for name in strange]
     sys.stderr.write("".join(f"busbw accel: {line}\n" for line in lines))

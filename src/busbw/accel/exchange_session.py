@@ -47,7 +47,7 @@ def _library() -> ctypes.CDLL:
             function = getattr(library, f"busbw_exchange_{name}")
             function.restype, function.argtypes = result, takes
     except (OSError, AttributeError) as error:
-        raise CannotTell(f"{path} cannot carry exchanges: {error}", native.INSTALL) from error
+        raise CannotTell(f"{path} does not support exchanges: {error}", native.INSTALL) from error
     return library
 
 

@@ -61,7 +61,9 @@ def attach_fully_sharded(
     settings, strange = agreed(settings)
     if (codec := BY_NAME[settings.method]).needs_matrices:
         others = ", ".join(one.name for one in CODECS if not one.needs_matrices)
-        raise UsageError(f"{codec.title} needs whole matrices, which fully_shard divides", f"use {others}, or DistributedDataParallel")
+        raise UsageError(
+            f"{codec.title or codec.name} needs whole matrices, which fully_shard divides", f"use {others}, or DistributedDataParallel"
+        )
     if settings.last:
         raise UsageError("a method for the last bucket is for DistributedDataParallel: fully_shard has no buckets", "leave out last")
     ranks = dist.get_process_group_ranks(replicas.get_group())

@@ -55,7 +55,7 @@ class Heartbeat:
                 missing -= {rank for rank in missing if now[rank] != before[rank]}
             found = self._store.compare_set(_FOUND, "", ",".join(map(str, sorted(missing))) or "-").decode()
         except Exception as error:  # noqa: BLE001 - whatever it is, the store is out of reach
-            return [f"the store that ranks found each other by ({error})"]
+            return [f"the rendezvous store ({error})"]
         return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
 
 

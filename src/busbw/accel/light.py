@@ -22,8 +22,16 @@ class Switch:
     name: str
     default: str
     meaning: str
-    wanted: str
-    read: Callable[[str], object]
+    wanted: str = "a word"
+    read: Callable[[str], object] = str
+
+    def value(self, environ: Mapping[str, str], error: type[UsageError] = UsageError) -> object:
+        """The value in `environ`, or the default. Raises `error` if it is invalid."""
+        word = environ.get(self.name, "").strip() or self.default
+        try:
+            return self.read(word)
+        except ValueError:
+            raise error(f"{self.name}={word} is invalid: {self.meaning}", f"give {self.wanted}") from None
 
 
 def _flag(word: str) -> bool:
@@ -39,7 +47,8 @@ def _count(word: str) -> int:
     return value
 
 
-def _bytes(word: str) -> int:
+def whole(word: str) -> int:
+    """A whole number, 0 or more."""
     value = int(word)
     if value < 0:
         raise ValueError(word)
@@ -56,10 +65,10 @@ def _share(word: str) -> float:
 SWITCHES = (
     Switch("LIGHT_2D_ALLREDUCE", "0", "all-reduce in two dimensions: inside hosts, then across them", "0 or 1", _flag),
     Switch("LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", _count),
-    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D for so many bytes and less", "bytes", _bytes),
+    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D for so many bytes and less", "bytes", whole),
     Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _flag),
     Switch("LIGHT_TOPK_RATIO", "0.01", "the share that is sent", "a share above 0, at most 1", _share),
-    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k for so many bytes and more", "bytes", _bytes),
+    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k for so many bytes and more", "bytes", whole),
     Switch("LIGHT_TOPK_FP16", "0", "values of the elements that are sent as fp16", "0 or 1", _flag),
 )
 
@@ -76,7 +85,7 @@ def from_env(environ: Mapping[str, str]) -> Settings:
     Raises:
         UsageError: a value is invalid.
     """
-    value = {switch.name: _value(switch, environ) for switch in SWITCHES}
+    value = {switch.name: switch.value(environ) for switch in SWITCHES}
     topk = value["LIGHT_TOPK_ALLREDUCE"]
     return Settings(
         method=TOPK if topk else DENSE,
@@ -88,11 +97,3 @@ def from_env(environ: Mapping[str, str]) -> Settings:
         ratio=float(str(value["LIGHT_TOPK_RATIO"])),
         values="fp16" if value["LIGHT_TOPK_FP16"] else "fp32",
     )
-
-
-def _value(switch: Switch, environ: Mapping[str, str]) -> object:
-    word = environ.get(switch.name, "").strip() or switch.default
-    try:
-        return switch.read(word)
-    except ValueError:
-        raise UsageError(f"{switch.name}={word} cannot be meant: {switch.meaning}", f"give {switch.wanted}") from None

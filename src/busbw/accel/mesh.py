@@ -101,16 +101,16 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
         counts = Counter(hosts)
         if len(set(counts.values())) > 1:
             uneven = ", ".join(f"{host}: {count}" for host, count in counts.items())
-            return [], f"one dimension alone: hosts have different numbers of ranks ({uneven})"
+            return [], f"one dimension only: hosts have different numbers of ranks ({uneven})"
         rows = [[rank for rank in range(ranks) if hosts[rank] == host] for host in counts]
     else:
         if ranks % intra_size:
-            return [], f"one dimension alone: {ranks} ranks are no multiple of {intra_size} in a 2D group"
+            return [], f"one dimension only: {ranks} ranks are not a multiple of {intra_size} in a 2D group"
         rows = [list(range(first, first + intra_size)) for first in range(0, ranks, intra_size)]
     if len(rows) == 1:
-        return [], f"one dimension alone: all {ranks} ranks are one 2D group"
+        return [], f"one dimension only: all {ranks} ranks are one 2D group"
     if len(rows[0]) == 1:
-        return [], f"one dimension alone: {'each host has one rank' if intra_size is None else 'a 2D group of one rank is none'}"
+        return [], f"one dimension only: {'each host has one rank' if intra_size is None else 'a 2D group needs at least two ranks'}"
     spread = next((row for row in rows if len({hosts[rank] for rank in row}) > 1), [])
     note = f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts: what goes inside it goes over the network" if spread else ""
     return rows, note

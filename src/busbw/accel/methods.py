@@ -11,10 +11,10 @@ class CodecInfo:
     """The facts of one codec. `implementation` is its module in `busbw.accel.codecs`, a colon and its class."""
 
     name: str
-    title: str
     implementation: str
     loss: int  # an index into core.planning.LOSSES
     meaning: str
+    title: str = ""  # for error messages, where it differs from the name
     needs_matrices: bool = False  # cannot work on a shard or a piece, and sends one-dimensional parameters itself
     small: bool = False  # sends so little that one NCCL channel suffices (top-k: up to SMALL_RATIO)
     sparse: bool = False  # has a ratio and momentum correction
@@ -25,49 +25,23 @@ class CodecInfo:
 
 
 DENSE, TOPK = "dense", "topk"
+_BLOCKS = "integers, one scale for 256 elements"
 CODECS = (
+    CodecInfo(name=DENSE, implementation="dense:Dense", loss=0, meaning="the whole gradient", staged=False, plan_variants=()),
+    CodecInfo(name="int8", implementation="integers:Int8", loss=2, meaning=f"8-bit {_BLOCKS}", plan_with_host=True),
     CodecInfo(
-        name=DENSE, title="dense", implementation="dense:Dense", loss=0, meaning="the whole gradient", staged=False, plan_variants=()
-    ),
-    CodecInfo(
-        name="int8",
-        title="int8",
-        implementation="integers:Int8",
-        loss=2,
-        meaning="8-bit integers, one scale for 256 elements",
-        plan_with_host=True,
-    ),
-    CodecInfo(
-        name="int4",
-        title="int4",
-        implementation="integers:Int4",
-        loss=5,
-        meaning="4-bit integers, one scale for 256 elements",
-        plan_with_host=True,
+        name="int4", implementation="integers:Int4", loss=5, meaning=f"4-bit {_BLOCKS}", plan_with_host=True,
         plan_variants=("", "+last=powersgd+matrix_rank=16"),
     ),
     CodecInfo(
-        name="powersgd",
-        title="PowerSGD",
-        implementation="powersgd:PowerSgd",
-        loss=3,
+        name="powersgd", title="PowerSGD", implementation="powersgd:PowerSgd", loss=3, needs_matrices=True, small=True, warmup=True,
         meaning="two narrow factors of each matrix",
-        needs_matrices=True,
-        small=True,
-        warmup=True,
     ),
     CodecInfo(
-        name=TOPK,
-        title="top-k",
-        implementation="topk:TopK",
-        loss=4,
-        meaning="the elements of the largest magnitude",
-        small=True,
-        sparse=True,
-        warmup=True,
-        plan_variants=("+ratio=0.1", ""),
+        name=TOPK, title="top-k", implementation="topk:TopK", loss=4, small=True, sparse=True, warmup=True,
+        plan_variants=("+ratio=0.1", ""), meaning="the elements of the largest magnitude",
     ),
-)
+)  # fmt: skip
 BY_NAME = {codec.name: codec for codec in CODECS}
 NAMES = tuple(BY_NAME)
 COMPRESSING = NAMES[1:]
@@ -75,4 +49,4 @@ COMPRESSING = NAMES[1:]
 
 def titles(fact: str) -> str:
     """The titles of the codecs that have a fact, for an error message."""
-    return " and ".join(codec.title for codec in CODECS if getattr(codec, fact))
+    return " and ".join(codec.title or codec.name for codec in CODECS if getattr(codec, fact))

@@ -52,17 +52,17 @@ class Settings:
     def _check_extras(self) -> None:
         """Check settings that only some methods have."""
         if not 0 <= self.momentum < 1:
-            raise _no_value("momentum", f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
+            raise _no_value("momentum", f"momentum is {self.momentum}, and must be at least 0 and below 1")
         if self.momentum and not self.feedback:
-            raise UsageError("momentum correction without error feedback has nothing to correct", "leave feedback on, or momentum at 0")
+            raise UsageError("momentum correction needs error feedback", "leave feedback on, or momentum at 0")
         if self.momentum and not BY_NAME[self.method].sparse:
             raise UsageError(f"momentum correction is for {titles('sparse')}, and the method is {self.method}", "leave out one of them")
         if self.warmup_steps and not any(codec.warmup for codec in self.codecs):
             raise UsageError(f"a warm-up is for {titles('warmup')}, and the method is {self.method}", "leave out one of them")
         if self.staging == HOST and not any(codec.staged for codec in self.codecs):
-            raise UsageError("staging=host is for what codecs send, and dense gradients have none", "use int8 or another method with it")
+            raise UsageError("staging=host has no effect on dense gradients", "use int8 or another method with it")
         if self.two_d and (codec := BY_NAME[self.method]).needs_matrices:
-            raise UsageError(f"{codec.title} needs whole matrices, which two_d divides", "leave out two_d")
+            raise UsageError(f"{codec.title or codec.name} needs whole matrices, which two_d divides", "leave out two_d")
         if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {self.method}):
             raise UsageError(
                 "momentum correction with parts that go by another method would train those without momentum",
@@ -78,7 +78,7 @@ class Settings:
         if self.intra_size is not None and self.intra_size < 1:
             raise _no_value("intra_size", f"intra_size is {self.intra_size}: a 2D group has at least one rank")
         if self.chunk is not None and self.chunk < 1 << 16:
-            raise _no_value("chunk", f"chunk is {self.chunk} bytes: less than 65536 is all latency")
+            raise _no_value("chunk", f"chunk is {self.chunk} bytes: the minimum is 65536")
 
     @property
     def methods(self) -> set[str]:
@@ -124,14 +124,14 @@ class Settings:
 
 def _no_value(name: str, message: str) -> UsageError:
     default = next(field.default for field in dataclasses.fields(Settings) if field.name == name)
-    return UsageError(message, f"give {name} such a value, or leave it out: then it is {default!r}")
+    return UsageError(message, f"give {name} a valid value, or leave it out; the default is {default!r}")
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise _no_value(name, f"{name} '{value}' is none of {', '.join(known)}")
+        raise _no_value(name, f"{name} '{value}' is not one of {', '.join(known)}")
 
 
 def _between(name: str, value: float, above: float, most: float, words: str) -> None:
     if not above < value <= most:  # also where it is not a number
-        raise _no_value(name, f"{name} is {value}, and has to be {words}")
+        raise _no_value(name, f"{name} is {value}, and must be {words}")

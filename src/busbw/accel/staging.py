@@ -179,7 +179,7 @@ def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
         if staging is not None:
             staging.session.close()
         hint = "all ranks need busbw-native, and reach each other by the interfaces of NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME"
-        raise UsageError(f"staging=host cannot be had: {'; '.join(wrong)}", hint)
+        raise UsageError(f"host staging is not possible: {'; '.join(wrong)}", hint)
     return staging
 
 

@@ -13,23 +13,19 @@ def mpi_threads_supported() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """False: operations never use MPI."""
+    """False: operations use Gloo and NCCL only."""
     return False
 
 
-def mpi_built() -> bool:
-    """False: operations never use MPI."""
-    return False
+mpi_built = ddl_built = ccl_built = mpi_enabled
 
 
 def gloo_enabled() -> bool:
-    """Yes."""
+    """True: torch.distributed has Gloo."""
     return True
 
 
-def gloo_built() -> bool:
-    """Yes."""
-    return True
+gloo_built = gloo_enabled
 
 
 def nccl_built() -> int:
@@ -38,16 +34,6 @@ def nccl_built() -> int:
         return 0
     major, minor, patch = torch.cuda.nccl.version()
     return int(10000 * major + 100 * minor + patch)
-
-
-def ddl_built() -> bool:
-    """No."""
-    return False
-
-
-def ccl_built() -> bool:
-    """No."""
-    return False
 
 
 def cuda_built() -> bool:

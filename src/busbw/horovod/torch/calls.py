@@ -48,9 +48,9 @@ def reduction(op: int | None, average: bool | None) -> int:
         return reduceops.Average if average else reduceops.Sum
     chosen = reduceops.Average if op is None else op
     if chosen not in reduceops.NAMES:
-        raise Refused(f"op {chosen!r} is none", f"give one of hvd.{', hvd.'.join(reduceops.NAMES.values())}")
+        raise Refused(f"unknown op {chosen!r}", f"give one of hvd.{', hvd.'.join(reduceops.NAMES.values())}")
     if chosen == reduceops.Adasum:
-        raise Unsupported("Adasum is not there", "use op=hvd.Average")
+        raise Unsupported("Adasum is not supported", "use op=hvd.Average")
     return chosen
 
 
@@ -65,12 +65,12 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
     for tensor in tensors:
         _check(tensor, call)
     if not tensors:
-        raise Refused(f"{call.kind} of no tensor", "give one at least")
+        raise Refused(f"{call.kind} without a tensor", "give one at least")
     if len(devices := {str(tensor.device): None for tensor in tensors}) > 1:  # Horovod's own type of error
         raise HorovodInternalError(f"{call.kind} of tensors on {', '.join(devices)}", "give tensors of one device")
     set_id = call.process_set.number()
     if not call.process_set.included():
-        raise Refused(f"rank {here.info.rank} is none of {call.process_set}", "ask process_set.included() first")
+        raise Refused(f"rank {here.info.rank} is not in {call.process_set}", "ask process_set.included() first")
     prefix = f"grouped_{call.kind}" if call.grouped else str(call.kind)
     inputs = [tensor.detach() for tensor in tensors]
     request = Request(
@@ -130,7 +130,7 @@ def _splits(call: Call, tensor: torch.Tensor) -> list[int]:
     ranks, rows = call.process_set.size(), tensor.shape[0] if tensor.dim() else 0
     if call.splits is None:
         if rows % ranks:
-            raise Refused(f"{rows} rows cannot go evenly to {ranks} ranks", "give splits")
+            raise Refused(f"{rows} rows cannot be divided evenly among {ranks} ranks", "give splits")
         return [rows // ranks] * ranks
     given = call.splits if isinstance(call.splits, torch.Tensor) else torch.tensor(call.splits)
     if given.is_floating_point() or given.dtype == torch.bool or given.dim() != 1:

@@ -73,7 +73,8 @@ class Controller:
                 raise HorovodInternalError(str(self._ended)) from self._ended
             if operation.request.key in self._mine:
                 raise Refused(
-                    f"an operation named {operation.request.name} is under way", "give each a name of its own, or synchronize first"
+                    f"an operation named {operation.request.name} is still running",
+                    "give each its own name, or synchronize first",
                 )
             self._mine[operation.request.key] = operation
             operation.handle.before = lambda: self._forget(operation.request.key)
@@ -214,7 +215,7 @@ class Controller:
             missing = ", ".join(self._mesh.name(rank) for rank in stalled.missing)
             sys.stderr.write(
                 f"busbw horovod: {stalled.key[1]} has waited {stalled.waited_s:.0f} s for {missing}; "
-                f"it came from ranks {', '.join(map(str, stalled.ready))}\n"
+                f"it was submitted by ranks {', '.join(map(str, stalled.ready))}\n"
             )
 
     def _end(self, error: HorovodInternalError) -> None:
@@ -229,7 +230,7 @@ class Controller:
         if isinstance(error, HorovodInternalError):
             return error
         lost = self._heartbeat.lost() if self._size > 1 else []
-        who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
+        who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive"
         # Who notices late sees the others leave, too: what the first has found counts. Without the store, each has its own.
         with contextlib.suppress(Exception):
             who = distributed_c10d._get_default_store().compare_set(_LOST, "", who).decode()

@@ -203,7 +203,7 @@ def join(device: int = -1) -> int:
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of the set have called it."""
     if not process_set.included():
-        raise Refused(f"rank {context.rank()} is none of {process_set}", "ask process_set.included() first")
+        raise Refused(f"rank {context.rank()} is not in {process_set}", "ask process_set.included() first")
     calls.control(Kind.BARRIER, process_set)
 
 
@@ -222,7 +222,7 @@ def register(process_set: ProcessSet) -> ProcessSet:
     """Assign a set its number, on all ranks."""
     here, ranks = context.current(), tuple(process_set.ranks or ())
     if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.info.size:
-        raise Refused(f"a process set of ranks {list(ranks)} among {here.info.size}", "give ranks that are there, each once")
+        raise Refused(f"a process set of ranks {list(ranks)} among {here.info.size}", "give existing ranks, each once")
     process_set.process_set_id = calls.control(Kind.ADD_SET, ranks=ranks)
     registered.append(process_set)
     return process_set

@@ -236,7 +236,7 @@ def DistributedOptimizer(
     The LIGHT_* variables apply to averages over all ranks.
 
     Raises:
-        Refused: arguments that cannot be meant.
+        Refused: arguments that is invalid.
     """
     if gradient_predivide_factor != 1.0 and op != reduceops.Average:
         raise Refused("gradient_predivide_factor is for op=Average alone", "leave it out, or op")
@@ -270,7 +270,7 @@ def _names(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Te
         return {one: f"gradient.noname.{number}" for number, one in enumerate(every)}
     pairs = list(named)
     if any(not isinstance(pair, tuple) for pair in pairs):
-        raise Refused("named_parameters is no sequence of tuples (name, parameter)", "give model.named_parameters()")
+        raise Refused("named_parameters is not a sequence of tuples (name, parameter)", "give model.named_parameters()")
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -298,9 +298,9 @@ def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
         raise Refused(f"groups is {groups!r}", "give a positive number, or lists of parameters")
     listed = [one for group in groups for one in group]
     if not all(isinstance(one, torch.Tensor) for one in listed):
-        raise Refused("groups have members that are no tensors", "give lists of parameters")
+        raise Refused("groups have members that are not tensors", "give lists of parameters")
     if len(set(listed)) < len(listed) or not set(listed) <= set(names):
-        raise Refused("a parameter is in groups twice, or is none of the optimizer's", "list each once")
+        raise Refused("a parameter is in groups twice, or is not one of the optimizer's", "list each once")
     return [tuple(one for one in group if one.requires_grad) for group in groups]
 
 

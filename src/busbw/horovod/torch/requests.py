@@ -80,7 +80,7 @@ def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str
         if other.kind in _NEEDS_ROWS and () in other.shapes:
             return f"{first.name}: {first.kind} needs a first dimension, and rank {rank} gave a scalar"
     if first.kind == Kind.BROADCAST and first.root not in members:
-        return f"{first.name}: root rank {first.root} is none of the ranks {list(members)}"
+        return f"{first.name}: root rank {first.root} is not one of the ranks {list(members)}"
     return ""
 
 

@@ -129,7 +129,7 @@ def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | No
         lines.append(f"gradients go {settings.describe()}" + (f"; {worker.mesh.note}" if worker.mesh.note else ""))
     nothing = ", ".join(environment.unsupported(os.environ))
     lines += [f"no effect here: {nothing}"] if nothing else []
-    lines += [f"{name} is no switch" for name in light.unknown(os.environ)]
+    lines += [f"{name} is unknown" for name in light.unknown(os.environ)]
     fresh = [line for line in lines if line not in _named]
     _named.update(fresh)
     if info.rank == 0:

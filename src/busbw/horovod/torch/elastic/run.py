@@ -12,7 +12,7 @@ from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterru
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Have `func(state, ...)` go on from the last commit after an operation that failed.
 
-    Where all ranks are there, it is called again in this process. Where one is lost, the error is raised: torchrun starts all ranks again,
+    Where all ranks are alive, it is called again in this process. Where one is lost, the error is raised: torchrun starts all ranks again,
     and the last commit is read from its file.
     """
 
