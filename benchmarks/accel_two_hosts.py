@@ -1,7 +1,7 @@
 """Exchanges of a gradient between two emulated hosts of two CPU ranks each, method by method: `accel_two_hosts.py [FILE.json] [MBIT/S]`.
 
 As root: the hosts are network namespaces, joined by a veth pair limited to 1 Gbit/s (tests/netlab). Every rank runs all methods one after
-the other, ROUNDS times over; a time is the slowest rank's. Bytes are what a host's interface has sent, beside what the lane counts.
+the other, ROUNDS times over; a time is the slowest rank's. Bytes are what a host's interface has sent, beside what the worker counts.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from busbw.accel import Lane, Settings
+from busbw.accel import CommWorker, Settings
 from busbw.accel.mesh import make
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "netlab"))
@@ -48,13 +48,13 @@ def sent_bytes() -> int:
     return sum(int(words[9]) for words in fields if words[0] != "lo")
 
 
-def exchange(settings: Settings | None) -> tuple[Callable[[torch.Tensor], None], Lane | None]:
-    """A method, and its lane."""
+def exchange(settings: Settings | None) -> tuple[Callable[[torch.Tensor], None], CommWorker | None]:
+    """A method, and its worker."""
     if settings is None:
         return lambda flat: dist.all_reduce(flat.div_(RANKS)), None
-    lane = Lane(settings, make(settings))
+    worker = CommWorker(settings, make(settings))
     numel = GRADIENT_BYTES // 4
-    return lambda flat: (lane.average(flat, ["weight"], [(4096, numel // 4096)]).wait(), None)[1], lane
+    return lambda flat: (worker.average(flat, ["weight"], [(4096, numel // 4096)]).wait(), None)[1], worker
 
 
 def rank(number: int, interface: str) -> None:
@@ -66,16 +66,16 @@ def rank(number: int, interface: str) -> None:
     source = torch.randn(GRADIENT_BYTES // 4, generator=torch.Generator().manual_seed(number)) ** 3
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in METHODS}
     for round_ in range(ROUNDS + 1):
-        for name, (run, lane) in made.items():
+        for name, (run, worker) in made.items():
             flat = source.clone()
             dist.barrier()
-            before, counted = sent_bytes(), lane.traffic.across if lane else 0
+            before, counted = sent_bytes(), worker.traffic.across if worker else 0
             begun = time.perf_counter()
             run(flat)
             took = torch.tensor(time.perf_counter() - begun)
             dist.barrier()
             told: list[object] = [None] * RANKS
-            mine = {"sent": sent_bytes() - before, "counted": (lane.traffic.across - counted) if lane else 0}
+            mine = {"sent": sent_bytes() - before, "counted": (worker.traffic.across - counted) if worker else 0}
             dist.all_reduce(took, op=dist.ReduceOp.MAX)
             dist.all_gather_object(told, mine)
             if round_:  # the first is a warm-up

@@ -111,7 +111,7 @@ def rank(number: int, folder: Path, seeds: int, epochs: int) -> None:
     os.environ["NCCL_HOSTID"] = f"host{number * HOSTS // RANKS}"
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), RANKS), rank=number, world_size=RANKS, timeout=LIMIT)
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - every lane says what it does
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - every communication worker says what it does
     found = {name: [train(words, seed, epochs) for seed in range(seeds)] for name, words in METHODS.items()}
     if number == 0:
         (folder / "found").write_text(json.dumps(found), encoding="utf-8")

@@ -151,7 +151,7 @@ def main() -> int:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("cuda:nccl,cpu:gloo" if device.type == "cuda" else "gloo")
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - every lane says what it does
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - every communication worker says what it does
         sys.stderr = nowhere
         samples = Samples(asked.sequence, device)
         names = asked.methods.split(",")

@@ -1,4 +1,4 @@
-"""How long exchanges by `route=host` take where ranks come at different times: `exchange_stalls.py [STEPS]`.
+"""How long exchanges by `staging=host` take where ranks come at different times: `exchange_stalls.py [STEPS]`.
 
 On each host, with the variables of torchrun: by gpu_hosts.py, on CPUs. A step exchanges what PowerSGD sends of GPT-2's embedding at rank
 16: P, then W, each rank up to SKEW_S late. Told are the steps that took five times the median, in ms.
@@ -23,15 +23,15 @@ BYTES = (51_281 * 16 * 4, 2 * 768 * 16 * 4)
 def main(count: int) -> None:
     """Rank 0 prints."""
     dist.init_process_group("gloo")
-    route = make(Settings(method="int8", route="host")).world.route
-    assert route is not None, "two ranks at least"
+    staging = make(Settings(method="int8", staging="host")).world.staging
+    assert staging is not None, "two ranks at least"
     rooms = [(torch.zeros(2, size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)) for size in BYTES]
     taken = []
     for _ in range(count):
         begun = time.perf_counter()
         for every, own in rooms:
             time.sleep(random.random() * SKEW_S)
-            route.all_gather(every, own)
+            staging.all_gather(every, own)
         taken.append(1e3 * (time.perf_counter() - begun))
     if dist.get_rank() == 0:
         usual, high = statistics.median(taken), statistics.quantiles(taken, n=100)[-1]

@@ -1,7 +1,7 @@
 """What makes a training step longer than alone, on two ranks: `step_parts.py MODEL PRECISION BATCH [METHODS] [FOLDER]`.
 
 Started by torchrun or gpu_hosts.py. Methods, with commas between them, run in turn, three times: `alone`; `still`, DDP with a hook that
-exchanges nothing; what busbw train takes; and words after an @ that change it: nobroadcast (of DDP's buffers), plainstream (the lane's
+exchanges nothing; what busbw train takes; and words after an @ that change it: nobroadcast (of DDP's buffers), plainstream (the worker's
 without priority), mb=50 (buckets). Told of each rank: the median step of 60, the 10 % and 90 % quantiles, and the time in which the
 process launches a step: where it is near the step's, the processor is the limit. With a FOLDER the GPUs' kernels of three steps go there.
 """
@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
-from busbw.accel import lane
+from busbw.accel import comm_worker
 from busbw.core.training import TrainSpec
 from busbw.train.exchange import unchanged
 from busbw.train.loop import Loop, scaler_for, settle
@@ -44,7 +44,7 @@ def wrapped(net: torch.nn.Module, method: str, device: torch.device) -> tuple[to
     if name == "still":
         ddp.register_comm_hook(None, unchanged)
     settings = None if name in ("still", "none") else parse(name).settings
-    lane.URGENT = 0 if "plainstream" in changes else -1
+    comm_worker.URGENT = 0 if "plainstream" in changes else -1
     return ddp, accel.attach(ddp, settings) if settings else None
 
 

@@ -1,4 +1,4 @@
-"""Reference pages of busbw.accel, `busbw train` and the Horovod face, from their tables. What would need torch is read, not imported."""
+"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. Code that needs torch is only parsed."""
 
 import ast
 import dataclasses
@@ -8,7 +8,9 @@ from pathlib import Path
 from markdown_table import code, table
 
 from busbw.accel.light import SWITCHES
+from busbw.accel.methods import CODECS
 from busbw.accel.settings import Settings
+from busbw.core.planning import LOSSES
 from busbw.train.methods import HOOKS, NONE, WORDS
 from busbw.train.names import NAMES
 
@@ -27,7 +29,9 @@ def settings() -> str:
     return (
         intro
         + table(["Setting", "Type", "Default", "Meaning"], fields)
-        + "## LightCC's switches\n\nWithout settings, `attach` and the Horovod face do as these variables say: LightCC's own, in its "
+        + "## Codecs\n\n"
+        + table(["`method`", "Sends", "What a gradient loses"], [[code(one.name), one.meaning, LOSSES[one.loss]] for one in CODECS])
+        + "## LightCC's switches\n\nWithout settings, `attach` and the Horovod frontend do as these variables say: LightCC's own, in its "
         "units. `LIGHT_INTRA_SIZE` unset means the ranks of a host. Error feedback, of which LightCC's guide says nothing, is on.\n\n"
         + table(["Variable", "Default", "Meaning", "Takes"], switches)
     )

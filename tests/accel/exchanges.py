@@ -10,10 +10,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs.integers import SUM_RESIDUAL
-from busbw.accel.lane import Lane
+from busbw.accel.codecs.base import SUM_RESIDUAL
+from busbw.accel.comm_worker import CommWorker
 from busbw.accel.mesh import make
-from busbw.accel.settings import POWERSGD, Settings
+from busbw.accel.methods import BY_NAME, COMPRESSING
+from busbw.accel.settings import Settings
 
 LENGTHS = (70_001, 3_000, 17)  # more than one block of positions, none a multiple of anything
 NAMES = ("a", "b", "c")
@@ -21,7 +22,7 @@ SHAPES = ((250, 4, 70), (3_000,), (6, 3))  # a matrix that is worth two factors,
 STEPS = 12
 DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 
-LANES: list[Lane] = []
+WORKERS: list[CommWorker] = []
 
 
 def scenario(made: Callable[[], Any]) -> Callable[[], Any]:
@@ -55,58 +56,58 @@ def two_d() -> bool:
 
 def settings(**words: Any) -> Settings:
     """Every size is compressed, and pieces are small enough that there are several."""
-    return Settings(compress_least=0, two_d=two_d() and words.get("method") != POWERSGD, chunk=1 << 16, **words)
+    return Settings(compress_least=0, two_d=two_d() and not BY_NAME[words.get("method", "dense")].needs_matrices, chunk=1 << 16, **words)
 
 
-def lane_of(chosen: Settings) -> Lane:
+def worker_of(chosen: Settings) -> CommWorker:
     """Over all ranks; it stays till the process ends, as gloo may wait five seconds where ranks drop their ends at times of their own."""
-    LANES.append(Lane(chosen, make(chosen)))
-    return LANES[-1]
+    WORKERS.append(CommWorker(chosen, make(chosen)))
+    return WORKERS[-1]
 
 
-def exchanged(lane: Lane, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
-    """Its average over the ranks, by the lane's own thread."""
-    whole = lane.settings.method == POWERSGD and names == NAMES
+def exchanged(worker: CommWorker, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
+    """Its average over the ranks, by the worker's own thread."""
+    whole = BY_NAME[worker.settings.method].needs_matrices and names == NAMES
     shapes = SHAPES if whole else [(length,) for length in lengths]
-    return lane.average(flat.to(DEVICE), names, shapes).wait().cpu()
+    return worker.average(flat.to(DEVICE), names, shapes).wait().cpu()
 
 
 def once(**words: Any) -> dict[str, Any]:
     """One exchange: how far it is from the average, and its bits."""
-    lane = lane_of(settings(**words))
-    got, right = exchanged(lane, gradient(0)), average(0)
+    worker = worker_of(settings(**words))
+    got, right = exchanged(worker, gradient(0)), average(0)
     return {
         "error": float((got.double() - right).norm() / right.norm()),
         "largest": float((got.double() - right).abs().max()),
         "digest": digest(got),
-        "traffic": [lane.traffic.inside, lane.traffic.across],
-        "two_d": lane.mesh.two_d,
+        "traffic": [worker.traffic.inside, worker.traffic.across],
+        "two_d": worker.mesh.two_d,
     }
 
 
-def left(lane: Lane) -> torch.Tensor:
+def left(worker: CommWorker) -> torch.Tensor:
     """What this rank has not sent yet, over all parameters; in two dimensions its share of what its row has not."""
-    lane.memory.take_apart()
-    kept = {one: tensor for one, name, tensor in lane.memory.single() if name == "residual"}
-    lengths = [math.prod(shape) for shape in SHAPES] if lane.settings.method == POWERSGD else LENGTHS
+    worker.memory.take_apart()
+    kept = {one: tensor for one, name, tensor in worker.memory.single() if name == "residual"}
+    lengths = [math.prod(shape) for shape in SHAPES] if BY_NAME[worker.settings.method].needs_matrices else LENGTHS
     return torch.cat([kept[name].cpu() if name in kept else torch.zeros(length) for name, length in zip(NAMES, lengths, strict=True)])
 
 
 def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
     """Steps with feedback: nothing is lost. What came out of all of them and what is left are the sum of what went in."""
-    lane = lane_of(settings(**words))
+    worker = worker_of(settings(**words))
     came, wanted = torch.zeros(sum(LENGTHS), dtype=torch.float64), torch.zeros(sum(LENGTHS), dtype=torch.float64)
     for step in range(STEPS):
-        lane.step = step
+        worker.step = step
         flat = gradient(step)
         if changing and step % 3 == 2:  # other buckets from time to time
             first = LENGTHS[0]
-            came[:first] += exchanged(lane, flat[:first].clone(), NAMES[:1], LENGTHS[:1]).double()
-            came[first:] += exchanged(lane, flat[first:].clone(), NAMES[1:], LENGTHS[1:]).double()
+            came[:first] += exchanged(worker, flat[:first].clone(), NAMES[:1], LENGTHS[:1]).double()
+            came[first:] += exchanged(worker, flat[first:].clone(), NAMES[1:], LENGTHS[1:]).double()
         else:
-            came += exchanged(lane, flat).double()
+            came += exchanged(worker, flat).double()
         wanted += average(step)
-    rest = left(lane).double()
+    rest = left(worker).double()
     dist.all_reduce(rest)
     missing = (wanted - came - rest).norm() / wanted.norm()
     return {"missing": float(missing), "unsent": float(rest.norm() / wanted.norm()), "digest": digest(came)}
@@ -206,16 +207,16 @@ def powersgd_rough() -> dict[str, Any]:
 
 def _low_rank(factors: str) -> dict[str, Any]:
     """A matrix of a lower rank than is sent, and what is no matrix, arrive at once; a step of zeros between them changes nothing."""
-    lane, errors = lane_of(settings(method="powersgd", matrix_rank=2 * dist.get_world_size() + 2, factors=factors)), []
+    worker, errors = worker_of(settings(method="powersgd", matrix_rank=2 * dist.get_world_size() + 2, factors=factors)), []
     for step in range(3):
         every = [_of_rank_two(step, rank) for rank in range(dist.get_world_size())]
         right = torch.stack(every).double().mean(0)
         mine = every[dist.get_rank()]
         if step == 1:
             right, mine = torch.zeros_like(right), torch.zeros_like(mine)
-        got = exchanged(lane, mine)
+        got = exchanged(worker, mine)
         errors.append(float((got.double() - right).norm() / torch.stack(every).norm()))
-    return {"errors": errors, "digest": digest(got), "traffic": [lane.traffic.inside, lane.traffic.across]}
+    return {"errors": errors, "digest": digest(got), "traffic": [worker.traffic.inside, worker.traffic.across]}
 
 
 def _of_rank_two(step: int, rank: int) -> torch.Tensor:
@@ -228,28 +229,28 @@ def _of_rank_two(step: int, rank: int) -> torch.Tensor:
 @scenario
 def powersgd_without_a_matrix() -> dict[str, Any]:
     """Everything goes as it is."""
-    lane = lane_of(settings(method="powersgd"))
-    got, right = exchanged(lane, gradient(0)[:3_017], NAMES[1:], LENGTHS[1:]), average(0)[:3_017]
+    worker = worker_of(settings(method="powersgd"))
+    got, right = exchanged(worker, gradient(0)[:3_017], NAMES[1:], LENGTHS[1:]), average(0)[:3_017]
     return {"error": float((got.double() - right).norm() / right.norm()), "digest": digest(got)}
 
 
 @scenario
 def powersgd_warms_up() -> dict[str, Any]:
     """The first steps go densely."""
-    lane, errors = lane_of(settings(method="powersgd", warmup_steps=2)), []
+    worker, errors = worker_of(settings(method="powersgd", warmup_steps=2)), []
     for step in range(3):
-        lane.step = step
-        errors.append(float((exchanged(lane, gradient(step)).double() - average(step)).norm() / average(step).norm()))
+        worker.step = step
+        errors.append(float((exchanged(worker, gradient(step)).double() - average(step)).norm() / average(step).norm()))
     return {"errors": errors}
 
 
 @scenario
 def room() -> dict[str, Any]:
     """How much of its room top-k uses, step by step, while gradients grow and shrink by far."""
-    lane, sent = lane_of(settings(method="topk", ratio=0.01, feedback=False)), []
+    worker, sent = worker_of(settings(method="topk", ratio=0.01, feedback=False)), []
     for step in range(30):
         flat = gradient(step) * (1e-6 if step == 10 else 1e6 if step == 20 else 0.0 if step == 25 else 1.0)
-        got = exchanged(lane, flat)
+        got = exchanged(worker, flat)
         sent.append(int(torch.count_nonzero(got)))
     return {"sent": sent, "room": -(-sum(LENGTHS) // 100)}
 
@@ -257,9 +258,9 @@ def room() -> dict[str, Any]:
 @scenario
 def momentum() -> dict[str, Any]:
     """With momentum correction and everything sent, the output is the gradient: the velocity starts anew where it was sent."""
-    lane = lane_of(settings(method="topk", ratio=1.0, momentum=0.9, dense_below_2d=False))
-    errors = [float((exchanged(lane, gradient(step)).double() - average(step)).abs().max()) for step in range(4)]
-    some = lane_of(settings(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False))
+    worker = worker_of(settings(method="topk", ratio=1.0, momentum=0.9, dense_below_2d=False))
+    errors = [float((exchanged(worker, gradient(step)).double() - average(step)).abs().max()) for step in range(4)]
+    some = worker_of(settings(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False))
     digests = [digest(exchanged(some, gradient(step))) for step in range(4)]
     return {"errors": errors, "digest": digests[-1]}
 
@@ -268,14 +269,14 @@ def momentum() -> dict[str, Any]:
 def not_finite() -> dict[str, Any]:
     """What is not finite in one rank's gradient reaches all, and does not stay."""
     found = {}
-    for method in ("int8", "int4", "powersgd", "topk"):
+    for method in COMPRESSING:
         for value in (float("nan"), float("inf"), float("-inf")):
-            lane = lane_of(settings(method=method))
+            worker = worker_of(settings(method=method))
             flat = gradient(0)
             if dist.get_rank() == 0:
                 flat[12_345] = value
-            got = exchanged(lane, flat)
-            after = exchanged(lane, gradient(1))
+            got = exchanged(worker, flat)
+            after = exchanged(worker, gradient(1))
             found[f"{method} {value}"] = [bool(torch.isfinite(got[12_345])), bool(torch.isfinite(after).all())]
     return found
 
@@ -283,8 +284,8 @@ def not_finite() -> dict[str, Any]:
 @scenario
 def large_values() -> dict[str, Any]:
     """Values that fp16 cannot have."""
-    lane = lane_of(settings(method="topk", ratio=1.0, values="fp16"))
-    got, right = exchanged(lane, gradient(0) * 1e6), average(0) * 1e6
+    worker = worker_of(settings(method="topk", ratio=1.0, values="fp16"))
+    got, right = exchanged(worker, gradient(0) * 1e6), average(0) * 1e6
     return {"error": float((got.double() - right).norm() / right.norm()), "finite": bool(torch.isfinite(got).all())}
 
 
@@ -295,11 +296,11 @@ def other_default_types() -> dict[str, list[float]]:
     for method, found in norms.items():
         for kind in (torch.float64, torch.bfloat16, torch.float32):
             torch.set_default_dtype(kind)
-            lane = lane_of(settings(method=method, ratio=0.05, values="fp16"))
+            worker = worker_of(settings(method=method, ratio=0.05, values="fp16"))
             for step in range(2):
-                got = exchanged(lane, gradient(step).float())
+                got = exchanged(worker, gradient(step).float())
             found.append(float(got.norm()))
-            left(lane)
+            left(worker)
     return norms
 
 
@@ -310,24 +311,24 @@ def half_overflows() -> dict[str, bool]:
 
 def overflown(method: str) -> dict[str, bool]:
     """What is kept makes a sum that fp16 cannot have: the step does not count, so it stays kept."""
-    lane = lane_of(settings(method=method, ratio=0.02))
-    exchanged(lane, torch.full((sum(LENGTHS),), 3e4, dtype=torch.float16))
-    before = left(lane)
-    got = exchanged(lane, torch.full((sum(LENGTHS),), 6e4, dtype=torch.float16))
-    return {"finite": bool(torch.isfinite(got).all()), "same": torch.equal(left(lane), before), "kept": bool(before.any())}
+    worker = worker_of(settings(method=method, ratio=0.02))
+    exchanged(worker, torch.full((sum(LENGTHS),), 3e4, dtype=torch.float16))
+    before = left(worker)
+    got = exchanged(worker, torch.full((sum(LENGTHS),), 6e4, dtype=torch.float16))
+    return {"finite": bool(torch.isfinite(got).all()), "same": torch.equal(left(worker), before), "kept": bool(before.any())}
 
 
 @scenario
 def crossing() -> dict[str, Any]:
     """What was kept flat goes on in two dimensions, and back: it counts once."""
     shapes = [settings(method="topk", ratio=0.02), dataclasses.replace(settings(method="topk", ratio=0.02), two_d=False)]
-    lane = lane_of(shapes[0])
+    worker = worker_of(shapes[0])
     came, wanted = torch.zeros(sum(LENGTHS), dtype=torch.float64), torch.zeros(sum(LENGTHS), dtype=torch.float64)
     for step in range(6):
-        lane.settings = shapes[step // 2 % 2]
-        came += exchanged(lane, gradient(step)).double()
+        worker.settings = shapes[step // 2 % 2]
+        came += exchanged(worker, gradient(step)).double()
         wanted += average(step)
-    rest = left(lane).double()
+    rest = left(worker).double()
     dist.all_reduce(rest)
     return {"missing": float((wanted - came - rest).norm() / wanted.norm()), "digest": digest(came)}
 
@@ -335,18 +336,18 @@ def crossing() -> dict[str, Any]:
 @scenario
 def half_gradients() -> dict[str, Any]:
     """Gradients in bf16: kept in fp32, returned in bf16."""
-    lane = lane_of(settings(method="topk", ratio=0.02))
+    worker = worker_of(settings(method="topk", ratio=0.02))
     for step in range(3):
-        got = exchanged(lane, gradient(step).bfloat16())
-    return {"dtype": str(got.dtype), "kept": str(left(lane).dtype), "digest": digest(got)}
+        got = exchanged(worker, gradient(step).bfloat16())
+    return {"dtype": str(got.dtype), "kept": str(left(worker).dtype), "digest": digest(got)}
 
 
 @scenario
 def doubles() -> float:
     """Gradients in fp64 lose nothing: they go densely."""
-    lane = lane_of(settings(method="topk", ratio=0.02))
+    worker = worker_of(settings(method="topk", ratio=0.02))
     flat = gradient(0).double() + 1e-12
-    got = exchanged(lane, flat)
+    got = exchanged(worker, flat)
     return float((got - average(0) - 1e-12).abs().max() / average(0).abs().max())
 
 
@@ -355,15 +356,15 @@ def smallest_halves() -> dict[str, int]:
     """The smallest values of fp16 are not lost by the division before their sum."""
     found = {}
     for method in ("topk", "int8", "int4"):
-        lane = lane_of(settings(method=method, ratio=1.0))
+        worker = worker_of(settings(method=method, ratio=1.0))
         flat = torch.full((sum(LENGTHS),), 6e-8, dtype=torch.float16)
-        found[method] = int(torch.count_nonzero(exchanged(lane, flat)))
+        found[method] = int(torch.count_nonzero(exchanged(worker, flat)))
     return found
 
 
 @scenario
 def sums_are_kept() -> bool:
     """int8 keeps both roundings; between two ranks there is one."""
-    lane = lane_of(settings(method="int8"))
-    exchanged(lane, gradient(0))
-    return all((SUM_RESIDUAL in state) == (kept.across.size > 2) for kept in lane.memory.lists() for state in kept.states)
+    worker = worker_of(settings(method="int8"))
+    exchanged(worker, gradient(0))
+    return all((SUM_RESIDUAL in state) == (kept.across.size > 2) for kept in worker.memory.lists() for state in kept.states)

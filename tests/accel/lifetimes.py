@@ -1,4 +1,4 @@
-"""Scenarios of what a lane is told, keeps, saves and refuses, and of how it ends, on every rank of a job."""
+"""Scenarios of what a worker is told, keeps, saves and refuses, and of how it ends, on every rank of a job."""
 
 import copy
 import os
@@ -39,7 +39,7 @@ def lent() -> float:
 
 
 def other_settings() -> list[str]:
-    """Ranks that were told different things, and one whose variable cannot be meant."""
+    """Ranks that were told different things, and one whose variable is invalid."""
     found, rank = [], dist.get_rank()
     for attempt in range(2):
         try:
@@ -73,9 +73,9 @@ def an_overflow() -> dict[str, Any]:
 
 def one_rank_alone() -> bool:
     """Nobody to exchange with: nothing is changed."""
-    lane = accel.Lane(settings(method="topk"), like([dist.get_rank()], settings(method="topk")))
+    worker = accel.CommWorker(settings(method="topk"), like([dist.get_rank()], settings(method="topk")))
     flat = torch.randn(1000)
-    return torch.equal(lane.average(flat.clone(), ["x"], [1000]).wait(), flat)
+    return torch.equal(worker.average(flat.clone(), ["x"], [1000]).wait(), flat)
 
 
 def flat(net: nn.Module) -> torch.Tensor:
@@ -185,7 +185,7 @@ def switched() -> dict[str, Any]:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):
         step_of(net, optimizer, number)
-    return {"digest": parameters(net), "settings": attached.settings.describe(), "two_d": attached.lane.mesh.two_d}
+    return {"digest": parameters(net), "settings": attached.settings.describe(), "two_d": attached.worker.mesh.two_d}
 
 
 def lost() -> str:

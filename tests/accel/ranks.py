@@ -49,7 +49,7 @@ def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: s
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-    os._exit(0)  # without waiting for the lanes' threads
+    os._exit(0)  # without waiting for the workers' threads
 
 
 def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a lane is told, keeps, saves and refuses, and how it ends, on real ranks."""
+"""What a worker is told, keeps, saves and refuses, and how it ends, on real ranks."""
 
 import jobs
 import pytest
@@ -41,7 +41,7 @@ def test_a_look_at_what_is_kept_changes_nothing(job):
 def test_an_end_leaves_no_threads(job):
     for said in (one["closed"] for one in job):
         assert said["own"] >= 2 and said["left"] == 0, said
-        assert "a gradient came to a lane that is closed" in said["said"]
+        assert "a gradient was submitted after close()" in said["said"]
 
 
 def test_a_communicator_that_was_lent_stays(job):
@@ -51,7 +51,7 @@ def test_a_communicator_that_was_lent_stays(job):
 def test_states_of_others_are_refused(job):
     for errors in (said["wrong_states"] for said in job):
         assert len(errors) == 4 and all("save and load it on every rank" in error for error in errors[:2])
-        assert "3 values for '0.weight', which has 1280 elements here" in errors[2] and "'x', which is no parameter here" in errors[3]
+        assert "3 values for '0.weight', which has 1280 elements here" in errors[2] and "'x', which is not a parameter here" in errors[3]
 
 
 def test_a_model_on_a_part_of_the_ranks_is_refused(job):
@@ -61,8 +61,8 @@ def test_a_model_on_a_part_of_the_ranks_is_refused(job):
 
 def test_ranks_that_were_told_different_things_all_say_so(job):
     for differing, wrong in (said["other_settings"] for said in job):
-        assert differing.startswith("ranks 1 have other settings than rank 0: Settings(method='topk'")
-        assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 cannot be meant")
+        assert differing.startswith("ranks 1 have settings that differ from rank 0: Settings(method='topk'")
+        assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 is invalid")
 
 
 def test_an_overflow_is_passed_on_and_leaves_what_was_kept(job):
@@ -80,7 +80,7 @@ def test_the_switches_of_lightcc_do_it_all(tmp_path):
     assert said[0]["switched"]["two_d"]
     assert said[0]["switched"]["settings"] == "topk two_d=True compress_least=0 ratio=0.1 values=fp16"
     assert "busbw accel: topk two_d=True compress_least=0 ratio=0.1 values=fp16 over 2 x 2 ranks\n" in said[0]["stderr"]
-    assert "busbw accel: LIGHT_TOPK_RATE is no switch (there are LIGHT_2D_ALLREDUCE, " in said[0]["stderr"]
+    assert "busbw accel: LIGHT_TOPK_RATE is unknown (known: LIGHT_2D_ALLREDUCE, " in said[0]["stderr"]
     assert "busbw accel" not in said[1]["stderr"], "one rank says it for all"
 
 

@@ -1,4 +1,4 @@
-"""DistributedDataParallel with a lane, on real ranks: replicas stay the same bits, trainings learn, DDP's other features work with it."""
+"""DistributedDataParallel with a worker, on real ranks: replicas stay the same bits, trainings learn, DDP's other features work with it."""
 
 import jobs
 import pytest
@@ -85,4 +85,4 @@ def test_replicas_of_a_fully_sharded_model_exchange_as_its_own_all_reduce_does(j
 
 
 def test_steps_are_counted_whatever_the_first_bucket_is(job):
-    assert all((said["sparse_gradients"]["steps"], said["sparse_gradients"]["lane"]) == (6, 4) for said in job)
+    assert all((said["sparse_gradients"]["steps"], said["sparse_gradients"]["comm_worker"]) == (6, 4) for said in job)

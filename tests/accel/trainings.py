@@ -55,7 +55,7 @@ def trained(steps: int = STEPS, *, plain: bool = False, first: int = 0, **words:
     attached = None if plain else accel.attach(net, settings(**words))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.0 if words.get("momentum") else 0.9)
     losses = [step_of(net, optimizer, number) for number in range(first, first + steps)]
-    kept = list(attached.lane.memory.lists()) if attached else []
+    kept = list(attached.worker.memory.lists()) if attached else []
     return {
         "digest": parameters(net),
         "kept": [["basis" in state for state in one.states] for one in kept],
@@ -145,7 +145,7 @@ def silenced() -> dict[str, Any]:
             for name, exchange in before.items():
                 setattr(dist, name, refused if silent else counted(exchange))
             try:
-                with attached.lane.silent() if silent else contextlib.nullcontext():
+                with attached.worker.silent() if silent else contextlib.nullcontext():
                     for number in range(3):
                         step_of(net, optimizer, number)
                         found["steps"] += all(bool(torch.isfinite(one.grad).all()) for one in net.parameters() if one.grad is not None)
@@ -224,7 +224,7 @@ def sparse_gradients() -> dict[str, Any]:
         optimizer.zero_grad()
         net(torch.randint(50, (BATCH, 4), generator=made)).sum().backward()
         optimizer.step()
-    return {"digest": parameters(net), "steps": attached.steps, "lane": attached.lane.step}
+    return {"digest": parameters(net), "steps": attached.steps, "comm_worker": attached.worker.step}
 
 
 def mixed_precision() -> dict[str, Any]:
@@ -257,7 +257,7 @@ def compiled() -> dict[str, Any]:
 
 
 def fully_sharded() -> dict[str, Any]:
-    """FSDP2 inside what stands for hosts, the lane across: dense as FSDP's own hybrid sharding, compressed with equal replicas."""
+    """FSDP2 inside what stands for hosts, the worker across: dense as FSDP's own hybrid sharding, compressed with equal replicas."""
     hosts = 2 if two_d() else dist.get_world_size()
     mesh = init_device_mesh("cpu", (hosts, dist.get_world_size() // hosts), mesh_dim_names=("across", "inside"))
     found = {}

@@ -34,7 +34,7 @@ def test_a_way_that_some_rank_does_not_have_is_left_out_and_told(run, monkeypatc
     words = ("--compare", "int8+host,bf16", "--check", "none", "--format", "json")
     done = run("busbw", "plan", "mlp-small", *SMALL, *words)
     assert done.code == 0, done.err
-    assert "busbw plan: int8+host is left out: route=host cannot be had: rank 0: BUSBW_PLUGIN=/none.so: no such file" in done.err
+    assert "busbw plan: int8+host is left out: host staging is not possible: rank 0: BUSBW_PLUGIN=/none.so: no such file" in done.err
     assert [one["method"] for one in json.loads(done.out)["plan"]["exchanges"]] == ["bf16"]
 
 

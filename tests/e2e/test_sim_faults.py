@@ -1,4 +1,4 @@
-"""Faults of the sim engine as people ask for them: those that cannot be meant are refused, the others told as what they are."""
+"""Faults of the sim engine as people ask for them: those that is invalid are refused, the others told as what they are."""
 
 import json
 

@@ -8,7 +8,7 @@ from hvd_contracts import fails, mine, total
 from torch import nn
 
 import busbw.horovod.torch as hvd
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context
 
 
 def net():
@@ -164,7 +164,7 @@ def arguments_of_the_optimizer_are_checked():
         "is for op=Average alone": {"op": hvd.Sum, "gradient_predivide_factor": 2.0},
         "backward_passes_per_step is 0": {"backward_passes_per_step": 0},
         "groups is -1": {"groups": -1},
-        "no tensors": {"groups": [["a"]]},
+        "not tensors": {"groups": [["a"]]},
         "in groups twice": {"groups": [[named[0][1]], [named[0][1]]]},
     }.items():
         with fails(words, ValueError):
@@ -236,9 +236,9 @@ def gradients_go_as_light_variables_say():
     optimizer = distributed(model)
     start = torch.cat([one.detach().flatten() for one in model.parameters()])
     end = trained(optimizer, model)
-    lane = world.current().lane
+    worker = context.current().worker
     assert (hvd.allgather(end.unsqueeze(0)) == end).all(), "replicas are the same bits"
-    assert lane.traffic.buckets == 8 * 4 and lane.step == 8
+    assert worker.traffic.buckets == 8 * 4 and worker.step == 8
     assert not torch.equal(start, end)
     assert (hvd.allreduce(mine(3), op=hvd.Sum) == total()).all(), "other operations are as ever"
-    return [lane.mesh.two_d, lane.settings.describe(), float((end - alone()).abs().max())]
+    return [worker.mesh.two_d, worker.settings.describe(), float((end - alone()).abs().max())]

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from busbw.horovod.torch import environment
-from busbw.horovod.torch.environment import Place
+from busbw.horovod.torch.environment import RankInfo
 from busbw.horovod.torch.errors import Refused
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
@@ -25,22 +25,22 @@ LAUNCHERS = {
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_each_launcher_tells_the_place(launcher):
-    assert environment.place(LAUNCHERS[launcher]) == Place(3, 4, 1, 2)
+    assert environment.rank_info(LAUNCHERS[launcher]) == RankInfo(3, 4, 1, 2)
 
 
 def test_horovods_own_words_count_first():
-    assert environment.place({**LAUNCHERS["torchrun"], "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}) == Place(0, 1)
+    assert environment.rank_info({**LAUNCHERS["torchrun"], "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}) == RankInfo(0, 1)
 
 
 def test_nobody_says_anything_of_a_single_process():
-    assert environment.place({}) == Place(0, 1, 0, 1, 0, 1)
+    assert environment.rank_info({}) == RankInfo(0, 1, 0, 1, 0, 1)
 
 
 def test_places_that_cannot_be():
-    with pytest.raises(Refused, match="RANK=4 is no rank of WORLD_SIZE=4"):
-        environment.place({"RANK": "4", "WORLD_SIZE": "4"})
-    with pytest.raises(Refused, match="HOROVOD_SIZE= is no number"):
-        environment.place({"HOROVOD_RANK": "0"})
+    with pytest.raises(Refused, match="RANK=4 is not a rank of WORLD_SIZE=4"):
+        environment.rank_info({"RANK": "4", "WORLD_SIZE": "4"})
+    with pytest.raises(Refused, match="HOROVOD_SIZE= is not a number"):
+        environment.rank_info({"HOROVOD_RANK": "0"})
 
 
 def test_ranks_meet_where_the_launcher_says():
@@ -64,7 +64,7 @@ def test_settings():
 
 @pytest.mark.parametrize("name", [one.name for one in environment.SETTINGS if one.read is not str])
 def test_values_that_cannot_be_meant(name):
-    with pytest.raises(Refused, match=f"{name}=much cannot be meant") as caught:
+    with pytest.raises(Refused, match=f"{name}=much is invalid") as caught:
         environment.options({name: "much"})
     assert caught.value.hint.startswith("give ")
 

@@ -40,5 +40,5 @@ def test_gradients_go_as_light_variables_say(tmp_path, more, two_d, describes, a
         assert one[:2] == [two_d, describes] and one[2] < apart
     assert f"busbw horovod: gradients go {describes}\n" in said[0]["stderr"]
     assert "busbw horovod: no effect here: HOROVOD_AUTOTUNE\n" in said[0]["stderr"]
-    assert "busbw horovod: LIGHT_TOPK_RATE is no switch\n" in said[0]["stderr"]
+    assert "busbw horovod: LIGHT_TOPK_RATE is unknown\n" in said[0]["stderr"]
     assert "busbw horovod" not in said[1]["stderr"]

@@ -30,7 +30,7 @@ def test_what_waits_too_long_is_told_and_fails(tmp_path):
     said = hvd_jobs.run(tmp_path, "hvd_worlds", ["what_waits_too_long_is_told_and_fails"], 3, **more)
     hvd_jobs.well(said, "what_waits_too_long_is_told_and_fails")
     assert "allreduce.forgotten has waited" in said[0]["stderr"]
-    assert "for rank 1 on host0, rank 2 on host0; it came from ranks 0" in said[0]["stderr"]
+    assert "for rank 1 on host0, rank 2 on host0; it was submitted by ranks 0" in said[0]["stderr"]
     assert "has waited" not in said[1]["stderr"]
 
 

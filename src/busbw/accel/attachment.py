@@ -1,37 +1,37 @@
-"""What every face shares: a lane, and what of it belongs to a checkpoint."""
+"""What the DDP and FSDP frontends share: a communication worker and its state in a checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from busbw.accel.lane import Lane, Traffic
+from busbw.accel.comm_worker import CommWorker, Traffic
 from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 
 class Attachment:
-    """A model whose gradients go through a lane."""
+    """A model whose gradients are exchanged by a communication worker."""
 
-    def __init__(self, lane: Lane, lengths: Mapping[str, int] | None = None) -> None:
-        """`lane` is the model's own; `lengths` are those of what it may keep, by name, where they are known."""
-        self.lane = lane
+    def __init__(self, worker: CommWorker, lengths: Mapping[str, int] | None = None) -> None:
+        """`worker` belongs to this model. `lengths`: elements of each parameter by name, if known."""
+        self.worker = worker
         self._lengths = lengths
         self.steps = 0
         self._scale: torch.Tensor | float | None = None
 
     @property
     def settings(self) -> Settings:
-        """What the lane does."""
-        return self.lane.settings
+        """The settings of the worker."""
+        return self.worker.settings
 
     @property
     def traffic(self) -> Traffic:
         """Bytes that this rank has sent so far."""
-        return self.lane.traffic
+        return self.worker.traffic
 
     def follow(self, scaler: Any) -> None:
-        """What is kept is in units of the loss as the GradScaler scales it; None for a loss as it is."""
+        """Rescale the kept state when the GradScaler changes its scale. None: the loss is not scaled."""
         if scaler is None or not scaler.is_enabled():
             return
         scale = getattr(scaler, "_scale", None)  # a tensor on the device: get_scale() would wait for it
@@ -40,49 +40,49 @@ class Attachment:
             before = (
                 self._scale.to(scale.device) if isinstance(scale, torch.Tensor) and isinstance(self._scale, torch.Tensor) else self._scale
             )
-            self.lane.memory.scale(scale / before)
+            self.worker.memory.scale(scale / before)
         self._scale = scale.clone() if isinstance(scale, torch.Tensor) else scale
 
     def reset_residual(self) -> None:
-        """Forget what was not sent: after a jump of the learning rate, or when parameters were loaded from elsewhere."""
-        with self.lane.at_rest():
-            self.lane.memory.clear()
+        """Discard the residuals, for example after a jump of the learning rate or after loading parameters."""
+        with self.worker.at_rest():
+            self.worker.memory.clear()
 
     def close(self) -> None:
-        """End the lane: its thread and its communicators. Every rank has to call it, after the last backward of the model."""
-        self.lane.close()
+        """Stop the worker and its communicators. Every rank must call it after the last backward."""
+        self.worker.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What is kept, by parameters, on the CPU. Every rank has to call it, and to save its own: what was not sent differs by rank."""
+        """The kept state by parameter, on the CPU. Every rank must call it and save its own: residuals differ between ranks."""
         kept: dict[str, dict[str, torch.Tensor]] = {}
-        with self.lane.at_rest():
-            for one, name, tensor in self.lane.memory.single():
+        with self.worker.at_rest():
+            for one, name, tensor in self.worker.memory.single():
                 kept.setdefault(one, {})[name] = tensor.to("cpu", copy=True)
-        self.lane.check()
-        world = self.lane.mesh.world
+        self.worker.check()
+        world = self.worker.mesh.world
         scale = self._scale.to("cpu", copy=True) if isinstance(self._scale, torch.Tensor) else self._scale
-        return {"ranks": world.size, "rank": world.place, "steps": self.steps, "scale": scale, "kept": kept}
+        return {"ranks": world.size, "rank": world.rank, "steps": self.steps, "scale": scale, "kept": kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of this rank.
+        """Continue from a state that this rank has saved.
 
         Raises:
-            UsageError: it is another rank's, of another number of ranks, or of another model.
+            UsageError: the state is from another rank, another number of ranks, or another model.
         """
-        world = self.lane.mesh.world
-        if (state["ranks"], state["rank"]) != (world.size, world.place):
+        world = self.worker.mesh.world
+        if (state["ranks"], state["rank"]) != (world.size, world.rank):
             raise UsageError(
-                f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank {world.place} of {world.size}",
-                "save and load it on every rank; with another number of ranks leave it out: what was not sent is lost, once",
+                f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank {world.rank} of {world.size}",
+                "save and load it on every rank; with another number of ranks leave it out: the residuals are then lost once",
             )
         for one, found in state["kept"].items():
             for tensor in found.values():
                 if self._lengths is not None and self._lengths.get(one) != tensor.numel():
-                    here = f"has {self._lengths[one]} elements here" if one in self._lengths else "is no parameter here"
+                    here = f"has {self._lengths[one]} elements here" if one in self._lengths else "is not a parameter here"
                     raise UsageError(f"the state has {tensor.numel()} values for '{one}', which {here}", "load the state of the same model")
-        with self.lane.at_rest():
-            self.lane.memory.clear()
+        with self.worker.at_rest():
+            self.worker.memory.clear()
             self.steps, self._scale = state["steps"], state["scale"]
             for one, found in state["kept"].items():
                 for name, tensor in found.items():
-                    self.lane.memory.put_single(one, name, tensor)
+                    self.worker.memory.put_single(one, name, tensor)

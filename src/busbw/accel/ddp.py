@@ -1,4 +1,4 @@
-"""The face for torch's DistributedDataParallel: a communication hook."""
+"""The frontend for torch's DistributedDataParallel: a communication hook."""
 
 import os
 import sys
@@ -12,10 +12,11 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw.accel import light
 from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
-from busbw.accel.lane import Lane
-from busbw.accel.line import Working
+from busbw.accel.comm_worker import CommWorker
+from busbw.accel.communicator import Working
 from busbw.accel.mesh import make
-from busbw.accel.settings import DENSE, POWERSGD, Settings
+from busbw.accel.methods import BY_NAME, DENSE
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 # DDP builds its buckets anew after the first step; what is kept between steps begins after that.
@@ -23,56 +24,56 @@ FIRST_STEP = 1
 
 
 class Attached(Attachment):
-    """A DDP model whose gradients go through a lane."""
+    """A DDP model whose gradients are exchanged by a communication worker."""
 
-    def __init__(self, model: DistributedDataParallel, lane: Lane, scaler: Any) -> None:
+    def __init__(self, model: DistributedDataParallel, worker: CommWorker, scaler: Any) -> None:
         """See `attach`."""
-        super().__init__(lane, {name: parameter.numel() for name, parameter in model.module.named_parameters()})
+        super().__init__(worker, {name: parameter.numel() for name, parameter in model.module.named_parameters()})
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         self._scaler = scaler
 
     def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """A bucket's average."""
+        """Start averaging a bucket; the future has the average."""
         flat, parameters = bucket.buffer(), bucket.parameters()
         shapes = [parameter.shape for parameter in parameters]
         names = [self._names.get(id(parameter), f"?{bucket.index()}.{number}") for number, parameter in enumerate(parameters)]
         first = self.steps < FIRST_STEP
         begins = self.steps - FIRST_STEP if bucket.index() == 0 and not first else None
         self.steps += bucket.is_last()
-        world = self.lane.mesh.world
-        if world.group is not None and world.group is self.lane.mesh.lent and not flat.is_sparse:
+        world = self.worker.mesh.world
+        if world.group is not None and world.group is self.worker.mesh.lent and not flat.is_sparse:
             return self._as_ddp(flat)
         if begins is not None:
-            self.lane.run(flat, lambda: self._begin(begins))
+            self.worker.run(flat, lambda: self._begin(begins))
         if first or flat.is_sparse:
-            return self.lane.run(flat, lambda: self._densely(flat))
+            return self.worker.run(flat, lambda: self._densely(flat))
         apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
         last = bucket.is_last() and bucket.index() > 0
-        # PowerSGD itself sends what is no matrix as it is.
-        together = self.settings.method_for(flat.nbytes, last=last) in (DENSE, POWERSGD)
+        method = self.settings.method_for(flat.nbytes, last=last)
+        together = method == DENSE or BY_NAME[method].needs_matrices
         if together or not self.settings.dense_below_2d or not apart:
-            return self.lane.average(flat, names, shapes, last=last)
-        return self.lane.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))
+            return self.worker.average(flat, names, shapes, last=last)
+        return self.worker.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))
 
     def _as_ddp(self, flat: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """On DDP's own communicator, straight from backward's stream."""
-        with self.lane.explaining():
-            self.lane.traffic.buckets += 1
+        """All-reduce on DDP's own communicator, from the stream of backward."""
+        with self.worker.explaining():
+            self.worker.traffic.buckets += 1
             work = self._begin_densely(flat)
         return work.get_future().then(lambda ended: ended.value()[0])  # type: ignore[attr-defined]
 
     def _densely(self, flat: torch.Tensor) -> None:
-        """As DDP does without a hook."""
+        """All-reduce, as DDP does without a hook."""
         self._begin_densely(flat, later=False).wait()
 
     def _begin_densely(self, flat: torch.Tensor, *, later: bool = True) -> Working:
-        world = self.lane.mesh.world
+        world = self.worker.mesh.world
         if not flat.is_sparse:
-            self.lane.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
+            self.worker.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
         return world.begin_average(flat, later=later)
 
     def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int], last: bool) -> None:
-        """Biases and norms are few and matter: they go densely beside the rest, which has zeros there."""
+        """Exchange parameters of one dimension (biases, norms) densely, and the rest, with zeros in their positions, by the codec."""
         if len(apart) == len(shapes):
             self._densely(flat)
             return
@@ -81,13 +82,13 @@ class Attached(Attachment):
         joined = torch.cat(few)
         torch._foreach_zero_(few)
         averaging = self._begin_densely(joined)  # beside the rest
-        self.lane.exchange(flat, names, shapes, last=last)
+        self.worker.exchange(flat, names, shapes, last=last)
         averaging.wait()
         torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
 
     def _begin(self, step: int) -> None:
-        """A step, in the lane, before its buckets."""
-        self.lane.step = step
+        """Start a step in the worker, before its buckets."""
+        self.worker.step = step
         self.follow(self._scaler)
 
 
@@ -98,13 +99,13 @@ def _hook(attached: Attached, bucket: dist.GradBucket) -> torch.futures.Future[t
 def attach(
     model: DistributedDataParallel, settings: Settings | None = None, *, scaler: Any = None, timeout: timedelta | None = None
 ) -> Attached:
-    """Have a DDP model's gradients exchanged by a lane; without `settings`, as the LIGHT_* variables say.
+    """Exchange a DDP model's gradients with busbw. Without `settings`, the LIGHT_* variables apply.
 
-    Every rank has to call it, before the first backward. `scaler` is the loop's GradScaler, where there is one: what is kept between steps
-    follows its scale. `timeout` bounds each exchange.
+    Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if any; kept state follows its scale.
+    `timeout`: the limit of each exchange.
 
     Raises:
-        UsageError: a variable that cannot be meant, or no DDP model.
+        UsageError: a variable is invalid, or `model` is not a DDP model.
     """
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
@@ -117,7 +118,7 @@ def attach(
         )
     settings, strange = agreed(settings)
     mesh = make(settings, timeout, None if timeout else _lent(model, settings))
-    attached = Attached(model, Lane(settings, mesh), scaler)
+    attached = Attached(model, CommWorker(settings, mesh), scaler)
     model.register_comm_hook(attached, _hook)
     announce(attached, strange)
     return attached
@@ -125,7 +126,7 @@ def attach(
 
 def _lent(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGroup | None:
     """DDP's own communicator, where nothing but averages in their own format go over it: over a second one a step takes 0.3 % longer
-    (benchmarks/train_2xh200_202611). On CPUs the lane's thread and DDP itself would be in each other's way.
+    (benchmarks/train_2xh200_202611). On CPUs the worker's thread and DDP itself would be in each other's way.
     """
     plain = settings.methods == {DENSE} and settings.wire == "same" and not settings.two_d
     on_gpu = "cuda:nccl" in dist.get_backend_config(model.process_group) and all(parameter.is_cuda for parameter in model.parameters())
@@ -133,7 +134,7 @@ def _lent(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGro
 
 
 def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
-    """The settings (of LIGHT_* where there are none) and unknown LIGHT_* variables: the same on every rank, or an error on every one."""
+    """The settings (default: from LIGHT_* variables) and unknown LIGHT_* variables. Raises on every rank if ranks differ."""
     error = ""
     strange: list[str] = []
     if settings is None:
@@ -150,19 +151,19 @@ def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
     differing = [rank for rank, (_, words) in enumerate(every) if words != every[0][1]]
     if differing or settings is None:
         raise UsageError(
-            f"ranks {', '.join(map(str, differing))} have other settings than rank 0: {every[differing[0]][1]}, not {every[0][1]}",
+            f"ranks {', '.join(map(str, differing))} have settings that differ from rank 0: {every[differing[0]][1]}, not {every[0][1]}",
             "give every rank the same, for example with mpirun -x",
         )
     return settings, strange
 
 
 def announce(attached: Attachment, strange: list[str]) -> None:
-    """One rank says for all what gradients go through."""
-    if attached.lane.mesh.world.place:
+    """Rank 0 prints how gradients are exchanged."""
+    if attached.worker.mesh.world.rank:
         return
-    mesh, known = attached.lane.mesh, ", ".join(switch.name for switch in light.SWITCHES)
+    mesh, known = attached.worker.mesh, ", ".join(switch.name for switch in light.SWITCHES)
     shape = f"{mesh.across.size} x {mesh.inside.size}" if mesh.inside and mesh.across else f"{mesh.world.size}"
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
     lines += [mesh.note] if mesh.note else []
-    lines += [f"{name} is no switch (there are {known})" for name in strange]
+    lines += [f"{name} is unknown (known: {known})" for name in strange]
     sys.stderr.write("".join(f"busbw accel: {line}\n" for line in lines))

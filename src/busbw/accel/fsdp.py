@@ -1,7 +1,7 @@
-"""The face for torch's fully_shard (FSDP2): gradients are sharded inside hosts by FSDP, and go across hosts through a lane.
+"""The frontend for torch's fully_shard (FSDP2): FSDP shards gradients inside hosts, a communication worker exchanges them across hosts.
 
 FSDP2 reduces each group of parameters over its own mesh, the ranks of a host, and then calls a hook, where an all-reduce over the replicas
-belongs: the lane's exchange takes that place.
+belongs. The worker exchanges there.
 """
 
 from datetime import timedelta
@@ -13,56 +13,60 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from busbw.accel.attachment import Attachment
+from busbw.accel.comm_worker import CommWorker
 from busbw.accel.ddp import agreed, announce
-from busbw.accel.lane import Lane
 from busbw.accel.mesh import like
-from busbw.accel.settings import POWERSGD, Settings
+from busbw.accel.methods import BY_NAME, CODECS
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 
 class Sharded(Attachment):
-    """A fully sharded model whose replicas exchange through a lane."""
+    """A fully sharded model whose replicas exchange gradients by a communication worker."""
 
-    def __init__(self, model: nn.Module, lane: Lane) -> None:
+    def __init__(self, model: nn.Module, worker: CommWorker) -> None:
         """See `attach_fully_sharded`."""
         modules = [(name, module) for name, module in model.named_modules() if isinstance(module, FSDPModule)]
         if not modules:
             raise UsageError(f"a {type(model).__name__} without fully_shard has no shards to exchange", "call fully_shard on it first")
-        super().__init__(lane)
+        super().__init__(worker)
         for name, module in modules:
             module.set_all_reduce_hook(lambda shard, name=name: self._exchange(shard, name))
         self._first = modules[-1][0]  # gradients come from the last module on
 
     def _exchange(self, shard: torch.Tensor, name: str) -> None:
-        """Runs where FSDP would all-reduce: on a GPU in the stream of its own for that."""
+        """Runs instead of FSDP's all-reduce; on a GPU in FSDP's all-reduce stream."""
         if name == self._first:
-            self.lane.step, self.steps = self.steps, self.steps + 1
-        with self.lane.explaining():
-            self.lane.exchange(shard.view(-1), [name], [(shard.numel(),)])
+            self.worker.step, self.steps = self.steps, self.steps + 1
+        with self.worker.explaining():
+            self.worker.exchange(shard.view(-1), [name], [(shard.numel(),)])
 
 
 def attach_fully_sharded(
     model: nn.Module, replicas: DeviceMesh, settings: Settings | None = None, *, timeout: timedelta | None = None
 ) -> Sharded:
-    """Have the replicas of a model that is sharded inside hosts exchange by a lane; without `settings`, as the LIGHT_* variables say.
+    """Exchange gradients between the replicas of a fully sharded model. Without `settings`, the LIGHT_* variables apply.
 
     `model` is fully sharded over one dimension of a mesh, and `replicas` is the other: `fully_shard(layer, mesh=mesh["inside"])` and
     `replicas=mesh["across"]` of `mesh = init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. Every rank has to
     call it. What 2D does inside hosts is FSDP's own work, so that `two_d` has no effect here.
 
     Raises:
-        UsageError: a variable that cannot be meant, no sharded module, or replicas of more than one dimension.
+        UsageError: a variable is invalid, no module is sharded, or `replicas` has more than one dimension.
     """
     if replicas.ndim != 1:
         raise UsageError(
             f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one", 'give that one: mesh["across"]'
         )
     settings, strange = agreed(settings)
-    if settings.method == POWERSGD:
-        raise UsageError("PowerSGD needs whole matrices, and fully_shard cuts them", "use int8, int4 or topk, or DistributedDataParallel")
+    if (codec := BY_NAME[settings.method]).needs_matrices:
+        others = ", ".join(one.name for one in CODECS if not one.needs_matrices)
+        raise UsageError(
+            f"{codec.title or codec.name} needs whole matrices, which fully_shard divides", f"use {others}, or DistributedDataParallel"
+        )
     if settings.last:
         raise UsageError("a method for the last bucket is for DistributedDataParallel: fully_shard has no buckets", "leave out last")
     ranks = dist.get_process_group_ranks(replicas.get_group())
-    sharded = Sharded(model, Lane(settings, like(ranks, settings, timeout)))
+    sharded = Sharded(model, CommWorker(settings, like(ranks, settings, timeout)))
     announce(sharded, strange)
     return sharded

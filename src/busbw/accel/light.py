@@ -1,4 +1,4 @@
-"""LightCC's switches, as its users set them: the table of `LIGHT_*` variables, and the settings they come to.
+"""LightCC's environment variables (`LIGHT_*`), and the settings that they select.
 
 Names, defaults and units are those of Tencent's public guide to TACO Train: bytes; 2D for data up to its threshold, top-k for data from its
 threshold on. Error feedback, of which the guide says nothing, is on.
@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from busbw.accel.settings import DENSE, TOPK, Settings
+from busbw.accel.methods import DENSE, TOPK
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 PREFIX = "LIGHT_"
@@ -16,13 +17,21 @@ PREFIX = "LIGHT_"
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One variable. `read` raises ValueError where the words cannot be meant; `wanted` says what can."""
+    """One variable. `read` raises ValueError for an invalid value; `wanted` describes the valid ones."""
 
     name: str
     default: str
     meaning: str
-    wanted: str
-    read: Callable[[str], object]
+    wanted: str = "a word"
+    read: Callable[[str], object] = str
+
+    def value(self, environ: Mapping[str, str], error: type[UsageError] = UsageError) -> object:
+        """The value in `environ`, or the default. Raises `error` if it is invalid."""
+        word = environ.get(self.name, "").strip() or self.default
+        try:
+            return self.read(word)
+        except ValueError:
+            raise error(f"{self.name}={word} is invalid: {self.meaning}", f"give {self.wanted}") from None
 
 
 def _flag(word: str) -> bool:
@@ -38,7 +47,8 @@ def _count(word: str) -> int:
     return value
 
 
-def _bytes(word: str) -> int:
+def whole(word: str) -> int:
+    """A whole number, 0 or more."""
     value = int(word)
     if value < 0:
         raise ValueError(word)
@@ -55,27 +65,27 @@ def _share(word: str) -> float:
 SWITCHES = (
     Switch("LIGHT_2D_ALLREDUCE", "0", "all-reduce in two dimensions: inside hosts, then across them", "0 or 1", _flag),
     Switch("LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", _count),
-    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D for so many bytes and less", "bytes", _bytes),
+    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D for so many bytes and less", "bytes", whole),
     Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _flag),
     Switch("LIGHT_TOPK_RATIO", "0.01", "the share that is sent", "a share above 0, at most 1", _share),
-    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k for so many bytes and more", "bytes", _bytes),
+    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k for so many bytes and more", "bytes", whole),
     Switch("LIGHT_TOPK_FP16", "0", "values of the elements that are sent as fp16", "0 or 1", _flag),
 )
 
 
 def unknown(environ: Mapping[str, str]) -> list[str]:
-    """Variables that begin with LIGHT_ and are none of the table."""
+    """LIGHT_* variables that are not in the table."""
     known = {switch.name for switch in SWITCHES}
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 
 def from_env(environ: Mapping[str, str]) -> Settings:
-    """The settings that the variables say.
+    """The settings that the variables select.
 
     Raises:
-        UsageError: a value that cannot be meant.
+        UsageError: a value is invalid.
     """
-    value = {switch.name: _value(switch, environ) for switch in SWITCHES}
+    value = {switch.name: switch.value(environ) for switch in SWITCHES}
     topk = value["LIGHT_TOPK_ALLREDUCE"]
     return Settings(
         method=TOPK if topk else DENSE,
@@ -87,11 +97,3 @@ def from_env(environ: Mapping[str, str]) -> Settings:
         ratio=float(str(value["LIGHT_TOPK_RATIO"])),
         values="fp16" if value["LIGHT_TOPK_FP16"] else "fp32",
     )
-
-
-def _value(switch: Switch, environ: Mapping[str, str]) -> object:
-    word = environ.get(switch.name, "").strip() or switch.default
-    try:
-        return switch.read(word)
-    except ValueError:
-        raise UsageError(f"{switch.name}={word} cannot be meant: {switch.meaning}", f"give {switch.wanted}") from None

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from busbw.accel.codecs.base import RESIDUAL, State
-from busbw.accel.codecs.integers import SUM_RESIDUAL
-from busbw.accel.codecs.topk import VELOCITY
-from busbw.accel.line import Line
+from busbw.accel.codecs.base import RESIDUAL, SUM_RESIDUAL, VELOCITY, State
+from busbw.accel.communicator import Communicator
 from busbw.core.errors import UsageError
 
 Key = tuple[str, ...]
@@ -29,10 +27,10 @@ class Piece:
     length: int
     padding: int
 
-    def shard(self, place: int, ranks: int) -> tuple[int, int]:
+    def shard(self, rank: int, ranks: int) -> tuple[int, int]:
         """Begin and end of a rank's shard, padding included, from the piece's begin."""
         whole = (self.length + self.padding) // ranks
-        return place * whole, (place + 1) * whole
+        return rank * whole, (rank + 1) * whole
 
 
 @dataclass(slots=True)
@@ -41,8 +39,8 @@ class Kept:
 
     shapes: tuple[tuple[int, ...], ...]
     pieces: tuple[Piece, ...]
-    inside: Line | None
-    across: Line
+    inside: Communicator | None
+    across: Communicator
     device: torch.device
     states: list[State] = field(default_factory=list)
 
@@ -70,7 +68,7 @@ class Kept:
 
     def _with_sums(self, mine: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
         """What the sum lost at this rank counts as if this rank had not sent it."""
-        begin = self.across.place * sums.numel()
+        begin = self.across.rank * sums.numel()
         end = min(begin + sums.numel(), mine.numel())
         mine = mine.clone()
         if begin < end:
@@ -91,7 +89,7 @@ class Kept:
         for piece, state in zip(self.pieces, self.states, strict=True):
             part = whole[piece.begin : piece.begin + piece.length]
             if self.inside is not None:
-                begin, end = piece.shard(self.inside.place, self.inside.size)
+                begin, end = piece.shard(self.inside.rank, self.inside.size)
                 part = torch.nn.functional.pad(part, (0, piece.padding))[begin:end]
             state[name] = part.clone()
 

@@ -1,4 +1,4 @@
-"""Who exchanges with whom: the ranks of a host, and those with the same place on the other hosts. Own communicators, made once."""
+"""The communicators of a job: the ranks of a host, and those with the same local rank on the other hosts."""
 
 import dataclasses
 import os
@@ -11,9 +11,9 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch.distributed.constants import default_pg_nccl_timeout, default_pg_timeout
 
-from busbw.accel.line import Line
-from busbw.accel.route import connect
+from busbw.accel.communicator import Communicator
 from busbw.accel.settings import HOST, Settings
+from busbw.accel.staging import connect
 
 # NCCL tells hosts apart by it where it is set, for example where ranks of one machine stand for several.
 HOST_VARIABLE = "NCCL_HOSTID"
@@ -24,12 +24,12 @@ INSIDE = Settings()  # of exchanges inside a host: dense
 class Mesh:
     """All ranks, and where there are two dimensions the ranks of this one's row (inside) and column (across)."""
 
-    world: Line
-    inside: Line | None
-    across: Line | None
+    world: Communicator
+    inside: Communicator | None
+    across: Communicator | None
     hosts: tuple[str, ...] = ()  # of each rank
-    note: str = ""  # where two dimensions were asked for and there is one, or rows are no hosts
-    lent: dist.ProcessGroup | None = None  # whoever made it ends it
+    note: str = ""  # why there is one dimension although two were requested, or that rows span hosts
+    lent: dist.ProcessGroup | None = None  # not closed by the mesh
 
     @property
     def two_d(self) -> bool:
@@ -41,27 +41,27 @@ class Mesh:
         return f"rank {rank} on {self.hosts[rank]}"
 
     def silenced(self) -> "Mesh":
-        """The same over a perfect network (see Line)."""
-        inside, across = (line and line.silenced() for line in (self.inside, self.across))
+        """The same without a network (see Communicator)."""
+        inside, across = (comm and comm.silenced() for comm in (self.inside, self.across))
         return dataclasses.replace(self, world=self.world.silenced(), inside=inside, across=across)
 
     def close(self) -> None:
-        """End its communicators, and raise what failed in their last exchanges."""
-        lines = [line for line in (self.inside, self.across, self.world) if line is not None]
+        """Close the communicators. Raises if one of their last exchanges failed."""
+        comms = [comm for comm in (self.inside, self.across, self.world) if comm is not None]
         try:
-            for line in lines:
-                if line.route is not None:
-                    line.route.close()
+            for comm in comms:
+                if comm.staging is not None:
+                    comm.staging.close()
         finally:
-            for line in lines:
-                if line.group not in (None, self.lent) and dist.is_initialized():
-                    dist.destroy_process_group(line.group)
+            for comm in comms:
+                if comm.group not in (None, self.lent) and dist.is_initialized():
+                    dist.destroy_process_group(comm.group)
 
     def check(self) -> None:
-        """Raise where an exchange has failed that nobody waited for."""
-        for line in (self.across, self.world):
-            if line is not None and line.route is not None:
-                line.route.check()
+        """Raise if an exchange has failed that nobody waited for."""
+        for comm in (self.across, self.world):
+            if comm is not None and comm.staging is not None:
+                comm.staging.check()
 
 
 def make(settings: Settings, timeout: timedelta | None = None, lent: dist.ProcessGroup | None = None) -> Mesh:
@@ -71,17 +71,17 @@ def make(settings: Settings, timeout: timedelta | None = None, lent: dist.Proces
     `lent` serves for all ranks, in place of a communicator of its own.
 
     Raises:
-        UsageError: on every rank, where one cannot have the route that is asked for.
+        UsageError: host staging is not possible on some rank. Raised on every rank.
     """
     ranks = list(range(dist.get_world_size()))
     hosts = _hosts()
     rows, note = rows_of(hosts, settings.intra_size) if settings.two_d else ([], "")
-    world = _line([ranks], hosts, timeout, settings, lent)
+    world = _communicator([ranks], hosts, timeout, settings, lent)
     if not rows:
-        return Mesh(_routed(world, [ranks], settings, timeout), None, None, hosts, note, lent)
+        return Mesh(_with_staging(world, [ranks], settings, timeout), None, None, hosts, note, lent)
     columns = [sorted(column) for column in zip(*rows, strict=True)]
-    inside, across = _line(rows, hosts, timeout), _line(columns, hosts, timeout, settings)
-    return Mesh(world, inside, _routed(across, columns, settings, timeout), hosts, note, lent)
+    inside, across = _communicator(rows, hosts, timeout), _communicator(columns, hosts, timeout, settings)
+    return Mesh(world, inside, _with_staging(across, columns, settings, timeout), hosts, note, lent)
 
 
 def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
@@ -89,28 +89,28 @@ def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = N
     hosts = _hosts()
     told: list[list[int]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(told, list(ranks))
-    lines = [list(line) for line in sorted({tuple(line) for line in told})]
-    mine = _routed(_line(lines, hosts, timeout, settings), lines, settings, timeout)
+    comms = [list(comm) for comm in sorted({tuple(comm) for comm in told})]
+    mine = _with_staging(_communicator(comms, hosts, timeout, settings), comms, settings, timeout)
     return Mesh(mine, None, None, tuple(hosts[rank] for rank in ranks))
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
-    """Ranks by row, from the host of each rank, and what is odd about them; or none, and why there is one dimension alone."""
+    """The ranks of each row, and a note if rows span hosts. No rows: there is one dimension, and the note says why."""
     ranks = len(hosts)
     if intra_size is None:
         counts = Counter(hosts)
         if len(set(counts.values())) > 1:
             uneven = ", ".join(f"{host}: {count}" for host, count in counts.items())
-            return [], f"one dimension alone: hosts have different numbers of ranks ({uneven})"
+            return [], f"one dimension only: hosts have different numbers of ranks ({uneven})"
         rows = [[rank for rank in range(ranks) if hosts[rank] == host] for host in counts]
     else:
         if ranks % intra_size:
-            return [], f"one dimension alone: {ranks} ranks are no multiple of {intra_size} in a 2D group"
+            return [], f"one dimension only: {ranks} ranks are not a multiple of {intra_size} in a 2D group"
         rows = [list(range(first, first + intra_size)) for first in range(0, ranks, intra_size)]
     if len(rows) == 1:
-        return [], f"one dimension alone: all {ranks} ranks are one 2D group"
+        return [], f"one dimension only: all {ranks} ranks are one 2D group"
     if len(rows[0]) == 1:
-        return [], f"one dimension alone: {'each host has one rank' if intra_size is None else 'a 2D group of one rank is none'}"
+        return [], f"one dimension only: {'each host has one rank' if intra_size is None else 'a 2D group needs at least two ranks'}"
     spread = next((row for row in rows if len({hosts[rank] for rank in row}) > 1), [])
     note = f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts: what goes inside it goes over the network" if spread else ""
     return rows, note
@@ -122,29 +122,29 @@ def _hosts() -> tuple[str, ...]:
     return tuple(told)
 
 
-def _line(
+def _communicator(
     rows: list[list[int]],
     hosts: Sequence[str],
     timeout: timedelta | None,
     settings: Settings = INSIDE,
     lent: dist.ProcessGroup | None = None,
-) -> Line:
+) -> Communicator:
     """A group for each row; this rank's own."""
     rank, mine = dist.get_rank(), None
     for row in rows:
         group = lent or _group(row, _limit(timeout), narrow=settings.small and len({hosts[other] for other in row}) == len(row))
         if rank in row:
-            mine = Line(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
+            mine = Communicator(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
     assert mine is not None
     return mine
 
 
-def _routed(line: Line, rows: list[list[int]], settings: Settings, timeout: timedelta | None) -> Line:
-    """The same with the route that is asked for, once all groups are made: an error then is one on every rank."""
-    if settings.route != HOST:
-        return line
+def _with_staging(comm: Communicator, rows: list[list[int]], settings: Settings, timeout: timedelta | None) -> Communicator:
+    """The same with the staging that is asked for, once all groups are made: an error then is one on every rank."""
+    if settings.staging != HOST:
+        return comm
     mine = next(row for row in rows if dist.get_rank() in row)
-    return dataclasses.replace(line, route=connect(mine, _limit(timeout).total_seconds()))
+    return dataclasses.replace(comm, staging=connect(mine, _limit(timeout).total_seconds()))
 
 
 def _limit(timeout: timedelta | None) -> timedelta:

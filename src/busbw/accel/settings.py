@@ -1,12 +1,12 @@
-"""What a lane does with gradients: which method, from which size on, in which format."""
+"""The settings of an exchange of gradients: codec, sizes, formats."""
 
 import dataclasses
 from dataclasses import dataclass
 
+from busbw.accel.methods import BY_NAME, DENSE, NAMES, CodecInfo, titles
 from busbw.core.errors import UsageError
+from busbw.core.planning import LEAST_FIRST
 
-DENSE, INT8, INT4, POWERSGD, TOPK = "dense", "int8", "int4", "powersgd", "topk"
-METHODS = (DENSE, INT8, INT4, POWERSGD, TOPK)
 # What dense exchanges and top-k's values are sent as; "same" is the gradient's own type.
 FORMATS = ("same", "fp32", "bf16", "fp16")
 VALUE_FORMATS = ("fp32", "fp16")
@@ -20,28 +20,28 @@ SMALL_RATIO = 0.02  # of top-k: an eighth of a byte an element
 class Settings:
     """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
 
-    method: str = DENSE  # dense, int8, int4, powersgd or topk
-    last: str = ""  # the method of DDP's last bucket of several, whose exchange no computing hides; "": the same
-    route: str = BACKEND  # what codecs send goes by torch's backend (NCCL, Gloo), or from the host's memory by busbw-native: host
+    method: str = DENSE  # the codec, see below
+    last: str = ""  # the method for DDP's last bucket, whose exchange no computation hides; "": the same
+    staging: str = BACKEND  # how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by busbw-native
     wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
-    two_d: bool = False  # inside the host densely, the method across hosts
+    two_d: bool = False  # dense inside a host, the method across hosts
     intra_size: int | None = None  # ranks of a 2D group; None: those of a host
-    two_d_most: int = 1 << 30  # 2D at or below
-    compress_least: int = 1 << 20  # every method but dense at or above
-    ratio: float = 0.01  # top-k: the share of elements that is sent
+    two_d_most: int = 1 << 30  # use 2D up to this size
+    compress_least: int = 1 << 20  # use a method other than dense from this size on
+    ratio: float = 0.01  # top-k: the fraction of elements that is sent
     values: str = "fp32"  # top-k: the format of values, fp32 or fp16
-    feedback: bool = True  # what was not sent is added to the next gradient
+    feedback: bool = True  # add what was not sent to the next gradient
     momentum: float = 0.0  # top-k: momentum correction; the optimizer's own momentum must then be 0
     matrix_rank: int = 4  # PowerSGD: columns of the two factors of a matrix
     factors: str = "fp32"  # PowerSGD: the format of the factors, fp32 or bf16
-    warmup_steps: int = 0  # top-k: steps over which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which go densely
-    chunk: int | None = None  # 2D works on pieces of so many bytes, so that they overlap; None: 32 MiB on GPUs, 4 MiB on CPUs
-    dense_below_2d: bool = True  # parameters of one dimension (bias, norm) go densely
+    warmup_steps: int = 0  # top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which are dense
+    chunk: int | None = None  # 2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs
+    dense_below_2d: bool = True  # send parameters of one dimension (bias, norm) densely
 
     def __post_init__(self) -> None:  # noqa: D105
-        _one_of("method", self.method, METHODS)
-        _one_of("last", self.last or self.method, METHODS)
-        _one_of("route", self.route, (BACKEND, HOST))
+        _one_of("method", self.method, NAMES)
+        _one_of("last", self.last or self.method, NAMES)
+        _one_of("staging", self.staging, (BACKEND, HOST))
         _one_of("wire", self.wire, FORMATS)
         _one_of("values", self.values, VALUE_FORMATS)
         _one_of("factors", self.factors, FACTOR_FORMATS)
@@ -50,20 +50,20 @@ class Settings:
         self._check_sizes()
 
     def _check_extras(self) -> None:
-        """What belongs to some methods alone."""
+        """Check settings that only some methods have."""
         if not 0 <= self.momentum < 1:
-            raise _no_value("momentum", f"momentum {self.momentum} of momentum correction is not at least 0 and below 1")
+            raise _no_value("momentum", f"momentum is {self.momentum}, and must be at least 0 and below 1")
         if self.momentum and not self.feedback:
-            raise UsageError("momentum correction without error feedback has nothing to correct", "leave feedback on, or momentum at 0")
-        if self.method != TOPK and self.momentum:
-            raise UsageError(f"momentum correction is for top-k, and the method is {self.method}", "leave out one of them")
-        if not {POWERSGD, TOPK} & self.methods and self.warmup_steps:
-            raise UsageError(f"a warm-up is for top-k and PowerSGD, and the method is {self.method}", "leave out one of them")
-        if self.methods == {DENSE} and self.route == HOST:
-            raise UsageError("route=host is for what codecs send, and dense gradients have none", "use int8 or another method with it")
-        if self.method == POWERSGD and self.two_d:
-            raise UsageError("PowerSGD in two dimensions would cut matrices into pieces", "leave out two_d: there is little left to save")
-        if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {TOPK}):
+            raise UsageError("momentum correction needs error feedback", "leave feedback on, or momentum at 0")
+        if self.momentum and not BY_NAME[self.method].sparse:
+            raise UsageError(f"momentum correction is for {titles('sparse')}, and the method is {self.method}", "leave out one of them")
+        if self.warmup_steps and not any(codec.warmup for codec in self.codecs):
+            raise UsageError(f"a warm-up is for {titles('warmup')}, and the method is {self.method}", "leave out one of them")
+        if self.staging == HOST and not any(codec.staged for codec in self.codecs):
+            raise UsageError("staging=host has no effect on dense gradients", "use int8 or another method with it")
+        if self.two_d and (codec := BY_NAME[self.method]).needs_matrices:
+            raise UsageError(f"{codec.title or codec.name} needs whole matrices, which two_d divides", "leave out two_d")
+        if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {self.method}):
             raise UsageError(
                 "momentum correction with parts that go by another method would train those without momentum",
                 "set compress_least=0 and dense_below_2d=False with it, and leave out last",
@@ -78,31 +78,42 @@ class Settings:
         if self.intra_size is not None and self.intra_size < 1:
             raise _no_value("intra_size", f"intra_size is {self.intra_size}: a 2D group has at least one rank")
         if self.chunk is not None and self.chunk < 1 << 16:
-            raise _no_value("chunk", f"chunk is {self.chunk} bytes: less than 65536 is all latency")
+            raise _no_value("chunk", f"chunk is {self.chunk} bytes: the minimum is 65536")
 
     @property
     def methods(self) -> set[str]:
-        """All that gradients may go by, but for those that are too small."""
+        """The methods in use, except for gradients that are too small."""
         return {self.method, self.last or self.method}
 
     @property
     def small(self) -> bool:
-        """Whether all that is sent is small, but for the first step."""
-        sparse = TOPK not in self.methods or self.ratio <= SMALL_RATIO
-        return self.methods <= {POWERSGD, TOPK} and sparse and not self.warmup_steps
+        """Whether little is sent in every step after the first."""
+        small = all(codec.small and (not codec.sparse or self.ratio <= SMALL_RATIO) for codec in self.codecs)
+        return small and not self.warmup_steps
+
+    @property
+    def codecs(self) -> list[CodecInfo]:
+        """The facts of all of `methods`."""
+        return [BY_NAME[name] for name in self.methods]
+
+    @property
+    def loss(self) -> int:
+        """What the worst of its codecs loses of a gradient: an index into core.planning.LOSSES."""
+        narrow = DENSE in self.methods and self.wire in ("bf16", "fp16")
+        return max((int(narrow), *(codec.loss for codec in self.codecs)), key=LEAST_FIRST.index)
 
     def method_for(self, nbytes: int, *, last: bool = False) -> str:
-        """The method for a bucket of so many bytes, DDP's last one or another."""
+        """The method for a bucket of this many bytes. `last`: it is DDP's last bucket."""
         if nbytes < self.compress_least:
             return DENSE
         return self.last if last and self.last else self.method
 
     def two_d_for(self, nbytes: int, method: str) -> bool:
-        """Whether it goes in two dimensions by this method, where the mesh has two."""
-        return self.two_d and nbytes <= self.two_d_most and method != POWERSGD
+        """Whether to use two dimensions, if the mesh has them."""
+        return self.two_d and nbytes <= self.two_d_most and not BY_NAME[method].needs_matrices
 
     def describe(self) -> str:
-        """One line for a log: what differs from the defaults."""
+        """The method and all settings that differ from the defaults, on one line."""
         changed = [
             f"{field.name}={getattr(self, field.name)}"
             for field in dataclasses.fields(self)
@@ -113,14 +124,14 @@ class Settings:
 
 def _no_value(name: str, message: str) -> UsageError:
     default = next(field.default for field in dataclasses.fields(Settings) if field.name == name)
-    return UsageError(message, f"give {name} such a value, or leave it out: then it is {default!r}")
+    return UsageError(message, f"give {name} a valid value, or leave it out; the default is {default!r}")
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise _no_value(name, f"{name} '{value}' is none of {', '.join(known)}")
+        raise _no_value(name, f"{name} '{value}' is not one of {', '.join(known)}")
 
 
 def _between(name: str, value: float, above: float, most: float, words: str) -> None:
     if not above < value <= most:  # also where it is not a number
-        raise _no_value(name, f"{name} is {value}, and has to be {words}")
+        raise _no_value(name, f"{name} is {value}, and must be {words}")

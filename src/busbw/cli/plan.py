@@ -168,10 +168,17 @@ def _set(variables: dict[str, str]) -> Iterator[None]:
 
 def _methods(*, rows: bool, host: bool) -> list[str]:
     """What is weighed where nobody says: all in two dimensions where hosts have several ranks each; large ones from the host too."""
+    from busbw.accel.methods import CODECS
+
     own = "2d+" if rows else ""
-    large = [f"{own}{name}{route}" for name in ("int8", "int4") for route in ("", "+host")[: 1 + host]]
-    few = [] if rows else ["int4+last=powersgd+matrix_rank=16"]
-    return ["none", *(["2d"] if rows else []), f"{own}bf16", *large, *few, "powersgd", f"{own}topk+ratio=0.1", f"{own}topk"]
+    made = ["none", *(["2d"] if rows else []), f"{own}bf16"]
+    for codec in CODECS:
+        for variant in codec.plan_variants:
+            if rows and "last=" in variant:
+                continue
+            name = f"{'' if codec.needs_matrices else own}{codec.name}{variant}"
+            made += [name, f"{name}+host"] if host and codec.plan_with_host and not variant else [name]
+    return made
 
 
 def _ways(*, gpus: bool, rows: bool, ours: bool) -> list[str]:
@@ -194,7 +201,7 @@ def _ours() -> bool:
     "--compare",
     default="",
     callback=filled,
-    help="methods to weigh, as of busbw train  [default: dense, bf16, int8, int4, PowerSGD and top-k]",
+    help="methods to compare, as in busbw train  [default: all that suit the job]",
 )
 @click.option(
     "--try", "tried", default="", callback=filled, help=f"transports: {', '.join(transports.BY_NAME)}  [default: all that can differ]"

@@ -54,8 +54,8 @@ def command(
     """Train MODEL on synthetic samples and print samples a second: each rank alone, then all with every method.
 
     Models: vgg16, resnet50 (torchvision's), gpt2, gpt-small, mlp, mlp-small. Methods: none (DDP as it is), torch-bf16, torch-fp16 and
-    torch-powersgd (torch's own hooks), and those of busbw.accel: dense, bf16, fp16, int8, int4, powersgd, topk, 2d and settings,
-    joined by +.
+    torch-powersgd (torch's own hooks), and words and settings of busbw.accel joined by +, such as 2d+int8 or topk+ratio=0.001.
+    The reference page on training lists all words.
     """
     step = take_step(fields, ranks, bool(hosts or hostfile))
     if accel and compare:

@@ -1,1 +1,1 @@
-"""Horovod's API without Horovod: the same names and meanings over torch.distributed, pure Python, with busbw's exchanges underneath."""
+"""Horovod's API in pure Python over torch.distributed, without Horovod."""

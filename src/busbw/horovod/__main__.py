@@ -9,7 +9,7 @@ from busbw.horovod import shim
 
 
 def main() -> int:
-    """Run the script as if Python had been given it."""
+    """Run the script as `python SCRIPT` would."""
     script = sys.argv[1] if len(sys.argv) > 1 else ""
     if not Path(script).is_file():
         what = f"{script}: no such file" if script else "no script to run"

@@ -1,4 +1,4 @@
-"""Scripts that say `import horovod.torch as hvd` get busbw's: opt-in, for the process that asks.
+"""Makes `import horovod.torch as hvd` import busbw's module. Opt-in, for one process.
 
 `python -m busbw.horovod SCRIPT ...` runs one so; `shim.install()` does it before the imports of a program.
 """
@@ -27,7 +27,7 @@ _COMMON = "horovod.common"
 
 
 def install() -> None:
-    """Have `import horovod...` find busbw's modules in this process; a Horovod that is installed is not looked at any more."""
+    """Make `import horovod...` find busbw's modules in this process, even if Horovod is installed."""
     for name, own in MODULES.items():
         sys.modules[name] = import_module(own)
     common = sys.modules.setdefault(_COMMON, ModuleType(_COMMON))

@@ -56,7 +56,7 @@ class Wrapped:
             yield False
             return
         before, self.net.broadcast_buffers = self.net.broadcast_buffers, False
-        with self.attached.lane.silent():
+        with self.attached.worker.silent():
             yield True
         self.net.broadcast_buffers = before
 

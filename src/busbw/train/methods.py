@@ -5,22 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from busbw.accel.settings import DENSE, INT4, INT8, POWERSGD, TOPK, Settings
+from busbw.accel.methods import NAMES
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
-from busbw.core.planning import LEAST_FIRST
 
 NONE = "none"
 # Words that stand for settings, and torch's own hooks.
 WORDS: dict[str, dict[str, object]] = {
-    "dense": {},
+    NAMES[0]: {},
     "bf16": {"wire": "bf16"},
     "fp16": {"wire": "fp16"},
-    "int8": {"method": "int8"},
-    "int4": {"method": "int4"},
-    "powersgd": {"method": "powersgd"},
-    "topk": {"method": "topk"},
+    **{name: {"method": name} for name in NAMES[1:]},
     "2d": {"two_d": True},
-    "host": {"route": "host"},
+    "host": {"staging": "host"},
 }
 # With what DDP's register_comm_hook takes.
 HOOKS = {
@@ -53,11 +50,10 @@ class Method:
 
     @property
     def loss(self) -> int:
-        """What of a gradient it loses: a place in core.planning.LOSSES."""
+        """What it loses of a gradient: an index into core.planning.LOSSES."""
         if self.settings is None:
             return {"": 0, "bf16": 1, "fp16": 1, "powersgd": 3}[self.hook]
-        places = {DENSE: int(self.settings.wire in ("bf16", "fp16")), INT8: 2, POWERSGD: 3, TOPK: 4, INT4: 5}
-        return max((places[name] for name in self.settings.methods), key=LEAST_FIRST.index)
+        return self.settings.loss
 
     @property
     def code(self) -> str:

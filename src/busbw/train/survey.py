@@ -29,7 +29,7 @@ def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], tell: Callab
         try:
             tell(Exchanged(found.exchange(method, at)))
         except UsageError as error:
-            if method.settings is None or method.settings.route != HOST:
+            if method.settings is None or method.settings.staging != HOST:
                 raise
             if dist.get_rank() == 0:  # every rank has it
                 sys.stderr.write(f"busbw plan: {method.name} is left out: {error.message}\n")

@@ -63,9 +63,9 @@ def alike(one: torch.Tensor, other: torch.Tensor, least: float = 1e-5) -> bool:
 @pytest.mark.parametrize(("rank", "size"), SIZED)
 def test_what_goes_first_is_that_of_plain_torch(rank, size, kind, feedback):
     made, gradient, basis, state = given(rank)
-    line = SimpleNamespace(size=size)
-    total, sent = powersgd.project(made, gradient.to(kind), line, state, basis, feedback=feedback)
-    wanted_total, wanted = factors.project(made, gradient.to(kind), line, state, basis, feedback=feedback)
+    comm = SimpleNamespace(size=size)
+    total, sent = powersgd.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
+    wanted_total, wanted = factors.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
     assert torch.allclose(total, wanted_total, rtol=1e-6, atol=1e-6)  # CUDA divides by numbers as it multiplies by their inverse
     left, others = factors.apart(made, sent, rank)
     wanted_left, wanted_others = factors.apart(made, wanted, rank)

@@ -1,4 +1,4 @@
-"""`busbw plan` refuses words that cannot be meant before anything is started, and says what to type instead."""
+"""`busbw plan` refuses words that is invalid before anything is started, and says what to type instead."""
 
 import pytest
 
@@ -31,5 +31,6 @@ def test_a_target_that_nothing_reaches_is_refused(target: str, said: str, capsys
 def test_a_setting_that_cannot_be_has_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(["train", "mlp-small", "--compare", "topk+ratio=2"]) == 2
     assert capsys.readouterr().err == (
-        "error: ratio is 2.0, and has to be a share above 0, at most 1\n\nhint: give ratio such a value, or leave it out: then it is 0.01\n"
+        "error: ratio is 2.0, and must be a share above 0, at most 1\n\n"
+        "hint: give ratio a valid value, or leave it out; the default is 0.01\n"
     )

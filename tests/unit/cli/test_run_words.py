@@ -1,4 +1,4 @@
-"""`busbw run` refuses words that cannot be meant before anything is started, and says what to type instead."""
+"""`busbw run` refuses words that is invalid before anything is started, and says what to type instead."""
 
 import json
 

@@ -19,7 +19,7 @@ from busbw.train.methods import HOOKS, WORDS, parse, parse_all
         ("topk+ratio=0.001+values=fp16+feedback=0", Settings(method="topk", ratio=0.001, values="fp16", feedback=False)),
         ("2d+intra_size=2+int8", Settings(method="int8", two_d=True, intra_size=2)),
         ("chunk=65536", Settings(chunk=65536)),
-        ("host+int4", Settings(method="int4", route="host")),
+        ("host+int4", Settings(method="int4", staging="host")),
     ],
 )
 def test_words_are_settings_of_accel(text, settings):
@@ -42,9 +42,9 @@ def test_ddp_as_it_is_and_torchs_own_hooks_have_none():
         ("none+topk", "'none' of 'none+topk' is no method"),
         ("topk+ratio=x", "'x' of 'topk+ratio=x' is no value of ratio"),
         ("2d+two_d=yes", "'yes' of '2d+two_d=yes' is no value of two_d"),
-        ("topk+ratio=2", "ratio is 2.0, and has to be a share above 0"),
+        ("topk+ratio=2", "ratio is 2.0, and must be a share above 0"),
         ("ratio", "'ratio' of 'ratio' is no method"),
-        ("host", "route=host is for what codecs send"),
+        ("host", "staging=host has no effect"),
     ],
 )
 def test_what_is_no_method_is_told(text, said):

@@ -1,15 +1,14 @@
-"""How a part of a gradient becomes the sum over the ranks of a line: one module a method, and the registry."""
+"""The codecs: how ranks of a communicator average a part of a gradient. `busbw.accel.methods` is their registry."""
+
+from importlib import import_module
 
 from busbw.accel.codecs.base import Codec
-from busbw.accel.codecs.dense import Dense
-from busbw.accel.codecs.integers import Int4, Int8
-from busbw.accel.codecs.powersgd import PowerSgd
-from busbw.accel.codecs.topk import TopK
-from busbw.accel.settings import DENSE, INT4, INT8, POWERSGD, TOPK, Settings
-
-REGISTRY: dict[str, type[Codec]] = {DENSE: Dense, INT8: Int8, INT4: Int4, POWERSGD: PowerSgd, TOPK: TopK}
+from busbw.accel.methods import BY_NAME
+from busbw.accel.settings import Settings
 
 
 def codec_for(method: str, settings: Settings, shapes: tuple[tuple[int, ...], ...] = ()) -> Codec:
-    """The codec of a method."""
-    return REGISTRY[method](settings, shapes)
+    """The codec with this name; `shapes` are those of the parameters in the part."""
+    module, name = BY_NAME[method].implementation.split(":")
+    codec: type[Codec] = getattr(import_module(f"busbw.accel.codecs.{module}"), name)
+    return codec(settings, shapes)

@@ -1,46 +1,50 @@
-"""What a codec is."""
+"""The interface of codecs, and what they share."""
 
 from abc import ABC, abstractmethod
 
 import torch
 
 from busbw.accel.codecs import kernels
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 from busbw.accel.settings import Settings
 
 State = dict[str, torch.Tensor]
 # What was not sent, in the gradient's own positions, of the part's length.
 RESIDUAL = "residual"
+# Of momentum correction, also in the gradient's positions.
+VELOCITY = "velocity"
+# What a second rounding lost, at the rank that sums a shard, of the length of the shard.
+SUM_RESIDUAL = "sum_residual"
 
 
 class Codec(ABC):
-    """One method."""
+    """Averages a part of a gradient over the ranks of a communicator."""
 
     def __init__(self, settings: Settings, shapes: tuple[tuple[int, ...], ...] = ()) -> None:
-        """`shapes` are those of the part's parameters, one after the other, for methods that see matrices."""
+        """`shapes` are those of the part's parameters in order, for codecs that need matrices."""
         self.settings, self.shapes = settings, shapes
 
     @abstractmethod
-    def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
-        """Replace `part` by its average over the line's ranks; the bytes of it that leave this rank's host.
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+        """Replace `part` by its average over the ranks. Returns the bytes that leave this rank's host.
 
         `part` is one-dimensional, contiguous, floating, and as long on every rank; afterwards it has the same bits on every rank.
         `state` is the codec's own between calls for the same part, in fp32. `step` counts the calls from 0. Nothing waits for the device.
         """
 
 
-def share(part: torch.Tensor, line: Line) -> torch.Tensor:
+def share(part: torch.Tensor, comm: Communicator) -> torch.Tensor:
     """This rank's share of the average, in fp32: what a narrower format would lose by the division is not lost."""
-    return part.float() / line.size
+    return part.float() / comm.size
 
 
-def carried(part: torch.Tensor, line: Line, state: State, feedback: bool) -> torch.Tensor:
+def carried(part: torch.Tensor, comm: Communicator, state: State, feedback: bool) -> torch.Tensor:
     """This rank's share with what was left of the steps before, as a tensor of its own."""
     if not feedback or RESIDUAL not in state:
-        return share(part, line)
-    if line.size & (line.size - 1):
-        return share(part, line).add_(state[RESIDUAL])
-    return torch.add(state[RESIDUAL], part, alpha=1 / line.size)  # the same bits in one pass: a power of two divides exactly
+        return share(part, comm)
+    if comm.size & (comm.size - 1):
+        return share(part, comm).add_(state[RESIDUAL])
+    return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)  # the same bits in one pass: a power of two divides exactly
 
 
 def keep(state: State, rests: State, result: torch.Tensor) -> None:
@@ -53,9 +57,9 @@ def keep(state: State, rests: State, result: torch.Tensor) -> None:
         state[name] = torch.where(finite, rest, state.get(name, 0.0))
 
 
-def settle(part: torch.Tensor, line: Line) -> None:
-    """`part`, computed from what came over the line, becomes NaN where that had failed and nobody could stop the stream."""
-    failed = line.failed
+def settle(part: torch.Tensor, comm: Communicator) -> None:
+    """Set `part` to NaN, on the device, if the exchange it was computed from has failed."""
+    failed = comm.failed
     if failed is None:
         return
     if kernels.usable(part):
@@ -67,5 +71,5 @@ def settle(part: torch.Tensor, line: Line) -> None:
 
 
 def ring_bytes(nbytes: int, ranks: int) -> int:
-    """Bytes that each rank sends in an all-reduce of `nbytes`: 2 (n-1)/n of them, as both ring and halving-doubling do."""
+    """Bytes that each rank sends in an all-reduce of `nbytes`: 2 (n-1)/n of them, for both ring and halving-doubling."""
     return 2 * (ranks - 1) * nbytes // ranks

@@ -3,7 +3,7 @@
 import torch
 
 from busbw.accel.codecs.base import Codec, State, ring_bytes
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -11,14 +11,14 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 class Dense(Codec):
     """An all-reduce; what a narrower format loses is not kept, as in DDP's own bf16 and fp16 hooks."""
 
-    def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         """See Codec.exchange."""
         wire = part.dtype if part.is_complex() else DTYPES.get(self.settings.wire, part.dtype)
         sent = part
         if wire == part.dtype:
-            line.average(part)
+            comm.average(part)
         else:
-            sent = part.div_(line.size).to(wire)
-            line.all_reduce(sent)
+            sent = part.div_(comm.size).to(wire)
+            comm.all_reduce(sent)
             part.copy_(sent)
-        return line.ring(ring_bytes(sent.numel() * sent.element_size(), line.size))
+        return comm.ring(ring_bytes(sent.numel() * sent.element_size(), comm.size))

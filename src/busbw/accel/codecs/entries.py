@@ -23,8 +23,8 @@ def views(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.T
     """Of a blob, or rows of them, in their types: the scale's bits and the counts (int32), the values, the positions (uint16)."""
     first = 4 + 4 * _blocks(length)
     ends = first + room * _WIDTHS[fmt], first + room * (_WIDTHS[fmt] + 2)
-    head, sent, places = blob[..., :first], blob[..., first : ends[0]], blob[..., ends[0] : ends[1]]
-    return head.view(torch.int32), sent.view(_VALUES[fmt]), places.view(torch.uint16)
+    head, sent, offsets = blob[..., :first], blob[..., first : ends[0]], blob[..., ends[0] : ends[1]]
+    return head.view(torch.int32), sent.view(_VALUES[fmt]), offsets.view(torch.uint16)
 
 
 def pack(total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, fmt: str) -> torch.Tensor:
@@ -37,11 +37,11 @@ def pack(total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, fmt: str
         scale = torch.where(largest > 0, largest, 1.0)
     sent = (chosen / scale).to(_VALUES[fmt])
     blob = torch.zeros(size(index.numel(), total.numel(), fmt), dtype=torch.uint8, device=total.device)
-    head, into, places = views(blob, index.numel(), total.numel(), fmt)
+    head, into, offsets = views(blob, index.numel(), total.numel(), fmt)
     head[:1].view(torch.float32).copy_(scale)
     head[1:].scatter_add_(0, index // BLOCK, real.to(torch.int32))
     into.copy_(sent)
-    places.copy_(index % BLOCK)
+    offsets.copy_(index % BLOCK)
     return blob
 
 
@@ -53,11 +53,11 @@ def values(blob: torch.Tensor, room: int, length: int, fmt: str) -> torch.Tensor
 
 def unpack(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions (int64) and values (fp32) of all entries; padding is at position 0 with value zero."""
-    head, _, places = views(blob, room, length, fmt)
+    head, _, offsets = views(blob, room, length, fmt)
     ends = torch.cumsum(head[1:], 0)
     number = torch.arange(room, device=blob.device)
     block = torch.searchsorted(ends, number, right=True)
-    index = torch.where(number < ends[-1], block * BLOCK + places.to(torch.int64), 0)
+    index = torch.where(number < ends[-1], block * BLOCK + offsets.to(torch.int64), 0)
     return index, values(blob, room, length, fmt)
 
 

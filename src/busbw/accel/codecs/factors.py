@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 
 from busbw.accel.codecs.base import State, carried
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 
 WORTH = 2  # times as many elements as both factors must a matrix have
 # Of a Gram matrix' mean eigenvalue, added to each: columns that are nearly dependent count for less instead of blowing up, and what that
@@ -79,10 +79,10 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
 
 
 def project(
-    made: Layout, part: torch.Tensor, line: Line, state: State, basis: torch.Tensor, *, feedback: bool
+    made: Layout, part: torch.Tensor, comm: Communicator, state: State, basis: torch.Tensor, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What this rank has to send in all, and what of it goes first: its P of all matrices, then all else as it is."""
-    total, rank = carried(part, line, state, feedback), basis.shape[1]
+    total, rank = carried(part, comm, state, feedback), basis.shape[1]
     sent = room(made, rank, total.device)
     left, others = apart(made, sent, rank)
     if made.matrices:

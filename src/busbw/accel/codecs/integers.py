@@ -7,13 +7,11 @@ of ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
 import torch
 
 from busbw.accel.codecs import kernels
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep
+from busbw.accel.codecs.base import RESIDUAL, SUM_RESIDUAL, Codec, State, carried, keep
 from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, most_steps, row_bytes
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 
 GRAIN = 4 * BLOCK  # of a row: its scales and integers are then aligned to 16 bytes
-# What the second rounding lost, at the rank that sums, of the length of its shard.
-SUM_RESIDUAL = "sum_residual"
 
 
 class Integers(Codec):
@@ -24,56 +22,56 @@ class Integers(Codec):
 
     bits: int
 
-    def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         """See Codec.exchange."""
-        pair, in_kernels = line.size == 2, kernels.usable(part)
-        length = -(-part.numel() // (GRAIN * (1 if pair else line.size))) * GRAIN  # of a row: what one rank sums
+        pair, in_kernels = comm.size == 2, kernels.usable(part)
+        length = -(-part.numel() // (GRAIN * (1 if pair else comm.size))) * GRAIN  # of a row: what one rank sums
         if pair:
-            (self._pair_in_kernels if in_kernels else self._pair)(part, line, state, length)
+            (self._pair_in_kernels if in_kernels else self._pair)(part, comm, state, length)
         else:
-            (self._in_kernels if in_kernels else self._plain)(part, line, state, length)
-        others = (line.size - 1) * row_bytes(length, self.bits)
-        return line.ring(others) if pair else line.direct(others) + line.ring(others)
+            (self._in_kernels if in_kernels else self._plain)(part, comm, state, length)
+        others = (comm.size - 1) * row_bytes(length, self.bits)
+        return comm.ring(others) if pair else comm.direct(others) + comm.ring(others)
 
-    def _pair_in_kernels(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+    def _pair_in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
         from busbw.accel.codecs.kernels import integers, kept  # Triton takes a second to import
 
         feedback = self.settings.feedback
         before = state.get(RESIDUAL) if feedback else None
-        sent, rest = integers.packed(part, before, line.size, 1, length, self.bits, feedback=feedback)
-        wrong = integers.add(line.all_gather(sent), length, self.bits, part)
+        sent, rest = integers.packed(part, before, comm.size, 1, length, self.bits, feedback=feedback)
+        wrong = integers.add(comm.all_gather(sent), length, self.bits, part)
         if feedback:
             kept.restore(rest, before, wrong)
             state[RESIDUAL] = rest
 
-    def _in_kernels(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+    def _in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
         from busbw.accel.codecs.kernels import integers, kept
 
         feedback = self.settings.feedback
         before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
-        sent, rest = integers.packed(part, before[0], line.size, line.size, length, self.bits, feedback=feedback)
-        mine, sum_rest = integers.summed(line.all_to_all(sent), before[1], length, self.bits, feedback=feedback)
-        wrong = integers.unpack(line.all_gather(mine), length, self.bits, part)
+        sent, rest = integers.packed(part, before[0], comm.size, comm.size, length, self.bits, feedback=feedback)
+        mine, sum_rest = integers.summed(comm.all_to_all(sent), before[1], length, self.bits, feedback=feedback)
+        wrong = integers.unpack(comm.all_gather(mine), length, self.bits, part)
         if feedback:
             kept.restore(rest, before[0], wrong)
             kept.restore(sum_rest, before[1], wrong)
             state[RESIDUAL], state[SUM_RESIDUAL] = rest, sum_rest
 
-    def _pair(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+    def _pair(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
         elements, feedback = part.numel(), self.settings.feedback
-        sent, rest = pack(_padded(carried(part, line, state, feedback), length).view(1, length), self.bits)
-        part.copy_(_sum(unpack(line.all_gather(sent), length, self.bits))[:elements])
+        sent, rest = pack(_padded(carried(part, comm, state, feedback), length).view(1, length), self.bits)
+        part.copy_(_sum(unpack(comm.all_gather(sent), length, self.bits))[:elements])
         if feedback:
             keep(state, {RESIDUAL: rest.view(-1)[:elements]}, part)
 
-    def _plain(self, part: torch.Tensor, line: Line, state: State, length: int) -> None:
+    def _plain(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
         elements, feedback = part.numel(), self.settings.feedback
-        sent, rest = pack(_padded(carried(part, line, state, feedback), line.size * length).view(line.size, length), self.bits)
-        shard = _sum(unpack(line.all_to_all(sent), length, self.bits))
+        sent, rest = pack(_padded(carried(part, comm, state, feedback), comm.size * length).view(comm.size, length), self.bits)
+        shard = _sum(unpack(comm.all_to_all(sent), length, self.bits))
         if feedback and SUM_RESIDUAL in state:
             shard += state[SUM_RESIDUAL]
         mine, sum_rest = pack(shard[None], self.bits)
-        part.copy_(unpack(line.all_gather(mine), length, self.bits).view(-1)[:elements])
+        part.copy_(unpack(comm.all_gather(mine), length, self.bits).view(-1)[:elements])
         if feedback:
             keep(state, {RESIDUAL: rest.view(-1)[:elements], SUM_RESIDUAL: sum_rest.view(-1)}, part)
 

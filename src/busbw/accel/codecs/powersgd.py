@@ -13,7 +13,7 @@ import torch
 
 from busbw.accel.codecs import factors, kernels
 from busbw.accel.codecs.base import RESIDUAL, Codec, State, ring_bytes
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 
 BASIS = "basis"  # W of all matrices, one after the other
 SEED = 1905
@@ -23,28 +23,28 @@ MOST_IN_KERNELS = 16  # columns of a factor
 class PowerSgd(Codec):
     """Sends 4 `matrix_rank` bytes (2 in bf16) for each row and column of a matrix, each twice as an all-reduce does."""
 
-    def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         """See Codec.exchange."""
         settings = self.settings
         if step < settings.warmup_steps:
-            return _densely(part, line)
+            return _densely(part, comm)
         rank, feedback = settings.matrix_rank, settings.feedback
         made = factors.layout(self.shapes, rank)
         basis = state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
         means = _means(part, rank)
-        total, sent = means.project(made, part, line, state, basis, feedback=feedback)
+        total, sent = means.project(made, part, comm, state, basis, feedback=feedback)
         few = settings.factors == "bf16"
-        sent, nbytes = _sum(sent, made.left * rank * few, line)
+        sent, nbytes = _sum(sent, made.left * rank * few, comm)
         right = means.answer(made, total, sent, rank)
         if made.matrices:
-            right, more = _sum(right.view(-1), right.numel() * few, line)
+            right, more = _sum(right.view(-1), right.numel() * few, comm)
             right, nbytes = right.view(-1, rank), nbytes + more
-        wrong = means.multiply(made, sent, right, part, total, line.size, feedback=feedback)
+        wrong = means.multiply(made, sent, right, part, total, comm.size, feedback=feedback)
         state[BASIS] = means.next_basis(made, right, basis, wrong).view(-1)
         if feedback:
             means.restore(total, state.get(RESIDUAL), wrong)
             state[RESIDUAL] = total
-        return line.ring(ring_bytes(nbytes, line.size))
+        return comm.ring(ring_bytes(nbytes, comm.size))
 
 
 def _means(part: torch.Tensor, rank: int) -> ModuleType:
@@ -56,32 +56,32 @@ def _means(part: torch.Tensor, rank: int) -> ModuleType:
     return powersgd
 
 
-def _sum(own: torch.Tensor, rough: int, line: Line) -> tuple[torch.Tensor, int]:
-    """Of a flat tensor, over the ranks of the line, the same bits on each; and bytes of what a rank has to send.
+def _sum(own: torch.Tensor, rough: int, comm: Communicator) -> tuple[torch.Tensor, int]:
+    """Of a flat tensor, over the ranks of the communicator, the same bits on each; and bytes of what a rank has to send.
 
     The first `rough` elements go as bf16: what that loses of P only turns it a little, and what it loses of W stays in the residual.
     """
     few, rest = own[:rough].bfloat16(), own[rough:]
-    if line.size == 2:
-        few, rest = _sum_of_two(few, rest, line)
+    if comm.size == 2:
+        few, rest = _sum_of_two(few, rest, comm)
     else:
         for one in (few, rest):
             if one.numel():
-                line.all_reduce(one)
+                comm.all_reduce(one)
     return torch.cat([few.float(), rest]) if rough else rest, 2 * rough + rest.nbytes
 
 
-def _sum_of_two(few: torch.Tensor, rest: torch.Tensor, line: Line) -> tuple[torch.Tensor, torch.Tensor]:
+def _sum_of_two(few: torch.Tensor, rest: torch.Tensor, comm: Communicator) -> tuple[torch.Tensor, torch.Tensor]:
     """One round of as many bytes as the two of a ring have."""
     rough, end = few.numel(), 2 * rest.numel()
-    both = line.all_gather(torch.cat([rest.view(few.dtype), few, few.new_zeros(rough % 2)]) if rough else rest.view(few.dtype))
+    both = comm.all_gather(torch.cat([rest.view(few.dtype), few, few.new_zeros(rough % 2)]) if rough else rest.view(few.dtype))
     rests, fews = both[:, :end].view(rest.dtype), both[:, end : end + rough].float()
     return fews[0] + fews[1], rests[0] + rests[1]
 
 
-def _densely(part: torch.Tensor, line: Line) -> int:
-    line.average(part)
-    return line.ring(ring_bytes(part.nbytes, line.size))
+def _densely(part: torch.Tensor, comm: Communicator) -> int:
+    comm.average(part)
+    return comm.ring(ring_bytes(part.nbytes, comm.size))
 
 
 def _begin(rows: int, rank: int, device: torch.device) -> torch.Tensor:

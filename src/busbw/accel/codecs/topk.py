@@ -10,11 +10,10 @@ import math
 import torch
 
 from busbw.accel.codecs import entries, kernels
-from busbw.accel.codecs.base import RESIDUAL, Codec, State, carried, keep, share
+from busbw.accel.codecs.base import RESIDUAL, VELOCITY, Codec, State, carried, keep, share
 from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 
-VELOCITY = "velocity"  # of momentum correction, of the part's length
 THRESHOLD = "threshold"
 SAMPLE = 1 << 16  # elements among which a threshold is found anew
 # The ratio at the begin of a warm-up, and how often it is lowered.
@@ -22,37 +21,37 @@ FIRST_RATIO, STAGES = 0.25, 4
 
 
 class TopK(Codec):
-    """Sends `ratio` of the elements to every rank of the line."""
+    """Sends `ratio` of the elements to every rank of the communicator."""
 
-    def exchange(self, part: torch.Tensor, line: Line, state: State, step: int) -> int:
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         """See Codec.exchange."""
         settings = self.settings
         room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
         if kernels.usable(part) and not settings.momentum:
-            self._in_kernels(part, line, state, step, room)
+            self._in_kernels(part, comm, state, step, room)
         else:
-            self._plain(part, line, state, step, room)
-        return line.ring((line.size - 1) * entries.size(room, part.numel(), settings.values))
+            self._plain(part, comm, state, step, room)
+        return comm.ring((comm.size - 1) * entries.size(room, part.numel(), settings.values))
 
-    def _in_kernels(self, part: torch.Tensor, line: Line, state: State, step: int, room: int) -> None:
+    def _in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int) -> None:
         from busbw.accel.codecs.kernels import kept, topk  # Triton takes a second to import
 
         feedback, values = self.settings.feedback, self.settings.values
         residual = state.get(RESIDUAL) if feedback else None
-        blob, rest = topk.packed(part, residual, state, line.size, room, step, values, feedback=feedback)
-        wrong = topk.add(line.all_gather(blob), part, room, values)
+        blob, rest = topk.packed(part, residual, state, comm.size, room, step, values, feedback=feedback)
+        wrong = topk.add(comm.all_gather(blob), part, room, values)
         if feedback:
             kept.restore(rest, residual, wrong)
             state[RESIDUAL] = rest
 
-    def _plain(self, part: torch.Tensor, line: Line, state: State, step: int, room: int) -> None:
+    def _plain(self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int) -> None:
         settings = self.settings
-        velocity = self._velocity(part, line, state)
-        total = carried(part, line, state, settings.feedback) if velocity is None else _with_rest(velocity, state, settings.feedback)
+        velocity = self._velocity(part, comm, state)
+        total = carried(part, comm, state, settings.feedback) if velocity is None else _with_rest(velocity, state, settings.feedback)
         index, count = _select(total.abs(), room, step, state)
         blob = entries.pack(total, index, count, settings.values)
         result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
-        for row in line.all_gather(blob):  # one after the other: indices of a row differ, so the order of additions never changes
+        for row in comm.all_gather(blob):  # one after the other: indices of a row differ, so the order of additions never changes
             result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
@@ -64,11 +63,11 @@ class TopK(Codec):
             rests[VELOCITY] = _without(velocity, index, count)
         keep(state, rests, part)
 
-    def _velocity(self, part: torch.Tensor, line: Line, state: State) -> torch.Tensor | None:
+    def _velocity(self, part: torch.Tensor, comm: Communicator, state: State) -> torch.Tensor | None:
         """With momentum correction, what is sent in the gradient's place."""
         if not self.settings.momentum:
             return None
-        before, own = state.get(VELOCITY), share(part, line)
+        before, own = state.get(VELOCITY), share(part, comm)
         return own if before is None else before * self.settings.momentum + own
 
 

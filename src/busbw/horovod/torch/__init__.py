@@ -16,6 +16,7 @@ from busbw.horovod.torch.builds import (
     rocm_built,
 )
 from busbw.horovod.torch.compression import Compression
+from busbw.horovod.torch.context import cross_rank, cross_size, is_homogeneous, is_initialized, local_rank, local_size, rank, size
 from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterrupt
 from busbw.horovod.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from busbw.horovod.torch.ops import add_process_set, barrier, join, poll, remove_process_set, sparse_allreduce_async, synchronize
@@ -23,73 +24,18 @@ from busbw.horovod.torch.optimizer import DistributedOptimizer
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
 from busbw.horovod.torch.reduceops import Adasum, Average, Max, Min, Product, Sum
 from busbw.horovod.torch.sync_batch_norm import SyncBatchNorm
-from busbw.horovod.torch.world import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from busbw.horovod.torch.world import init, shutdown, start_timeline, stop_timeline
 
 _forms = ops.forms()
 globals().update(_forms)
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "Compression",
-    "DistributedOptimizer",
-    "HorovodInternalError",
-    "HostsUpdatedInterrupt",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "SyncBatchNorm",
-    "add_process_set",
-    "allgather_object",
-    "barrier",
-    "broadcast_object",
-    "broadcast_optimizer_state",
-    "broadcast_parameters",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "elastic",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "poll",
-    "rank",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
-    "synchronize",
-]
+__all__ = ["Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError", "HostsUpdatedInterrupt", "Max", "Min"]
+__all__ += ["ProcessSet", "Product", "Sum", "SyncBatchNorm", "add_process_set", "allgather_object", "barrier", "broadcast_object"]
+__all__ += ["broadcast_optimizer_state", "broadcast_parameters", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built"]
+__all__ += ["elastic", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_homogeneous", "is_initialized", "join"]
+__all__ += ["local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll", "rank"]
+__all__ += ["remove_process_set", "rocm_built", "shutdown", "size", "sparse_allreduce_async", "start_timeline", "stop_timeline"]
+__all__ += ["synchronize"]
 __all__ += sorted(_forms)
 
 if TYPE_CHECKING:

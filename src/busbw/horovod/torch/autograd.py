@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import reduceops, world
+from busbw.horovod.torch import context, reduceops
 from busbw.horovod.torch.calls import Call, begin
 from busbw.horovod.torch.requests import Kind
 
@@ -16,7 +16,7 @@ class Collective(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, call: Call, *tensors: torch.Tensor) -> Any:
         """The results, one for each tensor."""
         ctx.call, ctx.rows = call, [tensor.shape[0] if tensor.dim() else 0 for tensor in tensors]
-        result = world.handles.synchronize(begin(call, tensors))
+        result = context.handles.synchronize(begin(call, tensors))
         if call.kind == Kind.ALLTOALL:
             ctx.mark_non_differentiable(result[1])
             ctx.received = result[1]
@@ -56,7 +56,7 @@ def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 def _of_broadcast(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
     """Averaged at the root, nothing elsewhere."""
     reduced = _run(call, Kind.ALLREDUCE, grads, op=reduceops.Average)
-    return reduced if world.rank() == call.root else [torch.zeros_like(grad) for grad in reduced]
+    return reduced if context.rank() == call.root else [torch.zeros_like(grad) for grad in reduced]
 
 
 def _of_alltoall(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:

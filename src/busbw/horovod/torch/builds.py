@@ -1,35 +1,31 @@
-"""What scripts ask before they choose: which libraries carry operations. MPI carries none here, gloo and NCCL do."""
+"""Which libraries operations use: Gloo and NCCL, never MPI."""
 
 import torch
 import torch.distributed as dist
 
-from busbw.horovod.torch.world import current
+from busbw.horovod.torch.context import current
 
 
 def mpi_threads_supported() -> bool:
-    """No: nothing goes over MPI."""
+    """False: operations never use MPI."""
     current()
     return False
 
 
 def mpi_enabled() -> bool:
-    """No: nothing goes over MPI."""
+    """False: operations use Gloo and NCCL only."""
     return False
 
 
-def mpi_built() -> bool:
-    """No: nothing goes over MPI."""
-    return False
+mpi_built = ddl_built = ccl_built = mpi_enabled
 
 
 def gloo_enabled() -> bool:
-    """Yes."""
+    """True: torch.distributed has Gloo."""
     return True
 
 
-def gloo_built() -> bool:
-    """Yes."""
-    return True
+gloo_built = gloo_enabled
 
 
 def nccl_built() -> int:
@@ -38,16 +34,6 @@ def nccl_built() -> int:
         return 0
     major, minor, patch = torch.cuda.nccl.version()
     return int(10000 * major + 100 * minor + patch)
-
-
-def ddl_built() -> bool:
-    """No."""
-    return False
-
-
-def ccl_built() -> bool:
-    """No."""
-    return False
 
 
 def cuda_built() -> bool:

@@ -1,4 +1,4 @@
-"""Requests that all ranks know from before: a rank says that it is ready for one by a single bit."""
+"""A cache of earlier requests. A rank announces a cached request with a single bit."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from busbw.horovod.torch.requests import Key, Kind, Request, Response
 
 _KINDS = (Kind.ALLREDUCE, Kind.ALLGATHER, Kind.BROADCAST, Kind.ALLTOALL, Kind.REDUCESCATTER, Kind.BARRIER)
-# Names that are made up for one call and never come again.
+# Generated names, which are used only once.
 _ONCE = ".noname."
 
 
 class Cache:
-    """Answers by slot. Every rank puts, uses and drops the same ones in the same order, so slots mean the same everywhere."""
+    """Responses by slot. All ranks add, use and evict the same ones in the same order, so a slot means the same on each."""
 
     def __init__(self, capacity: int, rank: int) -> None:
         self._capacity, self._rank = capacity, rank
@@ -21,16 +21,16 @@ class Cache:
 
     @property
     def slots(self) -> int:
-        """Bits of a rank's word."""
+        """Number of bits that a rank sends."""
         return max(self._by_slot, default=-1) + 1
 
     def slot(self, request: Request) -> int | None:
-        """The slot of the very same request of this rank, where there is one."""
+        """The slot of an identical request of this rank. None: not cached."""
         found = self._known.get(request.key)
         return found[0] if found and found[1].requests.get(self._rank) == request else None
 
     def take(self, bits: int) -> Iterator[Response]:
-        """Answers of these slots, in the order of slots."""
+        """The responses in these slots, in slot order."""
         for slot in range(self.slots):
             if bits >> slot & 1:
                 key = self._by_slot[slot]
@@ -38,7 +38,7 @@ class Cache:
                 yield self._known[key][1]
 
     def put(self, answer: Response, members: Sequence[int]) -> None:
-        """Know an answer from now on, if it may come again."""
+        """Cache a response if it may occur again."""
         request = answer.request
         whole = set(answer.requests) == set(members)
         if answer.error or not whole or request.kind not in _KINDS or _ONCE in request.name or not self._capacity:
@@ -57,7 +57,7 @@ class Cache:
         self.foreign = self.foreign & ~bit if self._rank in members else self.foreign | bit
 
     def drop_set(self, set_id: int) -> None:
-        """Forget a process set's."""
+        """Remove the entries of a process set."""
         for key in [key for key in self._known if key[0] == set_id]:
             slot, _ = self._known.pop(key)
             del self._by_slot[slot]

@@ -1,4 +1,4 @@
-"""From a call's arguments to an operation under way: what is checked before anything is sent."""
+"""Checks the arguments of a call and submits the operation."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from busbw.horovod.torch import reduceops, world
+from busbw.horovod.torch import context, reduceops
 from busbw.horovod.torch.errors import HorovodInternalError, Refused, Unsupported
 from busbw.horovod.torch.executor import Operation
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
@@ -19,7 +19,7 @@ _REDUCING = (Kind.ALLREDUCE, Kind.REDUCESCATTER)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The arguments of one call beside its tensors."""
+    """The arguments of one call, except its tensors."""
 
     kind: Kind
     grouped: bool = False
@@ -28,18 +28,18 @@ class Call:
     op: int = reduceops.Sum
     root: int = -1
     splits: Splits = None
-    tells_splits: bool = False  # the result of an all-to-all says how many rows came from each rank
+    tells_splits: bool = False  # the result of an all-to-all includes the row counts received from each rank
     prescale: float = 1.0
     postscale: float = 1.0
     process_set: ProcessSet = global_process_set
-    lane: bool = False
+    gradient: bool = False
 
 
 def reduction(op: int | None, average: bool | None) -> int:
-    """The reduction that is meant; `average` is the old word for it.
+    """The reduction operator. `average` is the deprecated argument for it.
 
     Raises:
-        Refused: both are given, or there is no such.
+        Refused: both are given, or the operator is unknown.
     """
     if average is not None:
         if op is not None:
@@ -48,29 +48,29 @@ def reduction(op: int | None, average: bool | None) -> int:
         return reduceops.Average if average else reduceops.Sum
     chosen = reduceops.Average if op is None else op
     if chosen not in reduceops.NAMES:
-        raise Refused(f"op {chosen!r} is none", f"give one of hvd.{', hvd.'.join(reduceops.NAMES.values())}")
+        raise Refused(f"unknown op {chosen!r}", f"give one of hvd.{', hvd.'.join(reduceops.NAMES.values())}")
     if chosen == reduceops.Adasum:
-        raise Unsupported("Adasum is not there", "use op=hvd.Average")
+        raise Unsupported("Adasum is not supported", "use op=hvd.Average")
     return chosen
 
 
 def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
-    """Submit; the handle's number, which counts also where it fails.
+    """Submit an operation. Returns its handle number; a failed call uses one up too.
 
     Raises:
-        Refused: something that cannot be meant, or a name that is under way.
+        Refused: invalid arguments, or a name that is still in use.
         HorovodInternalError: tensors of several devices, or the job has ended.
     """
-    here, number = world.current(), world.handles.number()
+    here, number = context.current(), context.handles.number()
     for tensor in tensors:
         _check(tensor, call)
     if not tensors:
-        raise Refused(f"{call.kind} of no tensor", "give one at least")
+        raise Refused(f"{call.kind} without a tensor", "give one at least")
     if len(devices := {str(tensor.device): None for tensor in tensors}) > 1:  # Horovod's own type of error
         raise HorovodInternalError(f"{call.kind} of tensors on {', '.join(devices)}", "give tensors of one device")
     set_id = call.process_set.number()
     if not call.process_set.included():
-        raise Refused(f"rank {here.place.rank} is none of {call.process_set}", "ask process_set.included() first")
+        raise Refused(f"rank {here.info.rank} is not in {call.process_set}", "ask process_set.included() first")
     prefix = f"grouped_{call.kind}" if call.grouped else str(call.kind)
     inputs = [tensor.detach() for tensor in tensors]
     request = Request(
@@ -84,7 +84,7 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         root=call.root,
         prescale=call.prescale,
         postscale=call.postscale,
-        lane=call.lane and here.lane is not None and call.op == reduceops.Average and set_id == 0,
+        gradient=call.gradient and here.worker is not None and call.op == reduceops.Average and set_id == 0,
     )
     outputs: Sequence[torch.Tensor] = ()
     if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
@@ -98,18 +98,18 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
 
 
 def control(kind: Kind, process_set: ProcessSet = global_process_set, ranks: tuple[int, ...] = (), root: int = -1) -> Any:
-    """An operation without tensors; its result, once all ranks have come."""
-    here, number = world.current(), world.handles.number()
+    """Run an operation without tensors on all ranks and return its result."""
+    here, number = context.current(), context.handles.number()
     request = Request(kind, str(kind), process_set.number(), ranks=ranks, root=root)
-    return world.handles.synchronize(_submit(here, number, Operation(request)))
+    return context.handles.synchronize(_submit(here, number, Operation(request)))
 
 
-def _submit(here: world.World, number: int, operation: Operation) -> int:
+def _submit(here: context.Context, number: int, operation: Operation) -> int:
     if operation.device.type == "cuda":
         operation.begun = torch.cuda.Event()
         operation.begun.record(torch.cuda.current_stream(operation.device))
     here.controller.submit(operation)
-    return world.handles.hold(number, operation.handle)
+    return context.handles.hold(number, operation.handle)
 
 
 def _check(tensor: Any, call: Call) -> None:
@@ -126,11 +126,11 @@ def _check(tensor: Any, call: Call) -> None:
 
 
 def _splits(call: Call, tensor: torch.Tensor) -> list[int]:
-    """Rows for each rank."""
+    """The number of rows for each rank."""
     ranks, rows = call.process_set.size(), tensor.shape[0] if tensor.dim() else 0
     if call.splits is None:
         if rows % ranks:
-            raise Refused(f"{rows} rows cannot go evenly to {ranks} ranks", "give splits")
+            raise Refused(f"{rows} rows cannot be divided evenly among {ranks} ranks", "give splits")
         return [rows // ranks] * ranks
     given = call.splits if isinstance(call.splits, torch.Tensor) else torch.tensor(call.splits)
     if given.is_floating_point() or given.dtype == torch.bool or given.dim() != 1:

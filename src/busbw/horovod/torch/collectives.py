@@ -1,4 +1,4 @@
-"""How each operation runs, once all its ranks are ready: over a group of torch.distributed, in whatever types that can send."""
+"""How each operation runs over a torch.distributed group, using element types that the backend can send."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from busbw.horovod.torch.requests import Request, Response
 
 
 def reduce_(flat: torch.Tensor, request: Request, group: dist.ProcessGroup) -> torch.Tensor:
-    """All-reduce with scaling before and after: in place where the type can be sent, else of a copy; the result."""
+    """All-reduce with scaling before and after. Works in place if the backend supports the type, else on a copy."""
     reduceops.scaled_(flat, request.prescale)
     sent = flat.to(reduceops.CARRIERS.get(flat.dtype, flat.dtype))
     if sent.numel():
@@ -21,7 +21,7 @@ def reduce_(flat: torch.Tensor, request: Request, group: dist.ProcessGroup) -> t
 
 
 def allgather(tensor: torch.Tensor, rows: Sequence[int], group: dist.ProcessGroup) -> torch.Tensor:
-    """The ranks' tensors one below the other; `rows`: first dimension of each."""
+    """The ranks' tensors concatenated along dimension 0. `rows`: the first dimension of each."""
     most, rest = max(rows), tensor.shape[1:]
     mine = torch.nn.functional.pad(_as_bytes(tensor), (0, (most - tensor.shape[0]) * _row_bytes(tensor)))
     every = mine.new_empty(len(rows) * mine.numel())
@@ -40,7 +40,7 @@ def broadcast_(tensor: torch.Tensor, root: int, group: dist.ProcessGroup) -> Non
 
 
 def alltoall(tensor: torch.Tensor, splits: Sequence[int], group: dist.ProcessGroup) -> tuple[torch.Tensor, list[int]]:
-    """Rows by rank, sent and received; how many came from each."""
+    """All-to-all by rows. Returns the received rows and how many came from each rank."""
     sent = torch.tensor(splits, dtype=torch.int64, device=tensor.device)
     received = torch.empty_like(sent)
     dist.all_to_all_single(received, sent, group=group)
@@ -55,7 +55,7 @@ def alltoall(tensor: torch.Tensor, splits: Sequence[int], group: dist.ProcessGro
 
 
 def reducescatter(tensor: torch.Tensor, request: Request, group: dist.ProcessGroup) -> torch.Tensor:
-    """This rank's rows of the reduction; where they cannot be even, the first ranks have one more."""
+    """This rank's rows of the reduction. If they do not divide evenly, the first ranks get one more."""
     ranks, me = group.size(), group.rank()
     base, extra = divmod(tensor.shape[0], ranks)
     rows = [base + (rank < extra) for rank in range(ranks)]

@@ -1,4 +1,4 @@
-"""Compression of what is reduced: Horovod's two compressors. Those with a memory are accel's, by the LIGHT_* variables."""
+"""Horovod's two compressors. The LIGHT_* variables select busbw.accel's codecs."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ import torch
 
 
 class Compressor:
-    """What is sent of a tensor, and what becomes of the result. One's own has these two methods; this one leaves all as it is."""
+    """The interface of a compressor. This one changes nothing; custom compressors define the same two methods."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """What is sent, and what `decompress` needs to know."""
+        """The tensor to send, and the context for `decompress`."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The result, in the type that the tensor had."""
+        """The result in the original type."""
         return tensor
 
 
@@ -28,17 +28,17 @@ class FP16Compressor(Compressor):
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Half precision, and the type that it had."""
+        """The tensor in half precision, and its original type."""
         return (tensor.half() if tensor.is_floating_point() else tensor), tensor.dtype
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """In the type that it had."""
+        """The result in the original type."""
         return tensor.to(ctx)
 
 
 class Compression:
-    """The names to choose by."""
+    """The compressors by name."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from busbw.accel.lost import Pulse
+from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.mesh import Mesh
 from busbw.horovod.torch.cache import Cache
 from busbw.horovod.torch.environment import Options
@@ -36,21 +36,21 @@ _LEAVE_LIMIT = timedelta(seconds=10)
 
 @dataclass(slots=True)
 class Counts:
-    """What matching has cost so far."""
+    """How often ranks have exchanged messages to match operations."""
 
     exchanges: int = 0  # of bits
     negotiations: int = 0  # in full
 
 
 class Controller:
-    """One process's part."""
+    """Matches this process's operations with those of the other ranks."""
 
     def __init__(self, mesh: Mesh, executor: Executor, options: Options, timeline: Timeline, times: int = 0) -> None:
-        """`times` counts the jobs that this process has joined before: the same on all ranks."""
+        """`times`: how many jobs this process has joined so far. It is the same on all ranks."""
         self._times = times
-        self._pulse = Pulse(mesh)
+        self._heartbeat = Heartbeat(mesh)
         self._mesh, self._executor, self._options, self._timeline = mesh, executor, options, timeline
-        self._rank, self._size = mesh.world.place, mesh.world.size
+        self._rank, self._size = mesh.world.rank, mesh.world.size
         self._table, self._cache = Table(), Cache(options.cache, self._rank)
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._mine: dict[Key, Operation] = {}
@@ -62,7 +62,7 @@ class Controller:
         self._thread.start()
 
     def submit(self, operation: Operation) -> None:
-        """Have it run once all its ranks have asked for it.
+        """Run the operation once all ranks of its process set have submitted it.
 
         Raises:
             Refused: one of that name is under way.
@@ -73,18 +73,19 @@ class Controller:
                 raise HorovodInternalError(str(self._ended)) from self._ended
             if operation.request.key in self._mine:
                 raise Refused(
-                    f"an operation named {operation.request.name} is under way", "give each a name of its own, or synchronize first"
+                    f"an operation named {operation.request.name} is still running",
+                    "give each its own name, or synchronize first",
                 )
             self._mine[operation.request.key] = operation
             operation.handle.before = lambda: self._forget(operation.request.key)
         self._wake.set()
 
     def stop(self) -> None:
-        """End the job on all ranks; what is under way fails."""
+        """End the job on all ranks. Pending operations fail."""
         self._leaving = True
         self._wake.set()
         self._thread.join()
-        self._pulse.stop()
+        self._heartbeat.stop()
         if self._size > 1 and isinstance(self._ended, Shutdown):
             self._leave_together()
 
@@ -115,7 +116,7 @@ class Controller:
         return self._ended is not None and not isinstance(self._ended, Shutdown)
 
     def _forget(self, key: Key) -> None:
-        """The name is free again."""
+        """Allow the name to be used again."""
         with self._lock:
             self._mine.pop(key, None)
 
@@ -130,7 +131,7 @@ class Controller:
             self._end(self._explained(error))
 
     def _cycle(self) -> bool:
-        """One exchange, and what is ready after it; whether a rank leaves."""
+        """Exchange once and run the operations that are ready. Returns whether a rank is leaving."""
         self._timeline.cycle()
         with self._lock:
             waiting = {key: operation for key, operation in self._mine.items() if key not in self._announced}
@@ -146,7 +147,7 @@ class Controller:
         return leaves
 
     def _bits(self, waiting: dict[Key, Operation]) -> tuple[int, bool]:
-        """Slots that this rank is ready for, and whether it waits for what has none."""
+        """Cache slots that this rank is ready for, and whether it has requests without a slot."""
         bits, unknown, joined, now_s = self._cache.foreign, False, bool(self._table.joined), time.monotonic()
         patience_s = min(self._options.stall_warn_s, self._options.stall_fail_s)
         for key, operation in waiting.items():
@@ -159,7 +160,7 @@ class Controller:
         return bits, unknown or bool(self._overdue())
 
     def _exchange(self, bits: int, unknown: bool, leaves: bool) -> tuple[int, bool, bool]:
-        """The AND of all ranks' bits, and whether any rank has something unknown, or leaves."""
+        """The AND of all ranks' bits, and whether any rank has an uncached request or is leaving."""
         length = (self._cache.slots + 7) // 8
         if self._size > 1:
             flags = 0xFF & ~(_UNKNOWN * unknown) & ~(_LEAVE * leaves)
@@ -171,7 +172,7 @@ class Controller:
         return bits, unknown, leaves
 
     def _negotiate(self, fresh: Sequence[Request]) -> list[Response]:
-        """Tell all ranks what this one asks for, and hear what they do; what is ready then."""
+        """Exchange the full requests of all ranks. Returns the operations that are then ready."""
         self._announced.update(request.key for request in fresh)
         told: list[tuple[Sequence[Request], list[Key]]] = [(fresh, self._overdue())]
         if self._size > 1:
@@ -214,7 +215,7 @@ class Controller:
             missing = ", ".join(self._mesh.name(rank) for rank in stalled.missing)
             sys.stderr.write(
                 f"busbw horovod: {stalled.key[1]} has waited {stalled.waited_s:.0f} s for {missing}; "
-                f"it came from ranks {', '.join(map(str, stalled.ready))}\n"
+                f"it was submitted by ranks {', '.join(map(str, stalled.ready))}\n"
             )
 
     def _end(self, error: HorovodInternalError) -> None:
@@ -225,11 +226,11 @@ class Controller:
             operation.handle.fail(error)
 
     def _explained(self, error: Exception) -> HorovodInternalError:
-        """A failed exchange, with the ranks that are lost."""
+        """The error for a failed exchange. It names the lost ranks."""
         if isinstance(error, HorovodInternalError):
             return error
-        lost = self._pulse.lost() if self._size > 1 else []
-        who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
+        lost = self._heartbeat.lost() if self._size > 1 else []
+        who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive"
         # Who notices late sees the others leave, too: what the first has found counts. Without the store, each has its own.
         with contextlib.suppress(Exception):
             who = distributed_c10d._get_default_store().compare_set(_LOST, "", who).decode()

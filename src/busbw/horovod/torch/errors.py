@@ -1,14 +1,14 @@
-"""What operations raise: Horovod's own exception types, so that scripts which catch them go on working, as errors of busbw."""
+"""Horovod's exception types, so that scripts that catch them keep working. They are also errors of busbw."""
 
 from busbw.core.errors import CannotTell, UsageError
 
 
 class HorovodInternalError(CannotTell, RuntimeError):
-    """An operation that failed on all its ranks: they did not ask for the same, a rank is lost, or somebody shut down."""
+    """An operation failed on all its ranks: the requests disagree, a rank is lost, or a rank shut down."""
 
 
 class Shutdown(HorovodInternalError):
-    """The job has ended as it should."""
+    """The job has ended without an error."""
 
     def __init__(self) -> None:
         super().__init__("Horovod has been shut down", "every rank calls hvd.shutdown() after its last operation")
@@ -23,11 +23,11 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class Refused(UsageError, ValueError):
-    """A call that cannot be meant; nothing was sent."""
+    """Invalid arguments or settings. Nothing was sent."""
 
 
 class Unsupported(UsageError, NotImplementedError):
-    """Something of Horovod's that is not here."""
+    """A feature of Horovod that busbw does not support."""
 
 
 class NotInitialized(Refused):

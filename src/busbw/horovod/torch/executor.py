@@ -1,4 +1,4 @@
-"""Runs what is ready, one after the other, in the same order on all ranks; all-reduces that are ready together go as one."""
+"""Runs ready operations one after the other, in the same order on all ranks. All-reduces that are ready together are fused."""
 
 import contextlib
 import functools
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
-from busbw.accel import Lane
-from busbw.accel.settings import DENSE
+from busbw.accel import CommWorker
+from busbw.accel.methods import DENSE
 from busbw.horovod.torch import collectives
 from busbw.horovod.torch.errors import HorovodInternalError
 from busbw.horovod.torch.handles import Handle
@@ -21,24 +21,24 @@ from busbw.horovod.torch.timeline import NEGOTIATE, Timeline
 
 @dataclass(slots=True)
 class Operation:
-    """A request of this rank, its tensors, and who waits for it."""
+    """A request of this rank with its tensors and its handle."""
 
     request: Request
     inputs: Sequence[torch.Tensor] = ()
-    outputs: Sequence[torch.Tensor] = ()  # of those that write to given ones
+    outputs: Sequence[torch.Tensor] = ()  # for operations with preallocated results
     splits: Sequence[int] = ()
-    told: torch.device | None = None  # where the result says how many rows came from each rank
+    told: torch.device | None = None  # device of the received row counts; None: they are not returned
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     grouped: bool = False  # the result is a list
     given: Sequence[torch.Tensor] = ()  # in place: the caller's own, which come back
     handle: Handle = field(default_factory=Handle)
     since_s: float = field(default_factory=time.monotonic)
-    begun: "torch.cuda.Event | None" = None  # what was queued on the GPU before
+    begun: "torch.cuda.Event | None" = None  # after the work queued on the GPU before the call
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A process set: its ranks, and the group where this rank is in it."""
+    """A process set's ranks. The group is None if this rank is not in it."""
 
     ranks: tuple[int, ...]
     group: dist.ProcessGroup | None
@@ -50,8 +50,8 @@ _Batch = list[tuple[Response, Operation]]
 class Executor:
     """Process sets by number, and how operations run over them."""
 
-    def __init__(self, rank: int, everyone: Members, fusion: int, lane: Lane | None, timeline: Timeline) -> None:
-        self._rank, self._fusion, self._lane, self._timeline = rank, fusion, lane, timeline
+    def __init__(self, rank: int, everyone: Members, fusion: int, worker: CommWorker | None, timeline: Timeline) -> None:
+        self._rank, self._fusion, self._worker, self._timeline = rank, fusion, worker, timeline
         self.sets: dict[int, Members] = {0: everyone}
         self._sets_ever = 1
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -62,7 +62,7 @@ class Executor:
         return {number: one.ranks for number, one in self.sets.items()}
 
     def add_set(self, ranks: tuple[int, ...]) -> int:
-        """A set's number; all ranks have to come here. One that was added before stays."""
+        """Add a process set; the number. All ranks must call it. A set with the same ranks is reused."""
         for number, one in self.sets.items():
             if number and one.ranks == ranks:
                 return number
@@ -72,7 +72,7 @@ class Executor:
         return self._sets_ever - 1
 
     def run(self, answers: Sequence[Response], mine: Mapping[tuple[int, str], Operation]) -> None:
-        """Run or fail each; `mine`: operations of this rank by key. What is raised ends the job."""
+        """Run or fail each response. `mine` has this rank's operations by key. An exception ends the job."""
         batch: _Batch = []
         for answer in answers:
             operation = mine.get(answer.key)
@@ -96,7 +96,7 @@ class Executor:
             self._all_reduce(batch)
 
     def _as_joined(self, answer: Response) -> Operation | None:
-        """Zeros, where this rank has joined and others go on."""
+        """An operation on zeros, for a rank that has joined while others continue."""
         request = answer.request
         one = self.sets.get(request.set_id)
         if request.kind != Kind.ALLREDUCE or one is None or self._rank not in one.ranks:
@@ -106,7 +106,7 @@ class Executor:
         return Operation(request, zeros, zeros, device=device)
 
     def _fits(self, batch: _Batch, answer: Response, operation: Operation) -> bool:
-        """Whether it can go with those of the batch."""
+        """Whether it can be fused with the batch."""
         first, new = batch[0][0].request, answer.request
         alike = ("kind", "set_id", "op", "prescale", "postscale", "device")
         if any(getattr(first, name) != getattr(new, name) for name in alike) or self._own_way(first) or self._own_way(new):
@@ -117,16 +117,16 @@ class Executor:
         return bool(sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= self._fusion)
 
     def _own_way(self, request: Request) -> bool:
-        """Whether it is a gradient that does not go as a plain all-reduce."""
-        if not request.lane or self._lane is None:
+        """Whether it is a gradient that the communication worker exchanges."""
+        if not request.gradient or self._worker is None:
             return False
         nbytes = sum(math.prod(shape) * int(dtype.itemsize) for shape, dtype in zip(request.shapes, request.dtypes, strict=True))
-        settings = self._lane.settings
+        settings = self._worker.settings
         method = settings.method_for(nbytes)
-        return method != DENSE or (self._lane.mesh.two_d and settings.two_d_for(nbytes, method))
+        return method != DENSE or (self._worker.mesh.two_d and settings.two_d_for(nbytes, method))
 
     def _all_reduce(self, batch: _Batch) -> None:
-        """One all-reduce for all of the batch, type by type."""
+        """Fuse the batch into one all-reduce per element type."""
         request = batch[0][0].request
         tensors = [tensor for _, operation in batch for tensor in operation.inputs]
         outputs = [tensor for _, operation in batch for tensor in operation.outputs]
@@ -145,8 +145,8 @@ class Executor:
             self._finish(operation, list(operation.outputs), done)
 
     def _by_lane(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]) -> torch.Tensor:
-        assert self._lane is not None
-        self._lane.exchange(flat, names, shapes)
+        assert self._worker is not None
+        self._worker.exchange(flat, names, shapes)
         return flat
 
     def _run(self, answer: Response, operation: Operation) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import calls, world
+from busbw.horovod.torch import calls, context
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
@@ -34,7 +34,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         call = Call(Kind.BROADCAST, in_place=True, name=name, root=root_rank)
         begun.append((tensor, whole, calls.begin(call, [whole])))
     for tensor, whole, number in begun:
-        world.handles.synchronize(number)
+        context.handles.synchronize(number)
         if whole is not tensor:
             tensor.detach().copy_(whole)
 
@@ -46,31 +46,31 @@ def _contiguous(name: str | None, tensor: Any) -> torch.Tensor:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None) -> None:
-    """Give an optimizer the state and the options of `root_rank`'s. `model` is not needed here.
+    """Broadcast an optimizer's state and options from `root_rank`. `model` is ignored.
 
     Raises:
-        Refused: LBFGS, whose state is none of parameters.
+        Refused: the optimizer is LBFGS, whose state cannot be broadcast.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise Refused("the state of LBFGS cannot be broadcast", "use another optimizer, or broadcast_object of what you need")
     state, tensors = optimizer.state_dict(), list[torch.Tensor]()
     bare = broadcast_object(_without_tensors(state, tensors), root_rank, "optimizer state")
-    if world.rank() != root_rank:
+    if context.rank() != root_rank:
         tensors = []
         state = _with_tensors(bare, tensors, _devices(optimizer))
     broadcast_parameters([(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)], root_rank)
-    if world.rank() != root_rank:
+    if context.rank() != root_rank:
         optimizer.load_state_dict(state)
 
 
 class _Hole(tuple[Any, ...]):
-    """Where a tensor was: shape, type, device type."""
+    """A placeholder for a tensor: shape, element type, device type."""
 
     __slots__ = ()
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """The same with holes; the tensors, in their order."""
+    """A copy with placeholders for tensors, which are appended to `tensors` in order."""
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach().contiguous())
         return _Hole((tuple(value.shape), value.dtype, value.device.type))
@@ -82,7 +82,7 @@ def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _with_tensors(value: Any, tensors: list[torch.Tensor], devices: Mapping[str, torch.device]) -> Any:
-    """The same with new tensors in the holes; these, in their order."""
+    """A copy with new tensors for placeholders, which are appended to `tensors` in order."""
     if isinstance(value, _Hole):
         shape, dtype, device = value
         tensors.append(torch.empty(shape, dtype=dtype, device=devices.get(device, device)))
@@ -99,23 +99,23 @@ def _devices(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """Any object that pickles, from `root_rank` (a rank among all) to the ranks of the set."""
-    data = _pickled(obj) if world.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
+    """Broadcast a picklable object from `root_rank` (a rank of the job) to the ranks of the set."""
+    data = _pickled(obj) if context.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
     call, name = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set), name or "object"
-    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
-    if world.rank() != root_rank:
+    context.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
+    if context.rank() != root_rank:
         data = torch.empty(int(size), dtype=torch.uint8)
-    world.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.data"), [data]))
-    return obj if world.rank() == root_rank else pickle.loads(data.numpy().tobytes())
+    context.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.data"), [data]))
+    return obj if context.rank() == root_rank else pickle.loads(data.numpy().tobytes())
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """Any objects that pickle, of all ranks."""
+    """Gather one picklable object from each rank."""
     data, name = _pickled(obj), name or "object"
     size = torch.tensor([data.numel()])
-    sizes = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size]))
-    whole = world.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data]))
+    sizes = context.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size]))
+    whole = context.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data]))
     return [pickle.loads(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
 
 

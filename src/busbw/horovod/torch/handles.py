@@ -1,4 +1,4 @@
-"""Operations under way, by the numbers that scripts hold."""
+"""Pending operations, by the handle numbers that scripts hold."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,41 +14,41 @@ def _nothing() -> None:
 
 
 class Handle:
-    """The end of one operation: a result, or why there is none."""
+    """The outcome of one operation: a result or an error."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
-        self.before: Callable[[], None] = _nothing  # done just before anybody can hear of the end
+        self.before: Callable[[], None] = _nothing  # called just before the outcome becomes visible
         self._result: Any = None
         self._error: Exception | None = None
         self._on_device: torch.cuda.Event | None = None
 
     def finish(self, result: Any, on_device: "torch.cuda.Event | None" = None) -> None:
-        """There it is; on a GPU, when the event has come."""
+        """Set the result. On a GPU it is valid after the event."""
         self._result, self._on_device = result, on_device
         self.before()
         self._done.set()
 
     def fail(self, error: Exception) -> None:
-        """There is none; after `finish`, nothing happens."""
+        """Set the error. No effect after `finish`."""
         if not self._done.is_set():
             self._error = error
             self.before()
             self._done.set()
 
     def done(self) -> bool:
-        """Whether `result` would not wait."""
+        """Whether `result` would return at once."""
         return self._done.is_set() and (self._on_device is None or self._on_device.query())
 
     def result(self) -> Any:
-        """Wait for it; on a GPU, its current stream waits, whichever GPU is the current one.
+        """Wait for the result. On a GPU, the current stream of the result's device waits.
 
         Raises:
             HorovodInternalError: it failed.
         """
         self._done.wait()
         if self._error is not None:
-            # A new one each time: whoever raises the same object again adds to its traceback.
+            # A new exception each time: raising the same object again would extend its traceback.
             raise HorovodInternalError(str(self._error)) from self._error
         if self._on_device is not None:
             stream = torch.cuda.current_stream(self._on_device.device)
@@ -60,7 +60,7 @@ class Handle:
 
 
 def _tensors(result: Any) -> Iterator[torch.Tensor]:
-    """Of a result: one, or lists and tuples of them."""
+    """The tensors of a result: one, or nested lists and tuples."""
     if isinstance(result, torch.Tensor):
         yield result
     else:
@@ -69,7 +69,7 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
 
 
 class Handles:
-    """Numbers go up by one for each operation, failed ones too: names that are made up contain them and have to match over ranks."""
+    """Numbers increase by one for each operation, failed ones too: generated names contain them and must match on all ranks."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -82,11 +82,11 @@ class Handles:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """How many numbers were used."""
         return self._count
 
     def go_on_from(self, count: int) -> None:
-        """As if there had been so many."""
+        """Continue from this number if it is larger."""
         self._count = max(self._count, count)
 
     def hold(self, number: int, handle: Handle) -> int:
@@ -95,16 +95,16 @@ class Handles:
         return number
 
     def reset(self) -> None:
-        """Begin at 0 again: at `init` and `shutdown`."""
+        """Start at 0 again, at `init` and `shutdown`."""
         self._count = 0
         self._held.clear()
 
     def poll(self, number: int) -> bool:
-        """Whether `synchronize` would not wait; true for one that is not there."""
+        """Whether `synchronize` would return at once. True for an unknown number."""
         held = self._held.get(number)
         return held is None or held.done()
 
     def synchronize(self, number: int) -> Any:
-        """The operation's result, once; None for one that is not there."""
+        """The operation's result. None for an unknown number or at a second call."""
         held = self._held.pop(number, None)
         return held.result() if held else None

@@ -1,4 +1,4 @@
-"""Horovod's operations, made from one table: each in its blocking, asynchronous, in-place and grouped forms."""
+"""Horovod's operations, generated from one table in blocking, asynchronous, in-place and grouped forms."""
 
 import dataclasses
 import inspect
@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import calls, reduceops, world
+from busbw.horovod.torch import calls, context, reduceops
 from busbw.horovod.torch.autograd import Collective
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.compression import Compression
 from busbw.horovod.torch.errors import Refused
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
+from busbw.horovod.torch.process_sets import ProcessSet, global_process_set, registered
 from busbw.horovod.torch.requests import Kind
 
 _REQUIRED = inspect.Parameter.empty
@@ -28,9 +28,9 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An operation: its arguments after the tensor, in Horovod's order, and its forms. What is not in `_DEFAULTS` is None by default.
+    """An operation: its arguments after the tensor, in Horovod's order, and its forms. Arguments not in `_DEFAULTS` default to None.
 
-    `compression` stands in the blocking form alone, where it is not in place.
+    `compression` exists only in the blocking form that is not in place.
     """
 
     kind: Kind
@@ -105,7 +105,7 @@ def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> 
     narrow = [compression.compress(tensor) for tensor in tensors]
     result = Collective.apply(call, *(tensor for tensor, _ in narrow))
     results = result if call.grouped else (result,)
-    wide = [compression.decompress(one, context) for one, (_, context) in zip(results, narrow, strict=True)]
+    wide = [compression.decompress(one, narrowing) for one, (_, narrowing) in zip(results, narrow, strict=True)]
     return wide if call.grouped else wide[0]
 
 
@@ -153,23 +153,23 @@ def forms() -> dict[str, Callable[..., Any]]:
 
 
 def poll(handle: int) -> bool:
-    """Whether `synchronize` would not wait."""
-    return world.handles.poll(handle)
+    """Whether `synchronize` would return at once."""
+    return context.handles.poll(handle)
 
 
 def synchronize(handle: int) -> Any:
-    """Wait for an operation; its tensor, or list of tensors.
+    """Wait for an operation and return its tensor or list of tensors.
 
     Raises:
         HorovodInternalError: it failed.
     """
-    return world.handles.synchronize(handle)
+    return context.handles.synchronize(handle)
 
 
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Reduce a sparse COO tensor by gathering its entries; calling what is returned waits for the sum or average."""
+    """Reduce a sparse COO tensor by gathering its entries. Returns a function that waits for the sum or average."""
     if op not in (reduceops.Average, reduceops.Sum):
         raise Refused(f"op {reduceops.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum")
     entries = tensor.detach().coalesce()
@@ -187,58 +187,60 @@ def sparse_allreduce_async(
 
 
 def join(device: int = -1) -> int:
-    """Have no more data: until all ranks have joined, take part in all-reduces with zeros (on GPU `device`). The last rank to join."""
+    """Signal that this rank has no more data. Until all ranks have joined, it contributes zeros to all-reduces (on GPU `device`).
+    Returns the last rank to join.
+    """
     if device >= 0:
-        world.current().executor.joined_device = torch.device("cuda", device)
+        context.current().executor.joined_device = torch.device("cuda", device)
     last = int(calls.control(Kind.JOIN))
     # Made-up names have numbers, and who joined early has had fewer: from here on all count alike again.
-    numbers = torch.tensor([world.handles.count])
-    most = world.handles.synchronize(calls.begin(Call(Kind.ALLREDUCE, op=reduceops.Max, name="join.numbers"), [numbers]))
-    world.handles.go_on_from(int(most) + 1)  # this one has a number too
+    numbers = torch.tensor([context.handles.count])
+    most = context.handles.synchronize(calls.begin(Call(Kind.ALLREDUCE, op=reduceops.Max, name="join.numbers"), [numbers]))
+    context.handles.go_on_from(int(most) + 1)  # this one has a number too
     return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Wait for all ranks of the set."""
+    """Wait until all ranks of the set have called it."""
     if not process_set.included():
-        raise Refused(f"rank {world.rank()} is none of {process_set}", "ask process_set.included() first")
+        raise Refused(f"rank {context.rank()} is not in {process_set}", "ask process_set.included() first")
     calls.control(Kind.BARRIER, process_set)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Register a set after `init`: every rank of the job has to call it, with the same ranks. The set.
+    """Register a set after `init`. Every rank of the job must call it with the same ranks. Returns the set.
 
     Raises:
-        Refused: process sets are not dynamic, or no such ranks.
+        Refused: process sets are not dynamic, or the ranks do not exist.
     """
-    if not world.current().options.dynamic_sets:
+    if not context.current().options.dynamic_sets:
         raise Refused("process sets cannot be added now", "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')")
     return register(process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set))
 
 
 def register(process_set: ProcessSet) -> ProcessSet:
-    """Give a set its number, on all ranks."""
-    here, ranks = world.current(), tuple(process_set.ranks or ())
-    if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.place.size:
-        raise Refused(f"a process set of ranks {list(ranks)} among {here.place.size}", "give ranks that are there, each once")
+    """Assign a set its number, on all ranks."""
+    here, ranks = context.current(), tuple(process_set.ranks or ())
+    if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.info.size:
+        raise Refused(f"a process set of ranks {list(ranks)} among {here.info.size}", "give existing ranks, each once")
     process_set.process_set_id = calls.control(Kind.ADD_SET, ranks=ranks)
-    here.sets.append(process_set)
+    registered.append(process_set)
     return process_set
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forget a set: every rank of the job has to call it. False for the global one, which stays.
+    """Remove a set. Every rank of the job must call it. Returns False for the global set, which cannot be removed.
 
     Raises:
         Refused: process sets are not dynamic, or it is not registered.
     """
-    here, number = world.current(), process_set.number()
+    here, number = context.current(), process_set.number()
     if not here.options.dynamic_sets:
         raise Refused("process sets cannot be removed now", "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')")
     if number == 0:
         return False
     removed = bool(calls.control(Kind.REMOVE_SET, ranks=tuple(process_set.ranks or ()), root=number))
-    for one in [other for other in here.sets if other.process_set_id == number]:
+    for one in [other for other in registered if other.process_set_id == number]:
         one.invalidate()
-        here.sets.remove(one)
+        registered.remove(one)
     return removed

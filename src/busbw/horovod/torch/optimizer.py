@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import calls, ops, reduceops, world
+from busbw.horovod.torch import calls, context, ops, reduceops
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.compression import Compression
 from busbw.horovod.torch.errors import Refused
@@ -132,15 +132,15 @@ class _Reducer:
                 prescale=1.0 / plan.predivide,
                 postscale=plan.predivide,
                 process_set=plan.process_set,
-                lane=all(gradient.is_floating_point() for gradient in gradients),
+                gradient=all(gradient.is_floating_point() for gradient in gradients),
             ),
             [tensor.contiguous() for tensor, _ in narrow],
         )
 
         def take() -> None:
-            results = world.handles.synchronize(number)
-            for gradient, result, (_, context) in zip(gradients, results, narrow, strict=True):
-                wide = plan.compression.decompress(result, context)
+            results = context.handles.synchronize(number)
+            for gradient, result, (_, narrowing) in zip(gradients, results, narrow, strict=True):
+                wide = plan.compression.decompress(result, narrowing)
                 if wide.data_ptr() != gradient.data_ptr() or wide.stride() != gradient.stride():
                     gradient.detach().copy_(wide)
 
@@ -204,9 +204,9 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
                 warnings.warn(_TWICE, stacklevel=2)
             self.synchronize()
         self._reducer.synchronized = False
-        here = world.current()
-        if here.lane is not None:
-            here.lane.step += 1
+        here = context.current()
+        if here.worker is not None:
+            here.worker.step += 1
         return super().step(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -236,7 +236,7 @@ def DistributedOptimizer(
     The LIGHT_* variables apply to averages over all ranks.
 
     Raises:
-        Refused: arguments that cannot be meant.
+        Refused: arguments that is invalid.
     """
     if gradient_predivide_factor != 1.0 and op != reduceops.Average:
         raise Refused("gradient_predivide_factor is for op=Average alone", "leave it out, or op")
@@ -251,9 +251,9 @@ def DistributedOptimizer(
     wrapped: Any = object.__new__(derived)
     # State and options are shared with the optimizer given; a scheduler's wrapper of its step is not wanted here.
     wrapped.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
-    here = world.current()
+    here = context.current()
     wrapped._reducer = reducer
-    wrapped._reduces = process_set.included() and (here.place.size > 1 or here.options.always_reduce)
+    wrapped._reduces = process_set.included() and (here.info.size > 1 or here.options.always_reduce)
     if wrapped._reduces:
         for parameter in names:
             if parameter.requires_grad:
@@ -270,7 +270,7 @@ def _names(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Te
         return {one: f"gradient.noname.{number}" for number, one in enumerate(every)}
     pairs = list(named)
     if any(not isinstance(pair, tuple) for pair in pairs):
-        raise Refused("named_parameters is no sequence of tuples (name, parameter)", "give model.named_parameters()")
+        raise Refused("named_parameters is not a sequence of tuples (name, parameter)", "give model.named_parameters()")
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -298,9 +298,9 @@ def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
         raise Refused(f"groups is {groups!r}", "give a positive number, or lists of parameters")
     listed = [one for group in groups for one in group]
     if not all(isinstance(one, torch.Tensor) for one in listed):
-        raise Refused("groups have members that are no tensors", "give lists of parameters")
+        raise Refused("groups have members that are not tensors", "give lists of parameters")
     if len(set(listed)) < len(listed) or not set(listed) <= set(names):
-        raise Refused("a parameter is in groups twice, or is none of the optimizer's", "list each once")
+        raise Refused("a parameter is in groups twice, or is not one of the optimizer's", "list each once")
     return [tuple(one for one in group if one.requires_grad) for group in groups]
 
 

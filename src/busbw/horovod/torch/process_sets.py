@@ -1,16 +1,13 @@
-"""Some of the ranks, as operations' `process_set`."""
+"""Process sets: subsets of ranks, for the `process_set` argument of operations."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from busbw.horovod.torch.context import current
 from busbw.horovod.torch.errors import Refused
-
-if TYPE_CHECKING:
-    from busbw.horovod.torch.world import World
 
 
 class ProcessSet:
-    """Ranks that run operations together; to be used after `init(process_sets=[...])` or `add_process_set`."""
+    """Ranks that run operations together. Register it with `init(process_sets=[...])` or `add_process_set`."""
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
@@ -26,32 +23,32 @@ class ProcessSet:
         self.ranks = sorted(ranks_or_comm)
 
     def included(self) -> bool:
-        """Whether this process is one of them."""
-        return self._world().place.rank in self._ranks()
+        """Whether this process is in the set."""
+        return current().info.rank in self._ranks()
 
     def size(self) -> int:
-        """How many they are."""
-        self._world()
+        """The number of ranks in the set."""
+        current()
         return len(self._ranks())
 
     def rank(self) -> int:
-        """This process's place among them.
+        """This process's index in the set.
 
         Raises:
-            Refused: it is none of them.
+            Refused: this process is not in the set.
         """
-        rank, ranks = self._world().place.rank, self._ranks()
+        rank, ranks = current().info.rank, self._ranks()
         if rank not in ranks:
-            raise Refused(f"rank {rank} is none of the process set's ranks {ranks}", "ask included() first")
+            raise Refused(f"rank {rank} is not one of the process set's ranks {ranks}", "ask included() first")
         return ranks.index(rank)
 
     def invalidate(self) -> None:
-        """It is none any more."""
+        """Mark the set as removed."""
         self.process_set_id = None
         self.ranks = None
 
     def number(self) -> int:
-        """Its number among all.
+        """The number of the set.
 
         Raises:
             Refused: it is not registered.
@@ -65,11 +62,6 @@ class ProcessSet:
         assert self.ranks is not None
         return self.ranks
 
-    def _world(self) -> "World":
-        from busbw.horovod.torch import world
-
-        return world.current()
-
     def __str__(self) -> str:
         """For errors."""
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
@@ -77,3 +69,4 @@ class ProcessSet:
 
 global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
+registered: list[ProcessSet] = []  # those that `shutdown` unregisters

@@ -1,4 +1,4 @@
-"""How the processes of a job find each other: a store that rank 0 keeps, for as long as its process lives."""
+"""The rendezvous of a job: a store hosted by rank 0 for the lifetime of its process."""
 
 import contextlib
 import os
@@ -8,12 +8,12 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from busbw.horovod.torch import environment
-from busbw.horovod.torch.environment import Place
+from busbw.horovod.torch.environment import RankInfo
 from busbw.horovod.torch.errors import Refused
 from busbw.host import addresses
 from busbw.launch import interfaces
 
-REACH_LIMIT_S = 5.0  # of each address of rank 0's host that may be one that others cannot reach
+REACH_LIMIT_S = 5.0  # for each address of rank 0 that may be unreachable
 
 # torchrun's agent keeps the store; it outlives the workers that it starts again.
 _AGENT, _ATTEMPT = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
@@ -21,46 +21,46 @@ _kept: list[dist.Store] = []
 _times = 0
 
 
-def store(place: Place, timeout: timedelta) -> dist.Store:
-    """A store of its own for each call; all ranks call as often.
+def store(info: RankInfo, timeout: timedelta) -> dist.Store:
+    """A new store for each call. All ranks must call it equally often.
 
     Raises:
-        Refused: nobody says where rank 0 is, or there is no way to it.
+        Refused: the address of rank 0 is unknown or unreachable.
         CannotTell: this host has no interface of the network that horovodrun was given.
     """
     global _times
     _times += 1
     if not _kept:
         interfaces.settle(os.environ)
-        _kept.append(_open(place, timeout))
+        _kept.append(_open(info, timeout))
     return dist.PrefixStore(f"busbw.horovod/{os.environ.get(_ATTEMPT, '0')}/{_times}", _kept[0])
 
 
-def _open(place: Place, timeout: timedelta) -> dist.Store:
-    if place.size == 1:
+def _open(info: RankInfo, timeout: timedelta) -> dist.Store:
+    if info.size == 1:
         return dist.HashStore()
     where = environment.meeting_point(os.environ)
     if where is None:
-        return _by_mpi(place, timeout)
+        return _by_mpi(info, timeout)
     host, port = where
-    keeps = place.rank == 0 and os.environ.get(_AGENT) != "True"
+    keeps = info.rank == 0 and os.environ.get(_AGENT) != "True"
     return dist.TCPStore(host, port, is_master=keeps, timeout=timeout, wait_for_workers=False)
 
 
-def _by_mpi(place: Place, timeout: timedelta) -> dist.Store:
-    """mpirun gives no address, and MPI can carry one."""
+def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
+    """mpirun sets no address for rank 0, so MPI broadcasts one."""
     try:
         from mpi4py import MPI
     except ImportError:
         raise Refused(
-            f"rank {place.rank} of {place.size} does not know where rank 0 is",
+            f"rank {info.rank} of {info.size} does not know where rank 0 is",
             "set MASTER_ADDR and MASTER_PORT on all ranks, or install mpi4py and start with mpirun",
         ) from None
     world = MPI.COMM_WORLD
-    if world.size != place.size:
-        raise Refused(f"MPI has {world.size} ranks and the launcher says {place.size}", "set MASTER_ADDR and MASTER_PORT on all ranks")
+    if world.size != info.size:
+        raise Refused(f"MPI has {world.size} ranks and the launcher says {info.size}", "set MASTER_ADDR and MASTER_PORT on all ranks")
     kept = None
-    if place.rank == 0:
+    if info.rank == 0:
         kept = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
     hosts = world.allgather(socket.gethostname())
     alone = len(set(hosts)) == 1
@@ -75,12 +75,12 @@ def _by_mpi(place: Place, timeout: timedelta) -> dist.Store:
     if not alone:
         # Beside rank 0 every address answers; what counts is the one that other hosts have found.
         from_others = next(way for way, host in zip(ways, hosts, strict=True) if host != hosts[0])
-        interfaces.name_for_gloo(from_others if hosts[place.rank] == hosts[0] else ways[place.rank])
-    return kept or dist.TCPStore(ways[place.rank], told[1], is_master=False, timeout=timeout, wait_for_workers=False)
+        interfaces.name_for_gloo(from_others if hosts[info.rank] == hosts[0] else ways[info.rank])
+    return kept or dist.TCPStore(ways[info.rank], told[1], is_master=False, timeout=timeout, wait_for_workers=False)
 
 
 def _own_addresses() -> list[str]:
-    """Where others may reach this host, likeliest first: the interface chosen, the address of its own name, any other."""
+    """Addresses of this host, most likely first: the chosen interface, the address of the host name, all others."""
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     found = addresses.local()
     if own := found.get(chosen):

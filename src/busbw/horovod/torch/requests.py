@@ -1,4 +1,4 @@
-"""What a rank asks for, and what the ranks of a set must have in common for it to run."""
+"""Requests for operations, and the check that the requests of all ranks agree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 
 class Kind(StrEnum):
-    """What can be asked for."""
+    """The kinds of operations."""
 
     ALLREDUCE = "allreduce"
     ALLGATHER = "allgather"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
     REMOVE_SET = "remove_process_set"
 
 
-# Ranks that have joined take part in these alone.
+# Ranks that have joined take part only in these.
 WITH_JOINED = (Kind.ALLREDUCE, Kind.BARRIER)
 _FIRST_DIMENSION_FREE = (Kind.ALLGATHER, Kind.ALLTOALL)
 _NEEDS_ROWS = (Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCESCATTER)
@@ -34,7 +34,7 @@ _NEEDS_ROWS = (Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCESCATTER)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One operation on one or (grouped) several tensors, as other ranks get to know it."""
+    """One operation on one tensor or a group of tensors, as it is sent to other ranks."""
 
     kind: Kind
     name: str
@@ -46,18 +46,18 @@ class Request:
     root: int = -1
     prescale: float = 1.0
     postscale: float = 1.0
-    lane: bool = False  # a gradient that goes as the LIGHT_* variables say
+    gradient: bool = False  # a gradient that goes as the LIGHT_* variables say
     ranks: tuple[int, ...] = ()  # of the process set to add or remove; `root` is the number of that to remove
 
     @property
     def key(self) -> Key:
-        """What ranks match it by."""
+        """The key by which ranks match their requests."""
         return self.set_id, self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An operation that all its ranks run now, or fail with `error`."""
+    """An operation that all its ranks run now, or that fails with `error`."""
 
     key: Key
     requests: Mapping[int, Request] = field(default_factory=dict)  # by rank, in the order of their coming
@@ -70,7 +70,7 @@ class Response:
 
 
 def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str:
-    """Why these requests under one name cannot run together; empty where they can."""
+    """Why requests with the same name cannot run together. Empty: they can."""
     first_rank, first = next(iter(requests.items()))
     for rank, other in requests.items():
         for what, value in _common(first).items():
@@ -80,7 +80,7 @@ def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str
         if other.kind in _NEEDS_ROWS and () in other.shapes:
             return f"{first.name}: {first.kind} needs a first dimension, and rank {rank} gave a scalar"
     if first.kind == Kind.BROADCAST and first.root not in members:
-        return f"{first.name}: root rank {first.root} is none of the ranks {list(members)}"
+        return f"{first.name}: root rank {first.root} is not one of the ranks {list(members)}"
     return ""
 
 
@@ -98,7 +98,7 @@ def _common(request: Request) -> dict[str, object]:
         "root rank": request.root,
         "prescale factor": request.prescale,
         "postscale factor": request.postscale,
-        "way of gradients": request.lane,
+        "way of gradients": request.gradient,
         "ranks of the process set": request.ranks,
     }
 

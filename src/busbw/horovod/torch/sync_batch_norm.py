@@ -3,7 +3,7 @@
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from busbw.horovod.torch import reduceops, world
+from busbw.horovod.torch import context, reduceops
 from busbw.horovod.torch.autograd import Collective
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.requests import Kind
@@ -23,7 +23,7 @@ class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
         """`input`: batch, channels, and any further dimensions."""
         self._check_input_dim(input)
         by_batch = self.training or not self.track_running_stats
-        if not by_batch or not world.is_initialized() or world.size() == 1:
+        if not by_batch or not context.is_initialized() or context.size() == 1:
             return super().forward(input)
         apart = [dimension for dimension in range(input.dim()) if dimension != 1]
         values = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input

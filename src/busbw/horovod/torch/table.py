@@ -1,4 +1,4 @@
-"""Who has asked for what: every rank keeps the same table, so that every rank finds the same operations ready in the same order."""
+"""The pending requests of all ranks. Every rank keeps the same table, and so finds the same operations ready in the same order."""
 
 import time
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """An operation that waits for ranks."""
+    """An operation that some ranks have not requested yet."""
 
     key: Key
     waited_s: float
@@ -28,13 +28,13 @@ class Stalled:
 
 
 class Table:
-    """Requests of all ranks that are not answered yet."""
+    """Pending requests of all ranks."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, _Entry] = {}
 
     def __contains__(self, key: Key) -> bool:
-        """Whether a rank has asked for it."""
+        """Whether a rank has requested the operation."""
         return key in self._entries
 
     @property
@@ -44,11 +44,11 @@ class Table:
         return frozenset(entry.requests) if entry else frozenset()
 
     def add(self, rank: int, request: Request) -> None:
-        """A rank's request."""
+        """Add a rank's request."""
         self._entries.setdefault(request.key, _Entry()).requests[rank] = request
 
     def take_ready(self, members: Members) -> list[Response]:
-        """Operations that wait for nobody, in the order in which they were first asked for; they leave the table."""
+        """Remove and return operations that all ranks have requested, in the order of their first request."""
         answered = [answer for key, entry in self._entries.items() if (answer := self._answer(key, entry, members))]
         for answer in answered:
             del self._entries[answer.key]
@@ -84,5 +84,5 @@ class Table:
         return found
 
     def overdue(self, least_s: float, now_s: float) -> list[Key]:
-        """Operations to give up."""
+        """Operations whose waiting time has run out."""
         return [key for key, entry in self._entries.items() if key != JOIN_KEY and now_s - entry.since_s >= least_s]

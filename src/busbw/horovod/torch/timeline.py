@@ -13,7 +13,7 @@ NEGOTIATE, CYCLE = "NEGOTIATE_{}", "CYCLE_START"
 
 
 class Timeline:
-    """Writes while it is started, and does nothing else."""
+    """Writes events between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class Timeline:
         self._mark_cycles = False
 
     def start(self, path: str, mark_cycles: bool = False) -> None:
-        """Begin a file; one that is under way ends.
+        """Open a new file and close the current one.
 
         Raises:
             OSError: it cannot be written.
@@ -36,7 +36,7 @@ class Timeline:
             self._write({"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "rank 0"}})
 
     def stop(self) -> None:
-        """End the file."""
+        """Close the file."""
         with self._lock:
             if self._file is not None:
                 self._file.write("{}\n]\n")
@@ -44,7 +44,7 @@ class Timeline:
                 self._file = None
 
     def span(self, name: str, what: str, begin_s: float, end_s: float, **args: Any) -> None:
-        """Something that took from `begin_s` to `end_s` (of time.monotonic), in the row of `name`."""
+        """Write an event from `begin_s` to `end_s` (time.monotonic) in the row of `name`."""
         with self._lock:
             if self._file is None or end_s < self._began_s:
                 return

@@ -1,4 +1,4 @@
-"""A process's part in the job between `init` and `shutdown`, and the questions that scripts ask about it."""
+"""`init` and `shutdown`: how a process joins a job and leaves it."""
 
 import atexit
 import dataclasses
@@ -12,76 +12,48 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.accel import Lane, Settings, light
-from busbw.accel.line import Line
+from busbw.accel import CommWorker, Settings, light
+from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import Mesh, make
-from busbw.accel.settings import DENSE
-from busbw.horovod.torch import environment, rendezvous
+from busbw.accel.methods import DENSE
+from busbw.horovod.torch import context, environment, ops, rendezvous
+from busbw.horovod.torch.context import Context
 from busbw.horovod.torch.controller import Controller
-from busbw.horovod.torch.environment import Options, Place
-from busbw.horovod.torch.errors import NotInitialized, Refused
+from busbw.horovod.torch.environment import Options, RankInfo
+from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.executor import Executor, Members
-from busbw.horovod.torch.handles import Handles
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
+from busbw.horovod.torch.process_sets import ProcessSet, global_process_set, registered
 from busbw.horovod.torch.timeline import Timeline
 
-
-@dataclasses.dataclass(slots=True)
-class World:
-    """All of it."""
-
-    place: Place
-    options: Options
-    controller: Controller
-    executor: Executor
-    timeline: Timeline
-    lane: Lane | None
-    local_sizes: tuple[int, ...]  # of the host of each rank
-    groups: list[dist.ProcessGroup] | None  # to leave one by one; None: torch.distributed is ours altogether
-    sets: list[ProcessSet] = dataclasses.field(default_factory=list)
-
-
-handles = Handles()
-_world: World | None = None
 _named: set[str] = set()
 _joined = 0  # jobs so far
 _at_exit = False
 
 
-def current() -> World:
-    """What `init` made.
-
-    Raises:
-        NotInitialized: nothing.
-    """
-    if _world is None:
-        raise NotInitialized
-    return _world
-
-
 def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
-    """Join the job; a second call does nothing. All ranks have to call it.
+    """Join the job. All ranks must call it; a second call does nothing.
 
-    Where torch.distributed is initialized, its ranks are taken; otherwise it is initialized here, and left at `shutdown`.
-    `comm`: all ranks, or None. `process_sets`: to register at once, or "dynamic": `add_process_set` is allowed later.
+    If torch.distributed is initialized, its ranks are used. Otherwise it is initialized here and destroyed at `shutdown`.
+    `comm`: all ranks, or None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
     Raises:
-        Refused: a variable or an argument that cannot be meant.
+        Refused: an invalid variable or argument.
     """
-    global _world, _at_exit
-    if _world is not None:
+    global _at_exit
+    if context.is_initialized():
         return
-    place, options = environment.place(os.environ), environment.options(os.environ)
+    info, options = environment.rank_info(os.environ), environment.options(os.environ)
     settings = _settings(options)
     if process_sets == "dynamic":
         options = dataclasses.replace(options, dynamic_sets=True)
     elif isinstance(process_sets, str):
         raise Refused(f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"')
-    _world = _join(place, options, settings, comm)
-    handles.reset()
-    global_process_set.ranks = list(range(_world.place.size))
-    if options.timeline and _world.place.rank == 0:
-        _world.timeline.start(options.timeline, options.mark_cycles)
+    here = _join(info, options, settings, comm)
+    context.replace(here)
+    context.handles.reset()
+    global_process_set.ranks = list(range(here.info.size))
+    if options.timeline and here.info.rank == 0:
+        here.timeline.start(options.timeline, options.mark_cycles)
     if not _at_exit:
         atexit.register(shutdown)
         _at_exit = True
@@ -90,8 +62,6 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
 
 
 def _register(process_sets: Sequence[ProcessSet]) -> None:
-    from busbw.horovod.torch import ops
-
     wanted = [tuple(one.ranks or ()) for one in process_sets]
     if len(set(wanted)) < len(wanted):
         raise Refused("a process set is there twice", "give each once")
@@ -100,138 +70,98 @@ def _register(process_sets: Sequence[ProcessSet]) -> None:
 
 
 def _settings(options: Options) -> Settings | None:
-    """How an optimizer's gradients go; None: as any other all-reduce."""
+    """The settings for an optimizer's gradients. None: a plain all-reduce."""
     settings = light.from_env(os.environ)
     if options.two_d and not settings.two_d:
         settings = dataclasses.replace(settings, two_d=True)
     return settings if settings.two_d or settings.method != DENSE else None
 
 
-def _join(place: Place, options: Options, settings: Settings | None, comm: Sequence[int] | None) -> World:
+def _join(info: RankInfo, options: Options, settings: Settings | None, comm: Sequence[int] | None) -> Context:
     timeout = timedelta(seconds=options.timeout_s)
     ours = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
     if ours:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-        kept = rendezvous.store(place, timeout)
-        dist.init_process_group(backend, store=kept, rank=place.rank, world_size=place.size, timeout=timeout)
+        kept = rendezvous.store(info, timeout)
+        dist.init_process_group(backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout)
     else:
-        place = dataclasses.replace(place, rank=dist.get_rank(), size=dist.get_world_size())
-    if comm is not None and sorted(comm) not in ([], list(range(place.size))):
-        raise Refused(f"init(comm={list(comm)}) is not all {place.size} ranks", "use process sets for some of them")
+        info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
+    if comm is not None and sorted(comm) not in ([], list(range(info.size))):
+        raise Refused(f"init(comm={list(comm)}) is not all {info.size} ranks", "use process sets for some of them")
     control = dist.new_group(backend="gloo", timeout=timeout)
     everyone = dist.group.WORLD if ours else dist.new_group()
-    place, hosts, local_sizes = _located(place, control)
-    mesh = Mesh(Line(control, place.size, place.rank, hosts.count(hosts[place.rank])), None, None, hosts)
-    lane = Lane(settings, make(settings)) if settings else None
-    _announce(place, settings, lane)
+    info, hosts, local_sizes = _located(info, control)
+    mesh = Mesh(Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])), None, None, hosts)
+    worker = CommWorker(settings, make(settings)) if settings else None
+    _announce(info, settings, worker)
     timeline = Timeline()
-    executor = Executor(place.rank, Members(tuple(range(place.size)), everyone), options.fusion, lane, timeline)
+    executor = Executor(info.rank, Members(tuple(range(info.size)), everyone), options.fusion, worker, timeline)
     global _joined
     _joined += 1
     controller = Controller(mesh, executor, options, timeline, _joined)
-    return World(place, options, controller, executor, timeline, lane, local_sizes, None if ours else [control, everyone])
+    return Context(info, options, controller, executor, timeline, worker, local_sizes, None if ours else [control, everyone])
 
 
-def _located(place: Place, control: dist.ProcessGroup) -> tuple[Place, tuple[str, ...], tuple[int, ...]]:
-    """Places on hosts, where the launcher does not say; the host of each rank, and how many ranks it has."""
-    told: list[Any] = [None] * place.size
+def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
+    """Fill in local and cross ranks. Also returns the host of each rank, and the number of ranks on it."""
+    told: list[Any] = [None] * info.size
     name = os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
-    dist.all_gather_object(told, (name, place.local_rank, place.local_size), group=control)
+    dist.all_gather_object(told, (name, info.local_rank, info.local_size), group=control)
     hosts = tuple(host for host, _, _ in told)
-    places = [local if local >= 0 else hosts[:rank].count(hosts[rank]) for rank, (_, local, _) in enumerate(told)]
+    local_ranks = [local if local >= 0 else hosts[:rank].count(hosts[rank]) for rank, (_, local, _) in enumerate(told)]
     sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in told)
-    column = [rank for rank, local in enumerate(places) if local == places[place.rank]]
+    column = [rank for rank, local in enumerate(local_ranks) if local == local_ranks[info.rank]]
     found = {
-        "local_rank": places[place.rank],
-        "local_size": sizes[place.rank],
-        "cross_rank": place.cross_rank if place.cross_rank >= 0 else column.index(place.rank),
-        "cross_size": place.cross_size if place.cross_size >= 0 else len(column),
+        "local_rank": local_ranks[info.rank],
+        "local_size": sizes[info.rank],
+        "cross_rank": info.cross_rank if info.cross_rank >= 0 else column.index(info.rank),
+        "cross_size": info.cross_size if info.cross_size >= 0 else len(column),
     }
-    return dataclasses.replace(place, **found), hosts, sizes
+    return dataclasses.replace(info, **found), hosts, sizes
 
 
-def _announce(place: Place, settings: Settings | None, lane: Lane | None) -> None:
-    """Once a process, at rank 0: what has an effect on gradients, and what is set and has none."""
+def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | None) -> None:
+    """Rank 0 prints how gradients are exchanged and which variables have no effect. Each line once per process."""
     lines = []
-    if settings and lane:
-        lines.append(f"gradients go {settings.describe()}" + (f"; {lane.mesh.note}" if lane.mesh.note else ""))
+    if settings and worker:
+        lines.append(f"gradients go {settings.describe()}" + (f"; {worker.mesh.note}" if worker.mesh.note else ""))
     nothing = ", ".join(environment.unsupported(os.environ))
     lines += [f"no effect here: {nothing}"] if nothing else []
-    lines += [f"{name} is no switch" for name in light.unknown(os.environ)]
+    lines += [f"{name} is unknown" for name in light.unknown(os.environ)]
     fresh = [line for line in lines if line not in _named]
     _named.update(fresh)
-    if place.rank == 0:
+    if info.rank == 0:
         sys.stderr.write("".join(f"busbw horovod: {line}\n" for line in fresh))
 
 
 def shutdown() -> None:
-    """Leave the job; operations under way fail, on all ranks. Without `init`, nothing happens."""
-    global _world
-    if _world is None:
+    """Leave the job. Pending operations fail on all ranks. Does nothing without `init`."""
+    here = context.replace(None)
+    if here is None:
         return
-    world, _world = _world, None
-    world.controller.stop()
-    world.timeline.stop()
-    if world.lane is not None and not world.controller.lost:
-        world.lane.close()
-    for one in world.sets:
+    here.controller.stop()
+    here.timeline.stop()
+    if here.worker is not None and not here.controller.lost:
+        here.worker.close()
+    for one in registered:
         one.process_set_id = None
-    handles.reset()
-    if world.groups is None:
+    registered.clear()
+    context.handles.reset()
+    if here.groups is None:
         dist.destroy_process_group()
     else:
-        for group in world.groups:
+        for group in here.groups:
             dist.destroy_process_group(group)
 
 
-def is_initialized() -> bool:
-    """Whether `init` was called, and `shutdown` was not since."""
-    return _world is not None
-
-
-def size() -> int:
-    """Ranks of the job."""
-    return current().place.size
-
-
-def rank() -> int:
-    """This process's rank."""
-    return current().place.rank
-
-
-def local_size() -> int:
-    """Ranks of this host."""
-    return current().place.local_size
-
-
-def local_rank() -> int:
-    """This process's place on its host."""
-    return current().place.local_rank
-
-
-def cross_size() -> int:
-    """Hosts that have this process's place."""
-    return current().place.cross_size
-
-
-def cross_rank() -> int:
-    """This host's place among them."""
-    return current().place.cross_rank
-
-
-def is_homogeneous() -> bool:
-    """Whether all hosts have the same number of ranks."""
-    return len(set(current().local_sizes)) == 1
-
-
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Have rank 0 write a Chrome trace of operations to a file."""
-    if current().place.rank == 0:
-        current().timeline.start(file_path, mark_cycles)
+    """Start a Chrome trace of operations, written by rank 0."""
+    if context.current().info.rank == 0:
+        context.current().timeline.start(file_path, mark_cycles)
 
 
 def stop_timeline() -> None:
     """End the trace."""
-    current().timeline.stop()
+    context.current().timeline.stop()

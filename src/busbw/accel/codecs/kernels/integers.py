@@ -21,9 +21,9 @@ _BLOCKS = tl.constexpr(16)  # that one program reads at a time
 
 @triton.jit
 def _rounded(blocks, BITS: tl.constexpr):
-    """Steps and scales of blocks (a row each); a block with a value that is not finite has a scale that is no number."""
+    """Steps and scales of blocks (a row each); a block with a value that is not finite has a scale that is not a number."""
     most: tl.constexpr = (1 << (BITS - 1)) - 1.0
-    # Without their signs floats are in the order of their bits, infinity and then what is no number at the end.
+    # Without their signs floats are in the order of their bits, infinity and then what is not a number at the end.
     largest = tl.max(blocks.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 1)
     finite = largest < _INFINITY
     scales = tl.div_rn(tl.where(finite, largest, 0).to(tl.float32, bitcast=True), most)

@@ -13,7 +13,7 @@ from busbw.accel.codecs.kernels.kept import restore
 from busbw.accel.codecs.kernels.orthonormal import narrow, orthonormal, turned, turned_back, turns_of
 from busbw.accel.codecs.kernels.shares import divided, exact, share
 from busbw.accel.codecs.kernels.tables import DEEP, FEW, WIDE, tables_of, tile_of
-from busbw.accel.line import Line
+from busbw.accel.communicator import Communicator
 
 __all__ = ["answer", "multiply", "next_basis", "project", "restore"]
 
@@ -170,7 +170,7 @@ def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.con
 
 
 def project(
-    made: Layout, part: torch.Tensor, line: Line, state: State, basis: torch.Tensor, *, feedback: bool
+    made: Layout, part: torch.Tensor, comm: Communicator, state: State, basis: torch.Tensor, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """See codecs/factors.py."""
     rank, residual = basis.shape[1], state.get(RESIDUAL) if feedback else None
@@ -178,8 +178,8 @@ def project(
     total = torch.empty(part.shape, dtype=torch.float32, device=part.device)
     sent, turns = room(made, rank, part.device), turns_of(basis, tables.right)
     before = total if residual is None else residual
-    shape = {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_tiled(rank, line.size)}
-    given = part, before, total, sent, basis, turns, tables.tiles, float(line.size)
+    shape = {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_tiled(rank, comm.size)}
+    given = part, before, total, sent, basis, turns, tables.tiles, float(comm.size)
     _project[(len(tables.tiles),)](*given, KEPT=residual is not None, **shape, enable_fp_fusion=False)
     return total, sent
 

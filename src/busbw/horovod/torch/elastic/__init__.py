@@ -1,4 +1,4 @@
-"""Trainings that go on when ranks are lost, as far as torchrun carries them: it starts all ranks again, and the last commit is read."""
+"""Training that survives lost ranks: torchrun restarts all ranks, which continue from the last commit."""
 
 from busbw.horovod.torch.elastic.run import run
 from busbw.horovod.torch.elastic.sampler import ElasticSampler

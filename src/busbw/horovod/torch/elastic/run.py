@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context, world
 from busbw.horovod.torch.elastic.state import TorchState
 from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -12,7 +12,7 @@ from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterru
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Have `func(state, ...)` go on from the last commit after an operation that failed.
 
-    Where all ranks are there, it is called again in this process. Where one is lost, the error is raised: torchrun starts all ranks again,
+    Where all ranks are alive, it is called again in this process. Where one is lost, the error is raised: torchrun starts all ranks again,
     and the last commit is read from its file.
     """
 
@@ -26,7 +26,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return func(state, *args, **kwargs)
             except HorovodInternalError:
-                if world.current().controller.failed:
+                if context.current().controller.failed:
                     raise
                 state.restore()
                 skip_sync = False

@@ -1,4 +1,4 @@
-"""The samples of an epoch that no rank has had, dealt out evenly over the ranks that there are now."""
+"""Distributes the remaining samples of an epoch evenly over the current ranks."""
 
 import math
 import random
@@ -7,11 +7,11 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context
 
 
 class ElasticSampler(Sampler[int]):  # type: ignore[misc]
-    """Indices of this rank; in an epoch all ranks see each sample once, save for what makes their shares even."""
+    """Indices of this rank. Each sample is used once per epoch, except those repeated to make shares even."""
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
         """`seed` has to be the same on all ranks."""
@@ -30,17 +30,17 @@ class ElasticSampler(Sampler[int]):  # type: ignore[misc]
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the epoch stands."""
+        """The epoch and the number of samples processed."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         self.epoch, self.processed_num = state_dict["epoch"], state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        """Deal what is left out to the ranks that there are now."""
-        self.num_replicas, self.rank = world.size(), world.rank()
+        """Distribute the remaining samples over the current ranks."""
+        self.num_replicas, self.rank = context.size(), context.rank()
         every = list(range(len(self.dataset)))
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(every)
@@ -48,12 +48,12 @@ class ElasticSampler(Sampler[int]):  # type: ignore[misc]
         self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
-        """This rank's indices; some come twice where shares would not be even."""
+        """This rank's indices. Some are repeated so that shares are even."""
         left = self.remaining_indices
         total = self.num_samples * self.num_replicas
         even = [left[number % len(left)] for number in range(total)]
         return iter(even[self.rank :: self.num_replicas])
 
     def __len__(self) -> int:
-        """How many they are."""
+        """The number of indices of this rank."""
         return self.num_samples

@@ -1,4 +1,4 @@
-"""What a training is made of, so that it can go on from the last commit: on all ranks, or in processes started again."""
+"""The state of a training, which continues from the last commit on all ranks or in restarted processes."""
 
 import copy
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import world
+from busbw.horovod.torch import context
 from busbw.horovod.torch.elastic.sampler import ElasticSampler
 from busbw.horovod.torch.functions import allgather_object, broadcast_object
 
@@ -36,7 +36,7 @@ class TorchState:
         self.save()
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
-        """To be called when the ranks have changed."""
+        """Register a function to call after the ranks have changed."""
         self._callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
@@ -49,24 +49,24 @@ class TorchState:
             callback()
 
     def commit(self) -> None:
-        """Keep everything as it is now."""
+        """Save the current state."""
         self._commits += 1
         self.save()
         path = self.path()
-        if path is not None and world.local_rank() == 0:
+        if path is not None and context.local_rank() == 0:
             part = path.with_suffix(".part")
             torch.save({"commits": self._commits, "kept": self._kept}, part)
             part.replace(path)  # whole, or as before
 
     def check_host_updates(self) -> None:
-        """Nothing to find out: where hosts change, torchrun starts all ranks again."""
+        """Does nothing: torchrun restarts all ranks when hosts change."""
 
     def save(self) -> None:
         """As `commit`, in memory alone."""
         self._kept = copy.deepcopy(self._now())
 
     def restore(self) -> None:
-        """Back to the last commit."""
+        """Restore the last commit."""
         self._load(copy.deepcopy(self._kept))
 
     def load_commit(self) -> bool:
@@ -83,8 +83,8 @@ class TorchState:
         """All ranks go on from the rank that has the latest commit, the first of them."""
         commits = allgather_object(self._commits)
         root = commits.index(max(commits))
-        found = broadcast_object((self._commits, self._now() if world.rank() == root else None), root)
-        if world.rank() != root:
+        found = broadcast_object((self._commits, self._now() if context.rank() == root else None), root)
+        if context.rank() != root:
             self._commits = found[0]
             self._load(found[1])
         self.save()

@@ -1,4 +1,4 @@
-"""One lane a process: gradients go through it one after the other, in the same order on every rank, over communicators of its own."""
+"""The communication worker: exchanges gradients one at a time, in the same order on every rank, over its own communicators."""
 
 import queue
 import threading
@@ -10,11 +10,12 @@ import torch
 
 from busbw.accel.codecs import codec_for
 from busbw.accel.codecs.base import ring_bytes, settle
-from busbw.accel.line import Line, Working
-from busbw.accel.lost import Pulse
+from busbw.accel.communicator import Communicator, Working
+from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.memory import Kept, Memory, Piece
 from busbw.accel.mesh import Mesh
-from busbw.accel.settings import DENSE, Settings
+from busbw.accel.methods import DENSE
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 # Gradients of other types go densely: codecs keep and send at most fp32.
@@ -27,32 +28,32 @@ _Job = Callable[[], bool]  # whether another is to come
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of this rank, and buckets it has exchanged. Rings are assumed where the library chooses the algorithm."""
+    """Bytes that this rank has sent, and buckets. Counted as ring algorithms where the library chooses the algorithm."""
 
     inside: int = 0  # to ranks of its row, in two dimensions
     across: int = 0  # what left the host, over all other exchanges but those of sparse gradients
     buckets: int = 0
 
 
-class Lane:
+class CommWorker:
     """Exchanges flat gradients: averages over all ranks of its mesh, with the same bits on every rank."""
 
     def __init__(self, settings: Settings, mesh: Mesh) -> None:
-        """`mesh` says with whom."""
+        """`mesh` has the ranks to exchange with."""
         self.settings = settings
         self.mesh = self._owned = mesh
         self.memory = Memory()
         self.traffic = Traffic()
-        self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the lane counts
+        self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the worker counts
         self._failure: Exception | None = None
-        self._pulse = Pulse(mesh)
+        self._heartbeat = Heartbeat(mesh)
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._jobs: queue.SimpleQueue[_Job] | None = None
         self._closed = False
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Exchange over a perfect network, with the wrong result: a step takes what it takes without the network. What is kept is lost."""
+        """Exchange without a network, with wrong results, to time a step without it. Discards the kept state."""
         self._go_over(self._owned.silenced())
         try:
             yield
@@ -62,7 +63,7 @@ class Lane:
     def _go_over(self, mesh: Mesh) -> None:
         with self.at_rest():
             self.mesh = mesh
-            self.memory.clear()  # it knows the lines by which it was made
+            self.memory.clear()  # it refers to the communicators it was made for
 
     def average(
         self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False
@@ -71,13 +72,13 @@ class Lane:
 
         `last` where nothing is left to compute in this step.
 
-        On a GPU the work is on a stream of the lane's own and nothing waits for it here; on the CPU a thread does it. An exchange that
+        On a GPU the work is on a stream of the worker's own and nothing waits for it here; on the CPU a thread does it. An exchange that
         fails sets the future's exception.
         """
         return self.run(flat, lambda: self.exchange(flat, names, shapes, last=last))
 
     def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
-        """Do `work` on `tensor` in the lane; the future has the tensor. After a failure nothing more is done: it is raised again."""
+        """Do `work` on `tensor` in the worker; the future has the tensor. After a failure nothing more is done: it is raised again."""
         self.ready()
         if tensor.device.type == "cuda":
             return self._on_stream(tensor, work)
@@ -97,15 +98,15 @@ class Lane:
         return future.then(_outcome)  # a failure of its own kind in C++ too, where DDP waits
 
     def ready(self) -> None:
-        """Raise why it takes no gradient: an exchange has failed, or it is closed."""
+        """Raise if an exchange has failed or the worker is closed."""
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise UsageError("a gradient came to a lane that is closed", "close it after the last backward")
+            raise UsageError("a gradient was submitted after close()", "close it after the last backward")
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """For an exchange here and now: it is not begun after a failure, and one that fails is explained and remembered."""
+        """For an exchange in this thread: raises after an earlier failure, and records and explains a new one."""
         self.ready()
         try:
             yield
@@ -142,7 +143,7 @@ class Lane:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """While nothing is under way: what the lane keeps may be read and changed, on GPUs in the order of its streams."""
+        """Wait until the worker is idle, so that its state may be read and changed; on GPUs in stream order."""
         if self._jobs is not None:
             done = threading.Event()
 
@@ -161,17 +162,17 @@ class Lane:
             torch.cuda.current_stream(device).wait_stream(side)
 
     def check(self) -> None:
-        """Raise where an exchange has failed that nobody waited for: streams have to be past it for that to be known."""
+        """Raise if an exchange has failed that nobody waited for. Covers what the streams have completed."""
         try:
             self._owned.check()
         except RuntimeError as error:
             raise self._explained(error) from error
 
     def close(self) -> None:
-        """End its thread, its signs of life and its communicators; every rank has to, and no gradient may come any more.
+        """Stop the thread, the heartbeat and the communicators. Every rank must call it, after its last gradient.
 
         Raises:
-            RuntimeError: the last exchanges have failed, which nobody has heard of yet.
+            RuntimeError: one of the last exchanges has failed, and was not reported yet.
         """
         if self._closed:
             return
@@ -185,19 +186,19 @@ class Lane:
             if self._failure is None:
                 raise self._explained(error) from error
         finally:
-            self._pulse.stop()
+            self._heartbeat.stop()
             self.memory.clear()
 
     def _explained(self, error: Exception) -> Exception:
-        """An exchange that failed, with the ranks that are lost."""
+        """The error for a failed exchange. It names the lost ranks."""
         if isinstance(error, UsageError):
             return error
-        lost = self._pulse.lost()
-        who = f"lost: {', '.join(lost)}" if lost else "all ranks are there"
-        return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.place} of {self.mesh.world.size}; {who} ({error})")
+        lost = self._heartbeat.lost()
+        who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive"
+        return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.rank} of {self.mesh.world.size}; {who} ({error})")
 
     def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:
-        """As `average`, at once; see `explaining`."""
+        """As `average`, in this thread; see `explaining`."""
         self.ready()
         if self.mesh.world.size == 1:
             return
@@ -213,7 +214,7 @@ class Lane:
         kept = fresh if method == DENSE else self.memory.of(names, fresh)
         self._exchange(flat, method, kept)
 
-    def _cut(self, flat: torch.Tensor, inside: Line | None) -> tuple[Piece, ...]:
+    def _cut(self, flat: torch.Tensor, inside: Communicator | None) -> tuple[Piece, ...]:
         if inside is None:
             return (Piece(0, flat.numel(), 0),)
         chunk = self.settings.chunk or CHUNKS.get(flat.device.type, CHUNK)
@@ -250,7 +251,7 @@ def _outcome(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
     return future.wait()
 
 
-def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Line) -> tuple[torch.Tensor, torch.Tensor, Working]:
+def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Communicator) -> tuple[torch.Tensor, torch.Tensor, Working]:
     """The piece (a copy where it is padded), this rank's shard of the row's average, and the work that makes it."""
     whole = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:

@@ -1,4 +1,4 @@
-"""Which ranks are gone when an exchange has failed: each shows that it lives, in the store that ranks found each other by."""
+"""Heartbeats in the rendezvous store, which tell what ranks are lost when an exchange has failed."""
 
 import atexit
 import threading
@@ -17,11 +17,11 @@ _KEY = "busbw.accel/alive/{}"
 _FOUND = "busbw.accel/lost"
 
 
-class Pulse:
-    """This process' signs of life, and its look at those of others. It beats as long as the object lives."""
+class Heartbeat:
+    """Sends heartbeats of this process while the object lives, and checks those of other ranks."""
 
     def __init__(self, mesh: Mesh) -> None:
-        """`mesh` has the ranks to look at."""
+        """`mesh` has the ranks to check."""
         self._mesh = mesh
         self._store = _own_store()
         self._stopped = threading.Event()
@@ -32,7 +32,7 @@ class Pulse:
             _beating.add(self)
 
     def stop(self) -> None:
-        """No more signs of life."""
+        """Stop the heartbeats."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE_S)
@@ -55,16 +55,16 @@ class Pulse:
                 missing -= {rank for rank in missing if now[rank] != before[rank]}
             found = self._store.compare_set(_FOUND, "", ",".join(map(str, sorted(missing))) or "-").decode()
         except Exception as error:  # noqa: BLE001 - whatever it is, the store is out of reach
-            return [f"the store that ranks found each other by ({error})"]
+            return [f"the rendezvous store ({error})"]
         return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
 
 
-_beating: "weakref.WeakSet[Pulse]" = weakref.WeakSet()
+_beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
 
 
 @atexit.register
 def _stop_all() -> None:
-    """An interpreter that ends while a thread is inside the store's C++ aborts."""
+    """The interpreter aborts at exit while a thread is in the store's C++ code."""
     for pulse in list(_beating):
         pulse._stopped.set()
     for pulse in list(_beating):
@@ -85,7 +85,7 @@ def _own_store() -> Any:
         return None
 
 
-def _beat(pulse: "weakref.ref[Pulse]", stopped: threading.Event, store: Any) -> None:
+def _beat(pulse: "weakref.ref[Heartbeat]", stopped: threading.Event, store: Any) -> None:
     rank = dist.get_rank()
     while pulse() is not None and not stopped.is_set():
         try:

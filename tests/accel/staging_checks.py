@@ -10,46 +10,47 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from exchanges import LANES, average, digest, exchanged, gradient, lane_of, settings
+from exchanges import WORKERS, average, digest, exchanged, gradient, settings, worker_of
 from trainings import FEW, model, wrapped
 
 from busbw import accel
-from busbw.accel import route
+from busbw.accel import staging
+from busbw.accel.methods import CODECS
 from busbw.core.errors import UsageError
 
-METHODS = ("int8", "int4", "topk", "powersgd")
+METHODS = tuple(codec.name for codec in CODECS if codec.staged)
 LOST, GOES_S = 3, 0.5  # the exchange in which a rank goes, the others being under way
 
 
 def same_bits() -> dict[str, Any]:
-    """Three steps of each method by both routes, in chunks so small that there are several; buckets of other lengths between them."""
-    route.LEAST, route.MOST = 1 << 10, 1 << 12
+    """Three steps of each method with and without host staging, in several chunks, between buckets of other lengths."""
+    staging.LEAST, staging.MOST = 1 << 10, 1 << 12
     found = {}
     for method in METHODS:
-        lanes = [lane_of(settings(method=method, ratio=0.3, route=name)) for name in ("backend", "host")]
+        workers = [worker_of(settings(method=method, ratio=0.3, staging=name)) for name in ("backend", "host")]
         digests = []
-        for lane in lanes:
-            came = [exchanged(lane, gradient(step)) for step in range(3)]
-            came += [exchanged(lane, gradient(step)[:17], ("d",), (17,)) for step in range(2)]
+        for worker in workers:
+            came = [exchanged(worker, gradient(step)) for step in range(3)]
+            came += [exchanged(worker, gradient(step)[:17], ("d",), (17,)) for step in range(2)]
             digests.append([digest(one) for one in came])
         error = float((came[0].double() - average(0)).norm() / average(0).norm())
         found[method] = {"backend": digests[0], "host": digests[1], "error": error}
-        sent = [[lane.traffic.inside, lane.traffic.across] for lane in lanes]
+        sent = [[worker.traffic.inside, worker.traffic.across] for worker in workers]
         found[method] |= {"same traffic": sent[0] == sent[1]}
     return found
 
 
 def again() -> bool:
-    """A lane that is closed leaves no thread, and another can be made."""
-    LANES.clear()
+    """A worker that is closed leaves no thread, and another can be made."""
+    WORKERS.clear()
     before = _threads()
     for _ in range(3):
-        lane = lane_of(settings(method="int8", route="host"))
-        exchanged(lane, gradient(0))
+        worker = worker_of(settings(method="int8", staging="host"))
+        exchanged(worker, gradient(0))
         during = _threads()
-        lane.close()
+        worker.close()
     dist.barrier()
-    LANES.clear()
+    WORKERS.clear()
     return during > before and _threads() <= before
 
 
@@ -63,13 +64,13 @@ def _threads() -> int:
 
 
 def closed() -> str:
-    """An exchange after the end, past the lane's own check too."""
-    lane = lane_of(settings(method="int8", route="host"))
-    exchanged(lane, gradient(0))
-    route = (lane.mesh.across or lane.mesh.world).route
-    lane.close()
+    """An exchange after the end, past the worker's own check too."""
+    worker = worker_of(settings(method="int8", staging="host"))
+    exchanged(worker, gradient(0))
+    staging = (worker.mesh.across or worker.mesh.world).staging
+    worker.close()
     said = []
-    for call in (lambda: lane.exchange(gradient(0), ("a",), ((1,),)), lambda: route.check()):
+    for call in (lambda: worker.exchange(gradient(0), ("a",), ((1,),)), lambda: staging.check()):
         try:
             call()
         except (UsageError, RuntimeError) as error:
@@ -78,13 +79,13 @@ def closed() -> str:
 
 
 def dropped() -> bool:
-    """A lane that nobody has closed leaves no thread either, once it is gone."""
-    LANES.clear()
+    """A worker that nobody has closed leaves no thread either, once it is gone."""
+    WORKERS.clear()
     gc.collect()
     before = _threads()
-    exchanged(lane_of(settings(method="int8", route="host")), gradient(0))
+    exchanged(worker_of(settings(method="int8", staging="host")), gradient(0))
     during = _threads()
-    LANES.clear()
+    WORKERS.clear()
     end = time.monotonic() + 10
     while _threads() > before and time.monotonic() < end:
         gc.collect()  # its own thread may have held it till now
@@ -97,24 +98,24 @@ def refused() -> str:
     if dist.get_rank() == 1:
         os.environ["BUSBW_PLUGIN"] = "/none.so"
     try:
-        accel.attach(wrapped(model()), settings(method="int8", route="host"))
+        accel.attach(wrapped(model()), settings(method="int8", staging="host"))
     except UsageError as error:
         return error.message
     return ""
 
 
 def lost() -> str:
-    """The last rank goes away in the middle; the others say who. On a GPU, where nobody waits, what was under way is no number first."""
-    lane, finite, begun = lane_of(settings(method="int8", route="host")), [], time.monotonic()
+    """The last rank goes away in the middle; the others say who. On a GPU, where nobody waits, what was under way is not a number first."""
+    worker, finite, begun = worker_of(settings(method="int8", staging="host")), [], time.monotonic()
     for number in range(FEW):
         if number == LOST and dist.get_rank() == dist.get_world_size() - 1:
             time.sleep(GOES_S)
             os._exit(7)
         try:
-            finite.append(bool(torch.isfinite(exchanged(lane, gradient(number))).all()))
+            finite.append(bool(torch.isfinite(exchanged(worker, gradient(number))).all()))
         except RuntimeError as error:
             after_s = time.monotonic() - begun
-            lane.close()  # which has nothing to say that was not said
+            worker.close()  # which has nothing to say that was not said
             print(json.dumps({"lost": str(error).splitlines()[0], "finite": finite, "after_s": after_s}), flush=True)
             os._exit(0)
     return "nothing happened"

@@ -1,4 +1,4 @@
-"""Ranks that exchange with each other, and the exchanges that codecs are made of. Own communicators, made once (see mesh)."""
+"""A group of ranks and the collectives that codecs use. Made once, by mesh."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -7,52 +7,52 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from busbw.accel.route import Route
+from busbw.accel.staging import HostStaging
 
 
 class Working(Protocol):
-    """An exchange that has begun."""
+    """A running exchange."""
 
     def wait(self) -> object:
-        """Until it has ended; on a GPU what follows in its stream does."""
+        """Wait for it; on a GPU the current stream waits."""
 
 
 class _Done:
-    """One that was none."""
+    """An exchange that is already complete."""
 
     def wait(self) -> None:
         pass
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The ranks of a group, this rank's place among them, and how many of them are on its host.
+class Communicator:
+    """The ranks of a group, this rank's index among them, and how many of them are on its host.
 
-    A group of None is a perfect network, over which all other ranks have what this one has: steps take what they take without one, and
-    averages are wrong.
+    A group of None stands for no network: every other rank seems to have the same data. It times steps without a network, and averages
+    are wrong.
     """
 
     group: dist.ProcessGroup | None
     size: int
-    place: int
+    rank: int
     local: int
-    route: Route | None = None  # by which gathers and all-to-alls go, in place of the group's backend
+    staging: HostStaging | None = None  # runs all-gathers and all-to-alls instead of the group's backend
 
     @property
     def failed(self) -> torch.Tensor | None:
-        """See Route."""
-        return self.route.failed if self.route is not None else None
+        """See HostStaging."""
+        return self.staging.failed if self.staging is not None else None
 
-    def silenced(self) -> "Line":
-        """The same over a perfect network."""
-        return dataclasses.replace(self, group=None, route=None)
+    def silenced(self) -> "Communicator":
+        """The same without a network."""
+        return dataclasses.replace(self, group=None, staging=None)
 
     def ring(self, nbytes: int) -> int:
-        """Of bytes that each rank sends to the next in a ring, this rank's share of those that leave its host: a ring leaves it once."""
+        """This rank's share of the bytes that leave its host, if each rank sends `nbytes` along a ring. A ring leaves a host once."""
         return nbytes // self.local if self.local < self.size else 0
 
     def direct(self, nbytes: int) -> int:
-        """Of bytes that each rank sends to all others evenly, those that leave its host."""
+        """Bytes that leave the host, if this rank sends `nbytes` evenly to all others."""
         return nbytes * (self.size - self.local) // max(1, self.size - 1)
 
     def all_reduce(self, own: torch.Tensor) -> None:
@@ -61,11 +61,11 @@ class Line:
             dist.all_reduce(own, group=self.group)
 
     def average(self, part: torch.Tensor) -> None:
-        """`part` becomes its average, in its own format. Divided first, as DDP does: a sum may be too large for it."""
+        """Average `part` in its own format. It is divided first, as in DDP, because a sum may overflow."""
         self.begin_average(part, later=False).wait()
 
     def begin_average(self, part: torch.Tensor, *, later: bool = True) -> Working:
-        """As `average`, once what is returned was waited for."""
+        """Start `average`."""
         kind = dist.ReduceOp.SUM
         if part.is_cuda and not part.is_sparse and "cuda:nccl" in dist.get_backend_config(self.group):
             kind = dist.ReduceOp.AVG  # NCCL multiplies what it reads: a pass less over memory
@@ -75,27 +75,27 @@ class Line:
         return work or _Done()
 
     def all_gather(self, own: torch.Tensor) -> torch.Tensor:
-        """Each rank's, a flat row each."""
+        """The tensors of all ranks: one flat row each, [size, elements]."""
         every = torch.empty(self.size, own.numel(), dtype=own.dtype, device=own.device)
-        if self.route is not None:
-            self.route.all_gather(every, own)
+        if self.staging is not None:
+            self.staging.all_gather(every, own)
         else:
             self.begin_all_gather(every.view(-1), own.view(-1), later=False).wait()
         return every
 
     def all_to_all(self, rows: torch.Tensor) -> torch.Tensor:
-        """What each rank has for this one, a row each; of `rows` each is for the rank of its number."""
+        """Row i of `rows` is sent to rank i. Row i of the result is from rank i."""
         if self.group is None:
             return rows
         came = torch.empty_like(rows)
-        if self.route is not None:
-            self.route.all_to_all(came, rows)
+        if self.staging is not None:
+            self.staging.all_to_all(came, rows)
         else:
             dist.all_to_all_single(came, rows, group=self.group)
         return came
 
     def begin_all_gather(self, every: torch.Tensor, own: torch.Tensor, *, later: bool = True) -> Working:
-        """`every`, flat, becomes the ranks' `own` one after the other once what is returned was waited for."""
+        """Start gathering the ranks' `own` into `every` (flat, in rank order)."""
         if self.group is None:
             every.view(self.size, -1).copy_(own)
             return _Done()
@@ -103,10 +103,10 @@ class Line:
         return work or _Done()
 
     def begin_reduce_scatter(self, whole: torch.Tensor) -> tuple[torch.Tensor, Working]:
-        """This rank's part of the sum, once what is also returned was waited for."""
+        """Start a reduce-scatter. Returns this rank's part of the sum, and the exchange to wait for."""
         shard = torch.empty(whole.numel() // self.size, dtype=whole.dtype, device=whole.device)
         if self.group is None:
-            shard.copy_(whole.view(self.size, -1)[self.place])
+            shard.copy_(whole.view(self.size, -1)[self.rank])
             return shard, _Done()
         work: Working = dist.reduce_scatter_tensor(shard, whole, group=self.group, async_op=True)
         return shard, work

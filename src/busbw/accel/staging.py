@@ -1,4 +1,4 @@
-"""The way of exchanges through the host's memory: copies, busbw-native's transport, and a stream that waits for a number in memory.
+"""Host staging: exchanges by copies to host memory, busbw-native's transport, and streams that wait for a counter in memory.
 
 NCCL's kernels hold multiprocessors of a GPU as long as bytes are under way, and kernels that want them all take twice as long meanwhile
 (benchmarks/train_2xh200_202611). Here none is held: copies are the copy engines' work, and waiting is the stream's own.
@@ -12,33 +12,33 @@ from functools import cache
 import torch
 import torch.distributed as dist
 
-from busbw.accel.carrier import Carrier, Numbers
+from busbw.accel.exchange_session import ExchangeSession, Numbers
 from busbw.core.errors import BusbwError, UsageError
 
 # Bytes of a copy, of which one is under way while another is sent: so many of an exchange, where that makes them neither small nor large.
 CHUNKS, LEAST, MOST = 8, 512 << 10, 4 << 20
 JOIN_S = 60.0  # for all ranks to connect
 _ROUND = 1 << 32  # numbers begin anew there
-_APART = 32  # numbers between the two that a stream writes and waits for: another line of the cache
+_APART = 32  # numbers between the two that a stream writes and waits for: another cache line
 
 
-class Route:
-    """One for each line of ranks; `connect` makes them. On GPUs its exchanges are in the order in which they were called for."""
+class HostStaging:
+    """One for each communicator; `connect` makes them. On GPUs its exchanges are in the order in which they were called for."""
 
-    def __init__(self, place: int, peers: int) -> None:
-        """Listen for so many; `place` is this rank's among all of the line."""
-        self.carrier = Carrier(peers)
-        self._place, self._peers = place, [one for one in range(peers + 1) if one != place]
+    def __init__(self, rank: int, peers: int) -> None:
+        """Listen for so many; `rank` is this rank's index among all of the communicator."""
+        self.session = ExchangeSession(peers)
+        self._rank, self._peers = rank, [one for one in range(peers + 1) if one != rank]
         self._base = self._turn = 0
         on_gpus = torch.cuda.is_available()
-        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]  # all that the carrier or streams may be at
+        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]  # all that the session or streams may be at
         numbers = self._memory[0]
         self._numbers = Numbers(numbers.data_ptr(), numbers[_APART:].data_ptr(), numbers[_APART + 1 :].data_ptr())
         self._outcome = numbers[_APART + 1 : _APART + 2]
         self._rooms: dict[str, torch.Tensor] = {}
         self._stream: torch.cuda.Stream | None = None  # of the last exchange
         self._failed: torch.Tensor | None = None  # `_outcome` on the device, after the last exchange
-        self._end = weakref.finalize(self, _abandoned, self.carrier, self._memory)
+        self._end = weakref.finalize(self, _abandoned, self.session, self._memory)
         if on_gpus:
             stream = torch.cuda.current_stream().cuda_stream
             _told("Write", stream, self._numbers.ready, 0)
@@ -48,34 +48,34 @@ class Route:
         """Rows of `every`, contiguous, become the ranks' `own`, flat."""
         rows, mine = _bytes(every, len(every)), _bytes(own, 1)[0]
         self._exchange([mine] * len(self._peers), [rows[peer] for peer in self._peers])
-        rows[self._place].copy_(mine)
+        rows[self._rank].copy_(mine)
 
     def all_to_all(self, came: torch.Tensor, rows: torch.Tensor) -> None:
         """Rows of `came` become what each rank has in its row of this rank's number; both contiguous."""
         there, here = _bytes(came, len(came)), _bytes(rows, len(rows))
         self._exchange([here[peer] for peer in self._peers], [there[peer] for peer in self._peers])
-        there[self._place].copy_(here[self._place])
+        there[self._rank].copy_(here[self._rank])
 
     @property
     def failed(self) -> torch.Tensor | None:
-        """On the device, in the stream's time: not 0 where what came last is not to be taken. On the CPU the exchange itself raises."""
+        """On the device, in stream order: not 0 if the last exchange failed. On the CPU the exchange itself raises."""
         return self._failed
 
     def check(self) -> None:
-        """Raise RuntimeError where an exchange has failed so far."""
-        self.carrier.check()
+        """Raise RuntimeError if an exchange has failed."""
+        self.session.check()
 
     def close(self) -> None:
-        """End its connections and its thread, after what streams still wait for; what fails there is raised."""
+        """Close the connections after pending stream work. Raises if that fails."""
         if not self._end.alive:
             return
         try:
             if self._stream is not None and not self._outcome.item():
                 torch.cuda.synchronize(self._stream.device)
-            self.carrier.check()
+            self.session.check()
         finally:
             self._end.detach()
-            self.carrier.close()
+            self.session.close()
             if self._stream is not None:
                 torch.cuda.synchronize(self._stream.device)  # before memory goes that it may be at
             self._memory.clear()
@@ -85,8 +85,8 @@ class Route:
         return max(LEAST, min(MOST, -(-nbytes // CHUNKS)))
 
     def _exchange(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
-        """With each peer. On a GPU in the current stream's time, as any kernel."""
-        self.carrier.check()
+        """Exchange with each peer. On a GPU it is ordered in the current stream."""
+        self.session.check()
         if came[0].numel():
             (self._on_stream if came[0].is_cuda else self._at_once)(sent, came)
 
@@ -94,7 +94,7 @@ class Route:
         chunks = self._post(sent, came)
         self._base = (self._base + chunks) % _ROUND
         ctypes.c_uint32.from_address(self._numbers.ready).value = self._base
-        self.carrier.wait(self._numbers.done, self._base)
+        self.session.wait(self._numbers.done, self._base)
 
     def _on_stream(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
         stream = self._in_order(came[0].device)
@@ -119,7 +119,7 @@ class Route:
         self._failed = self._outcome.to(came[0].device, non_blocking=True)
 
     def _in_order(self, device: torch.device) -> int:
-        """The current stream, behind the exchanges before."""
+        """The current stream, after it waits for earlier exchanges."""
         stream = torch.cuda.current_stream(device)
         if self._stream is not None and stream != self._stream:
             if stream.device != self._stream.device:
@@ -131,10 +131,10 @@ class Route:
 
     def _post(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> int:
         addresses = [(one.data_ptr(), other.data_ptr()) for one, other in zip(sent, came, strict=True)]
-        return self.carrier.post(addresses, came[0].numel(), self._chunk(came[0].numel()), self._numbers, self._base)
+        return self.session.post(addresses, came[0].numel(), self._chunk(came[0].numel()), self._numbers, self._base)
 
     def _room(self, name: str, nbytes: int) -> torch.Tensor:
-        """Pinned memory that stays, also when it is outgrown: twice the last at least, so that is less than as much again."""
+        """A reusable pinned buffer. Sizes are powers of two; outgrown buffers are kept until `close`."""
         room = self._rooms.get(name)
         if room is None or room.numel() < nbytes:
             room = torch.empty(1 << (nbytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
@@ -146,41 +146,41 @@ class Route:
 _kept: list[torch.Tensor] = []  # what streams may still write to and wait for
 
 
-def _abandoned(carrier: Carrier, memory: list[torch.Tensor]) -> None:
-    """Of a route that nobody has closed, or that is there when the interpreter ends: streams that wait go on."""
+def _abandoned(session: ExchangeSession, memory: list[torch.Tensor]) -> None:
+    """Cleanup of a staging that was not closed: its memory is kept for streams that may use it."""
     _kept.extend(memory)
-    carrier.close()
+    session.close()
 
 
-def connect(ranks: Sequence[int], patience_s: float) -> Route | None:
-    """The route between these ranks, this one's line; None where it is alone. Every rank of the default group has to call it.
+def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
+    """Host staging between `ranks`, which include this rank. None: it is the only one. Every rank of the default group must call it.
 
     Raises:
-        UsageError: on every rank, where one has no library, no interface, or does not reach another.
+        UsageError: a rank has no library or interface, or cannot reach another. Raised on every rank.
     """
     own, size = dist.get_rank(), dist.get_world_size()
     peers = [rank for rank in ranks if rank != own]
-    route, words = None, ""
+    staging, words = None, ""
     try:
-        route = Route(list(ranks).index(own), len(peers)) if peers else None
+        staging = HostStaging(list(ranks).index(own), len(peers)) if peers else None
     except Exception as error:  # noqa: BLE001 - whatever it is, all ranks have to hear of it
         words = error.message if isinstance(error, BusbwError) else str(error)
     told: list[tuple[str, dict[int, bytes]]] = [("", {})] * size
-    dist.all_gather_object(told, (words, dict(zip(peers, route.carrier.handles, strict=True)) if route else {}))
+    dist.all_gather_object(told, (words, dict(zip(peers, staging.session.handles, strict=True)) if staging else {}))
     if not any(words for words, _ in told):
         try:
-            if route is not None:
-                route.carrier.join([told[peer][1][own] for peer in peers], min(JOIN_S, patience_s / 2), patience_s)
+            if staging is not None:
+                staging.session.join([told[peer][1][own] for peer in peers], min(JOIN_S, patience_s / 2), patience_s)
         except RuntimeError as error:
             words = str(error)
         dist.all_gather_object(told, (words, {}))
     wrong = [f"rank {rank}: {words}" for rank, (words, _) in enumerate(told) if words]
     if wrong:
-        if route is not None:
-            route.carrier.close()
+        if staging is not None:
+            staging.session.close()
         hint = "all ranks need busbw-native, and reach each other by the interfaces of NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME"
-        raise UsageError(f"route=host cannot be had: {'; '.join(wrong)}", hint)
-    return route
+        raise UsageError(f"host staging is not possible: {'; '.join(wrong)}", hint)
+    return staging
 
 
 def _bytes(tensor: torch.Tensor, rows: int) -> torch.Tensor:
@@ -196,7 +196,7 @@ def _driver() -> ctypes.CDLL:
 
 
 def _told(what: str, stream: int, address: int, number: int) -> None:
-    """Have a stream write a number, after all before it, or wait until it is reached."""
+    """Make a stream write a number, or wait until it is reached."""
     outcome = getattr(_driver(), f"cuStream{what}Value32_v2")(stream, address, number, 0)  # 0: wait for at least, counting round
     if outcome:
         raise RuntimeError(f"the CUDA driver refuses a stream that {what.lower()}s for or to memory of the host: error {outcome}")

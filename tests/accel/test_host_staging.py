@@ -4,7 +4,7 @@ import jobs
 import pytest
 import torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel host route")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel host staging")]
 
 GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
@@ -21,10 +21,10 @@ def env(plugin_library):
 @pytest.mark.parametrize("which", list(JOBS))
 def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
     ranks, hosts, more = JOBS[which]
-    said = jobs.all_well(jobs.run(tmp_path, "routes", ["same_bits", "again", "closed", "dropped"], ranks, hosts, **env, **more))
+    said = jobs.all_well(jobs.run(tmp_path, "staging_checks", ["same_bits", "again", "closed", "dropped"], ranks, hosts, **env, **more))
     for one in said:
         assert one["again"] and one["dropped"], "neither leaves a thread"
-        assert one["closed"] == "a gradient came to a lane that is closed; an exchange after its connections were closed"
+        assert one["closed"] == "a gradient was submitted after close(); an exchange after its connections were closed"
         for method, found in one["same_bits"].items():
             assert found["host"] == found["backend"] == said[0]["same_bits"][method]["host"], method
             assert found["same traffic"] and found["error"] < 1, method
@@ -32,13 +32,13 @@ def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
 
 @pytest.mark.parametrize(("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"])
 def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, env, tmp_path):
-    said = jobs.all_well(jobs.run(tmp_path, "routes", ["refused"], ranks, hosts, **env, **more))
-    assert {one["refused"] for one in said} == {"route=host cannot be had: rank 1: BUSBW_PLUGIN=/none.so: no such file"}
+    said = jobs.all_well(jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **env, **more))
+    assert {one["refused"] for one in said} == {"host staging is not possible: rank 1: BUSBW_PLUGIN=/none.so: no such file"}
 
 
 @pytest.mark.parametrize("more", [{}, GPUS] if torch.cuda.device_count() > 1 else [{}], ids=lambda more: "GPUs" if more else "CPUs")
 def test_a_rank_that_is_lost_is_named_by_the_others(more, env, tmp_path):
-    said = jobs.run(tmp_path, "routes", ["lost"], 3, 3, **env, **more)
+    said = jobs.run(tmp_path, "staging_checks", ["lost"], 3, 3, **env, **more)
     assert [one["code"] for one in said] == [0, 0, 7], said[0]["stderr"]
     for one in said[:2]:
         assert "lost: rank 2 on host2 (" in one["lost"]

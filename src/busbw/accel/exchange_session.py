@@ -1,4 +1,4 @@
-"""busbw-native's exchanges between ranks, out of and into memory of the host: what a process calls of its library."""
+"""Bindings to busbw-native's exchanges between the host memory of ranks."""
 
 import ctypes
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ class _Words(ctypes.Structure):
 
 
 class Part(ctypes.Structure):
-    """What goes to a peer and comes from it: addresses, and bytes."""
+    """Send and receive buffers for one peer: addresses and bytes."""
 
     _fields_ = (("send", _Pointer), ("send_len", _Size), ("recv", _Pointer), ("recv_len", _Size))
 
 
 class Numbers(ctypes.Structure):
-    """Addresses of what an exchange and a stream tell each other by: `ready`, `done` and `failed`, see native/crates/exchange."""
+    """Addresses of the counters shared by an exchange and a stream; see native/crates/exchange."""
 
     _fields_ = (("ready", _Pointer), ("done", _Pointer), ("failed", _Pointer))
 
@@ -47,18 +47,18 @@ def _library() -> ctypes.CDLL:
             function = getattr(library, f"busbw_exchange_{name}")
             function.restype, function.argtypes = result, takes
     except (OSError, AttributeError) as error:
-        raise CannotTell(f"{path} cannot carry exchanges: {error}", native.INSTALL) from error
+        raise CannotTell(f"{path} does not support exchanges: {error}", native.INSTALL) from error
     return library
 
 
-class Carrier:
-    """This rank's connections with all others of a group, and the thread that carries exchanges over them, one after the other."""
+class ExchangeSession:
+    """This rank's connections to all others of a group, and the thread that runs exchanges over them one at a time."""
 
     def __init__(self, peers: int) -> None:
-        """Listen for so many; each gets one of `handles`.
+        """Listen for this many peers. Each gets one of `handles`.
 
         Raises:
-            BusbwError, RuntimeError: no library, no interface.
+            BusbwError, RuntimeError: there is no library or no network interface.
         """
         self._words = ctypes.create_string_buffer(_WORDS)
         handles = ctypes.create_string_buffer(HANDLE_BYTES * peers)
@@ -68,18 +68,18 @@ class Carrier:
         self.handles = [handles.raw[HANDLE_BYTES * at : HANDLE_BYTES * (at + 1)] for at in range(peers)]
 
     def join(self, handles: Sequence[bytes], join_s: float, patience_s: float) -> None:
-        """Connect with all peers, by what each has made for this one; `patience_s` bounds each later wait without any news.
+        """Connect to all peers by the handles they have made for this rank. `patience_s`: the longest wait without progress.
 
         Raises:
-            RuntimeError: one cannot be reached, or has not come.
+            RuntimeError: a peer is unreachable or has not connected.
         """
         if _library().busbw_exchange_join(self._open(), b"".join(handles), join_s, patience_s, self._room()):
             raise RuntimeError(self._said())
 
     def post(self, parts: Sequence[tuple[int, int]], nbytes: int, chunk: int, numbers: Numbers, base: int) -> int:
-        """Begin an exchange of `nbytes` from and to each peer, at these addresses; how many chunks it has.
+        """Start an exchange of `nbytes` with each peer at these addresses. Returns its number of chunks.
 
-        Chunk i goes when `ready` has passed `base` by more than i; `done` follows, in the end by all chunks.
+        Chunk i is sent once `ready` exceeds `base` by more than i. `done` counts completed chunks in the same way.
         """
         chunks = -(-nbytes // chunk)
         every = (Part * len(parts))(*[Part(send, nbytes, receive, nbytes) for send, receive in parts])
@@ -87,7 +87,7 @@ class Carrier:
         return chunks
 
     def wait(self, done: int, until: int) -> None:
-        """Until the number at `done` is so large.
+        """Wait until the counter at `done` reaches `until`.
 
         Raises:
             RuntimeError: an exchange has failed.
@@ -96,12 +96,12 @@ class Carrier:
             raise RuntimeError(self._said())
 
     def check(self) -> None:
-        """Raise RuntimeError where an exchange has failed."""
+        """Raise RuntimeError if an exchange has failed."""
         if _library().busbw_exchange_error(self._open(), self._room()):
             raise RuntimeError(self._said())
 
     def close(self) -> None:
-        """End it: what is under way fails."""
+        """Close the connections. Running exchanges fail."""
         if self._exchange is not None:
             _library().busbw_exchange_close(self._exchange)
             self._exchange = None
