@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from busbw.core.compare import compare
 from busbw.core.comparison import Comparison, Verdict
 from busbw.core.result import SCHEMA, Cell, Result, Row
-from busbw.core.sampling import first, judge
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.stats.compare import compare
+from busbw.stats.sampling import first, judge
 
 SIZES = [8 << i for i in range(30)]
 SLOW_SIZE = 1 << 20

@@ -8,11 +8,11 @@ import click
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
 from busbw.cli.words import Share, filled
-from busbw.core.compare import Named, compare
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.judging import Limits
+from busbw.stats.compare import Named, compare
+from busbw.stats.judging import Limits
 from busbw.views import comparison, comparison_markdown
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {

@@ -14,11 +14,12 @@ from busbw.cli.words import File, Share, filled
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.history import Check, Standing, check
+from busbw.core.history import Check, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history.baseline import baseline
 from busbw.history.place import default
 from busbw.history.store import opened
+from busbw.stats.history import check
 from busbw.views import history as view
 
 HELP = {"help_option_names": ["-h", "--help"]}

@@ -8,11 +8,11 @@ import click
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
 from busbw.cli.words import filled
-from busbw.core.compare import compare
 from busbw.core.comparison import Comparison
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
+from busbw.stats.compare import compare
 from busbw.views.html.page import page
 
 DEFAULT = "report.html"

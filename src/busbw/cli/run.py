@@ -16,7 +16,6 @@ from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.networks import BY_NAME, NETWORKS
 from busbw.core.options import BY_FIELD, OPTIONS, Option
-from busbw.core.sampling import MOST_TAIL_SAMPLES
 from busbw.core.sizes import parse_size, short_size
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import ENGINES
@@ -25,6 +24,7 @@ from busbw.measure.inject import parse as parse_fault
 from busbw.measure.job import Job
 from busbw.measure.record import Record
 from busbw.model.bounds import given
+from busbw.stats.sampling import MOST_TAIL_SAMPLES
 from busbw.views.registry import VIEWS, view
 
 FORMATS = [v.name for v in VIEWS]

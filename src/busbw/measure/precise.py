@@ -5,13 +5,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from busbw.core.intervals import median, quantile_interval
 from busbw.core.result import Cell
-from busbw.core.sampling import TAIL, Verdict, first, judge, stated
-from busbw.core.statistics import nearest_rank
 from busbw.core.sweep import Sampling
 from busbw.engines.base import Control, Launch
 from busbw.measure.batches import Batches
+from busbw.stats.intervals import median, quantile_interval
+from busbw.stats.sampling import TAIL, Verdict, first, judge, stated
+from busbw.stats.summary import nearest_rank
 
 LATE_PERCENT = 25  # the lower quartile: a rank that is late always is at any quantile, one that the scheduler put aside is not at a low one
 DIGITS = 10  # of a kept sample: 0.1 ns

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from busbw.core.probe import Probe
 from busbw.core.result import Cell, Device, Link, Mismatch, Row
-from busbw.core.sampling import THROTTLED_TAKES, first
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.engines.base import Call, Control, Engine, Launch
@@ -17,6 +16,7 @@ from busbw.measure.events import At, Emit, Note, RowDone
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Progress
+from busbw.stats.sampling import THROTTLED_TAKES, first
 
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 PLACES_BOUND = 4096  # buffer positions a cell takes in turn; more would only cost memory

@@ -10,8 +10,8 @@ from busbw.core import wire
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
 from busbw.core.comparison import ComparedCell, Comparison, Side, Verdict
-from busbw.core.judging import MEANS_S, MEANS_SHARE
 from busbw.core.sizes import format_size
+from busbw.stats.judging import MEANS_S, MEANS_SHARE
 from busbw.views.words import nccl_version_text, time_text
 
 PLACEMENT_WORDS = {"out_of_place": "out of place", "in_place": "in place"}

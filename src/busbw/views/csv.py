@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Cell, Result, Row
-from busbw.core.statistics import summary
+from busbw.stats.summary import summary
 
 TORCH_HEADER = (
     "size(B), count(elements), type, redop, in-place time(us), in-place algbw(GB/s), in-place busbw(GB/s), "

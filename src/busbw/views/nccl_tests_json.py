@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from busbw.core.result import Cell, Device, Result, Row
-from busbw.core.statistics import summary
+from busbw.stats.summary import summary
 from busbw.views.words import local_time, minimum_gb_s, op_column, printed_time_s
 
 VERSION = 3

@@ -7,8 +7,8 @@ import re
 from itertools import groupby
 
 from busbw.core.result import Cell, Device, Result, Row
-from busbw.core.statistics import summary
 from busbw.core.sweep import SweepSpec
+from busbw.stats.summary import summary
 from busbw.views.words import local_time, minimum_gb_s, op_column, printed_time_s
 
 VERSION = "2.19.6"

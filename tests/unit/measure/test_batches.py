@@ -7,7 +7,6 @@ import pytest
 
 from busbw.core.errors import CannotTell
 from busbw.core.result import Cell
-from busbw.core.sampling import stated
 from busbw.core.sweep import Sampling, Series, SweepSpec
 from busbw.engines.base import Launch
 from busbw.engines.sim import SimEngine
@@ -16,6 +15,7 @@ from busbw.measure import precise
 from busbw.measure.batches import MOST_HELD, TRAIL, ClockedBatches, HeldBatches
 from busbw.measure.clocks import Clocks, identity
 from busbw.measure.plan import Calls
+from busbw.stats.sampling import stated
 
 SPEC = SweepSpec(collective="all_reduce", sampling=Sampling())
 

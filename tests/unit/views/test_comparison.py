@@ -9,9 +9,9 @@ import pytest
 
 from busbw.core import wire
 from busbw.core.cells import CellKey
-from busbw.core.compare import compare
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Verdict
 from busbw.core.result import Result
+from busbw.stats.compare import compare
 from busbw.views import comparison, comparison_markdown
 from busbw.views.read import read
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.compare import compare
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Mismatch, Result
+from busbw.stats.compare import compare
 from busbw.views.html.page import page
 from busbw.views.html.tree import clean, document, tag
 from busbw.views.read import read

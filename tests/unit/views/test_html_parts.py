@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.cells import cells
-from busbw.core.compare import compare
 from busbw.core.result import Cell, Ideal, Mismatch, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.stats.compare import compare
 from busbw.views import comparison as text
 from busbw.views.html.comparison import comparison
 from busbw.views.html.machine import machine, run

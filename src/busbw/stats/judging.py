@@ -8,10 +8,10 @@ import msgspec
 
 from busbw.core.cells import CellKey, usable
 from busbw.core.comparison import ComparedCell, Verdict
-from busbw.core.intervals import LEAST_CORRELATION, correlation
-from busbw.core.rank_tests import holm, level, shift
 from busbw.core.result import Cell
-from busbw.core.run_tests import sweep_test
+from busbw.stats.intervals import LEAST_CORRELATION, correlation
+from busbw.stats.rank_tests import holm, level, shift
+from busbw.stats.run_tests import sweep_test
 
 RELEVANT = 0.02  # large operations of one machine differ by up to 1.7 % from run to run: benchmarks/all_reduce_2xh200_202611
 # What means of 20 operations vary by: none of 3,224 pairs of such cells in that record differs by more than both together, though

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from busbw.core.errors import UsageError
-from busbw.core.statistics import summary
+from busbw.stats.summary import summary
 
 
 def test_the_definitions_by_hand() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from busbw.core.cells import CellKey, in_table_order, runs, timing, usable
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
 from busbw.core.errors import UsageError
-from busbw.core.judging import Cells, Limits, by_cells, by_runs
-from busbw.core.rank_tests import fewest, sign_test
 from busbw.core.result import Result
-from busbw.core.run_tests import fewest_chance
+from busbw.stats.judging import Cells, Limits, by_cells, by_runs
+from busbw.stats.rank_tests import fewest, sign_test
+from busbw.stats.run_tests import fewest_chance
 
 Named = tuple[str, Result]  # a file, and what is in it
 

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from busbw.core.cells import CellKey, cells
-from busbw.core.compare import Named, compare
 from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
-from busbw.core.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
 from busbw.core.result import SCHEMA, Cell, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.stats.compare import Named, compare
+from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
 from busbw.views.read import read
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.intervals import correlation, coverage, depth, interval, least_samples, median, quantile_interval
+from busbw.stats.intervals import correlation, coverage, depth, interval, least_samples, median, quantile_interval
 
 SHAPES: dict[str, tuple[Callable[[random.Random], float], float]] = {
     "lognormal 2 %": (lambda dice: math.exp(dice.gauss(0, 0.02)), 1.0),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from busbw.core.rank_tests import EXACT_STEPS, fewest, holm, level, shift, sign_test, tail
+from busbw.stats.rank_tests import EXACT_STEPS, fewest, holm, level, shift, sign_test, tail
 
 
 def enumerated(m: int, n: int, u: int) -> float:

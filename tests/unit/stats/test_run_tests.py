@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from busbw.core import run_tests
-from busbw.core.run_tests import fewest_chance, sweep_test
+from busbw.stats import run_tests
+from busbw.stats.run_tests import fewest_chance, sweep_test
 
 
 def noise(draw: random.Random, rows: int, runs: int, shared: float = 0.0) -> list[list[float]]:

@@ -3,7 +3,7 @@
 Samples come in batches; after each the confidence interval of the median decides. Stopping at the first interval that is narrow enough
 prefers those that are narrow by chance: looks are few (each has half as many samples more), and a fifth of the error is put aside for it.
 Guards: a head that is still warming up is left out, correlated samples count for fewer
-(core.intervals), two modes are reported instead of averaged.
+(stats.intervals), two modes are reported instead of averaged.
 """
 
 import math
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from busbw.core.intervals import interval, least_samples, median, quantile_interval
 from busbw.core.sweep import Sampling
+from busbw.stats.intervals import interval, least_samples, median, quantile_interval
 
 MOST_SAMPLES = 4096
 MOST_TAIL_SAMPLES = 1 << 16
 TAIL = 0.99
 THROTTLED_TAKES = 3  # a cell is sampled again while heat holds a GPU back
-PUT_ASIDE = 0.2  # of the error: keeps 93 to 97 % for a stated 95 % (tests/unit/core/test_sampling.py)
+PUT_ASIDE = 0.2  # of the error: keeps 93 to 97 % for a stated 95 % (tests/unit/stats/test_sampling.py)
 DRIFT_Z = 3.3  # one cell in a thousand would lose its head without drifting
 DRIFT_FROM = 12  # samples; thirds of fewer say nothing
 MOST_DROPPED = 0.5  # of the samples

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from busbw.core.sampling import stated
+from busbw.stats.sampling import stated
 
 RECORD = Path(__file__).parents[3] / "benchmarks" / "precise_2xh200_202611"
 TICK_NS = 32  # of a GPU's events

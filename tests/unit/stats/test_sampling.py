@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from busbw.core.intervals import quantile_interval
-from busbw.core.sampling import MOST_SAMPLES, Verdict, counts, drifting, first, judge, rank_sum_z, stated, two_modes
 from busbw.core.sweep import Sampling
+from busbw.stats.intervals import quantile_interval
+from busbw.stats.sampling import MOST_SAMPLES, Verdict, counts, drifting, first, judge, rank_sum_z, stated, two_modes
 
 Draw = Callable[[random.Random], float]
 

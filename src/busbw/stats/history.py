@@ -1,0 +1,42 @@
+"""Whether a run is slower than earlier runs of its machine."""
+
+import math
+import statistics
+from collections.abc import Mapping
+
+from busbw.core.cells import CellKey, cells, medians, usable
+from busbw.core.history import Check, CheckedCell, Standing, machine
+from busbw.core.result import Result
+from busbw.stats.judging import RELEVANT
+from busbw.stats.rank_tests import level
+from busbw.stats.run_tests import ROUNDING, fewest_chance, sweep_test
+
+
+def needed(confidence: float) -> int:
+    """Earlier runs from which a check can be this sure: 19 for 95 %. n runs and a new one make n + 1 places for the slowest."""
+    count = 2
+    while fewest_chance(count, 1, two_sided=False) > level(confidence):
+        count += 1
+    return count
+
+
+def check(result: Result, earlier: Mapping[int, Mapping[CellKey, float]], confidence: float) -> Check:
+    """Whether the run is slower anywhere than `earlier` runs of its machine (times in seconds by run and cell).
+
+    Runs that lack one of its cells do not count. If it is like them, each of all these runs is as likely to be the one that stands out
+    most; so the chance of a false alarm over the whole sweep is `alarm`, whatever the times' distribution.
+    """
+    new = {key: time_s for key, time_s in medians((key, cell.time_s) for key, cell in cells(result)).items() if usable(time_s)}
+    runs = {run: times for run, times in earlier.items() if all(usable(times.get(key, 0.0)) for key in new)}
+    enough = bool(new) and len(runs) >= needed(confidence)
+    logs = [[math.log(times[key]) for times in [*runs.values(), new]] for key in new]
+    ps = sweep_test(logs, len(runs), two_sided=False) if runs else [1.0] * len(new)
+    checked = []
+    for (key, time_s), p in zip(new.items(), ps, strict=True):
+        times = [run[key] for run in runs.values()] or [time_s]
+        middle = statistics.median(times)
+        slower = enough and p <= level(confidence) and time_s >= middle * (1 + RELEVANT)
+        checked.append(CheckedCell(key, time_s, middle, min(times), max(times), p, slower))
+    standing = Standing.SLOWER if any(cell.slower for cell in checked) else Standing.FINE if enough else Standing.UNKNOWN
+    alarm = math.floor(level(confidence) * (len(runs) + 1) + ROUNDING) / (len(runs) + 1)
+    return Check(machine(result), list(runs), needed(confidence), confidence, alarm, checked, standing)
