@@ -18,9 +18,10 @@ from busbw.core.errors import BusbwError
 from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call, Control, Launch
+from busbw.engines.base import Call, Launch
 from busbw.engines.nccl import NcclEngine
-from busbw.launch.control import join
+from busbw.launch.control import Control
+from busbw.launch.join import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

@@ -19,11 +19,11 @@ from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
 from busbw.core.exits import Exit
 from busbw.core.reports import Report, Stalled
 from busbw.core.sweep import roots
-from busbw.engines.base import Control
 from busbw.engines.registry import AUTO, EngineRow, choose, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
 from busbw.launch import environment, hosts, interfaces, job, mpirun, slurm, torchrun
+from busbw.launch.control import Control
 from busbw.measure.job import Job, encode
 from busbw.measure.rank import ask_library, failed, measure, watched
 from busbw.measure.watchdog import Tell, Watchdog
@@ -143,7 +143,7 @@ def _run(work: Job, where: Where, output: Output, face: Face) -> None:
 
 def inside(work: Job, where: Where, output: Output, face: Face) -> None:
     """This process is a rank that an outer mpirun, srun or torchrun started."""
-    from busbw.launch.control import join
+    from busbw.launch.join import join
 
     if where.hosts or where.hostfile or where.ranks or where.step:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What an engine is: the only thing that runs collectives. And the control channel that joins its ranks.
+"""What an engine is: the only thing that runs collectives.
 
 A process drives one or several ranks (several GPUs under one MPI process, or all of `sim`); every method acts on all of them.
 """
@@ -6,7 +6,7 @@ A process drives one or several ranks (several GPUs under one MPI process, or al
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
@@ -27,42 +27,6 @@ def in_turn(launches: Sequence[Launch]) -> Launch:
             launch()
 
     return run
-
-
-class Control(Protocol):
-    """The channel between the processes of a job, outside what is measured. Every method is collective but `abort`."""
-
-    @property
-    def rank(self) -> int:
-        """This process' number."""
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-
-    def bcast(self, value: Any) -> Any:
-        """Process 0's value, on all."""
-
-    def gather(self, value: Any) -> list[Any] | None:
-        """All values in order of process, on process 0; None elsewhere."""
-
-    def allgather(self, value: Any) -> list[Any]:
-        """All values in order of process, on all."""
-
-    def barrier(self) -> None:
-        """Returns once all processes have called it."""
-
-    def reduce_all(self, values: list[float], how: str) -> list[float]:
-        """Element by element `sum`, `min` or `max` over processes, on all."""
-
-    def split(self, color: int) -> "Control":
-        """The channel of the processes that gave the same colour."""
-
-    def abort(self, code: int, reason: str) -> None:
-        """End the whole job on every host with this exit code; does not return."""
-
-    def close(self) -> None:
-        """Leave in order."""
 
 
 @dataclass(frozen=True, slots=True)

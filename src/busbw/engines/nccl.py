@@ -19,7 +19,7 @@ from busbw.core.result import Device, Library
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec, dtypes, redops
 from busbw.engines import nccl_comms
-from busbw.engines.base import Call, Control, Launch
+from busbw.engines.base import Call, Launch
 from busbw.engines.cuda_gate import Gate
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
@@ -27,6 +27,7 @@ from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, device_count
 from busbw.engines.nccl_buffers import Buffers
 from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
 from busbw.engines.nccl_launches import Replay, Steps, together
+from busbw.launch.control import Control
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 FENCE_BYTES = 256

@@ -10,8 +10,8 @@ from typing import Any
 
 from busbw.core.errors import CannotTell
 from busbw.core.sweep import SweepSpec
-from busbw.engines.base import Control
 from busbw.engines.cuda_runtime import INSTALL, Gpu
+from busbw.launch.control import Control
 
 SUCCESS, IN_PROGRESS = 0, 7  # ncclResult_t
 CTA_POLICY_SINCE = 22700

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.sweep import SweepSpec
-from busbw.engines.base import Control, Engine
+from busbw.engines.base import Engine
 from busbw.host import nvml
+from busbw.launch.control import Control
 
 
 @dataclass(frozen=True, slots=True)

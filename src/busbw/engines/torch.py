@@ -24,10 +24,11 @@ from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_calls
-from busbw.engines.base import Call, Control, Launch, Memory, in_turn, placement
+from busbw.engines.base import Call, Launch, Memory, in_turn, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.host.addresses import address
 from busbw.host.memory import usable_bytes
+from busbw.launch.control import Control
 
 SETUP_LIMIT = timedelta(seconds=120)
 PROBE_ELEMENTS = 32

@@ -1,21 +1,44 @@
-"""Joining the ranks of a job: the control channel that fits the launcher, and the refusal of a split brain.
-
-A split brain is N processes that each think they are rank 0 of 1, as a program built without MPI behaves: all measure themselves
-alone, and every figure looks fine.
-"""
+"""The control channel between the processes of a job, outside of what is measured."""
 
 import os
-import socket
 import sys
-from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from busbw.core.errors import BusbwError, CannotTell
-from busbw.engines.base import Control
-from busbw.launch import interfaces
-from busbw.launch.environment import Membership, detect
+
+class Control(Protocol):
+    """The channel between the processes of a job, outside what is measured. Every method is collective but `abort`."""
+
+    @property
+    def rank(self) -> int:
+        """This process' number."""
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+
+    def bcast(self, value: Any) -> Any:
+        """Process 0's value, on all."""
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """All values in order of process, on process 0; None elsewhere."""
+
+    def allgather(self, value: Any) -> list[Any]:
+        """All values in order of process, on all."""
+
+    def barrier(self) -> None:
+        """Returns once all processes have called it."""
+
+    def reduce_all(self, values: list[float], how: str) -> list[float]:
+        """Element by element `sum`, `min` or `max` over processes, on all."""
+
+    def split(self, color: int) -> "Control":
+        """The channel of the processes that gave the same colour."""
+
+    def abort(self, code: int, reason: str) -> None:
+        """End the whole job on every host with this exit code; does not return."""
+
+    def close(self) -> None:
+        """Leave in order."""
 
 
 class SoloControl:
@@ -55,80 +78,3 @@ class SoloControl:
 
     def close(self) -> None:
         """Nothing to leave."""
-
-
-def join(env: Mapping[str, str], *, expect: int | None) -> Control:
-    """The channel to the other ranks of this job, chosen by what the launcher set in `env`; `expect` is the size asked for, if any.
-
-    Also sets this process' NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from BUSBW_IFNAME. CannotTell where the launcher, the library
-    that joins the ranks and `expect` do not agree on how many there are, or where that library is missing.
-    """
-    member = detect(env)
-    interfaces.settle(env)
-    control = _open(member)
-    try:
-        _refuse_split_brain(member, control, expect)
-    except BusbwError:
-        if control.size == 1:
-            control.close()
-        raise
-    return control
-
-
-def _open(member: Membership | None) -> Control:
-    if member is None:
-        return SoloControl()
-    if not member.launcher.mpi:
-        _need("torch", member)
-        from busbw.launch.control_torch import TorchControl
-
-        return TorchControl.join(member)
-    if member.size == 1 and not find_spec("mpi4py"):
-        return SoloControl()
-    _need("mpi4py", member)
-    from busbw.launch.control_mpi import MpiControl
-
-    return MpiControl.join()
-
-
-def _need(module: str, member: Membership) -> None:
-    if not find_spec(module):
-        extra = "mpi" if module == "mpi4py" else module
-        raise CannotTell(
-            f"{module} is not installed on {socket.gethostname()}: "
-            f"the {member.size} ranks that {member.launcher.name} started cannot find each other",
-            f"{sys.executable} -m pip install 'busbw[{extra}]'",
-        )
-
-
-def _refuse_split_brain(member: Membership | None, control: Control, expect: int | None) -> None:
-    here = f"{socket.gethostname()}, process {os.getpid()}"
-    library = str(getattr(control, "library", ""))
-    if member is not None and control.size != member.size:
-        raise CannotTell(
-            f"split brain on {here}: {member.launcher.name} started {member.size} ranks, but {library} sees {control.size}: "
-            "each would measure itself alone",
-            _cure(member, library),
-        )
-    if expect is None or control.size == expect:
-        return
-    if member is None:
-        raise CannotTell(
-            f"split brain on {here}: this is to be one of {expect} ranks, but no launcher gave it a rank: it would measure itself alone",
-            f"let busbw start the ranks (busbw run ... -n {expect}), or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
-        )
-    raise CannotTell(
-        f"{here}: {expect} ranks were asked for, but {member.launcher.name} started {control.size}",
-        f"ask for {control.size} ranks, or start {expect}",
-    )
-
-
-def _cure(member: Membership, library: str) -> str:
-    n = member.size
-    if member.launcher.name == "Slurm":
-        return f"srun --mpi=pmix -n {n} ... (`srun --mpi=list` must name pmix), or start it with mpirun inside the allocation"
-    own = Path(sys.executable).with_name("mpirun")
-    mpirun = str(own) if own.exists() else "mpirun"
-    if member.launcher.name == "MPICH" or "Open MPI" in library:
-        return f"{mpirun} -n {n} ...: the mpirun of the MPI that mpi4py uses ({library or 'unknown'})"
-    return f"start it with the mpirun of {library}, or give mpi4py this one's: MPI4PY_LIBMPI=/path/to/libmpi.so"

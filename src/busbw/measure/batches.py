@@ -10,7 +10,8 @@ from typing import Protocol
 
 from busbw.core.errors import CannotTell
 from busbw.core.sweep import SweepSpec
-from busbw.engines.base import Control, Engine, Launch
+from busbw.engines.base import Engine, Launch
+from busbw.launch.control import Control
 from busbw.measure.clocks import Clocks
 from busbw.measure.progress import Progress
 

@@ -9,7 +9,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from busbw.engines.base import Control
+from busbw.launch.control import Control
 
 ROUND_TRIPS = 20
 

@@ -11,7 +11,8 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import dtype
 from busbw.core.layouts import Layout, matrix_totals
 from busbw.core.result import Device, Link
-from busbw.engines.base import Call, Control, Engine
+from busbw.engines.base import Call, Engine
+from busbw.launch.control import Control
 from busbw.measure.batches import Batches
 from busbw.measure.events import At
 

@@ -10,10 +10,10 @@ from busbw.core.errors import CannotTell, UsageError
 from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, chosen
 from busbw.core.result import Library
 from busbw.engines import nccl_log
-from busbw.engines.base import Control
 from busbw.engines.registry import engine, refuse_network
 from busbw.host import net_plugin
 from busbw.launch import interfaces
+from busbw.launch.control import Control
 from busbw.measure.job import Job
 
 MOST_HOSTS = 4  # named in an error

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from busbw.core.result import Cell
 from busbw.core.sweep import Sampling
-from busbw.engines.base import Control, Launch
+from busbw.engines.base import Launch
+from busbw.launch.control import Control
 from busbw.measure.batches import Batches
 from busbw.stats.intervals import median, quantile_interval
 from busbw.stats.sampling import TAIL, Verdict, first, judge, stated

@@ -21,11 +21,12 @@ from busbw.core.groups import color
 from busbw.core.result import SCHEMA, Device, Result, World
 from busbw.core.sweep import roots, series
 from busbw.core.topology import Host, Topology
-from busbw.engines.base import Control, Engine
+from busbw.engines.base import Engine
 from busbw.engines.registry import AUTO, Opening, choose, engine
 from busbw.host import process, ras
 from busbw.host.read import read_host
 from busbw.host.source import Unavailable
+from busbw.launch.control import Control
 from busbw.launch.environment import detect
 from busbw.measure import inject, network, plan
 from busbw.measure.events import At, Emit, Ended, Event, Failed, Note, Started, encode, say, say_failed
@@ -267,7 +268,7 @@ def nccl_says() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of a launched rank."""
-    from busbw.launch.control import join
+    from busbw.launch.join import join
 
     process.die_with_parent()
     emit = claim_stdout()

@@ -9,7 +9,8 @@ from busbw.core.probe import Probe
 from busbw.core.result import Cell, Device, Link, Mismatch, Row
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_sizes
-from busbw.engines.base import Call, Control, Engine, Launch
+from busbw.engines.base import Call, Engine, Launch
+from busbw.launch.control import Control
 from busbw.measure import links, precise, timing, verification
 from busbw.measure.batches import MOST_HELD, MOST_LEAD, Batches, ClockedBatches, HeldBatches
 from busbw.measure.events import At, Emit, Note, RowDone

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.sweep import SweepSpec
-from busbw.engines.base import Control, Engine, Launch
+from busbw.engines.base import Engine, Launch
+from busbw.launch.control import Control
 from busbw.measure.progress import Progress
 
 SYNC_AND_BARRIER, SYNC_ONLY, BARRIER_OUTSIDE = 1, 2, 3

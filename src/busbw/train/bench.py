@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
-from busbw.engines.base import Control
 from busbw.host.counters import device_counters
+from busbw.launch.control import Control
 from busbw.train.exchange import Wrapped, still, wrap
 from busbw.train.loop import Loop, scaler_for, settle
 from busbw.train.methods import Method

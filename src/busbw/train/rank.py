@@ -10,10 +10,10 @@ from typing import Any
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.training import TrainRun
-from busbw.engines.base import Control
 from busbw.engines.registry import Opening, engine
 from busbw.host import process
-from busbw.launch.control import join
+from busbw.launch.control import Control
+from busbw.launch.join import join
 from busbw.measure import network
 from busbw.measure.events import At, Emit, Ended, Event, Iteration, Note, Started, Trained, say
 from busbw.measure.job import Job, decode

@@ -10,7 +10,7 @@ import sys
 import msgspec
 
 from busbw.core.sweep import SweepSpec
-from busbw.launch.control import join
+from busbw.launch.join import join
 from busbw.measure.events import Event, encode
 from busbw.measure.job import Job
 from busbw.measure.rank import measure
