@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from busbw.core.comparison import Comparison, Verdict
-from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import compare
 from busbw.stats.sampling import first, judge
@@ -27,7 +27,7 @@ def result(times: dict[int, list[float]]) -> Result:
         middle = sorted(samples)[len(samples) // 2]
         cell = Cell(middle, size / middle, size / middle, samples_s=samples)
         rows.append(Row(size, size // 4, "float", "sum", -1, cell, None, len(samples)))
-    return Result(SCHEMA, "simulated", SweepSpec(collective="all_reduce", sampling=SAMPLING), rows=rows, complete=True)
+    return Result(SweepSpec(collective="all_reduce", sampling=SAMPLING), rows=rows, complete=True)
 
 
 def one(draw: random.Random, middle: float, cv: float, tail: float) -> float:

@@ -10,27 +10,28 @@ import msgspec
 from markdown_table import code, table
 
 from busbw.core.options import BY_FIELD
-from busbw.core.result import SCHEMA, Result
+from busbw.core.result import SCHEMAS, AnyResult
 from busbw.core.sweep import SweepSpec
 
 _COMMENT = re.compile(r"^ {4}(\w+):.*?  # (.+)$", re.MULTILINE)
 
 
 def fields() -> str:
-    """Every structure reachable from Result, the nearest first, with types, defaults and the comments beside the fields."""
+    """Every structure of a result, the nearest first, with types, defaults and the comments beside the fields."""
     intro = (
-        f"`busbw run ... --json FILE` keeps this file up to date: it is written in one step after every size. `schema` is `{SCHEMA}`.\n\n"
+        "`busbw run ... --json FILE` keeps this file up to date: it is written in one step after every size. `schema` says which kind of "
+        f"result it is: {', '.join(f'`{name}` is a [{kind.__name__}](#{kind.__name__.lower()})' for name, kind in SCHEMAS.items())}.\n\n"
         "Times are seconds, sizes bytes, rates bytes per second; "
         "a figure that is no number is the string `nan`, `inf` or `-inf`. New optional fields may appear under the same number; "
         "a change of meaning gets a new one. `complete` is false until the sweep has ended.\n\n"
         "`busbw show FILE` prints it in any format.\n\n"
     )
-    return intro + "".join(_section(one) for one in _reachable(Result))
+    return intro + "".join(_section(one) for one in _reachable(*SCHEMAS.values()))
 
 
 def schema() -> str:
     """The JSON schema, as msgspec derives it, with the words that stand where a figure is no number."""
-    return msgspec.json.format(msgspec.json.encode(_with_words(msgspec.json.schema(Result))), indent=1).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(_with_words(msgspec.json.schema(AnyResult))), indent=1).decode() + "\n"
 
 
 def _with_words(part: object) -> object:
@@ -44,8 +45,8 @@ def _with_words(part: object) -> object:
     return {key: _with_words(value) for key, value in part.items()}
 
 
-def _reachable(first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]]:
-    found: list[type[msgspec.Struct | Enum]] = [first]
+def _reachable(*first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]]:
+    found: list[type[msgspec.Struct | Enum]] = [*first]
     for one in found:
         members = msgspec.structs.fields(one) if issubclass(one, msgspec.Struct) else ()
         for other in dict.fromkeys(named for field in members for named in _classes(field.type)):

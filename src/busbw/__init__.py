@@ -1,3 +1,31 @@
-"""busbw: how fast the links between GPUs are, how fast they should be, and why they are not."""
+"""busbw: how fast the links between your GPUs are, how fast they should be, and why they are not.
 
-__version__ = "0.1.0"
+`busbw.run("all_reduce")` measures a collective and returns a Result.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from busbw.core.version import __version__
+
+if TYPE_CHECKING:
+    from busbw.core.errors import BusbwError
+    from busbw.core.result import Result
+    from busbw.core.sweep import Sampling, SweepSpec
+    from busbw.session.api import run
+
+__all__ = ["BusbwError", "Result", "Sampling", "SweepSpec", "__version__", "run"]
+_HOMES = {
+    "BusbwError": "busbw.core.errors",
+    "Result": "busbw.core.result",
+    "Sampling": "busbw.core.sweep",
+    "SweepSpec": "busbw.core.sweep",
+    "run": "busbw.session.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that `import busbw` stays cheap."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'busbw' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -190,7 +190,7 @@ def test_version_is_instant(run):
 
 
 def test_a_rank_imports_no_command_line_library():
-    code = "import sys, busbw.measure.rank, busbw.engines.mpi; print([m for m in ('click', 'rich', 'jinja2', 'torch') if m in sys.modules])"
+    code = "import sys, busbw.session.rank, busbw.engines.mpi; print([m for m in ('click', 'rich', 'jinja2', 'torch') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "PYTHONPATH": SOURCE}
     )

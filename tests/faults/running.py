@@ -17,7 +17,7 @@ from typing import Any
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 MARK = "FAULT_RUN"
-RANK_PROGRAM = b"busbw.measure.rank"
+RANK_PROGRAM = b"busbw.session.rank"
 START_LIMIT_S = 30.0
 SIZES = 5  # 1K to 16K
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.result import SCHEMA, Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.vitals import TCP, HostChange
 from busbw.model.machine_findings import RULES
@@ -124,7 +124,7 @@ def test_a_row_that_was_slow_meanwhile_names_the_interface_and_the_loss(two_host
         for size, time_s in zip(sizes, seconds, strict=True)
     ]
     world = World([Device(rank, 1, f"h{rank + 1}", 0, "", "CPU") for rank in range(2)], 2)
-    result = Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"), world=world, rows=rows)
+    result = Result(SweepSpec(collective="all_reduce"), world=world, rows=rows)
     found = {one.id: one for one in apply(RULES, Run(result, result.topology))}
     assert found["machine"].message.startswith("24 MiB took ")
     assert f"; at the same time h1 {name}: " in found["machine"].message

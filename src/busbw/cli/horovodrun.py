@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.session import FORWARDED, HOSTS_OWN
 from busbw.cli.streams import answer, talk
 from busbw.cli.words import File, filled
 from busbw.core.errors import UsageError
 from busbw.launch import hosts, mpirun
+from busbw.session.where import FORWARDED, PER_HOST
 
 MODULE = "busbw.horovod"
 # What follows COMMAND is its own.
@@ -80,7 +80,7 @@ def command(
     if mpi:
         talk("note: --mpi: operations on CPUs use Gloo, not MPI")
     prefixes = (*FORWARDED, "HOROVOD_", "LIGHT_")
-    carried = {name: value for name, value in os.environ.items() if places and name.startswith(prefixes) and name not in HOSTS_OWN}
+    carried = {name: value for name, value in os.environ.items() if places and name.startswith(prefixes) and name not in PER_HOST}
     count = sum(place.slots for place in places) or ranks or 1
     line = mpirun.command(mpirun.find(), program(words), count, places, ifname, {**carried, **variables(tuning)})
     if dry_run:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from busbw import __version__
 from busbw.cli.streams import ReaderGone, answering, bug, stop_writing, talk
 from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
+from busbw.core.version import __version__
 
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("run", "Measure a collective and verify its data."),

@@ -1,64 +1,120 @@
-"""What a run prints as it goes: the chosen view on stdout, notes on stderr."""
+"""What a command prints while it runs: the result on stdout, messages on stderr."""
 
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
-from busbw.core.errors import BusbwError
+from busbw.core.errors import BusbwError, UsageError
+from busbw.core.exits import Exit
+from busbw.core.result import AnyResult, Result, TrainResult
+from busbw.core.spelling import render
 from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
 from busbw.measure.record import Record
+from busbw.session.sink import OWN, Frontend, Sink
 from busbw.views import training
 from busbw.views.registry import View
 
 
-class Output:
-    """Takes the events of one run: records them and prints the view. `save_unasked`: a run that broke off keeps its rows in a file."""
+def exit_code(result: AnyResult | None) -> int:
+    """0 for a good result, 1 for wrong data."""
+    return int(Exit.BAD if result and result.wrong() else Exit.OK)
 
-    def __init__(self, record: Record, view: View, *, save_unasked: bool = True) -> None:
-        self.record, self.view, self.save_unasked = record, view, save_unasked
-        self._told = False
+
+def print_command(argv: Sequence[str]) -> int:
+    """Print the launcher's command line, for --dry-run."""
+    if not argv:
+        raise UsageError("--dry-run: this engine runs in this process and starts no ranks", "leave out --dry-run")
+    answer(shlex.join(argv) + "\n")
+    return int(Exit.OK)
+
+
+class Output(Sink):
+    """Prints messages, and keeps the rows of a run that broke off in a file: in one of its own where `save_unasked`."""
+
+    def __init__(self, record: Record, frontend: Frontend = OWN, *, save_unasked: bool = True) -> None:
+        super().__init__(record, frontend)
+        self.save_unasked = save_unasked
+        self._warned = False
 
     def take(self, event: Event) -> None:
-        """Record the event and print what follows from it; a reader who has gone ends a run that no file was asked of."""
-        self.record.take(event)
-        if self.record.problem and not self._told:
-            self._told = True
-            talk(f"warning: {self.record.problem.message}; measuring goes on, and the file is tried again")
+        """Record the event and print it. When the reader of stdout is gone, only a run with a file goes on."""
+        super().take(event)
+        if self.record.problem and not self._warned:
+            self._warned = True
+            talk(f"warning: {render(self.record.problem.message)}; measuring goes on, and the file is tried again")
         try:
-            self._show(event)
+            if isinstance(event, Note):
+                self.print_note(event)
+            elif self.record.result is not None:
+                self.show(event, self.record.result)
         except ReaderGone:
             if self.record.file is None:
                 raise
             stop_writing()
-            talk(f"note: nobody reads stdout any more; measuring goes on for {self.record.file} (Ctrl-C ends it)")
+            talk(f"note: stdout was closed; measuring goes on for {self.record.file} (Ctrl-C ends it)")
 
-    def _show(self, event: Event) -> None:
+    def show(self, event: Event, result: AnyResult) -> None:
         """Print what follows from an event."""
-        result = self.record.result
+
+    def print_note(self, note: Note) -> None:
+        """Print a rank's note, the same line of several ranks once."""
+        talk("\n".join(dict.fromkeys(note.text.splitlines())))
+
+    def note(self, text: str) -> None:
+        """A message on stderr."""
+        talk(self.rendered(text))
+
+    error = note
+
+    def broke_off(self, reason: str) -> str:
+        """Save what was measured; where it is, '' when nothing was measured."""
+        record = self.record
+        super().broke_off(reason)
+        count = record.measured
+        if not count or not record.result or (record.file is None and not self.save_unasked):
+            return ""
+        if record.file is None:
+            stamp = record.result.start.replace("-", "").replace(":", "").replace(" ", "-")
+            try:
+                record.keep(Path(f"busbw-result-{stamp}.json"))
+            except BusbwError as error:
+                return f"the {count} rows measured are above and could not be saved: {error.message}"
+        if record.saved < count:
+            return f"{record.saved} of the {count} rows measured are in {record.file}"
+        rows = "1 row was" if count == 1 else f"{count} rows were"
+        return f"{rows} measured and saved in {record.file}; print with: busbw show {record.file}"
+
+
+class SweepOutput(Output):
+    """Prints a sweep in one of the views."""
+
+    def __init__(self, record: Record, view: View, frontend: Frontend = OWN, *, save_unasked: bool = True) -> None:
+        super().__init__(record, frontend, save_unasked=save_unasked)
+        self.view = view
+
+    def show(self, event: Event, result: AnyResult) -> None:
+        """Header, rows and footer, each as soon as it is known where the view streams."""
+        assert isinstance(result, Result)
         if isinstance(event, Started) and self.view.streams:
             self._print("header", result)
         elif isinstance(event, RowDone) and self.view.streams:
             self._print("row", result, event.row)
-        elif isinstance(event, Iteration) and self.view.streams:
-            answer(training.iteration(result, event.method, event.number, event.rate))
-        elif isinstance(event, Trained) and self.view.streams:
-            answer(training.method_end(result, event.run.method))
         elif isinstance(event, Ended):
             self._print("footer", result)
-        elif isinstance(event, Note):
-            self._note(event)
 
-    def _note(self, note: Note) -> None:
-        """nccl-tests has some on stdout, and a line for each rank; in the rows of any other view nobody could read them."""
+    def print_note(self, note: Note) -> None:
+        """Notes that nccl-tests has on stdout are part of its text, one line for each rank."""
         if note.answer and self.view.name == "nccl-tests":
             answer(note.text + "\n")
         else:
-            talk("\n".join(dict.fromkeys(note.text.splitlines())))
+            super().print_note(note)
 
     def _print(self, part: str, *arguments: Any) -> None:
-        """One part of the view, at once; the table in colour where a person looks at it."""
-        if self.view.name == "table" and not self.record.result.training and sys.stdout is not None and sys.stdout.isatty():
+        """One part of the view; the table in color on a terminal."""
+        if self.view.name == "table" and sys.stdout is not None and sys.stdout.isatty():
             from rich.console import Console
 
             from busbw.views import table_rich
@@ -67,19 +123,29 @@ class Output:
             return
         answer(getattr(self.view, part)(*arguments))
 
-    def broke_off(self, reason: str) -> str:
-        """After a run that ended early: what became of the rows measured, '' when there are none."""
-        record = self.record
-        record.broke_off(reason)
-        count = len(record.result.rows) or (len(record.result.training.runs) if record.result.training else 0)
-        if not count or (record.file is None and not self.save_unasked):
-            return ""
-        if record.file is None:
-            stamp = record.result.start.replace("-", "").replace(":", "").replace(" ", "-")
-            try:
-                record.keep(Path(f"busbw-result-{stamp}.json"))
-            except BusbwError as error:
-                return f"the {count} rows measured stand above and could not be saved: {error.message}"
-        if record.saved < count:
-            return f"{record.saved} of the {count} rows measured are in {record.file}"
-        return f"{count} rows were measured and are saved in {record.file}; print them with: busbw show {record.file}"
+
+class TrainOutput(Output):
+    """Prints a training line by line, then the table of methods."""
+
+    def show(self, event: Event, result: AnyResult) -> None:
+        """Each iteration as soon as it is measured."""
+        assert isinstance(result, TrainResult)
+        if isinstance(event, Started):
+            answer(training.header(result))
+        elif isinstance(event, Iteration):
+            answer(training.iteration(result, event.method, event.number, event.rate))
+        elif isinstance(event, Trained):
+            answer(training.method_end(result, event.run.method))
+        elif isinstance(event, Ended):
+            answer(training.footer(result))
+
+
+class JsonOutput(Output):
+    """Prints the result as JSON when the run has ended."""
+
+    def show(self, event: Event, result: AnyResult) -> None:
+        """The whole result, once."""
+        if isinstance(event, Ended):
+            from busbw.views import result_json
+
+            answer(result_json.render(result))

@@ -13,22 +13,25 @@ from typing import Any
 
 import msgspec
 
-from busbw.cli.follow import RankFailed
 from busbw.cli.getopt import BadArguments, parse, usage
-from busbw.cli.output import Output
-from busbw.cli.perf_words import in_compat
-from busbw.cli.session import Face, Where, run_job
+from busbw.cli.output import SweepOutput, exit_code
 from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
+from busbw.core import spelling
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit, NcclTestsExit
 from busbw.core.redops import REDOPS
-from busbw.core.result import Result
+from busbw.core.result import AnyResult, Result
 from busbw.core.sweep import SweepSpec, check_spec
+from busbw.engines.registry import AUTO
 from busbw.launch import environment
-from busbw.measure.job import Job
+from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
+from busbw.session.follow import RankFailed
+from busbw.session.sink import Frontend
+from busbw.session.start import run
+from busbw.session.where import Where
 from busbw.views import nccl_tests_json
 from busbw.views.registry import view
 from busbw.views.words import minimum_gb_s
@@ -36,6 +39,7 @@ from busbw.views.words import minimum_gb_s
 DEFAULT_CTAS, MOST_CTAS = 16, 128
 BARRIER_OUTSIDE = 3
 SYMMETRIC = 2
+START_LIMIT_S = 120.0  # until all ranks have joined
 
 
 class NotThere(UsageError):
@@ -75,16 +79,16 @@ def _perf(program: str, words: Sequence[str]) -> int:
     _refuse(spec)
     answer("".join(note + "\n" for note in notes))
     spec, file = _output_file(spec)
-    record = Record(spec, file, lambda result: nccl_tests_json.render(result).encode())
-    job = Job(sweep=spec, engine="", program=name, argv=[program, *words], compat=True)
-    where = Where(engine=os.environ.get("BUSBW_ENGINE", "auto"))
+    record = Record(file, lambda result: nccl_tests_json.render(result).encode())
+    engine = os.environ.get("BUSBW_ENGINE", AUTO)
+    job = SweepJob(sweep=spec, engine=engine, program=name, argv=[program, *words], compat=True, start_limit_s=START_LIMIT_S)
     try:
-        code = run_job(job, where, Output(record, view("nccl-tests"), save_unasked=False), COMPAT)
+        code = exit_code(run(job, Where(), SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False)))
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
     finally:
-        if file is not None and not record.started:
+        if file is not None and record.result is None:
             file.unlink(missing_ok=True)  # nothing was measured
-    if code == Exit.INTERRUPTED:
-        return code
     return int(NcclTestsExit.WRONG_DATA if code or _below_minimum(record.result) else NcclTestsExit.OK)
 
 
@@ -123,7 +127,7 @@ def _refuse(spec: SweepSpec) -> None:
     try:
         check_spec(spec)
     except UsageError as error:
-        raise BadArguments(error.message, error.hint) from error
+        raise BadArguments(error.template, error.hint_template) from error
     if spec.device_implementation > 0:
         if spec.local_register != SYMMETRIC:
             raise BadArguments("device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)")
@@ -150,8 +154,10 @@ def _output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
     return spec, None
 
 
-def _below_minimum(result: Result) -> bool:
+def _below_minimum(result: AnyResult | None) -> bool:
     """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW, as the text says."""
+    if not isinstance(result, Result):
+        return False
     least = minimum_gb_s(result)
     return least is not None and bool(result.rows) and result.average_busbw() < 0.9 * least * 1e9
 
@@ -169,7 +175,7 @@ def exit_of(error: BusbwError) -> int:
     return int(KIND_EXIT.get(kind, NcclTestsExit.NCCL))
 
 
-COMPAT = Face(exit_of, lambda error: in_compat(error.render()))
+COMPAT = Frontend(exit_of, spelling.COMPAT)
 
 
 def _failed(error: BusbwError) -> int:
@@ -177,6 +183,6 @@ def _failed(error: BusbwError) -> int:
     code = exit_of(error)
     word = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
-        answer(f"{platform.node().split('.')[0]}: Test {word} '{in_compat(error.message)}'\n")
-    talk(COMPAT.render(error))
+        answer(f"{platform.node().split('.')[0]}: Test {word} '{spelling.render(error.template, spelling.COMPAT)}'\n")
+    talk(error.render(spelling.COMPAT))
     return code

@@ -13,7 +13,6 @@ import msgspec
 
 from busbw.cli import training_options
 from busbw.cli.output import Output
-from busbw.cli.session import Where, run_job
 from busbw.cli.slurm_options import slurm_options, take_step
 from busbw.cli.streams import answer, talk
 from busbw.cli.words import Share, filled
@@ -21,8 +20,7 @@ from busbw.core import transports
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.planning import AS_IS, Exchange, PlanSpec
-from busbw.core.result import Result
-from busbw.core.sweep import SweepSpec
+from busbw.core.result import AnyResult, PlanResult, TrainResult
 from busbw.core.training import TrainSpec
 from busbw.core.transports import Transport
 from busbw.engines.registry import torch_gpus
@@ -30,31 +28,29 @@ from busbw.host import net_plugin
 from busbw.launch import environment
 from busbw.launch.hosts import parse_hosts, read_hostfile
 from busbw.measure.events import Event, Exchanged, Started, Surveyed
-from busbw.measure.job import Job
+from busbw.measure.job import PlanJob, TrainJob
 from busbw.measure.record import Record, check_writable, encoded, save
+from busbw.session.start import run
+from busbw.session.where import Where
 from busbw.views import planning
-from busbw.views.registry import View
 
-SILENT = View("none", "", lambda _: "", lambda *_: "", lambda _: "", streams=False)
 CHECKS = ("best", "all", "none")
 
 
-class Told(Output):
-    """Takes one job's events; `aloud` prints what they tell of the plan."""
+class PlanOutput(Output):
+    """Takes one transport's job; `aloud` prints the plan as it grows, `first` also its header."""
 
     def __init__(self, *, aloud: bool, first: bool) -> None:
-        super().__init__(Record(SweepSpec(collective="all_reduce"), None), SILENT, save_unasked=False)
+        super().__init__(Record(), save_unasked=False)
         self.aloud, self.first = aloud, first
 
-    def take(self, event: Event) -> None:
-        """See Output.take."""
-        super().take(event)
-        result = self.record.result
-        if not self.aloud or not (self.first or isinstance(event, Exchanged)):
+    def show(self, event: Event, result: AnyResult) -> None:
+        """Header, then a line for each exchange."""
+        if not self.aloud or not isinstance(result, PlanResult):
             return
-        if isinstance(event, Started):
+        if isinstance(event, Started) and self.first:
             answer(planning.header(result))
-        elif isinstance(event, Surveyed):
+        elif isinstance(event, Surveyed) and self.first:
             answer(planning.surveyed(result, event.plan))
         elif isinstance(event, Exchanged) and result.plan:
             answer(planning.row(result, result.plan, event.exchange))
@@ -69,54 +65,56 @@ class Planner:
     where: Where
     file: Path | None
     aloud: bool
+    limit_s: float
+    start_limit_s: float
 
-    def run(self, ways: Sequence[Transport], check: str) -> Result:
-        """Every transport in turn, then the trainings that check it; what is there is kept however it ends."""
-        whole: Result | None = None
+    def run(self, ways: Sequence[Transport], check: str) -> PlanResult:
+        """Every transport in turn, then the trainings that check it; what was measured is kept however it ends."""
+        whole: PlanResult | None = None
         for way in ways:
-            told = Told(aloud=self.aloud, first=whole is None)
+            output = PlanOutput(aloud=self.aloud, first=whole is None)
+            plan = msgspec.structs.replace(self.plan, transport=way.name)
             try:
-                with self._kept(told, whole):
-                    self._job(way, told, msgspec.structs.replace(self.plan, transport=way.name))
+                with self._kept(output, whole):
+                    self._run(way, PlanJob(training=self.spec, plan=plan, **self._common(way)), output)
             except BusbwError as error:
                 if whole is None:
                     raise
                 talk(f"note: {way.name} could not be measured: {error.message}")
-            whole = whole or told.record.result
+            whole = whole or _plan_of(output)
         assert whole is not None
         self._check(whole, ways, check)
         return whole
 
     @contextlib.contextmanager
-    def _kept(self, told: Told, whole: Result | None) -> Iterator[None]:
-        """What one transport has brought is added to the rest, and to the file, however it ends."""
+    def _kept(self, output: PlanOutput, whole: PlanResult | None) -> Iterator[None]:
+        """The exchanges of one transport are added to the others, and to the file, however it ends."""
         try:
             yield
         finally:
-            made = told.record.result
-            if whole is not None and whole.plan and made.plan:
+            made = _plan_of(output)
+            if whole is not None and whole.plan and made and made.plan:
                 whole.plan.exchanges += made.plan.exchanges
             self._save(whole or made)
 
-    def _save(self, result: Result) -> None:
-        """A file that cannot be written stops nothing: all of it stands on stdout."""
+    def _save(self, result: PlanResult | None) -> None:
+        """A file that cannot be written stops nothing: everything is also on stdout."""
         try:
-            if self.file is not None and result.plan:
+            if self.file is not None and result and result.plan:
                 save(encoded(result), self.file)
         except BusbwError as error:
             talk(f"warning: {error.message}; measuring goes on")
 
-    def _job(self, way: Transport, told: Told, plan: PlanSpec | None, methods: tuple[str, ...] = ()) -> None:
-        training = msgspec.structs.replace(self.spec, methods=methods) if methods else self.spec
+    def _common(self, way: Transport) -> dict[str, Any]:
         argv = [Path(sys.argv[0]).name, *sys.argv[1:]]
-        sweep = SweepSpec(collective="all_reduce")
-        job = Job(sweep=sweep, engine="torch", program="busbw plan", argv=argv, net=way.net, training=training, plan=plan)
-        with _set(way.variables):
-            code = run_job(job, self.where, told)
-        if code != Exit.OK:
-            raise _Broken(code)
+        limits = {"limit_s": self.limit_s, "start_limit_s": self.start_limit_s}
+        return {"engine": "torch", "program": "busbw plan", "argv": argv, "net": way.net, **limits}
 
-    def _check(self, whole: Result, ways: Sequence[Transport], check: str) -> None:
+    def _run(self, way: Transport, job: PlanJob | TrainJob, output: Output) -> None:
+        with _set(way.variables):
+            run(job, self.where, output)
+
+    def _check(self, whole: PlanResult, ways: Sequence[Transport], check: str) -> None:
         """Trainings with everything, or with what is recommended: where it falls short of what was predicted, with what is then."""
         plan = whole.plan
         if plan is None or check == "none":
@@ -133,25 +131,23 @@ class Planner:
 
     def _trained(self, way: Transport, wanted: Sequence[Exchange]) -> bool:
         """Whether all of it was run."""
-        told = Told(aloud=False, first=False)
+        output = Output(Record(), save_unasked=False)
+        spec = msgspec.structs.replace(self.spec, methods=tuple(one.method for one in wanted))
         try:
             if wanted:
-                self._job(way, told, None, tuple(one.method for one in wanted))
-        except BusbwError as error:  # the plan stands without it
+                self._run(way, TrainJob(training=spec, **self._common(way)), output)
+        except BusbwError as error:  # the plan is valid without it
             talk(f"note: the training over {way.name} did not end: {error.message}")
         finally:
-            training = told.record.result.training
+            result = output.record.result
             for one in wanted:
-                one.checked_s = training.step_s(one.method) if training else None
+                one.checked_s = result.training.step_s(one.method) if isinstance(result, TrainResult) else None
         return all(one.checked_s for one in wanted)
 
 
-class _Broken(Exception):
-    """A job was broken off, which has been told; its exit code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+def _plan_of(output: Output) -> PlanResult | None:
+    result = output.record.result
+    return result if isinstance(result, PlanResult) else None
 
 
 @contextlib.contextmanager
@@ -248,12 +244,9 @@ def command(
     format_name = "json" if json_name == "-" else format_name
     if json_file is not None:
         check_writable(json_file)
-    where = Where(ranks, hosts, hostfile, ifname, "torch", "", False, launch_limit, step, limit)
-    planner = Planner(spec, PlanSpec(replays=replays, target=target), where, json_file, format_name == "table")
-    try:
-        whole = planner.run(ways, check)
-    except _Broken as broken:
-        return broken.code
+    where = Where(ranks=ranks, hosts=hosts, hostfile=hostfile, ifname=ifname, step=step)
+    plan = PlanSpec(replays=replays, target=target)
+    whole = Planner(spec, plan, where, json_file, format_name == "table", limit, launch_limit).run(ways, check)
     answer(planning.footer(whole) if format_name == "table" else encoded(whole).decode())
     if json_file is not None:
         save(encoded(whole), json_file)  # once more: what could not be written before is an error now

@@ -8,8 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from busbw.cli.output import Output
-from busbw.cli.session import Where, run_job
+from busbw.cli.output import SweepOutput, exit_code, print_command
 from busbw.cli.slurm_options import slurm_options, take_step
 from busbw.cli.words import File, Share, filled
 from busbw.core.collectives import collective
@@ -17,13 +16,13 @@ from busbw.core.errors import UsageError
 from busbw.core.networks import BY_NAME, NETWORKS
 from busbw.core.options import BY_FIELD, OPTIONS, Option
 from busbw.core.sizes import parse_size, short_size
-from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
+from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.registry import ENGINES
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.inject import parse as parse_fault
-from busbw.measure.job import Job
 from busbw.measure.record import Record
 from busbw.model.bounds import given
+from busbw.session.api import Options, command_line, run
 from busbw.stats.sampling import MOST_TAIL_SAMPLES
 from busbw.views.registry import VIEWS, view
 
@@ -153,6 +152,7 @@ def _sweep_options(function: Any) -> Any:
 @click.option(
     "--json", "json_file", default="", callback=filled, help="keep the result in this file, updated after every size; - = stdout at the end"
 )
+@click.option("--force", is_flag=True, help="let --json replace an existing file")
 @click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
 @click.option("--launch-limit", type=float, default=120.0, show_default=True, help="seconds until all ranks must have joined")
 @click.option("--limit", type=float, default=60.0, show_default=True, callback=_limit, help=LIMIT_HELP)
@@ -162,7 +162,7 @@ def _sweep_options(function: Any) -> Any:
 def command(
     name: str, ranks: int | None, hosts: str, hostfile: Path | None, ifname: str, net: str | None, engine_name: str, simulation: str,
     inject: str, ideal: str,
-    format_name: str, json_file: str, dry_run: bool, launch_limit: float, limit: float,
+    format_name: str, json_file: str, force: bool, dry_run: bool, launch_limit: float, limit: float,
     timing: str, precision: float | None, confidence: float, max_time: float, tail: bool, repeats: int, **fields: Any,
 ) -> int:  # fmt: skip
     """Measure COLLECTIVE (all_reduce, all-gather, AllToAll ...) over all local GPUs, or the given ranks or hosts.
@@ -174,22 +174,23 @@ def command(
     fields["check"] = 1 if timed else fields["check"]
     sampling = _sampling(timing, precision, confidence, max_time, tail, repeats)
     spec = SweepSpec(collective=collective(name).name, check_timed=timed, sampling=sampling, **fields)
-    check_spec(spec, strict=True)
-    dtypes(spec)
-    redops(spec)
     if parse_fault(inject) and sampling is None:
         raise UsageError(
-            f"--inject {inject} with --timing classic: only precise timing begins operations by a clock", "leave out one of them"
+            f"--inject {inject} with --timing classic: only precise timing starts operations by a clock", "leave out one of them"
         )
     if ideal:
         given(ideal)
     to_stdout = json_file == "-"
     _check_words(engine_name, simulation, launch_limit, format_name if to_stdout and _given("format_name") else "json")
     shown = view("json" if to_stdout else _csv_of(engine_name, format_name))
-    where = Where(ranks, hosts, hostfile, ifname, engine_name, simulation, dry_run, launch_limit, step, limit)
-    job = Job(sweep=spec, engine="", program="busbw run", argv=_argv(), ideal=ideal, inject=inject, net=net or "")
-    output = Output(Record(spec, None if to_stdout or not json_file else Path(json_file)), shown)
-    return run_job(job, where, output)
+    options = Options(
+        ranks=ranks, hosts=hosts, hostfile=hostfile, ifname=ifname, step=step, engine=engine_name, net=net or "", simulation=simulation,
+        inject=inject, ideal=ideal, limit_s=limit, launch_limit_s=launch_limit, program="busbw run", argv=_argv(),
+    )  # fmt: skip
+    if dry_run:
+        return print_command(command_line(spec, **options))
+    record = Record(None if to_stdout or not json_file else Path(json_file), overwrite=force)
+    return exit_code(run(spec, sink=SweepOutput(record, shown), **options))
 
 
 def _check_words(engine_name: str, simulation: str, launch_limit: float, format_beside_json: str) -> None:

@@ -11,7 +11,7 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
 from busbw.views.read import read
-from busbw.views.registry import VIEWS, view
+from busbw.views.registry import VIEWS, kind, render, view
 
 
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,28 +23,18 @@ def command(file: str, format_name: str, collective: str | None) -> int:
 
     Exit code 1 when the result holds wrong data.
     """
-    shown = view(format_name)
+    view(format_name)
     result = read(read_bytes(file), file, collective)
-    kind = _kind(result)
-    if kind and format_name not in ("table", "json"):
-        raise UsageError(f"{file} is {kind}, and '{format_name}' shows sweeps", "use --format table, or json")
-    answer(shown.render(result))
+    answer(render(result, format_name, file))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
 
 def read_sweep(file: str, collective: str | None) -> Result:
-    """The sweep in a file; UsageError for a training or a plan, of which there are no sizes to compare."""
+    """The sweep in a file; UsageError for a training or a plan, which have no sizes to compare."""
     result = read(read_bytes(file), file, collective)
-    kind = _kind(result)
-    if kind:
-        raise UsageError(f"{file} is {kind}, and this is for sweeps", f"busbw show {file}")
+    if not isinstance(result, Result):
+        raise UsageError(f"{file} is {kind(result)}, and this is for sweeps", f"busbw show {file}")
     return result
-
-
-def _kind(result: Result) -> str:
-    """`a plan for mlp`, `a training by mlp`; empty for a sweep."""
-    model = result.training.spec.model if result.training else "a model"
-    return f"a plan for {model}" if result.plan else f"a training by {model}" if result.training else ""
 
 
 def read_bytes(file: str) -> bytes:

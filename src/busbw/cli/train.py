@@ -7,17 +7,17 @@ from typing import Any
 import click
 
 from busbw.cli import training_options
-from busbw.cli.output import Output
-from busbw.cli.session import Where, run_job
+from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
 from busbw.cli.slurm_options import slurm_options, take_step
 from busbw.cli.words import filled
 from busbw.core.errors import UsageError
 from busbw.core.networks import BY_NAME as NETWORKS
-from busbw.core.sweep import SweepSpec
 from busbw.core.training import TrainSpec
-from busbw.measure.job import Job
+from busbw.measure.job import TrainJob
 from busbw.measure.record import Record
-from busbw.views.registry import view
+from busbw.session.outside import launch
+from busbw.session.start import run
+from busbw.session.where import Where
 
 FORMATS = ("table", "json")
 
@@ -45,11 +45,12 @@ FORMATS = ("table", "json")
     callback=filled,
     help="keep the result in this file, updated after every method; - = stdout at the end",
 )
+@click.option("--force", is_flag=True, help="let --json replace an existing file")
 @click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
 @slurm_options
 def command(
     model_name: str, accel: str, compare: str, ranks: int | None, hosts: str, hostfile: Path | None, ifname: str, net: str | None,
-    format_name: str, json_file: str, dry_run: bool, launch_limit: float, limit: float, **fields: Any,
+    format_name: str, json_file: str, force: bool, dry_run: bool, launch_limit: float, limit: float, **fields: Any,
 ) -> int:  # fmt: skip
     """Train MODEL on synthetic samples and print samples a second: each rank alone, then all with every method.
 
@@ -62,12 +63,16 @@ def command(
         raise UsageError("--accel and --compare both name what to run", "name all of them with --compare")
     spec = checked(TrainSpec(model=model_name, methods=_names(compare or accel or "none"), **fields))
     to_stdout = json_file == "-"
-    shown = view("json" if to_stdout else format_name)
-    where = Where(ranks, hosts, hostfile, ifname, "torch", "", dry_run, launch_limit, step, limit)
-    sweep = SweepSpec(collective="all_reduce")
+    where = Where(ranks=ranks, hosts=hosts, hostfile=hostfile, ifname=ifname, step=step)
     argv = [Path(sys.argv[0]).name, *sys.argv[1:]]
-    job = Job(sweep=sweep, engine="torch", program="busbw train", argv=argv, net=net or "", training=spec)
-    return run_job(job, where, Output(Record(sweep, None if to_stdout or not json_file else Path(json_file)), shown))
+    job = TrainJob(
+        engine="torch", program="busbw train", argv=argv, net=net or "", training=spec, limit_s=limit, start_limit_s=launch_limit
+    )
+    if dry_run:
+        prepared = launch(job, where)
+        return print_command(prepared.argv if prepared else [])
+    record = Record(None if to_stdout or not json_file else Path(json_file), overwrite=force)
+    return exit_code(run(job, where, (JsonOutput if to_stdout or format_name == "json" else TrainOutput)(record)))
 
 
 def _names(text: str) -> tuple[str, ...]:

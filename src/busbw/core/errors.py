@@ -11,6 +11,7 @@ Anything else that escapes is a bug in busbw and ends with exit 4.
 """
 
 from busbw.core.exits import Exit
+from busbw.core.spelling import RUN, render
 
 
 class BusbwError(Exception):
@@ -19,14 +20,23 @@ class BusbwError(Exception):
     exit: Exit = Exit.BUG
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        super().__init__(render(message))
+        self.template, self.hint_template = message, hint  # with references to options: see core.spelling
 
-    def render(self) -> str:
+    @property
+    def message(self) -> str:
+        """What failed, where, and the value seen, with the options of `busbw run`."""
+        return render(self.template)
+
+    @property
+    def hint(self) -> str:
+        """The command or change that fixes it, with the options of `busbw run`."""
+        return render(self.hint_template)
+
+    def render(self, frontend: int = RUN) -> str:
         """Text for stderr: the message, then a blank line and the hint where there is one."""
-        text = f"error: {self.message}"
-        return f"{text}\n\nhint: {self.hint}" if self.hint else text
+        text = f"error: {self.template}"
+        return render(f"{text}\n\nhint: {self.hint_template}" if self.hint_template else text, frontend)
 
 
 class UsageError(BusbwError):

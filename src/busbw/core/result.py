@@ -1,6 +1,6 @@
-"""The result of a run: one versioned structure that every view prints and every later comparison reads.
+"""The result of a run: a sweep, a training or a plan. Every view prints them and every later comparison reads them.
 
-Seconds and bytes throughout; views choose units. `busbw.result/1` may gain optional fields; a change of meaning gets a new number.
+Seconds and bytes throughout; views choose units. A schema may gain optional fields; a change of meaning gets a new number.
 """
 
 import msgspec
@@ -11,8 +11,6 @@ from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
 from busbw.core.training import Training
 from busbw.core.vitals import HostChange
-
-SCHEMA = "busbw.result/1"
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -151,12 +149,13 @@ class World(msgspec.Struct):
         return sum(device.group == self.devices[0].group for device in self.devices) if self.devices else 0
 
 
-class Result(msgspec.Struct):
-    """One run. `complete` is False until it has ended; what is there by then is valid. With a `training`, planned or run, no sweep was."""
+class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
+    """What the results of all kinds of runs have in common; the schema is the first key of the file.
 
-    schema: str
-    tool: str
-    spec: SweepSpec
+    `complete` is False until the run has ended; everything that is present by then is valid.
+    """
+
+    tool: str = "busbw"
     argv: list[str] = []
     program: str = ""
     start: str = ""
@@ -165,18 +164,31 @@ class Result(msgspec.Struct):
     world: World = msgspec.field(default_factory=lambda: World(devices=[], processes=0))
     topology: Topology = msgspec.field(default_factory=lambda: Topology(hosts=[]))
     environment: dict[str, str] = {}
+    findings: list[Finding] = []
+    memory: dict[str, int] = {}
+    errors: list[str] = []
+    complete: bool = False
+
+    def wrong(self) -> bool:
+        """Whether any check saw a wrong element; only a sweep checks data."""
+        return False
+
+
+class Result(Outcome, tag="busbw.result/1"):
+    """The result of a sweep over sizes of one collective."""
+
+    spec: SweepSpec
     reduced_max_bytes: int | None = None
     rows: list[Row] = []
     ideal: Ideal | None = None
     endpoint_ideal: Ideal | None = None
     links: list[Link] = []
-    findings: list[Finding] = []
     out_of_bounds: int = 0
-    memory: dict[str, int] = {}
-    errors: list[str] = []
-    complete: bool = False
-    training: Training | None = None
-    plan: Plan | None = None
+
+    @property
+    def measured(self) -> int:
+        """Rows."""
+        return len(self.rows)
 
     def average_busbw(self) -> float:
         """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan without cells."""
@@ -187,3 +199,30 @@ class Result(msgspec.Struct):
         """Whether any check saw a wrong element."""
         cells = (cell for row in self.rows for cell in (row.out_of_place, row.in_place))
         return self.out_of_bounds > 0 or any(cell is not None and cell.wrong for cell in cells)
+
+
+class TrainResult(Outcome, tag="busbw.training/1"):
+    """The result of a training benchmark."""
+
+    training: Training
+
+    @property
+    def measured(self) -> int:
+        """Trainings: one for each method and round."""
+        return len(self.training.runs)
+
+
+class PlanResult(Outcome, tag="busbw.plan/1"):
+    """The result of measuring ways to exchange gradients; `plan` is None until the step without any exchange was measured."""
+
+    training: Training
+    plan: Plan | None = None
+
+    @property
+    def measured(self) -> int:
+        """Exchanges: one for each method and transport."""
+        return len(self.plan.exchanges) if self.plan else 0
+
+
+AnyResult = Result | TrainResult | PlanResult
+SCHEMAS = {"busbw.result/1": Result, "busbw.training/1": TrainResult, "busbw.plan/1": PlanResult}

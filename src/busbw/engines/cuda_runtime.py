@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from busbw.core.errors import CannotTell, CudaFailed
+from busbw.core.spelling import option
 
 INSTALL = "pip install 'busbw[cuda13]'"
 STREAM_NON_BLOCKING = 1
@@ -23,7 +24,7 @@ def driver() -> Any:
     try:
         status = api.cuInit(0)[0]
     except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
-        raise CannotTell(f"no NVIDIA driver on this host: {error}", "install the driver, or use --engine mpi to run on CPUs") from error
+        raise CannotTell(f"no NVIDIA driver on this host: {error}", f"install it, or use {option('engine', 'mpi')} for CPUs") from error
     if int(status):
         raise CannotTell(f"the NVIDIA driver does not start: cuInit says {status.name}", "look at `nvidia-smi` and the kernel log")
     return api

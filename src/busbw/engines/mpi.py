@@ -16,6 +16,7 @@ from busbw.core.dtypes import DType
 from busbw.core.errors import CannotTell
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
+from busbw.core.spelling import option
 from busbw.engines import mpi_calls
 from busbw.engines.base import Call, Launch, in_turn, placement
 from busbw.engines.host_memory import HostMemory
@@ -119,7 +120,7 @@ class MpiEngine:
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """There are no CUDA graphs here."""
-        raise CannotTell("-G: the mpi engine runs on CPUs and has no CUDA graphs", "leave out -G, or use --engine nccl")
+        raise CannotTell("-G: the mpi engine runs on CPUs and has no CUDA graphs", f"leave out -G, or use {option('engine', 'nccl')}")
 
     def held(self) -> AbstractContextManager[None]:
         """Nothing is held: a launch completes its call."""

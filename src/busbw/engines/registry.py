@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from busbw.core.errors import CannotTell, UsageError
+from busbw.core.spelling import option
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
 from busbw.host import nvml
@@ -81,7 +82,7 @@ def _open_mpi(opening: Opening) -> Engine:
 
     comm = getattr(opening.control, "comm", None)
     if comm is None:
-        raise CannotTell("the mpi engine needs ranks that mpirun or srun started", "start it as `busbw run ... -n 4`, or under mpirun")
+        raise CannotTell("the mpi engine needs ranks that mpirun or srun started", f"{option('start', 4)}, or under mpirun")
     return MpiEngine(comm, opening.process, opening.group)
 
 
@@ -114,14 +115,14 @@ def engine(name: str) -> EngineRow:
     """The row called `name`; UsageError when there is none."""
     row = BY_NAME.get(name)
     if row is None:
-        raise UsageError(f"--engine: there is no engine '{name}'", f"use one of {', '.join(BY_NAME)}")
+        raise UsageError(f"{option('engine_option')}: there is no engine '{name}'", f"use one of {', '.join(BY_NAME)}")
     return row
 
 
 def refuse_network(net: str, name: str) -> None:
     """UsageError where --net is given and the engine called `name` never asks NCCL."""
     if net and not engine(name).nccl:
-        able = " or ".join(f"--engine {row.name}" for row in ENGINES if row.nccl)
+        able = " or ".join(option("engine", row.name) for row in ENGINES if row.nccl)
         raise UsageError(f"--net {net}: engine {name} moves no data through NCCL", f"add {able}, or leave out --net")
 
 
@@ -134,7 +135,7 @@ def choose(name: str) -> tuple[EngineRow, str]:
         row = engine(name)
         reason = row.availability()
         if reason:
-            raise CannotTell(f"--engine {name} cannot run here: {reason}", row.install)
+            raise CannotTell(f"{option('engine', name)} cannot run here: {reason}", row.install)
         return row, ""
     reasons: dict[str, str] = {}
     for row in map(engine, AUTOMATIC):

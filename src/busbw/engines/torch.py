@@ -4,7 +4,6 @@ What PyTorch adds to every call is part of what is measured; that is the point o
 broadcast and reduce: those copy first, as a program that needs both buffers would.
 """
 
-import os
 import platform
 import time
 from collections.abc import Sequence
@@ -21,12 +20,11 @@ from busbw.core.dtypes import DType
 from busbw.core.errors import CannotTell, TimedOut
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
-from busbw.core.result import Device, Library
 from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_calls
 from busbw.engines.base import Call, Launch, Memory, in_turn, placement
 from busbw.engines.host_memory import HostMemory
-from busbw.host.addresses import address
+from busbw.engines.torch_rank import TorchRank
 from busbw.host.memory import usable_bytes
 from busbw.launch.control import Control
 
@@ -35,52 +33,21 @@ PROBE_ELEMENTS = 32
 POLL_S = 50e-6
 
 
-class TorchEngine:
+class TorchEngine(TorchRank):
     """One rank a process, on the GPU of its local number or on the CPU."""
 
-    name = "torch"
-
     def __init__(self, control: Control, spec: SweepSpec, local: int, group: int, process: int) -> None:
-        self._control, self._spec, self._group, self._process = control, spec, group, process
-        self.size = control.size
-        self.ranks: Sequence[int] = (control.rank,)
-        self._gpu = _pick_gpu(local) if torch.cuda.is_available() else None
-        self._device = torch.device("cpu") if self._gpu is None else torch.device("cuda", self._gpu)
-        self.backend = "gloo" if self._gpu is None else "nccl"
-        self.process_group = _join(control, self.backend, self._device)
+        super().__init__(control, local, group, process)
+        self._control, self._spec = control, spec
         self._buffers: dict[str, torch.Tensor] = {}
         self._marks: dict[int, Any] = {}
         self.queued = self._gpu is not None
         self._gate: Any = None
         self._refused: dict[tuple[str, str, str], str | None] = {}
 
-    @property
-    def device(self) -> torch.device:
-        """Where this rank's tensors live."""
-        return self._device
-
     def clock(self) -> float:
         """The host's clock."""
         return time.perf_counter()
-
-    def devices(self) -> list[Device]:
-        """The GPU, or the process."""
-        found = Device(self._process, os.getpid(), platform.node(), 0, "", f"CPU, PyTorch {torch.__version__}", self._group)
-        found.process = self._process
-        if self._gpu is not None:
-            facts = torch.cuda.get_device_properties(self._gpu)
-            found.index, found.name, found.memory_bytes = self._gpu, facts.name, facts.total_memory
-            found.bus = f"{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}"
-        return [found]
-
-    def library(self) -> Library:
-        """Versions of PyTorch and of the NCCL it carries."""
-        versions = {"torch": str(torch.__version__), "backend": self.backend}
-        number = 0
-        if self.backend == "nccl":
-            major, minor, patch = torch.cuda.nccl.version()[:3]
-            number = major * 10000 + minor * 100 + patch
-        return Library("torch", number, versions)
 
     def memory_bytes(self) -> int | None:
         """Memory of the GPU, or this host's over the ranks that share it."""
@@ -121,7 +88,7 @@ class TorchEngine:
         sizes = {"send": max(send_bytes, least), "recv": max(recv_bytes, least)}
         if self._spec.row.rooted and self._spec.row.reduces:
             sizes["scratch"] = sizes["recv"]
-        self._buffers = {name: torch.zeros(size, dtype=torch.uint8, device=self._device) for name, size in sizes.items()}
+        self._buffers = {name: torch.zeros(size, dtype=torch.uint8, device=self.device) for name, size in sizes.items()}
 
     def memories(self) -> Sequence[Memory]:
         """Access to the one rank's buffers."""
@@ -194,7 +161,7 @@ class TorchEngine:
 
     def fence(self) -> Launch:
         """An all_reduce of one float."""
-        one = torch.zeros(1, device=self._device)
+        one = torch.zeros(1, device=self.device)
         return partial(dist.all_reduce, one, group=self.process_group)
 
     def mark(self, index: int) -> None:
@@ -226,39 +193,4 @@ class TorchEngine:
         self._buffers.clear()
         if self._gate is not None and not abort:
             self._gate[0].close()
-        if not abort:
-            dist.destroy_process_group()
-
-
-def _pick_gpu(local: int) -> int:
-    """The process' GPU: the launcher may show each process its own alone."""
-    count = torch.cuda.device_count()
-    if local >= count and count != 1:
-        raise CannotTell(f"local rank {local} has no GPU: {platform.node()} has {count}", f"start at most {count} ranks on this host")
-    index = local if count > 1 else 0
-    torch.cuda.set_device(index)
-    return index
-
-
-def _join(control: Control, backend: str, device: torch.device) -> Any:
-    """A process group over the control channel's processes, meeting at a store that process 0 opens on a free port."""
-    if dist.is_initialized():
-        return dist.group.WORLD if dist.get_backend() == backend else dist.new_group(backend=backend)
-    store, hosts = None, set(control.allgather(platform.node()))
-    if control.rank == 0:
-        store = dist.TCPStore(_meeting_place(len(hosts)), 0, control.size, True, SETUP_LIMIT, wait_for_workers=False)
-    host, port = control.bcast((store.host, store.port) if store else None)
-    if store is None:
-        store = dist.TCPStore(host, port, control.size, False, SETUP_LIMIT)
-    device_id = device if device.type == "cuda" else None
-    dist.init_process_group(backend, store=store, rank=control.rank, world_size=control.size, timeout=SETUP_LIMIT, device_id=device_id)
-    return dist.group.WORLD
-
-
-def _meeting_place(hosts: int) -> str:
-    """Where process 0's store is reached: this machine's own address, or that of the interface chosen for sockets, or its name."""
-    if hosts == 1:
-        return "127.0.0.1"
-    chosen = (os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME") or "").split(",")[0].lstrip("=")
-    found = address(chosen) if chosen else None
-    return str(found.ip) if found else platform.node()
+        super().close(abort=abort)

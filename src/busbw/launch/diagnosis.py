@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.errors import CannotTell, TimedOut
 from busbw.core.reports import Here, Stalled
+from busbw.core.spelling import option
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
 
 MOST_NAMED = 8
@@ -94,7 +95,7 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     """The error when some ranks never started."""
     missing = [rank for rank in range(seen.ranks) if rank not in seen.here]
     hosts = sorted({seen.place(rank) for rank in missing} - {""})
-    hint = _probe(hosts) if hosts else "run the line that --dry-run prints by hand"
+    hint = _probe(hosts) if hosts else option("dry_run")
     broken, dark = seen.broken(), seen.unlinked()
     also = f"; {_broken(seen, broken)}" if broken else ""
     if dark:
@@ -159,7 +160,10 @@ def _library(seen: Evidence) -> str:
 def _together(seen: Evidence) -> tuple[str, str]:
     doing, says = _doing(seen.stalled), _library(seen)
     message = f"no rank is late: all {len(seen.stalled)} wait there ({doing}), so the network or the library stands still{says}"
-    return message, "ip -s link   (on each host: errors and drops), then the same run with NCCL_DEBUG=INFO, or more time: --limit 600"
+    return (
+        message,
+        f"ip -s link   (on each host: errors and drops), then run with NCCL_DEBUG=INFO, or with more time: {option('limit', 600)}",
+    )
 
 
 def _broken(seen: Evidence, broken: Mapping[int, str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, CannotTell, StartFailed
+from busbw.core.spelling import option
 
 TAIL_LINES = 5
 
@@ -192,7 +193,7 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     how += f", as it does when a rank dies of {signal_words(status - 128)}" if signalled else ""
     said = "; its last words: " + " / ".join(lines[-TAIL_LINES:]) if lines else ", without an error message"
     where = f" on {', '.join(hosts)}" if hosts else ""
-    return CannotTell(f"the launcher{where} {how}{said}", "busbw run ... --dry-run prints its command: run that by hand")
+    return CannotTell(f"the launcher{where} {how}{said}", option("dry_run"))
 
 
 def known(stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError | None:

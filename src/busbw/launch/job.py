@@ -14,6 +14,7 @@ from functools import partial
 from types import FrameType
 
 from busbw.core.errors import BusbwError, CannotTell, TimedOut
+from busbw.core.spelling import option
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup
 from busbw.launch.failures import explain
@@ -176,7 +177,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> CannotTell:
     if not hosts:
-        return CannotTell(f"no rank was heard within {limit_s:g} s of starting {launcher}", "run the line that --dry-run prints by hand")
+        return CannotTell(f"no rank was heard within {limit_s:g} s of starting {launcher}", option("dry_run"))
     probe = f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
     return CannotTell(
         f"no rank was heard within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.spelling import option
 from busbw.launch import interfaces
 from busbw.launch.control import Control, SoloControl
 from busbw.launch.environment import Membership, detect
@@ -75,7 +76,7 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
     if member is None:
         raise CannotTell(
             f"split brain on {here}: this is to be one of {expect} ranks, but no launcher gave it a rank: it would measure itself alone",
-            f"let busbw start the ranks (busbw run ... -n {expect}), or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
+            f"let busbw start the ranks ({option('start_alone', expect)}), or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
         )
     raise CannotTell(
         f"{here}: {expect} ranks were asked for, but {member.launcher.name} started {control.size}",

@@ -1,4 +1,4 @@
-"""What rank 0 tells while it measures, one JSON object a line, and what any rank says when it fails."""
+"""What rank 0 reports while it measures, one JSON object per line, and what any rank reports when it fails."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ import msgspec
 
 from busbw.core import reports, wire
 from busbw.core.planning import Exchange, Plan
-from busbw.core.result import Link, Result, Row
+from busbw.core.result import AnyResult, Link, Row
 from busbw.core.training import TrainRun
 from busbw.measure.progress import Progress
 
@@ -17,9 +17,9 @@ FAILED_PREFIX = "busbw-failed: "
 
 
 class Started(msgspec.Struct, tag="started", tag_field="event"):
-    """All ranks are joined and have their buffers; `result` holds everything but rows."""
+    """All ranks are joined and have their buffers; `result` holds everything but what is measured."""
 
-    result: Result
+    result: AnyResult
 
 
 class RowDone(msgspec.Struct, tag="row", tag_field="event"):
@@ -76,28 +76,28 @@ Emit = Callable[[Event], None]
 
 
 class At(Protocol):
-    """Told what a rank does from now on: phase, detail, and what it completes of it."""
+    """Called when a rank enters a phase, with a detail such as the size, and with its progress through the phase."""
 
     def __call__(self, phase: str, detail: str, progress: Progress | None = None, /) -> None:
-        """Called before it begins."""
+        """Called before the phase begins."""
 
 
 class Failed(msgspec.Struct):
-    """Why a rank gave up: what BusbwError would print, where, and the exit code it leads to."""
+    """Why a rank gave up: the message and hint of a BusbwError, the rank and host, and the exit code."""
 
     message: str
     hint: str
     exit: int
     rank: int
     host: str
-    kind: str = ""  # the error's class
+    kind: str = ""  # name of the error's class
 
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event, strict=False)
 
 
 def decode(line: bytes) -> Event:
-    """The event of one line; msgspec.DecodeError when it is none."""
+    """The event of one line; msgspec.DecodeError where it is not one."""
     return _decoder.decode(line)
 
 
@@ -107,18 +107,18 @@ def encode(event: Event) -> bytes:
 
 
 def say_failed(failed: Failed) -> None:
-    """Write a failure where the launcher looks for it (stderr), in one write so that lines of several ranks do not mix."""
+    """Write a failure to stderr, where the launcher reads it, in one write so that lines of several ranks do not mix."""
     sys.stderr.write(f"{FAILED_PREFIX}{msgspec.json.encode(failed).decode()}\n")
     sys.stderr.flush()
 
 
 def say(report: reports.Report) -> None:
-    """Write a report where the launcher looks for it, past what buffers Python's stderr: its lock may be held."""
+    """Write a report to stderr, bypassing Python's buffer, whose lock may be held."""
     os.write(2, f"{reports.encode(report)}\n".encode())
 
 
 def failure(line: str) -> Failed | None:
-    """The failure that a line of stderr tells of, if it does."""
+    """The failure that a line of stderr holds, if any."""
     at = line.find(FAILED_PREFIX)
     if at < 0:
         return None

@@ -10,6 +10,7 @@ from busbw.core.env import ALLTOALLV
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp, redop
+from busbw.core.spelling import option
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call
 
@@ -111,5 +112,5 @@ def refuse_unsupported(reason: str | None, calls: Calls) -> None:
     if reason:
         raise CannotTell(
             f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace("  ", " "),
-            "choose another --datatype, --op or --engine",
+            f"choose another --datatype, --op or {option('engine_option')}",
         )

@@ -1,83 +1,87 @@
-"""The result as it grows: events in, one Result out, written to its file after every row."""
+"""The result as it grows: events in, one result out, written to its file after every row."""
 
 import os
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from busbw.core import wire
 from busbw.core.errors import BusbwError, CannotTell, UsageError
-from busbw.core.result import SCHEMA, Result
-from busbw.core.sweep import SweepSpec
+from busbw.core.result import AnyResult, PlanResult, Result, TrainResult
+from busbw.core.spelling import option
 from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surveyed, Trained
 from busbw.model.findings import findings
 
-QUICK_S = 0.05  # a file that takes longer to write is not written anew for every row,
-WRITING_SHARE = 0.1  # but so that a tenth of the time goes to it
+QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
+WRITING_SHARE = 0.1  # so that a tenth of the time goes into it
 
 
-def encoded(result: Result) -> bytes:
-    """busbw.result/1 as files hold it."""
+def encoded(result: AnyResult) -> bytes:
+    """A result as files hold it."""
     return msgspec.json.format(wire.encode(result), indent=1) + b"\n"
 
 
 class Record:
-    """Collects one run. `file` is where the result is kept up to date, as `render` gives it; None keeps it in memory alone.
+    """Collects one run. `result` is None until all ranks have joined; `file` is kept up to date with what `render` makes of it.
 
-    A file that cannot be written stops nothing: `problem` is what is wrong with it, until a later write works.
+    A file that cannot be written does not stop the run: `problem` is the error until a later write succeeds. `overwrite` allows `file`
+    to exist.
     """
 
-    def __init__(self, spec: SweepSpec, file: Path | None, render: Callable[[Result], bytes] = encoded) -> None:
-        self.result = Result(schema=SCHEMA, tool="busbw", spec=spec)
+    def __init__(self, file: Path | None = None, render: Callable[[Any], bytes] = encoded, *, overwrite: bool = True) -> None:
+        self.result: AnyResult | None = None
         self.file = file
-        self.started = False
         self.saved = 0  # rows that the file holds
         self.problem: BusbwError | None = None
         self._render = render
         self._next_write = 0.0
         if file is not None:
-            check_writable(file)
+            check_writable(file, overwrite=overwrite)
 
     def take(self, event: Event) -> None:
-        """Add what an event tells, and write the file."""
+        """Add an event and write the file."""
+        result = self.result
         if isinstance(event, Started):
-            self.result, self.started = event.result, True
-        elif isinstance(event, RowDone):
-            self.result.rows.append(event.row)
-            self.result.out_of_bounds = event.out_of_bounds
-        elif isinstance(event, Trained) and self.result.training:
-            self.result.training.runs.append(event.run)
-        elif isinstance(event, Surveyed):
-            self.result.plan = event.plan
-        elif isinstance(event, Exchanged) and self.result.plan:
-            self.result.plan.exchanges.append(event.exchange)
-        elif isinstance(event, Ended):
-            self.result.end, self.result.memory, self.result.complete = event.end, event.memory, True
-            self.result.links = event.links
-            self.result.findings = findings(self.result, self.result.topology)
+            self.result = event.result
+        elif isinstance(event, RowDone) and isinstance(result, Result):
+            result.rows.append(event.row)
+            result.out_of_bounds = event.out_of_bounds
+        elif isinstance(event, Trained) and isinstance(result, TrainResult | PlanResult):
+            result.training.runs.append(event.run)
+        elif isinstance(event, Surveyed) and isinstance(result, PlanResult):
+            result.plan = event.plan
+        elif isinstance(event, Exchanged) and isinstance(result, PlanResult) and result.plan:
+            result.plan.exchanges.append(event.exchange)
+        elif isinstance(event, Ended) and result is not None:
+            result.end, result.memory, result.complete = event.end, event.memory, True
+            if isinstance(result, Result):
+                result.links = event.links
+            result.findings = findings(result, result.topology)
         else:
             return
         self._write(last=isinstance(event, Ended))
 
     def broke_off(self, reason: str) -> None:
-        """The run ended early: what there is gets its findings and the reason, and is written."""
-        self.result.errors.append(reason)
-        if self.started:
+        """The run ended early: add the reason and the findings to what was measured, and write the file."""
+        if self.result is not None:
+            self.result.errors.append(reason)
             self.result.end = time.strftime("%Y-%m-%d %H:%M:%S")
             self.result.findings = findings(self.result, self.result.topology)
             self._write(last=True)
 
-    def keep(self, file: Path) -> None:
-        """Write to a file that nobody named; CannotTell when that fails."""
-        save(self._render(self.result), file)
-        self.file, self.saved = file, self._count()
+    @property
+    def measured(self) -> int:
+        """Rows of a sweep, trainings, or exchanges of a plan."""
+        return self.result.measured if self.result else 0
 
-    def _count(self) -> int:
-        """Rows of a sweep, or runs of a training."""
-        return len(self.result.training.runs) if self.result.training else len(self.result.rows)
+    def keep(self, file: Path) -> None:
+        """Write to another file; CannotTell when that fails."""
+        save(self._render(self.result), file)
+        self.file, self.saved = file, self.measured
 
     def _write(self, *, last: bool) -> None:
         start = time.monotonic()
@@ -85,7 +89,7 @@ class Record:
             return
         try:
             save(self._render(self.result), self.file)
-            self.saved, self.problem = self._count(), None
+            self.saved, self.problem = self.measured, None
         except BusbwError as error:
             self.problem = error
         end = time.monotonic()
@@ -104,20 +108,22 @@ def save(data: bytes, file: Path) -> None:
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
-        raise CannotTell(f"{file}: {error.strerror or error}", "give --json a path with room; rows measured so far stand above") from error
+        raise CannotTell(f"{file}: {error.strerror or error}", f"give {option('json_option')} a path with room") from error
 
 
-def check_writable(file: Path) -> None:
-    """UsageError, before anything is measured, when the result could not be written."""
+def check_writable(file: Path, *, overwrite: bool = True) -> None:
+    """UsageError, before anything is measured, where the result could not be written, or would replace a file without `overwrite`."""
+    if not overwrite and file.is_file() and file.stat().st_size:
+        raise UsageError(f"{option('json', file)}: the file exists", "name another file, or replace it with --force")
     try:
         target = Path(os.path.realpath(file))
         if file.is_dir():
             raise IsADirectoryError(21, "is a directory")
-        if file.exists() and not file.is_file():  # a file would take the place of the device, or of the pipe
+        if file.exists() and not file.is_file():  # it would be replaced by a file
             raise OSError(22, "is a device or a pipe")
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}."):
             pass
     except OSError as error:
         raise UsageError(
-            f"--json {file}: {error.strerror or error}", "name a file in a directory that exists and can be written"
+            f"{option('json', file)}: {error.strerror or error}", "name a file in a directory that exists and can be written"
         ) from error

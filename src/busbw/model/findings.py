@@ -5,7 +5,7 @@ from collections import Counter
 from busbw.core.cells import IN_PLACE, Figure, peak
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Ideal, Result
+from busbw.core.result import AnyResult, Ideal, Result
 from busbw.core.sizes import format_size
 from busbw.core.topology import Topology
 from busbw.model import data_findings, machine_findings, network_findings, timing_findings
@@ -22,9 +22,12 @@ NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
 
-def findings(result: Result, topology: Topology) -> list[Finding]:
-    """What to tell the user about the run, most important first; reads `rows`, `ideal`, `world` and `environment` of the result."""
-    return apply(RULES, Run(result, topology))
+def findings(result: AnyResult, topology: Topology) -> list[Finding]:
+    """What follows from a run, most important first. Of a training or a plan only the network is judged."""
+    if isinstance(result, Result):
+        return apply(RULES, Run(result, topology))
+    said = network_findings.paced(result, topology)
+    return [network_findings.RULES[0].finding(said)] if said else []
 
 
 def _one_rank(run: Run) -> Said | None:

@@ -1,8 +1,8 @@
 """What the network's settings on the hosts mean for a run over several of them. Pure."""
 
 from busbw.core.finding import Verdict
-from busbw.core.result import Result
-from busbw.core.topology import Host
+from busbw.core.result import Outcome
+from busbw.core.topology import Host, Topology
 from busbw.model.rule import Rule, Run, Said
 
 PACED = "bbr"  # and its later versions
@@ -14,9 +14,8 @@ MEASURED = (
 )
 
 
-def _paced(run: Run) -> Said | None:
-    """TCP that is paced by BBR, where a run went over it: streams of collectives pause, and are slowed for that."""
-    result, topology = run.result, run.topology
+def paced(result: Outcome, topology: Topology) -> Said | None:
+    """TCP that is paced by BBR, where a run used it: the streams of a collective pause, and BBR slows them down for that."""
     names = {device.host for device in result.world.devices}
     hosts = [host for host in topology.hosts if host.hostname in names]
     paced = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
@@ -32,11 +31,15 @@ def _paced(run: Run) -> Said | None:
     return Said(Verdict.WARN, message, MEASURED, fix)
 
 
-def _by_tcp(result: Result, hosts: list[Host]) -> bool:
+def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
     """Whether hosts exchanged over the system's own TCP; where nothing says so, they did if they have no RDMA port."""
     if result.library.network:
         return result.library.network == SOCKET
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)
+
+
+def _paced(run: Run) -> Said | None:
+    return paced(run.result, run.topology)
 
 
 RULES = (

@@ -70,8 +70,11 @@ class Rule:
     docs: str
     find: Find
 
+    def finding(self, said: Said) -> Finding:
+        """The finding with this rule's id."""
+        return Finding(self.id, said.verdict, said.message, said.evidence, said.fix)
+
 
 def apply(rules: Iterable[Rule], run: Run) -> list[Finding]:
     """What the rules find, in their order."""
-    found = ((rule.id, rule.find(run)) for rule in rules)
-    return [Finding(name, said.verdict, said.message, said.evidence, said.fix) for name, said in found if said is not None]
+    return [rule.finding(said) for rule in rules if (said := rule.find(run)) is not None]

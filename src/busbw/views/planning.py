@@ -1,7 +1,7 @@
 """A plan for people: a line for each method over each transport, and below them what to do."""
 
 from busbw.core.planning import AS_IS, LOSSES, Exchange, Plan
-from busbw.core.result import Result
+from busbw.core.result import PlanResult
 from busbw.core.transports import BY_NAME
 from busbw.views.words import library, machine
 
@@ -11,11 +11,9 @@ METHOD = 26  # columns, or those of the longest method that is weighed
 TITLES = ("transport", "method", "MB sent", "exchange ms", "exposed ms", "step ms", "of alone", "what a gradient loses")
 
 
-def header(result: Result) -> str:
+def header(result: PlanResult) -> str:
     """What trains where, and what is known before any exchange."""
     made = result.training
-    if made is None:
-        return ""
     sequence = f" of {made.spec.sequence} tokens" if made.unit == "seq" else ""
     return (
         f"# {made.spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients a step\n"
@@ -24,7 +22,7 @@ def header(result: Result) -> str:
     )
 
 
-def surveyed(result: Result, plan: Plan) -> str:
+def surveyed(result: PlanResult, plan: Plan) -> str:
     """The step without a network, and the titles of what follows."""
     count = len(plan.buckets)
     last = plan.buckets[-1]
@@ -35,13 +33,12 @@ def surveyed(result: Result, plan: Plan) -> str:
     )
 
 
-def _line(result: Result, transport: str, method: str, *words: str) -> str:
+def _line(result: PlanResult, transport: str, method: str, *words: str) -> str:
     """What is weighed is known before the first of it is: the training names it all."""
-    weighed = result.training.spec.methods if result.training else ()
-    return LINE.format(transport, method, max([METHOD, *map(len, weighed)]), *words)
+    return LINE.format(transport, method, max([METHOD, *map(len, result.training.spec.methods)]), *words)
 
 
-def row(result: Result, plan: Plan, exchange: Exchange) -> str:
+def row(result: PlanResult, plan: Plan, exchange: Exchange) -> str:
     """One method over one transport."""
     return _line(
         result,
@@ -56,7 +53,7 @@ def row(result: Result, plan: Plan, exchange: Exchange) -> str:
     )
 
 
-def footer(result: Result) -> str:
+def footer(result: PlanResult) -> str:
     """What to do, the lines that do it, and how steps that were run compare."""
     text = ""
     plan = result.plan
@@ -67,7 +64,7 @@ def footer(result: Result) -> str:
     return text + "".join(f"error: {error}\n" for error in result.errors)
 
 
-def render_all(result: Result) -> str:
+def render_all(result: PlanResult) -> str:
     """The whole text of a result that was kept."""
     plan = result.plan
     middle = surveyed(result, plan) + "".join(row(result, plan, one) for one in plan.exchanges) if plan else ""
@@ -89,7 +86,7 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
     return f"{reaches}: {where}, {figures}{pays}\n"
 
 
-def _lines(result: Result, chosen: Exchange) -> str:
+def _lines(result: PlanResult, chosen: Exchange) -> str:
     lines = [line for line in (BY_NAME[chosen.transport].shell, chosen.code) if line]
     return "".join(f"  {line}\n" for line in lines) or "  nothing to change: DistributedDataParallel as it is\n"
 

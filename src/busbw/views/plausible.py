@@ -4,7 +4,7 @@ import math
 
 from busbw.core.errors import UsageError
 from busbw.core.planning import LOSSES, Plan
-from busbw.core.result import Cell, Result
+from busbw.core.result import AnyResult, Cell, PlanResult, Result
 from busbw.core.training import TrainRun
 from busbw.core.transports import BY_NAME as TRANSPORTS
 from busbw.views import reading
@@ -13,12 +13,14 @@ LONGEST_S = 1e12  # what no operation takes; squares of samples must stay finite
 NEWER = "read it with the busbw that wrote it, or a newer one"
 
 
-def check(result: Result) -> None:
+def check(result: AnyResult) -> None:
     """UsageError with the place for what no measurement gives."""
-    for run in result.training.runs if result.training else []:
-        _check_run(run)
-    if result.plan:
-        _check_plan(result.plan)
+    if not isinstance(result, Result):
+        for run in result.training.runs:
+            _check_run(run)
+        if isinstance(result, PlanResult) and result.plan:
+            _check_plan(result.plan)
+        return
     for number, row in enumerate(result.rows):
         where, cells = f"row {number}, of {row.size_bytes} bytes", [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
         if not cells:

@@ -4,13 +4,13 @@ import json
 import re
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result
+from busbw.core.result import AnyResult, Result
 from busbw.views import json_repair, plausible, read_nccl_tests_json, read_nccl_tests_text, reading, result_json
 
-RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.result/')
+RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
 
-def read(data: bytes, source: str, collective: str | None = None) -> Result:
+def read(data: bytes, source: str, collective: str | None = None) -> AnyResult:
     """The result in `data`; `source` names the file in errors, `collective` tells what neither name nor text of an old log tells.
 
     UsageError when the data is none of the known formats, broken beyond what can be mended, or of another collective.
@@ -25,13 +25,13 @@ def read(data: bytes, source: str, collective: str | None = None) -> Result:
     return result
 
 
-def _any(data: bytes, collective: str | None) -> Result:
+def _any(data: bytes, collective: str | None) -> AnyResult:
     if data.lstrip()[:1] == b"{":
         return _json(data, collective)
     return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective)
 
 
-def _json(data: bytes, collective: str | None) -> Result:
+def _json(data: bytes, collective: str | None) -> AnyResult:
     if RESULT_KEY.match(data):
         return _own(data, collective)
     document, whole = json_repair.loads(data.decode("utf-8", "replace"))
@@ -40,9 +40,9 @@ def _json(data: bytes, collective: str | None) -> Result:
     return read_nccl_tests_json.of_document(document, whole, collective)
 
 
-def _own(data: bytes, collective: str | None) -> Result:
+def _own(data: bytes, collective: str | None) -> AnyResult:
     result = result_json.read(data)
-    if not result.training:
+    if isinstance(result, Result):
         reading.resolve(collective, result.spec.collective, "busbw result")
     return result
 

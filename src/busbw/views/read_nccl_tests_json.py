@@ -11,7 +11,7 @@ import msgspec
 from busbw.core.collectives import Collective
 from busbw.core.errors import UsageError
 from busbw.core.options import OPTIONS
-from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec
 from busbw.views import json_repair, reading
@@ -51,7 +51,6 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
     groups = len({device.group for device in devices}) or 1
     rows = [_row(line, row_of_table, run.config.iterations, len(devices) // groups) for line in run.results or []]
     return Result(
-        schema=SCHEMA,
         tool="nccl-tests",
         spec=_spec(run, row_of_table, rows),
         argv=run.args,

@@ -12,7 +12,7 @@ from typing import Any
 from busbw.core.collectives import Collective
 from busbw.core.errors import UsageError
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.views import nccl_tests_rows as rows
 from busbw.views import reading
@@ -230,7 +230,6 @@ def _result(run: Run, given: str | None) -> Result:
         spec |= {"report_cputime": int("cputime" in run.titles.side), "report_timestamps": int(run.titles.timestamp)}
         spec |= {"per_iter_timing": int("i_min" in run.titles.side)}
     return Result(
-        schema=SCHEMA,
         tool=f"nccl-tests {run.versions.get('nccl-tests', '')}".strip(),
         spec=SweepSpec(collective=collective.name, **spec),
         program=run.program,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result, Row
-from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, result_json, table
+from busbw.core.result import AnyResult, PlanResult, Result, Row
+from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, planning, result_json, table, training
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +63,21 @@ def view(name: str) -> View:
     if found is None:
         raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
     return found
+
+
+def render(result: AnyResult, name: str, source: str = "this result") -> str:
+    """The whole text of a result in the view called `name`; UsageError, which names `source`, where that view is for sweeps only."""
+    if isinstance(result, Result):
+        return view(name).render(result)
+    if view(name).name == "json":
+        return result_json.render(result)
+    if name == "table":
+        return planning.render_all(result) if isinstance(result, PlanResult) else training.render_all(result)
+    raise UsageError(f"{source} is {kind(result)}, and '{name}' shows sweeps", "use --format table, or json")
+
+
+def kind(result: AnyResult) -> str:
+    """`a plan for mlp`, `a training of mlp`, `a sweep of all_reduce`."""
+    if isinstance(result, Result):
+        return f"a sweep of {result.spec.collective}"
+    return f"a {'plan for' if isinstance(result, PlanResult) else 'training of'} {result.training.spec.model}"

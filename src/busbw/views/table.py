@@ -12,7 +12,7 @@ from busbw.core.cells import IN_PLACE, every, peak
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
-from busbw.views import findings, planning, training
+from busbw.views import findings
 from busbw.views.words import (
     bandwidth_text,
     library,
@@ -167,11 +167,7 @@ def sweep_words(spec: SweepSpec) -> str:
 
 
 def header(result: Result) -> str:
-    """What is measured on what, the bound it is held against, and the titles; of a training what trains where."""
-    if result.plan:
-        return planning.render_all(result)
-    if result.training:
-        return training.header(result)
+    """What is measured on what, the bound it is held against, and the titles."""
     collective = result.spec.row
     facts = [collective.title, machine(result), library(result)]
     text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_words(result.spec)
@@ -192,11 +188,7 @@ def row(result: Result, row: Row) -> str:
 
 
 def footer(result: Result) -> str:
-    """The shape of the sweep, the peak, what was wrong, and the findings; of a training the table of methods."""
-    if result.plan:
-        return ""
-    if result.training:
-        return training.footer(result)
+    """The shape of the sweep, the peak, what was wrong, and the findings."""
     text = f"\n{_shape(result)}" if result.rows else "\nno size was measured\n"
     if result.wrong():
         text += f"wrong data: {result.out_of_bounds} checks saw wrong elements\n"

@@ -2,7 +2,7 @@
 
 from statistics import quantiles
 
-from busbw.core.result import Result
+from busbw.core.result import Outcome, TrainResult
 from busbw.core.training import ALONE, Training
 from busbw.views import findings
 from busbw.views.words import library, machine
@@ -22,14 +22,14 @@ COLUMNS = (
 MB = 1e6
 
 
-def device(result: Result) -> str:
+def device(result: Outcome) -> str:
     """What a rank runs on, in Horovod's word."""
     return "GPU" if any(one.bus for one in result.world.devices) else "CPU"
 
 
-def header(result: Result) -> str:
+def header(result: TrainResult) -> str:
     """What trains where."""
-    training = _of(result)
+    training = result.training
     spec = training.spec
     sequence = f" of {spec.sequence} tokens" if training.unit == "seq" else ""
     return (
@@ -40,16 +40,16 @@ def header(result: Result) -> str:
     )
 
 
-def iteration(result: Result, method: str, number: int, rate: float) -> str:
+def iteration(result: TrainResult, method: str, number: int, rate: float) -> str:
     """One line as it comes, below the method's name where that begins."""
-    training = _of(result)
+    training = result.training
     heading = f"\n{method}\n" if number == 0 else ""
     return f"{heading}Iter #{number}: {rate:.1f} {training.unit}/sec per {device(result)}\n"
 
 
-def method_end(result: Result, method: str) -> str:
+def method_end(result: TrainResult, method: str) -> str:
     """Horovod's two lines for all that a method has run so far."""
-    training, kind, ranks = _of(result), device(result), result.world.ranks
+    training, kind, ranks = result.training, device(result), result.world.ranks
     rate = training.rate(method)
     if rate is None:
         return ""
@@ -65,9 +65,9 @@ def _rate_words(rate: tuple[float, float | None], ranks: int = 1) -> str:
     return f"{ranks * mean:.1f}" + (f" +-{ranks * spread:.1f}" if spread is not None else "")
 
 
-def footer(result: Result) -> str:
+def footer(result: TrainResult) -> str:
     """The table, and what went wrong."""
-    training = _of(result)
+    training = result.training
     names = list(dict.fromkeys(run.method for run in training.runs))
     titles = [title.format(unit=training.unit, device=device(result)) for title in COLUMNS]
     rows = [titles, *([name, *_figures(training, name)] for name in names)] if names else []
@@ -83,9 +83,9 @@ def footer(result: Result) -> str:
     return text + "".join(findings.words(finding) for finding in result.findings)
 
 
-def render_all(result: Result) -> str:
+def render_all(result: TrainResult) -> str:
     """The whole text of a result that was kept."""
-    training, text = _of(result), header(result)
+    training, text = result.training, header(result)
     for run in training.runs:
         text += "".join(iteration(result, run.method, number, rate) for number, rate in enumerate(run.rates))
     return text + footer(result)
@@ -116,8 +116,3 @@ def _figures(training: Training, name: str) -> list[str]:
 def _bytes(training: Training, name: str, kind: str) -> str:
     values = [value for run in training.of(name) if (value := getattr(run, kind)) is not None]
     return f"{sum(values) / len(values) / MB:.2f}" if values else "-"
-
-
-def _of(result: Result) -> Training:
-    assert result.training is not None
-    return result.training

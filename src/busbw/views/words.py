@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import datetime
 
 from busbw.core.collectives import Collective
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Outcome, Result, Row
 from busbw.core.sizes import parse_float
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
@@ -62,7 +62,7 @@ def nccl_version_number(text: str) -> int:
     return major * (1000 if (major, minor) < (2, 9) else 10000) + minor * 100 + patch
 
 
-def machine(result: Result) -> str:
+def machine(result: Outcome) -> str:
     """`2 x NVIDIA H200 on 1 host`, empty when no devices are known."""
     devices = result.world.devices
     if not devices:
@@ -73,7 +73,7 @@ def machine(result: Result) -> str:
     return f"{kinds} on {hosts} host{'s' if hosts > 1 else ''}"
 
 
-def library(result: Result) -> str:
+def library(result: Outcome) -> str:
     """`nccl engine, NCCL 2.28.9, network Socket`, as far as they are known."""
     engine = f"{result.library.engine} engine" if result.library.engine else ""
     nccl = f"NCCL {nccl_version_text(result.library.nccl)}" if result.library.nccl else ""

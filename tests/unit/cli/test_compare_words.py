@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from busbw.cli.main import cli, guarded
 from busbw.core.errors import UsageError
-from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.views import result_json
 
@@ -24,7 +24,7 @@ def write(tmp_path: Path) -> Write:
         rows = [Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20) for i, time_s in enumerate(times_s)]
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
-        file.write_text(result_json.render(Result(SCHEMA, "busbw", SweepSpec(collective=collective), rows=rows, complete=True)))
+        file.write_text(result_json.render(Result(SweepSpec(collective=collective), rows=rows, complete=True)))
         return file
 
     return make

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.views import result_json
 
@@ -36,8 +36,7 @@ def write(file: Path, number: int, slower: float = 1.0, complete: bool = True) -
         times = [1e-5 * 10**i * draw.lognormvariate(0, 0.01) * (slower if (i, side) == (2, 0) else 1) for side in (0, 1)]
         rows.append(Row(size, size // 4, "float", "sum", -1, *(Cell(time_s, size / time_s, size / time_s) for time_s in times), 20))
     devices = [Device(i, 1, "gpu-7", i, "", "NVIDIA H200") for i in range(8)]
-    result = Result(
-        SCHEMA, "busbw", SweepSpec(collective="all_reduce"), start=f"2026-11-{number + 1:02} 08:00:00", rows=rows, complete=complete,
+    result = Result(SweepSpec(collective="all_reduce"), start=f"2026-11-{number + 1:02} 08:00:00", rows=rows, complete=complete,
         world=World(devices, 8), library=Library("nccl", 22809),
     )  # fmt: skip
     file.write_text(result_json.render(result))

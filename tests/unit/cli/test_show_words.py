@@ -6,13 +6,12 @@ import pytest
 
 from busbw.cli.main import guarded
 from busbw.core.planning import Bucket, Plan
-from busbw.core.result import SCHEMA, Result
-from busbw.core.sweep import SweepSpec
+from busbw.core.result import PlanResult, TrainResult
 from busbw.core.training import Training, TrainRun, TrainSpec
 from busbw.views import result_json
 
 
-@pytest.mark.parametrize(("planned", "kind"), [(True, "a plan for mlp"), (False, "a training by mlp")])
+@pytest.mark.parametrize(("planned", "kind"), [(True, "a plan for mlp"), (False, "a training of mlp")])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -33,7 +32,7 @@ def test_a_file_is_called_what_it_is(
 ) -> None:
     training = Training(TrainSpec(model="mlp"), "img", 1000, 4000, 1, [] if planned else [TrainRun("none", 0, [1.0], [32.0])])
     plan = Plan(0.95, 0.1, 0.1, [Bucket(4000, 0.09)]) if planned else None
-    result = Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"), training=training, plan=plan, complete=True)
+    result = PlanResult(training=training, plan=plan) if planned else TrainResult(training=training, complete=True)
     (tmp_path / "p.json").write_text(result_json.render(result))
     monkeypatch.chdir(tmp_path)
     assert guarded(words) == 2

@@ -5,26 +5,26 @@ import math
 import msgspec
 import pytest
 
-from busbw.core.result import SCHEMA, Cell, Device, Mismatch, Result, Row, World
+from busbw.core.result import Cell, Device, Mismatch, Result, Row, World
 from busbw.core.sweep import SweepSpec
 
 
 def test_a_result_reads_back_as_it_was_written() -> None:
     wrong = Cell(1e-5, 1e9, 2e9, 3, mismatches=[Mismatch(1, 7, "1.5", "nan", 3)])
-    result = Result(SCHEMA, "busbw 1", SweepSpec(collective="all_reduce"), rows=[Row(64, 16, "float", "sum", -1, wrong, None, 20)])
+    result = Result(SweepSpec(collective="all_reduce"), rows=[Row(64, 16, "float", "sum", -1, wrong, None, 20)])
     assert msgspec.json.decode(msgspec.json.encode(result), type=Result) == result
 
 
 def test_rows_of_one_result_do_not_become_those_of_another() -> None:
-    one, other = (Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce")) for _ in range(2))
+    one, other = (Result(SweepSpec(collective="all_reduce")) for _ in range(2))
     one.rows.append(Row(8, 2, "float", "sum", -1, None, None, 20))
     assert other.rows == []
 
 
 def test_the_average_is_the_plain_mean_of_all_cells() -> None:
     rows = [Row(8, 2, "float", "sum", -1, Cell(1, 1, 10), Cell(1, 1, 20), 20), Row(16, 4, "float", "sum", -1, Cell(1, 1, 0), None, 20)]
-    assert Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"), rows=rows).average_busbw() == pytest.approx(10)
-    assert math.isnan(Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce")).average_busbw())
+    assert Result(SweepSpec(collective="all_reduce"), rows=rows).average_busbw() == pytest.approx(10)
+    assert math.isnan(Result(SweepSpec(collective="all_reduce")).average_busbw())
 
 
 def test_ranks_are_those_of_one_communicator() -> None:
@@ -36,7 +36,7 @@ def test_ranks_are_those_of_one_communicator() -> None:
 
 
 def test_wrong_data_is_known_by_its_out_of_bounds_count() -> None:
-    result = Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"))
+    result = Result(SweepSpec(collective="all_reduce"))
     assert not result.wrong()
     result.out_of_bounds = 1
     assert result.wrong()

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core import wire
-from busbw.core.result import SCHEMA, Cell, Mismatch, Result, Row
+from busbw.core.result import Cell, Mismatch, Result, Row
 from busbw.core.sweep import SweepSpec
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 
 
 def one(cell: Cell) -> Result:
-    return Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"), rows=[Row(64, 16, "float", "sum", -1, cell, None, 20)])
+    return Result(SweepSpec(collective="all_reduce"), rows=[Row(64, 16, "float", "sum", -1, cell, None, 20)])
 
 
 @given(FLOATS, st.none() | FLOATS, st.none() | st.lists(FLOATS, max_size=3), st.none() | st.lists(st.lists(FLOATS, max_size=2), max_size=2))

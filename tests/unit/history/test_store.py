@@ -15,7 +15,7 @@ import pytest
 from busbw.core import wire
 from busbw.core.cells import cells
 from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
-from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.history import schema
 from busbw.history.baseline import baseline
@@ -31,9 +31,7 @@ def result(number: int = 0, samples: int = 0, **fields: object) -> Result:
         Row(size, size // 4, "float", "sum", -1, Cell(1e-3 + number * 1e-9, 1e9, 2e9, samples_s=[1e-3] * samples), Cell(2e-3, 1e9, 1e9), 20)
         for size in (8, 16)
     ]
-    base = Result(
-        SCHEMA, "busbw", SweepSpec(collective="all_reduce"), start=f"2026-11-{number % 28 + 1:02} 10:00:00", rows=rows, complete=True
-    )
+    base = Result(SweepSpec(collective="all_reduce"), start=f"2026-11-{number % 28 + 1:02} 10:00:00", rows=rows, complete=True)
     return msgspec.structs.replace(base, **fields)
 
 

@@ -12,8 +12,8 @@ import msgspec
 from busbw.core.sweep import SweepSpec
 from busbw.launch.join import join
 from busbw.measure.events import Event, encode
-from busbw.measure.job import Job
-from busbw.measure.rank import measure
+from busbw.measure.job import SweepJob
+from busbw.measure.sweep import measure
 from busbw.measure.timing import over_ranks
 
 
@@ -28,7 +28,7 @@ def main() -> int:
     else:
         spec = msgspec.convert({"collective": "all_reduce", **json.loads(sys.argv[2])}, SweepSpec)
         events: list[Event] = []
-        measure(Job(sweep=spec, engine="mpi"), control, events.append)
+        measure(SweepJob(sweep=spec, engine="mpi"), control, events.append)
         assert control.rank == 0 or not events, "only process 0 tells"
         sys.stdout.writelines(encode(event).decode() for event in events)
     sys.stdout.flush()

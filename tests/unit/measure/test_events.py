@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.result import SCHEMA, Cell, Mismatch, Result, Row
+from busbw.core.result import Cell, Mismatch, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure import job
 from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Note, RowDone, Started, decode, encode, failure, say_failed
-from busbw.measure.job import Job
+from busbw.measure.job import SweepJob
 
 SPEC = SweepSpec(collective="all_reduce")
 CELL = Cell(1e-5, 1e9, 2e9, 3, None, 1, [1e-5, 2e-5], [[1e-5], [2e-5]], [Mismatch(1, 7, "1.5", "nan", 3)])
 EVENTS: list[Event] = [
-    Started(Result(SCHEMA, "busbw", SPEC, argv=["a b"], environment={"NCCL_X": "\u00e9\n"})),
+    Started(Result(SPEC, argv=["a b"], environment={"NCCL_X": "\u00e9\n"})),
     RowDone(Row(8, 2, "half", "sum", -1, CELL, None, 20, "2026-01-01 00:00:00")),
     Note("# rank 0 sends 5 bytes"),
     Ended("2026-01-01 00:00:00", {"total": 1 << 40}),
@@ -77,9 +77,9 @@ VALUES = {
 )
 def test_a_job_reaches_its_ranks_as_it_was_given(fields: dict[str, object], ranks: int, ideal: str) -> None:
     sweep = msgspec.convert({"collective": "reduce", **fields}, SweepSpec)
-    whole = Job(sweep=sweep, engine="sim", ranks=ranks, ideal=ideal, argv=["busbw", "run"], simulation={"noise": 0.5})
+    whole = SweepJob(sweep=sweep, engine="sim", ranks=ranks, ideal=ideal, argv=["busbw", "run"], simulation={"noise": 0.5})
     assert job.decode(job.encode(whole)) == whole
 
 
 def test_a_job_of_defaults_is_a_short_argument() -> None:
-    assert job.encode(Job(sweep=SPEC, engine="mpi")) == '{"sweep":{"collective":"all_reduce"},"engine":"mpi"}'
+    assert job.encode(SweepJob(sweep=SPEC, engine="mpi")) == '{"kind":"sweep","engine":"mpi","sweep":{"collective":"all_reduce"}}'

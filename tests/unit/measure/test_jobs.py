@@ -20,8 +20,10 @@ from busbw.launch import job as launched
 from busbw.launch import mpirun
 from busbw.launch.control import SoloControl
 from busbw.measure.events import Ended, Event, Note, RowDone, Started, decode, failure
-from busbw.measure.job import Job, encode
-from busbw.measure.rank import Party, fail, measure, prepare
+from busbw.measure.job import SweepJob, encode
+from busbw.measure.party import Party
+from busbw.measure.sweep import measure, prepare
+from busbw.session.rank import fail
 
 LIMIT_S = 100
 PROGRAM = str(Path(__file__).with_name("job_rank.py"))
@@ -33,14 +35,14 @@ def spec(name: str = "all_reduce", **fields: Any) -> SweepSpec:
     return SweepSpec(collective=name, **({"min_bytes": 1024, "max_bytes": 4096, "step_factor": 2, "iters": 2} | fields))
 
 
-def events(job: Job) -> list[Event]:
+def events(job: SweepJob) -> list[Event]:
     seen: list[Event] = []
     measure(job, SoloControl(), seen.append)
     return seen
 
 
 def test_a_job_tells_its_start_its_rows_and_its_end() -> None:
-    first, *rows, last = events(Job(sweep=spec(), engine="sim", gpus_per_process=4, argv=["busbw", "run"], program="busbw run"))
+    first, *rows, last = events(SweepJob(sweep=spec(), engine="sim", gpus_per_process=4, argv=["busbw", "run"], program="busbw run"))
     assert isinstance(first, Started)
     result = first.result
     assert (result.rows, result.complete, result.spec, result.argv, result.library.engine) == ([], False, spec(), ["busbw", "run"], "sim")
@@ -53,21 +55,21 @@ def test_a_job_tells_its_start_its_rows_and_its_end() -> None:
 
 
 def test_wrong_data_is_counted_row_by_row_so_that_a_broken_off_run_knows_it() -> None:
-    seen = events(Job(sweep=spec(), engine="sim", gpus_per_process=2, simulation={"corrupt_rank": 1}))
+    seen = events(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2, simulation={"corrupt_rank": 1}))
     counts = [event.out_of_bounds for event in seen if isinstance(event, RowDone)]
     assert counts == [2, 4, 6], "three sizes in two placements"
 
 
 def test_alltoallv_tells_each_ranks_bytes_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "1")
-    seen = events(Job(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
+    seen = events(SweepJob(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
     assert [event.text for event in seen if isinstance(event, Note)] == [
         "# rank 0 sends 1024 bytes: 0 1024",
         "# rank 1 sends 1024 bytes: 1024 0",
     ]
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "0")
     assert not any(
-        isinstance(event, Note) for event in events(Job(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
+        isinstance(event, Note) for event in events(SweepJob(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
     )
 
 
@@ -80,10 +82,10 @@ class Small(SimEngine):
 
 def test_a_largest_size_that_does_not_fit_is_lowered_and_said() -> None:
     party = Party(SoloControl(), SoloControl(), 0, 1, 0)
-    lowered, _ = prepare(Job(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {}))
+    lowered, _ = prepare(SweepJob(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {}))
     assert lowered.reduced_max_bytes == (3 << 20) // 2 // 3
     assert lowered.spec.max_bytes == 1 << 30, "what was asked for stays on record"
-    kept, max_bytes = prepare(Job(sweep=spec(), engine="sim"), party, Small(2, {}))
+    kept, max_bytes = prepare(SweepJob(sweep=spec(), engine="sim"), party, Small(2, {}))
     assert (kept.reduced_max_bytes, max_bytes) == (None, 4096)
 
 
@@ -92,7 +94,7 @@ def test_secrets_of_the_environment_are_not_in_a_result(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, "hunter2")
     monkeypatch.setenv("NCCL_ALGO", "Ring")
     for compat in (False, True):
-        first = events(Job(sweep=spec(), engine="sim", gpus_per_process=2, compat=compat))[0]
+        first = events(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2, compat=compat))[0]
         assert isinstance(first, Started)
         assert "hunter2" not in repr(first)
         assert first.result.environment["NCCL_ALGO"] == "Ring"
@@ -117,8 +119,8 @@ def test_a_rank_that_fails_says_why_and_with_which_code(
 
 
 def test_a_ranks_stdout_holds_events_alone() -> None:
-    job = encode(Job(sweep=spec(), engine="sim", gpus_per_process=2))
-    line = [sys.executable, "-m", "busbw.measure.rank", job]
+    job = encode(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2))
+    line = [sys.executable, "-m", "busbw.session.rank", job]
     done = subprocess.run(line, capture_output=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": SOURCE}, check=False)
     assert (done.returncode, done.stderr.count(b"\n")) == (0, 1)
     assert isinstance(reports.decode(done.stderr.decode()), reports.Here)

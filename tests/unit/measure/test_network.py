@@ -15,8 +15,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.launch import interfaces
 from busbw.launch.control import SoloControl
 from busbw.measure import network
-from busbw.measure.job import Job, decode, encode
-from busbw.measure.rank import measure
+from busbw.measure.job import SweepJob, decode, encode
+from busbw.measure.sweep import measure
 
 NCCL = Library("nccl", 22809)
 
@@ -31,11 +31,11 @@ class Ranks(SoloControl):
         return self._said
 
 
-def job(net: str = "", engine: str = "nccl") -> Job:
-    return Job(sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine=engine, net=net)
+def job(net: str = "", engine: str = "nccl") -> SweepJob:
+    return SweepJob(sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine=engine, net=net)
 
 
-def starting(work: Job, *lines: str) -> Sequence[str]:
+def starting(work: SweepJob, *lines: str) -> Sequence[str]:
     """Start as an engine does whose NCCL writes these lines; the networks that were heard."""
     with network.starting(work, SoloControl()) as log, Path(os.environ["NCCL_DEBUG_FILE"]).open("w") as file:
         file.writelines(f"h:1:1 [0] NCCL INFO {line}\n" for line in lines)
@@ -195,5 +195,5 @@ def test_a_job_of_an_engine_without_nccl_is_refused() -> None:
 def test_a_job_without_nccl_has_no_network() -> None:
     seen: list[Any] = []
     tell: Callable[[Any], None] = seen.append
-    measure(Job(sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine="sim", gpus_per_process=2), SoloControl(), tell)
+    measure(SweepJob(sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine="sim", gpus_per_process=2), SoloControl(), tell)
     assert seen[0].result.library.network == ""

@@ -14,7 +14,7 @@ import pytest
 
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.exits import Exit
-from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Note, RowDone, Started
 from busbw.measure.record import Record, encoded, save
@@ -28,7 +28,7 @@ def row(number: int, samples: int = 0) -> RowDone:
 
 
 def started() -> Started:
-    return Started(Result(SCHEMA, "busbw 1", SPEC, argv=["busbw"]))
+    return Started(Result(SPEC, argv=["busbw"]))
 
 
 def read(file: Path) -> Result:
@@ -37,7 +37,7 @@ def read(file: Path) -> Result:
 
 def test_the_file_holds_every_row_as_soon_as_it_is_there(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    record = Record(SPEC, file)
+    record = Record(file)
     assert not file.exists(), "nothing is written before there is something to tell"
     record.take(started())
     assert (read(file).rows, read(file).complete) == ([], False)
@@ -51,14 +51,14 @@ def test_the_file_holds_every_row_as_soon_as_it_is_there(tmp_path: Path) -> None
 
 
 def test_notes_are_no_part_of_the_result(tmp_path: Path) -> None:
-    record = Record(SPEC, tmp_path / "result.json")
+    record = Record(tmp_path / "result.json")
     record.take(Note("hello"))
     assert list(tmp_path.iterdir()) == []
-    assert not record.started
+    assert record.result is None
 
 
 def test_the_file_is_readable_by_all_and_the_only_one_left(tmp_path: Path) -> None:
-    record = Record(SPEC, tmp_path / "result.json")
+    record = Record(tmp_path / "result.json")
     record.take(started())
     record.take(row(0))
     assert [one.name for one in tmp_path.iterdir()] == ["result.json"]
@@ -67,7 +67,7 @@ def test_the_file_is_readable_by_all_and_the_only_one_left(tmp_path: Path) -> No
 
 def test_without_a_file_the_result_is_kept_in_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    record = Record(SPEC, None)
+    record = Record(None)
     record.take(started())
     record.take(row(0))
     assert len(record.result.rows) == 1
@@ -77,7 +77,7 @@ def test_without_a_file_the_result_is_kept_in_memory_alone(tmp_path: Path, monke
 def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.measure.record.QUICK_S", 60)  # a busy machine writes every row too
     file = tmp_path / "result.json"
-    record = Record(SPEC, file)
+    record = Record(file)
     record.take(started())
     seen: list[int] = []
     done = threading.Event()
@@ -103,7 +103,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(tmp_path: Path
 
 def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "result.json"
-    record = Record(SPEC, file)
+    record = Record(file)
     record.take(started())
     record.take(row(0))
 
@@ -114,7 +114,7 @@ def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: 
     record.take(row(1))
     assert record.problem is not None
     assert "Input/output error" in record.problem.message
-    assert "rows measured so far stand above" in record.problem.hint
+    assert "a path with room" in record.problem.hint
     assert record.saved == 1
     assert len(read(file).rows) == 1
     assert len(record.result.rows) == 2
@@ -136,7 +136,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(tmp_path:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     with pytest.raises(UsageError) as told:
-        Record(SPEC, tmp_path / name)
+        Record(tmp_path / name)
     assert told.value.message == f"--json {tmp_path / name}: {why}"
     assert told.value.hint
 
@@ -145,7 +145,7 @@ def test_a_link_stays_one_and_the_file_it_leads_to_is_written(tmp_path: Path) ->
     link = tmp_path / "latest.json"
     link.symlink_to("runs/5.json")
     (tmp_path / "runs").mkdir()
-    Record(SPEC, link).take(started())
+    Record(link).take(started())
     assert link.is_symlink()
     assert read(tmp_path / "runs" / "5.json").argv == ["busbw"]
     assert [one.name for one in (tmp_path / "runs").iterdir()] == ["5.json"]
@@ -153,7 +153,7 @@ def test_a_link_stays_one_and_the_file_it_leads_to_is_written(tmp_path: Path) ->
 
 def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
-    record = Record(SPEC, tmp_path / "gone" / "result.json")
+    record = Record(tmp_path / "gone" / "result.json")
     (tmp_path / "gone").rmdir()
     record.take(started())
     assert record.problem is not None
@@ -173,7 +173,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_told_and_keeps_the_last_file_that_fitted(full_disk: Path) -> None:
-    record = Record(SPEC, full_disk / "result.json")
+    record = Record(full_disk / "result.json")
     record.take(started())
     while record.problem is None and len(record.result.rows) < 100:
         record.take(row(len(record.result.rows), samples=100))

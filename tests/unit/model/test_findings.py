@@ -7,7 +7,7 @@ import pytest
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import SCHEMA, Cell, Device, Library, Mismatch, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Mismatch, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import given
@@ -34,7 +34,7 @@ def run(
     ]
     rows = [Row(size, size // 4, "float", "sum", -1, cell(collective, hosts * per_host, size, busbw), None, 20) for size, busbw in curve]
     world, spec = World(devices, hosts * per_host), SweepSpec(collective=collective)
-    return Result(SCHEMA, "busbw", spec, library=Library("nccl"), world=world, rows=rows, environment=environment or {}, complete=True)
+    return Result(spec, library=Library("nccl"), world=world, rows=rows, environment=environment or {}, complete=True)
 
 
 def judged(result: Result, topology: Topology) -> dict[str, Finding]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Nic, Topology
 from busbw.core.vitals import TCP, HostChange, XidEvent
@@ -36,7 +36,7 @@ def run(changes: Mapping[int, HostChange], slow: Mapping[int, float] | None = No
         machine = list((quiet | {seen.host: seen}).values())
         rows.append(Row(size, size, "float", "sum", -1, cell(size), cell(size, factors.get(place, 1.0)), 20, machine=machine))
     topology = Topology([Host(name, nics=[Nic("mlx5_0", "roce", netdev="eth0"), Nic("eth0", "ethernet")]) for name in ("h1", "h2")])
-    return Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"), library=Library("nccl"), world=World(devices, 8),
+    return Result(SweepSpec(collective="all_reduce"), library=Library("nccl"), world=World(devices, 8),
                   topology=topology, rows=rows, complete=True)  # fmt: skip
 
 

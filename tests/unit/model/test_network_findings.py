@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.finding import Verdict
-from busbw.core.result import SCHEMA, Device, Library, Result, World
+from busbw.core.result import Device, Library, Result, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Nic, Topology
 from busbw.model.network_findings import RULES
@@ -17,9 +17,7 @@ def told(congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic
     """Messages on a run over hosts with these congestion controls."""
     devices = [Device(number, 1, f"h{number % len(congestion)}", 0, "", "CPU") for number in range(ranks)]
     hosts = [Host(f"h{number}", nics=[nic], congestion=control) for number, control in enumerate(congestion)]
-    result = Result(
-        SCHEMA, "busbw", SweepSpec(collective="all_reduce"), library=Library(engine, network=network), world=World(devices, ranks)
-    )
+    result = Result(SweepSpec(collective="all_reduce"), library=Library(engine, network=network), world=World(devices, ranks))
     found = apply(RULES, Run(result, Topology(hosts)))
     assert all(one.verdict is Verdict.WARN and len(one.message) < 230 for one in found)
     return [one.message for one in found]

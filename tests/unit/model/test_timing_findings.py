@@ -29,7 +29,7 @@ def result(cells: list[Cell], links: list[Link] | None = None, sizes: list[int] 
         for one, size, repeat in zip(cells, sizes or [1024 << n for n in range(len(cells))], repeats or [0] * len(cells), strict=True)
     ]
     spec = SweepSpec(collective="all_reduce", sampling=Sampling())
-    return Result("busbw.result/1", "busbw", spec, library=Library("nccl"), world=World(devices, 4), rows=rows, links=links or [])
+    return Result(spec, library=Library("nccl"), world=World(devices, 4), rows=rows, links=links or [])
 
 
 def found(made: Result) -> list[Finding]:

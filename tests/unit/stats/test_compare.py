@@ -13,7 +13,7 @@ import pytest
 from busbw.core.cells import CellKey, cells
 from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
-from busbw.core.result import SCHEMA, Cell, Result, Row
+from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 
 def result(*rows: Row, collective: str = "all_reduce", **fields: object) -> Result:
-    return msgspec.structs.replace(Result(SCHEMA, "busbw", SweepSpec(collective=collective), rows=list(rows), complete=True), **fields)
+    return msgspec.structs.replace(Result(SweepSpec(collective=collective), rows=list(rows), complete=True), **fields)
 
 
 def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> Row:

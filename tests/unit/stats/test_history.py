@@ -8,7 +8,7 @@ import pytest
 
 from busbw.core.cells import CellKey, cells
 from busbw.core.history import Check, Standing, alike, digest, machine, stored
-from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.history import check, needed
 
@@ -23,7 +23,7 @@ def run(draw: random.Random, slower: dict[int, float] | None = None, sizes: int 
     for i in range(sizes):
         time_s = 1e-4 * 2.718281828 ** (drift + draw.gauss(0, spread)) * (slower or {}).get(i, 1.0)
         rows.append(Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20))
-    return Result(SCHEMA, "busbw", SweepSpec(collective="all_reduce"), rows=rows, complete=True)
+    return Result(SweepSpec(collective="all_reduce"), rows=rows, complete=True)
 
 
 def times(result: Result) -> Times:

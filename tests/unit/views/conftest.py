@@ -1,12 +1,13 @@
 """Small results to vary: two rows of all_reduce over two GPUs of one process, a training and a plan."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from busbw.core.planning import Bucket, Exchange, Plan
-from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, PlanResult, Result, Row, TrainResult, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 
@@ -24,8 +25,6 @@ def result(rows: list[Row] | None = None, spec: dict[str, object] | None = None,
     devices = [Device(rank, 1386, "node1.example.org", rank, f"0000:00:0{6 + rank}", "NVIDIA H200") for rank in range(2)]
     program = f"{asked['collective']}_perf"
     base = Result(
-        schema=SCHEMA,
-        tool="busbw 0.1.0",
         spec=msgspec.convert(asked, SweepSpec),
         argv=[f"./build/{program}"],
         program=program,
@@ -58,8 +57,13 @@ def make_cell() -> Callable[..., Cell]:
     return cell
 
 
+def _facts(devices: list[Device]) -> dict[str, Any]:
+    base = result()
+    return {name: getattr(base, name) for name in ("argv", "program", "start", "end", "library", "complete")} | {"world": World(devices, 2)}
+
+
 @pytest.fixture
-def trained() -> Result:
+def trained() -> TrainResult:
     """Two GPUs, alone and by two methods in two rounds."""
     made = Training(TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")), "img", 138_357_544, 553_430_176, 2)
     for number in range(2):
@@ -71,11 +75,11 @@ def trained() -> Result:
             TrainRun("2d+int8", number, [0.52, 0.52, 0.52, 0.52], [245.0, 246.0], seen=141e6, silent_s=[0.51, 0.51, 0.512]),
         ]
     devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
-    return result([], world=World(devices, 2), training=made)
+    return TrainResult(training=made, **_facts(devices))
 
 
 @pytest.fixture
-def planned() -> Result:
+def planned() -> PlanResult:
     """VGG16 over a slow network, by two transports."""
     training = Training(TrainSpec(model="vgg16", batch_size=128), "img", 138_357_544, 553_430_176, 2)
     plan = Plan(0.9, 0.0921, 0.0925, [Bucket(494_000_000, 0.02), Bucket(59_430_176, 0.09)])
@@ -86,4 +90,4 @@ def planned() -> Result:
         Exchange("sockets", "none", 0, [0.158, 0.02], [], 553.43e6),
     ]
     devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
-    return result([], world=World(devices, 2), training=training, plan=plan)
+    return PlanResult(training=training, plan=plan, **_facts(devices))

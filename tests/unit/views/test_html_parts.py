@@ -267,4 +267,4 @@ def test_the_machine_and_the_run_are_told(make: Make) -> None:
     told = " ".join(words(part) for part in run(result))
     for piece in ("./build/all_reduce_perf", "2026-11-21 18:24:58", "lowered to 1 MiB", "no: these sizes", "no room"):
         assert piece in told
-    assert "nothing about the machine" in words(machine(Result("busbw.result/1", "busbw", SweepSpec(collective="broadcast")))[0])
+    assert "nothing about the machine" in words(machine(Result(SweepSpec(collective="broadcast")))[0])

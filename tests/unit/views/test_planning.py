@@ -3,7 +3,7 @@
 import msgspec
 
 from busbw.views import planning
-from busbw.views.registry import view
+from busbw.views.registry import render
 
 
 def test_the_whole_text(planned, golden):
@@ -11,7 +11,7 @@ def test_the_whole_text(planned, golden):
 
 
 def test_a_plan_that_was_kept_is_shown_as_it_came(planned):
-    assert view("table").render(planned) == planning.render_all(planned)
+    assert render(planned, "table") == planning.render_all(planned)
 
 
 def test_columns_stand_below_their_titles_however_long_a_method_is_called(planned):

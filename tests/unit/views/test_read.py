@@ -15,7 +15,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Ideal, Result
 from busbw.views import nccl_tests_json, nccl_tests_text, read_nccl_tests_json, result_json
 from busbw.views.read import read
-from busbw.views.registry import VIEWS, view
+from busbw.views.registry import VIEWS, render
 
 Make = Callable[..., Result]
 REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
@@ -38,7 +38,7 @@ def test_each_format_is_recognised(make: Make) -> None:
         (b"hello\nworld\n", 'run.log: nccl-tests text: no row of a table in it; it begins with "hello"'),
         (b'{"a": [1]}', "missing required field `config`; its keys are a"),
         (b"{bad json}", "JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
-        (b'{"schema": "busbw.result/9"}', "the schema is 'busbw.result/9', this busbw reads 'busbw.result/1'"),
+        (b'{"schema": "busbw.result/9"}', "the schema is 'busbw.result/9', this busbw reads busbw.result/1"),
         (b'{"tool": 1, "schema": "busbw.result/9"}', "the schema is 'busbw.result/9'"),
         (b'{"schema": "busbw.result/1", "tool": 3}', "Expected `str`, got `int` - at `$.tool`"),
         (b"\x80\x81\x00", "no row of a table"),
@@ -117,7 +117,7 @@ def spoiled(result: Result) -> Iterator[Result]:
 @pytest.mark.parametrize("kind", ["trained", "planned"])
 def test_a_training_or_plan_with_junk_in_one_place_is_refused_or_shown(kind: str, request: pytest.FixtureRequest) -> None:
     read_again = spoiled(request.getfixturevalue(kind))
-    assert sum(all(view(name).render(again) is not None for name in ("table", "json")) for again in read_again) > 200
+    assert sum(all(render(again, name) is not None for name in ("table", "json")) for again in read_again) > 200
 
 
 def test_a_result_with_junk_in_one_place_is_refused_or_shown_in_every_view(make: Make) -> None:

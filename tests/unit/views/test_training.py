@@ -4,7 +4,7 @@ import pytest
 
 from busbw.core.training import TrainRun
 from busbw.views import training
-from busbw.views.registry import view
+from busbw.views.registry import render
 
 
 def test_the_whole_text(trained, golden):
@@ -37,8 +37,7 @@ def test_figures_are_of_all_rounds(trained):
 
 
 def test_the_table_of_a_training_is_the_view_named_table(trained):
-    shown = view("table").render(trained)
-    assert shown == training.header(trained) + training.footer(trained)
+    assert render(trained, "table") == training.render_all(trained)
 
 
 def test_before_the_first_method_there_is_no_table(trained):

@@ -2,22 +2,26 @@
 
 import pytest
 
-from busbw.cli.output import Output
-from busbw.cli.session import telling
+from busbw.cli.output import SweepOutput
 from busbw.core.reports import Here, Stalled
+from busbw.core.result import Result
 from busbw.core.sweep import SweepSpec
+from busbw.measure.events import Started
 from busbw.measure.record import Record
+from busbw.session.inside import reporting
 from busbw.views.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")
 
 
 def test_a_rank_that_stands_still_is_recorded_once_and_what_nccl_says_follows(capsys: pytest.CaptureFixture[str]) -> None:
-    output = Output(Record(SPEC, None), view("csv"))
-    tell = telling(output)
+    output = SweepOutput(Record(), view("csv"))
+    output.take(Started(Result(SPEC)))
+    tell = reporting(output)
     tell(Here(0, "h1", 7))
     for library in ("", "Job summary"):
         tell(Stalled(0, "h1", 7, "timing", "8", 4, 1.0, library=library))
+    assert output.record.result is not None
     assert output.record.result.errors == ["timing of 8 made no progress"]
     said = capsys.readouterr().err
     assert said.count("error: rank 0 on h1: timing of 8 (step 4) made no progress for 1 s") == 1

@@ -9,16 +9,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.cli.follow import FRAME_LINES, Follower, Framing, RankFailed, follow
-from busbw.cli.output import Output
+from busbw.cli.output import SweepOutput
 from busbw.core.errors import BusbwError, CannotTell, StartFailed
 from busbw.core.reports import Gone, Here, Report, Stalled, encode
-from busbw.core.result import SCHEMA, Library, Result
+from busbw.core.result import Library, Result
 from busbw.core.sweep import SweepSpec
+from busbw.launch.framing import FRAME_LINES, Framing
 from busbw.measure.events import FAILED_PREFIX, Ended, Failed, Started
 from busbw.measure.events import encode as event
-from busbw.measure.job import Job
+from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
+from busbw.session.follow import Follower, RankFailed, follow
+from busbw.session.outside import Launch
 from busbw.views.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")
@@ -38,11 +40,11 @@ def say(told: Report | Failed | str) -> str:
 
 
 def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> BusbwError:
-    work = Job(sweep=SPEC, engine="mpi", ranks=2, limit_s=1.0, start_limit_s=5.0)
-    started = f"echo {shlex.quote(event(Started(Result(SCHEMA, 'busbw', SPEC))).decode().strip())}"
+    work = SweepJob(sweep=SPEC, engine="mpi", ranks=2, limit_s=1.0, start_limit_s=5.0)
+    started = f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}"
     script = "; ".join([*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"])
     with pytest.raises(BusbwError) as caught:
-        Follower(work, Output(Record(SPEC, None), view("csv"))).follow(["sh", "-c", script], 10)
+        Follower(Launch(argv=[], job=work), SweepOutput(Record(), view("csv"))).follow(["sh", "-c", script], 10)
     return caught.value
 
 
@@ -68,7 +70,7 @@ def test_ranks_that_ended_themselves_after_they_stood_still_are_explained() -> N
 
 
 def test_a_launcher_that_does_not_end_after_a_rank_failed_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("busbw.cli.follow.ABORT_S", 0.3)
+    monkeypatch.setattr("busbw.session.follow.ABORT_S", 0.3)
     start = time.monotonic()
     error = ended(Failed("no GPU", "look", 3, 1, "h1"), then="sleep 60")
     assert error.message == "rank 1 on h1: no GPU"
@@ -108,13 +110,13 @@ def test_a_frame_that_is_never_closed_hides_no_more_than_a_message() -> None:
 
 
 def test_nccl_is_given_time_to_speak_until_the_ranks_have_chosen_another_engine() -> None:
-    follower = Follower(Job(sweep=SPEC, engine="auto", ranks=2), Output(Record(SPEC, None), view("csv")))
-    assert follower.roll.library
+    follower = Follower(Launch(argv=[], job=SweepJob(sweep=SPEC, ranks=2)), SweepOutput(Record(), view("csv")))
+    assert follower.ranks.library
     for name, waited in (("mpi", False), ("nccl", True)):
-        started = event(Started(Result(SCHEMA, "busbw", SPEC, library=Library(name)))).decode().strip()
+        started = event(Started(Result(SPEC, library=Library(name)))).decode().strip()
         with pytest.raises(BusbwError):  # the launcher ends without a result
             follower.follow(["echo", started], 10)
-        assert follower.roll.library is waited
+        assert follower.ranks.library is waited
 
 
 RACE = (
@@ -127,12 +129,11 @@ RACE = (
 def test_a_race_of_mpi_while_it_starts_is_run_again_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], races: int) -> None:
     count = shlex.quote(str(tmp_path / "starts"))
     good = "; ".join(
-        f"echo {shlex.quote(event(one).decode().strip())}"
-        for one in (Started(Result(SCHEMA, "busbw", SPEC)), Ended("2026-11-23T12:00:00Z", {}))
+        f"echo {shlex.quote(event(one).decode().strip())}" for one in (Started(Result(SPEC)), Ended("2026-11-23T12:00:00Z", {}))
     )
     script = f"echo >> {count}; [ $(wc -l < {count}) -gt {races} ] && {{ {good}; exit 0; }}; echo {shlex.quote(RACE)} >&2; exit 139"
-    output = Output(Record(SPEC, None), view("csv"))
-    make = partial(Follower, Job(sweep=SPEC, engine="mpi", ranks=2, start_limit_s=5.0), output)
+    output = SweepOutput(Record(), view("csv"))
+    make = partial(Follower, Launch(argv=[], job=SweepJob(sweep=SPEC, engine="mpi", ranks=2, start_limit_s=5.0)), output)
 
     with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
         follow(["sh", "-c", script], 10, make)

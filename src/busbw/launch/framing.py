@@ -1,0 +1,29 @@
+"""Which lines of stderr are the launcher's own messages, not the ranks'."""
+
+import re
+
+_DELAY = re.compile(r"\[\S+:\d+\] Delaying for \d+ seconds before aborting")
+_DASHES = re.compile(r"-{70,}")  # Open MPI's frames have 74, and 76
+FRAME_LINES = 40  # the longest of its messages is shorter
+_STARRED = re.compile(r"(\[\S+:\d+\]) \*\*\* (An error occurred in Socket closed)?")
+
+
+class Framing:
+    """Recognizes the launcher's own messages: those between lines of dashes, and what Open MPI's other ranks write when one has died."""
+
+    def __init__(self) -> None:
+        self._left = 0  # lines that the open frame may still hold
+        self._echo = ""  # the prefix of such a rank's lines
+
+    def __call__(self, text: str) -> bool:
+        """Whether a line of stderr is one of these, or empty."""
+        starred = _STARRED.match(text)
+        if starred and starred.group(2):
+            self._echo = starred.group(1)
+        if _DELAY.match(text) or (starred and starred.group(1) == self._echo):
+            return True
+        if _DASHES.fullmatch(text):
+            self._left = 0 if self._left else FRAME_LINES
+            return True
+        inside, self._left = self._left > 0, max(self._left - 1, 0)
+        return inside or not text.strip()

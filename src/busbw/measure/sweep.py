@@ -1,0 +1,133 @@
+"""One rank's part of a sweep: open the engine, agree on sizes and buffers, measure, and report from rank 0."""
+
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import closing
+
+import msgspec
+
+from busbw.core.env import ALLTOALLV
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.result import Device, Result
+from busbw.core.sweep import roots, series
+from busbw.engines.base import Engine
+from busbw.engines.registry import Opening, engine
+from busbw.launch.control import Control
+from busbw.measure import inject, network, plan
+from busbw.measure.events import At, Emit, Ended, Note, Started
+from busbw.measure.host_sampler import HostSampler
+from busbw.measure.job import SweepJob
+from busbw.measure.party import Party, facts, join_groups
+from busbw.measure.runner import Runner, now
+from busbw.model.bounds import given
+from busbw.model.world import ideals
+
+GPU_PRECISION, CPU_PRECISION = 0.01, 0.05
+DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
+RAS_LIMIT_S = 3.0
+RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
+
+
+def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
+    """Run the whole job on this process; `emit` is called on process 0 alone, `at` told each place the process comes to."""
+    party = join_groups(control)
+    row = engine(job.engine)
+    if job.engine == "mpi" and job.gpus_per_process > 1:
+        ranks = control.size * job.gpus_per_process
+        raise CannotTell(
+            f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own",
+            f"mpirun -np {ranks}, without -t and -g",
+        )
+    opening = Opening(party.group, job.sweep, control.rank, party.local, party.color, job.gpus_per_process, job.simulation)
+    repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
+    for repeat in range(repeats):
+        at("init", job.engine)
+        with network.starting(job, control) as log:
+            opened = row.open(opening)
+        job = settled(job, opened)
+        try:
+            ended = sweep(job, party, opened, emit, at, repeat, log.networks)
+            at("teardown", "")
+            if control.rank == 0 and repeat == repeats - 1:
+                emit(ended)
+        except BaseException as error:
+            told = opened.explained(error) if isinstance(error, Exception) else error
+            opened.close(abort=True)
+            if told is not error:
+                raise told from error
+            raise
+        opened.close()
+
+
+def settled(job: SweepJob, opened: Engine) -> SweepJob:
+    """The job with a precision: where none was asked for, what such ranks can reach; those on CPUs share them with all else."""
+    sampling = job.sweep.sampling
+    if sampling is None or sampling.precision:
+        return job
+    sampling = msgspec.structs.replace(sampling, precision=GPU_PRECISION if opened.queued else CPU_PRECISION)
+    return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
+
+
+def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repeat: int, heard: Sequence[str]) -> Ended:
+    """The whole sweep on communicators just made, and what there is to tell at its end; `heard` are the networks NCCL named meanwhile."""
+    first = party.job.rank == 0 and repeat == 0
+    last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
+    late_s = inject.delay_s(inject.parse(job.inject), opened, party.job.rank, party.job.size)
+    at("prepare", "")
+    result, max_bytes = prepare(job, party, opened)
+    result.library.network = network.agreed(job, party.job, result.library, heard)
+    if first:
+        emit(Started(result))
+        for note in filter(None, [network.unconfirmed(job, result.library.network)]):
+            emit(Note(note))
+    _summarise_alltoallv(job, opened, max_bytes, emit if first else None)
+    with closing(HostSampler(own_devices(job, party, result))) as host_sampler:
+        runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit, at, late_s, host_sampler, repeat)
+        runner.sweep()
+        links = runner.links(result.world.devices) if last else []
+    return Ended(now(), opened.memory_use() if job.sweep.memory else {}, links)
+
+
+def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:
+    """UsageError where groups of different sizes would run different sweeps, and wait for each other for ever."""
+    spec = job.sweep
+    every_root = spec.row.rooted and spec.root.strip().lower() in ("all", "-1")
+    if len(sizes) > 1 and (every_root or spec.row.ranks_power_of_two):
+        what = f"{spec.collective} with every root" if every_root else spec.collective
+        found = ", ".join(map(str, sorted(sizes)))
+        raise UsageError(
+            f"NCCL_TESTS_SPLIT makes groups of {found} ranks, and {what} takes a different sweep in each", "split into equal groups"
+        )
+
+
+def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
+    """Agree on the largest size, make the buffers, and gather what the result says of the world. The same on all processes."""
+    roots(job.sweep, opened.size)
+    refuse_out_of_step(job, set(party.job.allgather(opened.size)))
+    memory = [size for size in party.job.allgather(opened.memory_bytes()) if size is not None]
+    max_bytes = plan.capped_max(job.sweep, min(memory, default=None))
+    size = plan.buffer_bytes(job.sweep, max_bytes)
+    opened.allocate(size, size)
+    result = Result(spec=job.sweep, **facts(job, party, opened, all_names=job.compat))
+    best, endpoint = ideals(job.sweep.collective, result.world, result.topology, result.environment)
+    if job.ideal:
+        best = endpoint = given(job.ideal)
+    result.reduced_max_bytes = max_bytes if max_bytes < job.sweep.max_bytes else None
+    result.ideal, result.endpoint_ideal = best, endpoint
+    return result, max_bytes
+
+
+def own_devices(job: SweepJob, party: Party, result: Result) -> list[Device]:
+    """The devices of this host, for the one process of it that samples the host during precise timing; [] for all others."""
+    if party.local != 0 or job.sweep.sampling is None:
+        return []
+    return [device for device in result.world.devices if device.host == platform.node()]
+
+
+def _summarise_alltoallv(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit | None) -> None:
+    if emit is None or not job.sweep.row.uneven or os.environ.get(ALLTOALLV.print_summary, "0") in ("", "0"):
+        return
+    calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size)
+    for rank, row in enumerate(calls.matrix_bytes(max_bytes)):
+        emit(Note(f"# rank {rank} sends {sum(row)} bytes: {' '.join(map(str, row))}", answer=True))

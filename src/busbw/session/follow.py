@@ -1,0 +1,148 @@
+"""Following a launcher to its end: events go to the sink, and every failure ends as an error that names its cause."""
+
+import os
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from busbw.core.errors import BusbwError, StartFailed
+from busbw.core.exits import Exit
+from busbw.core.result import PlanResult, Result, TrainResult
+from busbw.core.sizes import short_size
+from busbw.engines.registry import AUTO
+from busbw.launch import job, slurm
+from busbw.launch.failures import aborting_host, died, in_order, known
+from busbw.launch.framing import Framing
+from busbw.launch.rank_monitor import RankMonitor
+from busbw.measure.events import Ended, Event, Failed, Note, Started, decode, failure
+from busbw.session.outside import Launch
+from busbw.session.sink import Sink
+
+TAIL_LINES = 60
+SIGNALLED = 128  # mpirun's exit code when a rank died of signal N is this plus N
+ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it failed
+
+
+class RankFailed(BusbwError):
+    """A rank gave up and reported why; its exit code and the class of its error are kept."""
+
+    def __init__(self, failed: Failed) -> None:
+        # A usage error is the same on all ranks.
+        where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 and failed.exit != Exit.USAGE else ""
+        super().__init__(where + failed.message, failed.hint)
+        self.exit, self.kind = Exit(failed.exit), failed.kind
+
+
+class Follower:
+    """Follows one launched job."""
+
+    def __init__(self, started: Launch, sink: Sink) -> None:
+        self.sink, self.hosts = sink, [host.name for host in started.hosts]
+        of_rank = tuple(host.name for host in started.hosts for _ in range(host.slots))
+        work = started.job
+        library = work.engine in ("nccl", AUTO)
+        self.ranks = RankMonitor(work.ranks, of_rank, work.limit_s, work.start_limit_s, library, self._gpus, ifname=started.ifname)
+        self.queue = slurm.Queue()
+        self._framing = Framing()
+        self._tail: list[str] = []
+        self._failures: list[Failed] = []
+        self._failed_at = 0.0
+        self._after_death = False  # a rank had exited before the first one that reported a failure
+
+    def follow(self, argv: list[str], launch_limit_s: float) -> None:
+        """Run the launcher; RankFailed or CannotTell where it fails."""
+        status = job.run(
+            argv,
+            os.environ,
+            self._on_line,
+            self._on_talk,
+            launch_limit_s,
+            self.hosts,
+            verdict=self._verdict,
+            heard=lambda: bool(self.ranks.here),
+            queued=lambda: self.queue.waiting,
+        )
+        error = self._why(status)
+        if error:
+            raise error
+
+    def _on_line(self, line: bytes) -> None:
+        try:
+            event: Event = decode(line)
+        except msgspec.DecodeError:
+            self._on_talk(line)
+            return
+        if not isinstance(event, Note):
+            self.ranks.event(leaving=isinstance(event, Ended))
+        if isinstance(event, Started):
+            self.ranks.library = event.result.library.engine == "nccl"  # only now known where the ranks chose it
+        self.sink.take(event)
+
+    def _on_talk(self, line: bytes) -> None:
+        text = line.decode(errors="replace").replace("\0", "").rstrip()  # mpirun 5 writes stray NULs
+        failed = failure(text)
+        if failed:
+            self._after_death = self._after_death or (not self._failures and bool(self.ranks.gone))
+            self._failures.append(failed)
+            self._failed_at = self._failed_at or time.monotonic()
+        if failed or self.ranks.take(text):
+            return
+        self._tail.append(text)
+        del self._tail[:-TAIL_LINES]
+        self.queue.take(text)
+        if not self._framing(text) and not slurm.own_line(text):
+            self.sink.note(text)
+
+    def _verdict(self) -> BusbwError | None:
+        """The error with which to stop a job that keeps running."""
+        if self._failures:
+            return RankFailed(self._failures[0]) if time.monotonic() - self._failed_at > ABORT_S else None
+        for change in self.ranks.changes():
+            self.sink.note(f"note: {change}")
+        return self.ranks.verdict(queued=self.queue.waiting)
+
+    def _why(self, status: int) -> BusbwError | None:
+        """The error of a job that has exited."""
+        text = in_order("\n".join(self._tail), self.ranks.gone)
+        if status == 0 and self._complete() and not self._failures:
+            return None
+        # A rank that dies breaks the others' connections: their errors are not the cause, and one may abort before the launcher has
+        # seen the death.
+        death = job.explain(status, text, self.hosts) if died(text) else None
+        if death is None and (self._after_death or not self._failures):
+            death = self.ranks.death(aborting_host(text))
+        if death is None and self._failures:
+            return RankFailed(min(self._failures, key=lambda failed: failed.exit == Exit.BUG))
+        if death is None and self.ranks.stalled:
+            return self.ranks.conclude()
+        fallen = self.ranks.fallen(status - SIGNALLED) if status > SIGNALLED else None
+        error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
+        error.template += self._reached()
+        return error
+
+    def _complete(self) -> bool:
+        return self.sink.record.result is not None and self.sink.record.result.complete
+
+    def _reached(self) -> str:
+        match self.sink.record.result:
+            case Result(rows=[*_, row]):
+                return f", after the row of {short_size(row.size_bytes)}"
+            case TrainResult(training=training) | PlanResult(training=training):
+                runs = training.runs
+                return f", after the method {runs[-1].method}" if runs else ", before the first method was done"
+        return ", before the first row" if self.ranks.started else ""
+
+    def _gpus(self) -> dict[int, str]:
+        result = self.sink.record.result
+        return {device.rank: f"GPU {device.index}" for device in (result.world.devices if result else []) if device.bus}
+
+
+def follow(argv: list[str], launch_limit_s: float, make: Callable[[], Follower]) -> None:
+    """Follow the job that `argv` starts to its end; start it a second time after a transient failure of the start."""
+    follower = make()
+    try:
+        follower.follow(argv, launch_limit_s)
+    except StartFailed as error:
+        follower.sink.note(f"note: {error.message}; started once more")
+        make().follow(argv, launch_limit_s)

@@ -1,0 +1,113 @@
+"""This process is a rank that an outer mpirun, srun or torchrun started."""
+
+import contextlib
+import os
+import signal
+import time
+from typing import NoReturn
+
+import msgspec
+
+from busbw.core.errors import BusbwError, TimedOut, UsageError
+from busbw.core.exits import Exit
+from busbw.core.reports import Report, Stalled
+from busbw.core.spelling import option
+from busbw.engines.registry import AUTO, choose, engine
+from busbw.launch import interfaces, job
+from busbw.launch.control import Control
+from busbw.measure.job import AnyJob, SweepJob
+from busbw.measure.watchdog import Tell, Watchdog
+from busbw.session.follow import RankFailed
+from busbw.session.outside import limited
+from busbw.session.rank import failed, perform
+from busbw.session.sink import Sink
+from busbw.session.watching import ask_nccl, watched
+from busbw.session.where import Where
+
+SAME_ERROR_S = 2.0
+INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
+
+
+def inside(asked: AnyJob, where: Where, sink: Sink) -> None:
+    """Perform the job as this rank; rank 0 records it. An error ends the process, and with it the job on all ranks."""
+    from busbw.launch.join import join
+
+    if not where.local or where.ranks:
+        raise UsageError(
+            "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of a running job",
+            "leave them to the outer launcher",
+        )
+    dog = _watched(asked, sink)
+    dog.at("rendezvous")
+    control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
+    try:
+        with job.terminable():
+            name = asked.engine if asked.engine != AUTO else control.bcast(choose(AUTO)[0].name if control.rank == 0 else None)
+            if engine(name).in_process:
+                raise UsageError("the sim engine runs in one process", option("start_sim", 4))
+            compat = isinstance(asked, SweepJob) and asked.compat
+            gpus = asked.sweep.nthreads * asked.sweep.ngpus if isinstance(asked, SweepJob) and compat else 1
+            chosen = msgspec.structs.replace(asked, engine=name, gpus_per_process=gpus)
+            ask_nccl(dog, chosen, control.rank)
+            perform(chosen, control, sink.take, dog.at)
+    except BaseException as error:
+        if control.size > 1:
+            leave(error, control, sink)
+        raise
+    control.close()
+    dog.stop()
+
+
+def _watched(asked: AnyJob, sink: Sink) -> Watchdog:
+    """A watchdog that reports to the user itself; that of the compat frontend has a limit only where -T is given."""
+    limits = limited(asked)
+    if isinstance(limits, SweepJob) and limits.compat:
+        limits = msgspec.structs.replace(limits, start_limit_s=0.0)
+    return watched(limits, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
+
+
+def reporting(sink: Sink) -> Tell:
+    """Reports once for each phase in which this rank is stuck, and then what the library reports about it."""
+    reported: set[int] = set()
+
+    def report(found: Report) -> None:
+        if not isinstance(found, Stalled):
+            return
+        if found.step in reported:
+            sink.error(found.library)
+            return
+        reported.add(found.step)
+        kept = sink.broke_off(f"{found.place} made no progress")
+        sink.error(f"error: {found.words()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
+
+    return report
+
+
+def ended(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
+    """Save what was measured after a signal; what to print, and the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        reason, text, code = INTERRUPTED, INTERRUPTED, int(Exit.INTERRUPTED)
+    else:  # SIGTERM or SIGHUP, as schedulers end jobs: the exit code holds the signal
+        code = error.code if isinstance(error.code, int) else int(Exit.INTERRUPTED)
+        name = signal.Signals(code - 128).name if code > 128 else f"exit {code}"
+        reason, text = TERMINATED, f"{TERMINATED} ({name})"
+    with job.undisturbed():
+        kept = sink.broke_off(reason)
+    return f"{text}{': ' + kept if kept else ''}", code
+
+
+def leave(error: BaseException, control: Control, sink: Sink) -> NoReturn:
+    """Save what was measured, report why, and end the job on all ranks."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        text, code = ended(error, sink)
+        sink.error(text)
+        control.abort(code, text)
+    known = error if isinstance(error, BusbwError) else RankFailed(failed(error, control))
+    with job.undisturbed():
+        kept = sink.broke_off(known.message)
+    if isinstance(error, UsageError) and control.rank:
+        time.sleep(SAME_ERROR_S)  # all ranks have the same error: process 0 prints it and ends the others meanwhile
+    with contextlib.suppress(Exception):
+        sink.error(known.render(sink.frontend.spelling) + (f"\n{kept}" if kept else ""))
+    control.abort(sink.frontend.exit_of(known), known.message)
+    os._exit(sink.frontend.exit_of(known))

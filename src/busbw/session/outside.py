@@ -1,0 +1,126 @@
+"""The launcher's command line for a job: which engine, how many ranks, on which hosts."""
+
+import os
+import sys
+from dataclasses import dataclass
+
+import msgspec
+
+from busbw.core.errors import CannotTell, UsageError
+from busbw.core.spelling import option
+from busbw.core.sweep import roots
+from busbw.engines.registry import AUTO, EngineRow, choose, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
+from busbw.host import net_plugin
+from busbw.launch import mpirun, slurm, torchrun
+from busbw.launch.hosts import Host, share
+from busbw.measure.job import AnyJob, SweepJob, encode
+from busbw.session.where import FORWARDED, PER_HOST, Where
+
+RANKS_A_CORE = 16
+PROGRAM = "busbw.session.rank"
+
+
+class TooFewGpus(CannotTell):
+    """More GPUs are asked for than there are; the message is that of nccl-tests."""
+
+    def __init__(self, asked: int, present: int) -> None:
+        super().__init__(
+            f"Invalid number of GPUs: {asked} requested but only {present} were found.",
+            f"ask for at most {present}, or {option('hosts')}",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How the ranks of a job are started: the launcher's command line, the job as the ranks receive it, and their hosts with slots."""
+
+    argv: list[str]
+    job: AnyJob
+    hosts: tuple[Host, ...] = ()
+    ifname: str = ""
+    note: str = ""
+
+
+def launch(job: AnyJob, where: Where) -> Launch | None:
+    """The launch; None for an engine that runs in this process. UsageError where job and place contradict each other."""
+    if where.step:
+        return _by_slurm(job, where, where.step)
+    named = where.named()
+    # On other hosts the engine is chosen by their ranks: this machine may have no GPU.
+    row, missing = (engine(job.engine) if job.engine != AUTO else None, "") if named else choose(job.engine)
+    if row:
+        refuse_network(job.net, row.name)
+    if row and row.in_process:
+        if named:
+            raise UsageError(f"engine {row.name} runs in this process and starts no ranks on hosts", "leave out --hosts")
+        return None
+    if named:
+        # Hosts of one job are usually alike: without slots each has as many as this machine has GPUs.
+        here = gpu_count() if engine("nccl").availability() is None and (row is None or row.name == "nccl") else 1
+        named = share(named, where.ranks, here)
+    ranks = sum(host.slots for host in named) or (_local_ranks(row, job, where) if row else 1)
+    prepared = _prepared(job, row.name if row else AUTO, ranks)
+    # Local ranks inherit the environment; those of other hosts get the variables that steer communication.
+    forwarded = {name: value for name, value in os.environ.items() if named and name.startswith(FORWARDED) and name not in PER_HOST}
+    argv = _command(row, prepared, ranks, named, where.ifname, forwarded)
+    return Launch(argv=argv, job=prepared, hosts=named, ifname=where.ifname, note=f"note: measuring on CPUs: {missing}" if missing else "")
+
+
+def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> Launch:
+    """With srun. The ranks choose the engine `auto`: a login node has no GPUs."""
+    if job.engine != AUTO:
+        if engine(job.engine).in_process:
+            raise UsageError(f"engine {job.engine} runs in this process and starts no ranks", "leave out --slurm")
+        refuse_network(job.net, job.engine)
+    step = slurm.settle(asked, os.environ)
+    prepared = _prepared(job, job.engine, step.ranks or 0)
+    argv = slurm.command(slurm.find(), program(prepared), step, where.ifname, os.environ)
+    return Launch(argv=argv, job=prepared, ifname=where.ifname)
+
+
+def _prepared(job: AnyJob, name: str, ranks: int) -> AnyJob:
+    if isinstance(job, SweepJob):
+        roots(job.sweep, ranks or 1)
+    return limited(msgspec.structs.replace(job, engine=name, ranks=ranks))
+
+
+def limited(job: AnyJob) -> AnyJob:
+    """The job with -T as its limit, for engines that block in their libraries, where polling for it is not possible."""
+    if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
+        return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
+    return job
+
+
+def _local_ranks(row: EngineRow, job: AnyJob, where: Where) -> int:
+    """Ranks on this machine: as asked for, all GPUs, or two on CPUs; UsageError and TooFewGpus for more than it has room for."""
+    net_plugin.variables(job.net)  # every rank looks for the plugin itself; a missing one is reported before any is started
+    ranks = where.ranks or _default_ranks(row, job)
+    if row.name == "nccl" and ranks > gpu_count():
+        raise TooFewGpus(ranks, gpu_count())
+    if row.name != "nccl" and ranks > RANKS_A_CORE * (os.cpu_count() or 1):
+        raise UsageError(f"{option('ranks', ranks)}: more than {RANKS_A_CORE} ranks per core of this machine", option("fewer_ranks"))
+    return ranks
+
+
+def _default_ranks(row: EngineRow, job: AnyJob) -> int:
+    if isinstance(job, SweepJob) and job.compat:
+        return job.sweep.nthreads * job.sweep.ngpus
+    if row.name == "nccl":
+        return gpu_count()
+    return (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
+
+
+def program(job: AnyJob) -> list[str]:
+    """What a launcher starts as every rank."""
+    return [sys.executable, "-m", PROGRAM, encode(job)]
+
+
+def _command(row: EngineRow | None, job: AnyJob, ranks: int, named: tuple[Host, ...], ifname: str, forwarded: dict[str, str]) -> list[str]:
+    """mpirun's command line, or torchrun's for local PyTorch ranks where there is no MPI."""
+    try:
+        found = mpirun.find()
+    except CannotTell:
+        if named or row is None or row.name != "torch":
+            raise
+        return torchrun.command(program(job), ranks)
+    return mpirun.command(found, program(job), ranks, named, ifname, forwarded)

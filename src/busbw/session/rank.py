@@ -1,0 +1,108 @@
+"""The program that a launcher starts as every rank: join the others, perform the job, and report from rank 0.
+
+Started as `python -m busbw.session.rank JOB`.
+"""
+
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Callable
+
+import msgspec
+
+from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.exits import Exit
+from busbw.engines.registry import AUTO, choose
+from busbw.host import process
+from busbw.launch.control import Control
+from busbw.measure.events import At, Emit, Event, Failed, Note, encode, say, say_failed
+from busbw.measure.job import AnyJob, SweepJob, decode
+from busbw.measure.sweep import measure
+from busbw.session.watching import DAEMONS, ask_nccl, watched
+
+
+def perform(job: AnyJob, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
+    """This process' part of a job; `emit` is called on process 0 alone, `at` with every phase that the process enters."""
+    if isinstance(job, SweepJob):
+        measure(job, control, emit, at)
+    else:
+        from busbw.train.job import train
+
+        train(job, control, emit, at)
+
+
+def chosen(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
+    """The job with its engine. Process 0 chooses `auto` for all: the host that launched them may have no GPU. Collective."""
+    if job.engine != AUTO:
+        return job
+    name, missing = control.bcast(_choice() if control.rank == 0 else None)
+    if missing and control.rank == 0:
+        emit(Note(f"note: measuring on CPUs: {missing}"))
+    return msgspec.structs.replace(job, engine=name)
+
+
+def _choice() -> tuple[str, str]:
+    row, missing = choose(AUTO)
+    return row.name, missing
+
+
+def failed(error: BaseException, control: Control | None) -> Failed:
+    """The report of an error that ended this rank."""
+    rank, host = control.rank if control else -1, platform.node()
+    if isinstance(error, BusbwError):
+        return Failed(error.template, error.hint_template, int(error.exit), rank, host, type(error).__name__)
+    if isinstance(error, KeyboardInterrupt):
+        return Failed("interrupted (SIGINT)", "start again", int(Exit.UNKNOWN), rank, host, CannotTell.__name__)
+    what = f"a rank failed: {type(error).__name__}: {error}"
+    return Failed(what, "please report this, with the lines above", int(Exit.BUG), rank, host, type(error).__name__)
+
+
+def fail(error: BaseException, control: Control | None) -> int:
+    """Report why this rank gives up, end the job, and return the exit code."""
+    report = failed(error, control)
+    if report.exit == Exit.BUG:
+        traceback.print_exception(error)
+    say_failed(report)
+    if control is not None and control.size > 1:
+        control.abort(report.exit, report.message)
+    return report.exit
+
+
+def claim_stdout() -> Callable[[Event], None]:
+    """Keep stdout for events: everything else that is written to it (NCCL_DEBUG) goes to stderr from now on."""
+    own = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+
+    def emit(event: Event) -> None:
+        try:
+            own.write(encode(event))
+        except BrokenPipeError as error:
+            raise CannotTell("the process that reads the results has exited", "look for the busbw that started the ranks") from error
+
+    return emit
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of a launched rank."""
+    from busbw.launch.join import join
+
+    process.die_with_parent()
+    emit = claim_stdout()
+    job = decode((sys.argv[1:] if argv is None else argv)[0])
+    control: Control | None = None
+    try:
+        dog = watched(job, say, DAEMONS)
+        dog.at("rendezvous", "")
+        control = join(dict(os.environ), expect=job.ranks // job.gpus_per_process or None)
+        job = chosen(job, control, emit)
+        ask_nccl(dog, job, control.rank)
+        perform(job, control, emit, dog.at)
+        control.close()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error must end the other ranks too
+        return fail(error, control)
+    return int(Exit.OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

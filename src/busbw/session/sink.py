@@ -1,0 +1,51 @@
+"""Where a run's events and messages go."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from busbw.core import spelling
+from busbw.core.errors import BusbwError
+from busbw.measure.events import Event
+from busbw.measure.record import Record
+
+LOG = logging.getLogger("busbw")
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """How a command line ends with an error: its exit codes, and how it writes options (core.spelling)."""
+
+    exit_of: Callable[[BusbwError], int]
+    spelling: int
+
+
+OWN = Frontend(lambda error: int(error.exit), spelling.RUN)
+
+
+class Sink:
+    """Records one run and logs its messages under the name `busbw`. The command line's subclass prints."""
+
+    def __init__(self, record: Record, frontend: Frontend = OWN) -> None:
+        self.record, self.frontend = record, frontend
+
+    def take(self, event: Event) -> None:
+        """Record an event."""
+        self.record.take(event)
+
+    def note(self, text: str) -> None:
+        """A message for a person."""
+        LOG.info("%s", self.rendered(text))
+
+    def error(self, text: str) -> None:
+        """An error after which this process exits without raising it."""
+        LOG.error("%s", self.rendered(text))
+
+    def rendered(self, text: str) -> str:
+        """The text with options as the frontend writes them."""
+        return spelling.render(text, self.frontend.spelling)
+
+    def broke_off(self, reason: str) -> str:
+        """Record why the run ended early; returns where its rows are, '' where they are not in a file."""
+        self.record.broke_off(spelling.render(reason))
+        return ""

@@ -1,0 +1,69 @@
+"""One run: in this process where it is a rank already or the engine needs no others, else through a launcher."""
+
+import contextlib
+import os
+
+import msgspec
+
+from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.result import AnyResult, Result
+from busbw.core.spelling import option
+from busbw.engines.registry import choose
+from busbw.launch import environment, job
+from busbw.launch.control import SoloControl
+from busbw.measure.job import AnyJob, SweepJob
+from busbw.session.follow import Follower, follow
+from busbw.session.inside import ended, inside
+from busbw.session.outside import launch
+from busbw.session.rank import perform
+from busbw.session.sink import Sink
+from busbw.session.where import Where
+
+SIMULATED_RANKS = 8
+
+
+def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
+    """Run the job and return its result: None on ranks other than 0 of an outer launcher.
+
+    Whatever ends the run early is raised after what was measured is saved: BusbwError, KeyboardInterrupt, or SystemExit for SIGTERM and
+    SIGHUP.
+    """
+    work = msgspec.structs.replace(work, argv=[word.encode("utf-8", "replace").decode() for word in work.argv])
+    rank = environment.detect(os.environ) is not None
+    # A rank waits in calls of its library, which only the default action of a signal ends: see `inside`.
+    with contextlib.nullcontext() if rank else job.terminable():
+        try:
+            (inside if rank else _start)(work, where, sink)
+        except (KeyboardInterrupt, SystemExit) as error:
+            sink.note(ended(error, sink)[0])
+            raise
+        except BusbwError as error:
+            with job.undisturbed():
+                kept = sink.broke_off(error.message)
+            error.template += f" ({kept})" if kept else ""
+            raise
+    if sink.record.problem:
+        raise sink.record.problem
+    result = sink.record.result
+    if isinstance(result, Result) and result.complete and not result.rows and not (isinstance(work, SweepJob) and work.compat):
+        raise CannotTell("no size was measured", "the notes above say what was left out, and why")
+    return result
+
+
+def _start(work: AnyJob, where: Where, sink: Sink) -> None:
+    prepared = launch(work, where)
+    if prepared is None:
+        _in_process(work, where, sink)
+        return
+    if prepared.note:
+        sink.note(prepared.note)
+    follow(prepared.argv, prepared.job.start_limit_s, lambda: Follower(prepared, sink))
+
+
+def _in_process(work: AnyJob, where: Where, sink: Sink) -> None:
+    if not isinstance(work, SweepJob):
+        raise CannotTell("trainings need ranks in processes of their own", option("engine", "torch"))
+    ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
+    if ranks == 1 and where.ranks is None and not work.compat:
+        ranks = SIMULATED_RANKS
+    perform(msgspec.structs.replace(work, engine=choose(work.engine)[0].name, gpus_per_process=ranks), SoloControl(), sink.take)

@@ -1,0 +1,58 @@
+"""One rank's part of a training benchmark, or of the measurements for a plan."""
+
+from busbw.core.errors import UsageError
+from busbw.core.result import PlanResult, TrainResult
+from busbw.core.training import TrainRun
+from busbw.launch.control import Control
+from busbw.measure import network
+from busbw.measure.events import At, Emit, Ended, Event, Iteration, Note, Started, Trained
+from busbw.measure.job import PlanJob, TrainJob
+from busbw.measure.party import facts, join_groups
+from busbw.measure.runner import now
+from busbw.train.names import known
+
+ENGINE = "torch"
+
+
+def train(job: TrainJob | PlanJob, control: Control, emit: Emit, at: At) -> None:
+    """Run the benchmark on this process; `emit` is called on process 0 alone."""
+    from busbw.engines.torch_rank import TorchRank
+    from busbw.train.bench import Bench
+    from busbw.train.methods import parse
+    from busbw.train.models import BY_NAME
+    from busbw.train.survey import survey
+
+    spec = job.training
+    party = join_groups(control)
+    if party.groups > 1:
+        raise UsageError("NCCL_TESTS_SPLIT makes groups, and a training is one of all ranks", "unset it")
+    at("init", ENGINE)
+    with network.starting(job, control) as log:
+        opened = TorchRank(party.group, party.local, party.color, control.rank)
+    at("prepare", "")
+    bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
+    result = (PlanResult if isinstance(job, PlanJob) else TrainResult)(training=bench.training, **facts(job, party, opened))
+    result.library.network = network.agreed(job, control, result.library, log.networks)
+
+    def report(event: Event) -> None:
+        if control.rank == 0:
+            emit(event)
+
+    report(Started(result))
+    for note in filter(None, [network.unconfirmed(job, result.library.network)]):
+        report(Note(note))
+
+    def iterated(method: str, number: int, iteration: int, rate: float) -> None:
+        report(Iteration(method, number, iteration, rate))
+
+    def done(run: TrainRun) -> None:
+        report(Trained(run))
+
+    methods = [parse(name) for name in spec.methods]
+    if isinstance(job, PlanJob):
+        survey(bench, job.plan, methods, report, at)
+    else:
+        bench.run(methods, iterated, done, at)
+    at("teardown", "")
+    report(Ended(now(), {}))
+    opened.close()

@@ -1,0 +1,46 @@
+"""Errors name each frontend's own options, wherever busbw raises them."""
+
+import pytest
+
+from busbw.core.errors import CannotTell
+from busbw.core.spelling import COMPAT, RUN, SPELLINGS, option, render
+from busbw.engines.registry import engine
+from busbw.session.outside import TooFewGpus
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_every_row_takes_a_value_in_both_frontends_or_none(name: str) -> None:
+    run, compat = (render(option(name, 4), frontend) for frontend in (RUN, COMPAT))
+    assert run != compat
+    assert not any(mark in run + compat for mark in "{}\x02\x03")
+
+
+@pytest.mark.parametrize(
+    ("text", "run", "compat"),
+    [
+        (f"{option('start', 4)}, or under mpirun", "start it as `busbw run ... -n 4`, or under mpirun", "give -g 4, or under mpirun"),
+        (
+            f"leave out -G, or use {option('engine', 'nccl')}",
+            "leave out -G, or use --engine nccl",
+            "leave out -G, or use BUSBW_ENGINE=nccl",
+        ),
+        (f"or with more time: {option('limit', 600)}", "or with more time: --limit 600", "or with more time: -T 600"),
+        ("leave out -n 4", "leave out -n 4", "leave out -n 4"),
+    ],
+)
+def test_a_reference_is_written_as_the_frontend_does(text: str, run: str, compat: str) -> None:
+    assert (render(text, RUN), render(text, COMPAT)) == (run, compat)
+
+
+def test_an_error_is_rendered_for_the_frontend() -> None:
+    error = TooFewGpus(4, 2)
+    assert error.hint == "ask for at most 2, or name more --hosts"
+    assert error.render(COMPAT).endswith("ask for at most 2, or start it on more hosts with mpirun or srun")
+    with pytest.raises(Exception, match="--engine: there is no engine 'ncl'"):
+        engine("ncl")
+
+
+def test_added_text_keeps_the_references() -> None:
+    error = CannotTell(f"{option('engine', 'nccl')} cannot run here", "")
+    error.template += ", before the first row"
+    assert error.render(COMPAT) == "error: BUSBW_ENGINE=nccl cannot run here, before the first row"

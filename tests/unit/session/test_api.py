@@ -1,0 +1,71 @@
+"""`busbw.run` as a program uses it: on simulated ranks in this process, and on real MPI ranks."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+import busbw
+from busbw.core.errors import UsageError
+
+
+def test_a_sweep_by_name_returns_rows_and_findings() -> None:
+    spec = busbw.SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=2, sampling=busbw.Sampling())
+    result = busbw.run(spec, engine="sim", ranks=4, ideal="400")
+    assert isinstance(result, busbw.Result)
+    assert [row.size_bytes for row in result.rows] == [1024, 2048, 4096]
+    assert (result.complete, result.world.ranks, result.program) == (True, 4, "busbw.run")
+    assert "data" in [finding.id for finding in result.findings]
+
+
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    busbw.run(busbw.SweepSpec(collective="broadcast", max_bytes=8), engine="sim", ranks=2)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "message"),
+    [
+        ("all_reduec", {}, "unknown collective 'all_reduec'"),
+        (busbw.SweepSpec(collective="all_reduce", min_bytes=0), {}, "--minbytes 0"),
+        ("all_reduce", {"engine": "ncl"}, "there is no engine 'ncl'"),
+        ("all_reduce", {"engine": "sim", "hosts": "h1:2"}, "runs in this process"),
+    ],
+)
+def test_invalid_arguments_are_usage_errors(spec: str | busbw.SweepSpec, options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        busbw.run(spec, **options)  # type: ignore[arg-type]
+    assert message in caught.value.message
+
+
+PROGRAM = """
+import json, logging, busbw
+logging.basicConfig(level=logging.INFO)
+result = busbw.run(busbw.SweepSpec(collective="all_reduce", min_bytes=8, max_bytes=64, step_factor=8), engine="mpi", ranks=2)
+print(json.dumps([result.world.ranks, [row.size_bytes for row in result.rows], result.complete]))
+"""
+
+
+def test_ranks_are_started_and_followed() -> None:
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, env=dict(os.environ), check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [2, [8, 64], True]
+
+
+def test_import_loads_neither_click_nor_an_engine() -> None:
+    code = "import sys, busbw; print([name for name in ('click', 'rich', 'numpy', 'torch', 'msgspec') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_messages_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    from busbw.measure.record import Record
+    from busbw.session.sink import Sink
+
+    with caplog.at_level(logging.INFO, logger="busbw"):
+        Sink(Record()).note("note: measuring on CPUs")
+    assert caplog.messages == ["note: measuring on CPUs"]
