@@ -36,7 +36,7 @@ def test_methods_are_compared_in_turn(run, tmp_path):
     again = run("busbw", "show", "r.json")
     assert again.out.splitlines()[-5:] == lines[-5:]
     refused = run("busbw", "compare", "r.json", "r.json")
-    assert (refused.code, refused.err.splitlines()[0]) == (2, "error: r.json is a training by mlp-small, and this is for sweeps")
+    assert (refused.code, refused.err.splitlines()[0]) == (2, "error: r.json is a training of mlp-small, and this is for sweeps")
 
 
 def test_a_language_model_under_an_outer_mpirun():

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
+from busbw.core.reports import Working
 from busbw.core.result import AnyResult, Result, TrainResult
 from busbw.core.spelling import render
 from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
@@ -38,6 +40,16 @@ class Output(Sink):
         super().__init__(record, frontend)
         self.save_unasked = save_unasked
         self._warned = False
+        self._status = StatusLine()
+
+    @property
+    def progress(self) -> bool:
+        """Whether a person watches stderr."""
+        return self._status.visible
+
+    def working(self, work: Working) -> None:
+        """Show what is measured once nothing was printed for a while."""
+        self._status.show(work)
 
     def take(self, event: Event) -> None:
         """Record the event and print it. When the reader of stdout is gone, only a run with a file goes on."""

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
 from busbw.core.errors import CannotTell
@@ -15,6 +15,14 @@ class ReaderGone(Exception):
     """The reader of stdout (head, less) has seen enough; that is no failure."""
 
 
+_listeners: list[Callable[[], None]] = []  # called before anything is printed
+
+
+def before_output(listener: Callable[[], None]) -> None:
+    """Call `listener` before each output of this process, in place of the one given before."""
+    _listeners[:] = [listener]
+
+
 def answer(text: str | bytes) -> None:
     """Part of the answer, on stdout at once; ReaderGone when nobody reads it, CannotTell when it cannot be written.
 
@@ -23,6 +31,9 @@ def answer(text: str | bytes) -> None:
     if sys.stdout is None:
         return
     from busbw.views.words import plain
+
+    for listener in _listeners:
+        listener()
 
     with _told():
         if isinstance(text, bytes):
@@ -78,6 +89,8 @@ def talk(text: str) -> None:
     """A line for the person, never for a program. Where it cannot be written the measurement goes on without it."""
     if sys.stderr is not None:
         try:
+            for listener in _listeners:
+                listener()
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
         except OSError:

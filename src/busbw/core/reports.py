@@ -55,7 +55,15 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
     pid: int
 
 
-Report = Here | Stalled | Gone
+class Working(msgspec.Struct, frozen=True, tag="working"):
+    """What rank 0 is doing: its phase and detail, and the estimated seconds until the sweep ends, None where unknown."""
+
+    phase: str
+    detail: str
+    left_s: float | None = None
+
+
+Report = Here | Stalled | Gone | Working
 
 
 def encode(report: Report) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from busbw.core.errors import BusbwError
-from busbw.core.reports import Gone, Here, Stalled, decode
+from busbw.core.reports import Gone, Here, Stalled, Working, decode
 from busbw.host import carrier, process
 from busbw.launch import agent, diagnosis, interfaces
 from busbw.launch.exit_watcher import ExitWatcher
@@ -55,6 +55,7 @@ class RankMonitor:
     first_stalled: float = 0.0
     started: bool = False
     leaving: bool = False
+    working: Callable[[Working], None] = lambda _: None
 
     def __post_init__(self) -> None:
         """Note the links that are there before the job."""
@@ -72,6 +73,8 @@ class RankMonitor:
                 self.own[told.rank] = told.pid
                 self.exits.watch(told.rank, told.pid)
             self.here[told.rank] = told
+        elif isinstance(told, Working):
+            self.working(told)
         elif isinstance(told, Gone):
             self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (told.host, told.pid)]
         else:

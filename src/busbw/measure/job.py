@@ -13,7 +13,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 
     `ranks` is the number asked for (0: as many as the launcher started), so that a split brain is noticed. `limit_s` is the time without
     a completed operation after which the job is stopped, `start_limit_s` the same for what precedes the first one (0: no limit). `net` is
-    the network that NCCL must use ('' for NCCL's own choice).
+    the network that NCCL must use ('' for NCCL's own choice). With `progress` rank 0 reports once a second what it is doing.
     """
 
     engine: str = AUTO
@@ -24,6 +24,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     limit_s: float = 0.0
     start_limit_s: float = 0.0
     net: str = ""
+    progress: bool = False
 
 
 class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):

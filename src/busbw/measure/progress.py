@@ -10,13 +10,14 @@ SLOWEST_BYTES_S = 1e8  # before anything is known of a size: 0.8 Gbit/s
 class Progress:
     """What a rank has completed of one phase at one size: `done` steps, each of `operations` that it waits for at once.
 
-    `batch` is what a timed loop fills or drains anyway, operation by operation; its length is read by the watchdog's thread.
+    `left_s` is the estimated time until the sweep ends, from the start of the phase. `batch` is what a timed loop fills or drains anyway,
+    operation by operation; the watchdog's thread reads its length.
     """
 
-    __slots__ = ("batch", "done", "operations", "size_bytes")
+    __slots__ = ("batch", "done", "left_s", "operations", "size_bytes")
 
-    def __init__(self, size_bytes: int, operations: int = 1) -> None:
-        self.size_bytes, self.operations = size_bytes, operations
+    def __init__(self, size_bytes: int, operations: int = 1, left_s: float | None = None) -> None:
+        self.size_bytes, self.operations, self.left_s = size_bytes, operations, left_s
         self.done = 0
         self.batch: object = ()
 

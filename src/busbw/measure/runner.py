@@ -14,6 +14,7 @@ from busbw.launch.control import Control
 from busbw.measure import links, precise, timing, verification
 from busbw.measure.batches import MOST_HELD, MOST_LEAD, Batches, ClockedBatches, HeldBatches
 from busbw.measure.events import At, Emit, Note, RowDone
+from busbw.measure.forecast import Forecast
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Progress
@@ -50,6 +51,7 @@ class Runner:
         self.max_bytes, self.at = max_bytes, at
         self.emit = emit if job.rank == 0 else _silent
         self.out_of_bounds = 0
+        self._forecast = Forecast((), None, 0)
         self.host_sampler, self.repeat = host_sampler or HostSampler(()), repeat
         self._iters = min(first(spec.sampling), MOST_HELD) if spec.sampling else spec.iters
         most = MOST_HELD + MOST_LEAD if spec.sampling else spec.iters * max(spec.cudagraph, 1)
@@ -65,6 +67,7 @@ class Runner:
         if self.spec.row.ranks_power_of_two and ranks & (ranks - 1):
             self.emit(Note("\n".join([f"nRanks {ranks} is not a power of 2, skipping"] * self.job.size), answer=True))
             return
+        self._forecast = self._whole(len(list(series(self.spec, ranks))))
         cycle = 0
         while self.spec.run_cycles == 0 or cycle < self.spec.run_cycles:
             for one in series(self.spec, self.engine.size):
@@ -76,6 +79,12 @@ class Runner:
         if not self.spec.sampling or self.group.size != self.job.size:
             return []
         return links.measure(self.engine, self.job, self._batches, devices, self.max_bytes, self.at, self.spec.timeout)
+
+    def _whole(self, count: int) -> Forecast:
+        """The forecast of this pass over all sizes, for `count` series, and of the passes that follow."""
+        passes = self.spec.sampling.repeats - self.repeat if self.spec.sampling else max(self.spec.run_cycles, 1)
+        every = list(sizes(self.spec, self.max_bytes)) * count * passes
+        return Forecast(every, self.spec.sampling, first(self.spec.sampling) if self.spec.sampling else self.spec.iters)
 
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
@@ -110,7 +119,7 @@ class Runner:
 
     def _begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
         """Say what begins now; a device queue's `operations` are waited for at once, others one by one."""
-        progress = Progress(size, max(operations, 1) if self.engine.queued else 1)
+        progress = Progress(size, max(operations, 1) if self.engine.queued else 1, self._forecast.left_s())
         self.at(phase, detail, progress)
         return progress
 
@@ -131,11 +140,13 @@ class Runner:
         checked = self.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
         tally = verification.Tally()
         where = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
-        checked_s = 0.0
+        checked_s, begun = 0.0, time.perf_counter()
         if checked:
             checked_s = self._check_rounds(call, launch, tally, self._begin("verify", where, size, 1))
+        verified = time.perf_counter()
         usual_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1))
         cell = self._timed(calls, call, size, where, checked, tally, usual_s)
+        self._forecast.learn(size, verified - begun, time.perf_counter() - verified, usual_s)
         if checked:
             self._share(tally, cell)
         return cell

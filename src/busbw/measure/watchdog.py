@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.core.exits import Exit
-from busbw.core.reports import Gone, Here, Report, Stalled
+from busbw.core.reports import Gone, Here, Report, Stalled, Working
 from busbw.host import carrier, process
 from busbw.launch import interfaces
 from busbw.measure.progress import Pace, Progress
@@ -30,6 +30,7 @@ POLL_S = 0.5  # between two looks
 AWAY_S = 2.0  # later than that: this process was stopped itself
 HEARTBEAT_S = 3600.0  # without a limit
 FRAMES = 3
+WORK_S = 1.0  # between two reports of what rank 0 is doing
 
 Tell = Callable[[Report], None]
 
@@ -65,9 +66,11 @@ class Watchdog:
         *,
         daemons: tuple[str, ...] = (),
         code: int = Exit.UNKNOWN,
+        progress: bool = False,
     ) -> None:
         self._host, self._rank, self._tell = os.uname().nodename, rank, tell
         self._daemons, self._code = daemons, code
+        self._reports_work, self._worked = progress and rank == 0, time.monotonic()
         self._pace = Pace(limit_s)
         now = time.monotonic()
         self._start_deadline = now + start_limit_s if start_limit_s else math.inf
@@ -127,6 +130,9 @@ class Watchdog:
             self._seen = seen
         if now - self._moved > place.allowed_s:
             return place
+        if self._reports_work and now - self._worked > WORK_S:
+            self._worked, left_s = now, place.progress.left_s if place.progress else None
+            self._tell(Working(place.phase, place.detail, max(left_s - (now - place.since), 0.0) if left_s is not None else None))
         if self._rank == 0 and now - self._told > (self._pace.limit_s or HEARTBEAT_S):
             self._told = now
             self._tell(self._here())

@@ -43,6 +43,7 @@ class Follower:
         work = started.job
         library = work.engine in ("nccl", AUTO)
         self.ranks = RankMonitor(work.ranks, of_rank, work.limit_s, work.start_limit_s, library, self._gpus, ifname=started.ifname)
+        self.ranks.working = sink.working
         self.queue = slurm.Queue()
         self._framing = Framing()
         self._tail: list[str] = []

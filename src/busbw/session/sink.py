@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from busbw.core import spelling
 from busbw.core.errors import BusbwError
+from busbw.core.reports import Working
 from busbw.measure.events import Event
 from busbw.measure.record import Record
 
@@ -29,9 +30,17 @@ class Sink:
     def __init__(self, record: Record, frontend: Frontend = OWN) -> None:
         self.record, self.frontend = record, frontend
 
+    @property
+    def progress(self) -> bool:
+        """Whether `working` is to be called once a second."""
+        return False
+
     def take(self, event: Event) -> None:
         """Record an event."""
         self.record.take(event)
+
+    def working(self, work: Working) -> None:
+        """What rank 0 is doing now."""
 
     def note(self, text: str) -> None:
         """A message for a person."""

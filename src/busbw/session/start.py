@@ -28,7 +28,8 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
     Whatever ends the run early is raised after what was measured is saved: BusbwError, KeyboardInterrupt, or SystemExit for SIGTERM and
     SIGHUP.
     """
-    work = msgspec.structs.replace(work, argv=[word.encode("utf-8", "replace").decode() for word in work.argv])
+    argv = [word.encode("utf-8", "replace").decode() for word in work.argv]
+    work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
     rank = environment.detect(os.environ) is not None
     # A rank waits in calls of its library, which only the default action of a signal ends: see `inside`.
     with contextlib.nullcontext() if rank else job.terminable():

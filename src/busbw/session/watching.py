@@ -18,7 +18,7 @@ def watched(job: AnyJob, tell: Tell, daemons: tuple[str, ...] = (), code: int = 
     """A watchdog that watches this process from now on."""
     member = detect(os.environ)
     rank = member.rank if member else 0
-    dog = Watchdog(rank, job.limit_s, job.start_limit_s, tell, daemons=daemons, code=code)
+    dog = Watchdog(rank, job.limit_s, job.start_limit_s, tell, daemons=daemons, code=code, progress=job.progress)
     ask_nccl(dog, job, rank)
     dog.start()
     return dog

@@ -1,0 +1,45 @@
+"""On a terminal a run that prints nothing for a while says what it measures."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+LIMIT_S = 100
+LINE = re.compile(r"timing: 64K (out of|in) place(, about \d+ s left)?")
+
+
+def on_a_terminal(*args: str) -> str:
+    """What a run prints to a terminal on stderr."""
+    own, theirs = pty.openpty()
+    line = [sys.executable, "-m", "busbw", "run", *args]
+    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=theirs, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    text, end = b"", time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        if select.select([own], [], [], 0.5)[0]:
+            try:
+                text += os.read(own, 65536)
+            except OSError:  # the other end is closed
+                break
+        elif run.poll() is not None:
+            break
+    os.close(own)
+    assert run.wait(LIMIT_S) == 0
+    return text.decode()
+
+
+def test_a_quiet_run_shows_size_phase_and_time_left() -> None:
+    text = on_a_terminal("all_reduce", "--engine", "mpi", "-n", "2", "-b", "64K", "-e", "64K", "--precision", "0.0001", "--max-time", "5")
+    shown = LINE.findall(text)
+    assert shown
+    assert any(left for _, left in shown), "the second placement is estimated from the first"
+
+
+def test_stderr_of_a_pipe_has_no_such_line() -> None:
+    argv = ["all_reduce", "--engine", "mpi", "-n", "2", "-b", "64K", "-e", "64K", "--precision", "0.0001", "--max-time", "3"]
+    done = subprocess.run([sys.executable, "-m", "busbw", "run", *argv], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert not LINE.search(done.stderr + done.stdout)
