@@ -214,10 +214,11 @@ def _ours() -> bool:
 @training_options.where
 @click.option("--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="on stdout")
 @click.option("--json", "json_name", default="", callback=filled, help="keep the result in this file; - = stdout at the end")
+@click.option("--force", is_flag=True, help="let --json replace an existing file")
 @slurm_options
 def command(
     model_name: str, compare: str, tried: str, target: float, steps: int, replays: int, check: str, ranks: int | None, hosts: str,
-    hostfile: Path | None, ifname: str, format_name: str, json_name: str, launch_limit: float, limit: float, **fields: Any,
+    hostfile: Path | None, ifname: str, format_name: str, json_name: str, force: bool, launch_limit: float, limit: float, **fields: Any,
 ) -> int:  # fmt: skip
     """Say how the gradients of MODEL should be exchanged here: the way that hides the network and loses least.
 
@@ -243,7 +244,7 @@ def command(
     json_file = Path(json_name) if json_name not in ("", "-") else None
     format_name = "json" if json_name == "-" else format_name
     if json_file is not None:
-        check_writable(json_file)
+        check_writable(json_file, overwrite=force)
     where = Where(ranks=ranks, hosts=hosts, hostfile=hostfile, ifname=ifname, step=step)
     plan = PlanSpec(replays=replays, target=target)
     whole = Planner(spec, plan, where, json_file, format_name == "table", limit, launch_limit).run(ways, check)

@@ -14,7 +14,7 @@ from busbw.host import nvml
 from busbw.launch.control import Control
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """What an engine is opened with. `control` joins the communicator's processes, `process` and `local` number this one in the job
     and on its host, `gpus` are the ranks it drives."""

@@ -11,10 +11,11 @@ from busbw.core.errors import CannotTell, UsageError
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp, redop
 from busbw.core.spelling import option
-from busbw.core.sweep import Series, SweepSpec
+from busbw.core.sweep import Series, SweepSpec, dtypes
 from busbw.engines.base import Call
 
 GIB = 1 << 30
+ALIGNED_BYTES = 16  # of a rank's part: core.layouts.aligned_share
 LARGEST_UNALIGN_BYTES = 8  # the widest element: how far -u can shift by one element
 
 
@@ -35,6 +36,17 @@ def capped_max(spec: SweepSpec, memory_bytes: int | None) -> int:
 def buffer_bytes(spec: SweepSpec, max_bytes: int) -> int:
     """Bytes of each of the two buffers."""
     return max_bytes + LARGEST_UNALIGN_BYTES * spec.unalign
+
+
+def refuse_empty(spec: SweepSpec, max_bytes: int, ranks: int) -> None:
+    """UsageError where even the largest size holds no element for each rank, so that every row would move 0 bytes."""
+    if spec.row.uneven:
+        return
+    sizes = [row.itemsize for row in dtypes(spec)]
+    if not any(spec.row.buffers(max_bytes // item, ranks, item).count for item in sizes):
+        item = min(sizes)
+        enough = next(n for n in (item, max(item, ALIGNED_BYTES) * ranks) if spec.row.buffers(n // item, ranks, item).count)
+        raise UsageError(f"--maxbytes {max_bytes}: {spec.collective} over {ranks} ranks needs {enough} B or more", f"give -e {enough}")
 
 
 class Calls:

@@ -37,6 +37,7 @@ class Runner:
     def __init__(
         self,
         engine: Engine,
+        *,
         job: Control,
         group: Control,
         spec: SweepSpec,

@@ -39,7 +39,10 @@ def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: Non
             f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own",
             f"mpirun -np {ranks}, without -t and -g",
         )
-    opening = Opening(party.group, job.sweep, control.rank, party.local, party.color, job.gpus_per_process, job.simulation)
+    opening = Opening(
+        control=party.group, spec=job.sweep, process=control.rank, local=party.local, group=party.color, gpus=job.gpus_per_process,
+        simulation=job.simulation,
+    )  # fmt: skip
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
     for repeat in range(repeats):
         at("init", job.engine)
@@ -83,7 +86,10 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repea
             emit(Note(note))
     _summarise_alltoallv(job, opened, max_bytes, emit if first else None)
     with closing(HostSampler(own_devices(job, party, result))) as host_sampler:
-        runner = Runner(opened, party.job, party.group, job.sweep, max_bytes, emit, at, late_s, host_sampler, repeat)
+        runner = Runner(
+            opened, job=party.job, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, at=at, late_s=late_s,
+            host_sampler=host_sampler, repeat=repeat,
+        )  # fmt: skip
         runner.sweep()
         links = runner.links(result.world.devices) if last else []
     return Ended(now(), opened.memory_use() if job.sweep.memory else {}, links)
@@ -107,6 +113,8 @@ def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     refuse_out_of_step(job, set(party.job.allgather(opened.size)))
     memory = [size for size in party.job.allgather(opened.memory_bytes()) if size is not None]
     max_bytes = plan.capped_max(job.sweep, min(memory, default=None))
+    if not job.compat:
+        plan.refuse_empty(job.sweep, max_bytes, opened.size)
     size = plan.buffer_bytes(job.sweep, max_bytes)
     opened.allocate(size, size)
     result = Result(spec=job.sweep, **facts(job, party, opened, all_names=job.compat))

@@ -31,11 +31,13 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     [
         ("all_reduec", {}, "unknown collective 'all_reduec'"),
         (busbw.SweepSpec(collective="all_reduce", min_bytes=0), {}, "--minbytes 0"),
+        (busbw.SweepSpec(collective="all_reduce", min_bytes=3, max_bytes=3), {"engine": "sim"}, "needs 4 B or more"),
+        (busbw.SweepSpec(collective="all_gather", min_bytes=8, max_bytes=64), {"engine": "sim", "ranks": 8}, "needs 128 B or more"),
         ("all_reduce", {"engine": "ncl"}, "there is no engine 'ncl'"),
         ("all_reduce", {"engine": "sim", "hosts": "h1:2"}, "runs in this process"),
     ],
 )
-def test_invalid_arguments_are_usage_errors(spec: str | busbw.SweepSpec, options: dict[str, str], message: str) -> None:
+def test_invalid_arguments_are_usage_errors(spec: str | busbw.SweepSpec, options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         busbw.run(spec, **options)  # type: ignore[arg-type]
     assert message in caught.value.message
