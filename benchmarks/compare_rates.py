@@ -12,7 +12,7 @@ from busbw.core.comparison import Comparison, Verdict
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import compare
-from busbw.stats.sampling import first, judge
+from busbw.stats.sampling import first, next_step
 
 SIZES = [8 << i for i in range(30)]
 SLOW_SIZE = 1 << 20
@@ -57,7 +57,7 @@ def adaptive(draw: random.Random, middle: float, cv: float, alike: float = 0.0) 
         for _ in range(more):
             samples.append(middle * (1 + cv * state))
             state = alike * state + (1 - alike * alike) ** 0.5 * draw.gauss(0, 1)
-        more = judge(samples, SAMPLING, 0.0).more
+        more = next_step(samples, SAMPLING, 0.0).more
     return samples
 
 

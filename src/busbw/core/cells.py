@@ -1,4 +1,4 @@
-"""The cells of results by what was measured, so that one run's can be put beside another's."""
+"""The cells of a result: by what they measured, so that results can be compared, and the figures that every view prints of them."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
 
 
 class CellKey(msgspec.Struct, frozen=True, order=True):
-    """What a cell measures, besides the collective. `cycle` counts the rows of a run that are alike in all else, from 0."""
+    """What a cell measures, besides the collective. `cycle` counts the rows of a run that are equal in all else, from 0."""
 
     dtype: str
     op: str
@@ -25,25 +25,31 @@ class CellKey(msgspec.Struct, frozen=True, order=True):
     cycle: int = 0
 
 
-def cells(result: Result) -> Iterator[tuple[CellKey, Cell]]:
-    """Every cell in the order of the table."""
-    seen: Counter[CellKey] = Counter()
-    for row in result.rows:
-        for placement in PLACEMENTS:
-            cell: Cell | None = getattr(row, placement)
-            if cell is not None:
-                key = CellKey(row.dtype, row.op, row.root, row.size_bytes, placement)
-                yield msgspec.structs.replace(key, cycle=seen[key]), cell
-                seen[key] += 1
-
-
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One cell, the row it stands in, and its placement in words."""
+    """One cell with its row and its placement in words. Views print its time, interval and n, and never compute them from samples."""
 
     row: Row
     placement: str
     cell: Cell
+
+    @property
+    def time_s(self) -> float:
+        """Seconds: with precise timing the median of `n` samples, with classic timing the mean of `n` iterations."""
+        return self.cell.time_s
+
+    @property
+    def n(self) -> int:
+        """The number of samples or iterations from which the time is computed."""
+        return self.cell.n or (len(self.cell.kept_s) if self.cell.stopped else 0) or self.row.iters
+
+    @property
+    def reach(self) -> float:
+        """How far the confidence interval extends on its wider side, as a fraction of the time; infinity without an interval."""
+        low_s, high_s = self.cell.low_s, self.cell.high_s
+        if low_s is None or high_s is None or self.time_s <= 0:
+            return math.inf
+        return max(high_s - self.time_s, self.time_s - low_s) / self.time_s
 
     @property
     def busbw(self) -> float:
@@ -58,9 +64,19 @@ def figures(row: Row) -> list[Figure]:
 
 
 def every(result: Result) -> Iterator[Figure]:
-    """All cells in the order of the table."""
+    """All cells in table order."""
     for row in result.rows:
         yield from figures(row)
+
+
+def cells(result: Result) -> Iterator[tuple[CellKey, Figure]]:
+    """All cells in table order, each with its key."""
+    seen: Counter[CellKey] = Counter()
+    for figure in every(result):
+        row, placement = figure.row, PLACEMENTS[figure.placement == IN_PLACE]
+        key = CellKey(row.dtype, row.op, row.root, row.size_bytes, placement)
+        yield msgspec.structs.replace(key, cycle=seen[key]), figure
+        seen[key] += 1
 
 
 def peak(found: Iterable[Figure]) -> Figure | None:
@@ -68,11 +84,8 @@ def peak(found: Iterable[Figure]) -> Figure | None:
     return max((figure for figure in found if math.isfinite(figure.cell.busbw)), key=lambda figure: figure.busbw, default=None)
 
 
-def runs(result: Result) -> list[dict[CellKey, Cell]]:
-    """The cells of each repeat, for which communicators were made anew: runs of their own.
-
-    A repeat that broke off is left out where there are others.
-    """
+def runs(result: Result) -> list[dict[CellKey, Figure]]:
+    """The cells of each repeat (a run with communicators of its own), without an incomplete one if there are others."""
     repeats = sorted({row.repeat for row in result.rows})
     whole = repeats[:-1] if len(repeats) > 1 and not result.complete else repeats
     parts = ([row for row in result.rows if row.repeat == repeat] for repeat in whole)
@@ -80,7 +93,7 @@ def runs(result: Result) -> list[dict[CellKey, Cell]]:
 
 
 def medians(times_s: Iterable[tuple[CellKey, float]]) -> dict[CellKey, float]:
-    """One time a cell, in seconds: the median over its cycles; nan where any of them is no time."""
+    """One time per cell in seconds: the median over its cycles; nan if any of them is not usable."""
     found: dict[CellKey, list[float]] = {}
     for key, time_s in times_s:
         found.setdefault(msgspec.structs.replace(key, cycle=0), []).append(time_s)
@@ -88,15 +101,15 @@ def medians(times_s: Iterable[tuple[CellKey, float]]) -> dict[CellKey, float]:
 
 
 def in_table_order(key: CellKey) -> tuple[str, str, int, int, int, int]:
-    """Sorts cells by size within type, operator and root, out of place first."""
+    """Sort key: by size within type, operator and root, out of place first."""
     return key.dtype, key.op, key.root, key.size_bytes, PLACEMENTS.index(key.placement), key.cycle
 
 
 def usable(seconds: float) -> bool:
-    """Whether a duration is one: finite and above 0."""
+    """Whether a duration is finite and above 0."""
     return math.isfinite(seconds) and seconds > 0
 
 
 def timing(result: Result) -> str:
-    """How its times came about: `precise` are medians of single operations, `classic` means over operations back to back."""
+    """`precise` (medians of single operations) or `classic` (means over back-to-back operations)."""
     return "precise" if result.spec.sampling else "classic"

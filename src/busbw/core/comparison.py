@@ -33,8 +33,9 @@ class Side(msgspec.Struct, frozen=True):
 class ComparedCell(msgspec.Struct, frozen=True):
     """One cell on both sides: its times (None where a side has none), their ratio b / a with its interval, and the verdict.
 
-    `by` is what was compared, runs, samples or means, and `a_count`, `b_count` how many of them. The interval is of this cell alone, None
-    where so few cannot give one. `p` is adjusted for all cells of the comparison, None where nothing could be tested.
+    `by` is what was compared (runs, samples or means), `a_count` and `b_count` the number that the times are computed from, `a_effective`
+    and `b_effective` the number of independent samples in the test. The interval is of this cell alone, None for too few samples or runs.
+    `p` is adjusted for all cells of the comparison, None where nothing could be tested.
     """
 
     key: CellKey
@@ -48,6 +49,8 @@ class ComparedCell(msgspec.Struct, frozen=True):
     by: str = ""
     a_count: int = 0
     b_count: int = 0
+    a_effective: int = 0
+    b_effective: int = 0
 
 
 class Signs(msgspec.Struct, frozen=True):

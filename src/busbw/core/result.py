@@ -37,7 +37,8 @@ class Cell(msgspec.Struct):
     time) or unstable (no number of samples would help); dropped counts samples at the head that were still warming up and are left
     out, though kept in samples_s; late_s is the lower quartile of each rank's lateness at the start of an operation; modes_s are the
     medians of two groups of samples that a wide gap parts; p99_s is given where --tail asked for it. tick_s is what the clock counts in,
-    where it is coarse: the interval has one tick more to either side than order statistics give it.
+    where it is coarse: the interval has one tick more to either side than order statistics give it; n counts the samples that these figures
+    are computed from (0 in older files: those of samples_s after the dropped ones).
     """
 
     time_s: float
@@ -63,10 +64,11 @@ class Cell(msgspec.Struct):
     dropped: int = 0
     late_s: list[float] | None = None
     tick_s: float | None = None
+    n: int = 0
 
     @property
     def kept_s(self) -> list[float]:
-        """The samples that its figures are made of."""
+        """The stored samples without those at the head that do not count."""
         return (self.samples_s or [])[self.dropped or self.skipped :]
 
 

@@ -47,7 +47,7 @@ class History:
         facts = {name: getattr(run, name) for name in RUN if name != "id"}
         facts |= {"digest": digest(result), "result": wire.encode(result).decode()}
         id = self._insert("runs", [facts]) or 0
-        rows = [msgspec.structs.asdict(key) | {"run": id, "time_s": cell.time_s, "busbw": cell.busbw} for key, cell in cells(result)]
+        rows = [msgspec.structs.asdict(key) | {"run": id, "time_s": one.time_s, "busbw": one.cell.busbw} for key, one in cells(result)]
         self._insert("cells", rows)
         return id, True
 

@@ -1,4 +1,4 @@
-"""Batches of timed operations, each rank's duration of each: on device queues between marks, on CPUs by a common clock."""
+"""Batches of operations, each timed on every rank: between marks on device queues, by a common clock on CPUs."""
 
 import itertools
 import os
@@ -17,21 +17,21 @@ from busbw.measure.progress import Progress
 
 BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
 SHORTEST_S = 1e-9
-MOST_HELD = 32  # operations enqueued before any runs; queues of a GPU hold about a thousand entries
-LEAD_S, MOST_LEAD = 300e-6, 8  # untimed operations that bring caches and links into the state of a long series
-TRAIL = 8  # untimed fences behind the last operation: the last four of a queue run 2 to 4 % slower
-TRAIL_UP_TO_S = 1e-3  # where that would show
-TICKS = 64  # durations of nothing that are looked at
-FINEST_TICK_S = 1e-9  # below it two durations are the same, but for rounding
-SLACK = 1.5  # a slot of the common clock, in durations of an operation,
-SLOT_MARGIN_S = 100e-6  # and for ranks that wake up late
+MOST_HELD = 32  # operations enqueued before the first runs; a GPU queue holds about a thousand entries
+LEAD_S, MOST_LEAD = 300e-6, 8  # untimed operations that put caches and links into the state of a long series
+TRAIL = 8  # untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower
+TRAIL_UP_TO_S = 1e-3  # longer operations do not show that
+TICKS = 64  # empty intervals from which the clock's resolution is read
+FINEST_TICK_S = 1e-9  # smaller differences are rounding errors
+SLACK = 1.5  # length of a slot of the common clock, in typical durations
+SLOT_MARGIN_S = 100e-6  # added to a slot for ranks that wake up late
 
 
 @dataclass(slots=True)
 class Taken:
-    """One batch. durations_s[k][i] is local rank k's time in operation i, late_s[k][i] how long after the first rank it began.
+    """One batch in seconds. durations_s[k][i]: operation i on local rank k. late_s[k][i]: its start after that of the first rank.
 
-    launch_s[i] is what the host took to enqueue it, empty where a launch completes the operation.
+    launch_s[i]: the time to enqueue operation i; empty if a launch completes the operation.
     """
 
     durations_s: list[list[float]] = field(default_factory=list)
@@ -40,46 +40,43 @@ class Taken:
 
 
 class Batches(Protocol):
-    """A way to time operations, by a clock that counts in `tick_s`; 0 where that is far finer than operations vary.
-
-    What it completes it notes in `progress`.
-    """
+    """A way to time operations. `tick_s` is the clock's resolution, 0 if it is negligible; `progress` counts completed operations."""
 
     tick_s: float
     progress: Progress
 
-    def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
-        """Run and time the launches, one operation each, in step with all other processes; `usual_s`, the same on all, is about how long
-        one takes.
+    def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
+        """Run and time the launches, one operation each, in step with all other processes. `typical_s` estimates their duration and is
+        the same on all processes.
         """
 
 
 class HeldBatches:
-    """Operations of a device queue, all enqueued before the first runs, so that no host's speed is in their times.
+    """Operations on a device queue, all enqueued before the first runs, so that the host's speed does not affect their times.
 
-    Before each stands a fence, one or two tiny collectives: ranks enter the operation as closely as they leave those. Their number is
-    random, alike on all ranks, because a library's buffers are used in turn and turns differ by more than 1 %.
+    Each follows a fence of one or two tiny collectives, so that all ranks start it close together. The number is random, the same on all
+    ranks, because the library alternates between buffers whose times differ by more than 1 %.
     """
 
     def __init__(self, engine: Engine, spec: SweepSpec) -> None:
         blocking = [name for name in BLOCKING if os.environ.get(name, "0") not in ("", "0")]
         if blocking:
             raise CannotTell(
-                f"{blocking[0]}={os.environ[blocking[0]]}: launches would wait for a queue that is held",
+                f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue, which is held until all are enqueued",
                 f"unset {blocking[0]}, or use --timing classic",
             )
         self._engine, self._limit_s = engine, spec.timeout
         self.progress = Progress(0)
         self._most = max(MOST_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
-        self._fence()  # what it sets up must not wait in a held queue
+        self._fence()  # its set-up must not wait in a held queue
         engine.synchronize(spec.timeout)
         self.tick_s = self._tick()
         self._costs = engine.name != "sim"  # a simulated launch costs nothing
         self._random = random.Random(1)
 
     def _tick(self) -> float:
-        """The smallest difference between durations of nothing: a GPU's clock counts in 32 ns."""
+        """The smallest difference between empty intervals: 32 ns on a GPU."""
         for number in range(TICKS):
             self._engine.mark(2 * number)
             self._engine.mark(2 * number + 1)
@@ -87,16 +84,16 @@ class HeldBatches:
         every = sorted(seconds for number in range(TICKS) for seconds in self._engine.elapsed_s(2 * number, 2 * number + 1))
         return min((after - before for before, after in itertools.pairwise(every) if after - before > FINEST_TICK_S), default=0.0)
 
-    def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
-        """At most MOST_HELD operations at a time, or one group."""
+    def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
+        """See Batches. At most MOST_HELD operations, or one group, are held at a time."""
         taken = Taken([[] for _ in self._engine.ranks])
         for start in range(0, len(launches), self._most):
-            self._held(launches[start : start + self._most], usual_s, taken)
+            self._held(launches[start : start + self._most], typical_s, taken)
         return taken
 
-    def _held(self, launches: Sequence[Launch], usual_s: float, taken: Taken) -> None:
+    def _held(self, launches: Sequence[Launch], typical_s: float, taken: Taken) -> None:
         engine, clock, fence = self._engine, time.perf_counter, self._fence
-        lead = min(round(LEAD_S / max(usual_s, SHORTEST_S)), MOST_LEAD, self._most)
+        lead = min(round(LEAD_S / max(typical_s, SHORTEST_S)), MOST_LEAD, self._most)
         with engine.held():
             for number in range(lead):
                 fence()
@@ -110,7 +107,7 @@ class HeldBatches:
                 if self._costs:
                     taken.launch_s.append(clock() - start)
                 engine.mark(2 * number + 1)
-            for _ in range(TRAIL if usual_s < TRAIL_UP_TO_S else 0):
+            for _ in range(TRAIL if typical_s < TRAIL_UP_TO_S else 0):
                 fence()
         engine.synchronize(self._limit_s)
         self.progress.done += 1
@@ -120,10 +117,10 @@ class HeldBatches:
 
 
 class ClockedBatches:
-    """Operations that are complete when their launch returns: every one begins at a time agreed beforehand, by synchronised clocks.
+    """Operations that are complete when their launch returns: each starts at an agreed time of synchronised clocks.
 
-    Clocks are compared anew for every batch, so that their drift does not count. `late_s` is a delay on purpose. A rank that comes too
-    late for its time starts at once, and its lateness is seen; so is that of a rank that the scheduler had put aside.
+    Clocks are synchronised for every batch, so that drift does not matter. `late_s` is an injected delay. A rank that misses its time, for
+    example because the scheduler suspended it, starts at once and its lateness is recorded.
     """
 
     def __init__(self, control: Control, late_s: float = 0.0) -> None:
@@ -132,13 +129,12 @@ class ClockedBatches:
         self.progress = Progress(0)
         self._clocks = Clocks(control)
 
-    def take(self, launches: Sequence[Launch], usual_s: float) -> Taken:
-        """One slot of the clock after the other."""
+    def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
+        """See Batches. Each operation has its slot of the clock."""
         clock = time.perf_counter
         ahead = self._clocks.offset_s()
-        slot = SLACK * usual_s + SLOT_MARGIN_S
-        lead = self._lead_s()
-        begin = float(self._control.bcast(clock() + lead)) - ahead
+        slot = SLACK * typical_s + SLOT_MARGIN_S
+        begin = float(self._control.bcast(self._lead_s() + clock())) - ahead
         starts: list[float] = []
         ends: list[float] = []
         self.progress.batch = ends
@@ -156,14 +152,14 @@ class ClockedBatches:
         return Taken([durations], [[start - first for start, first in zip(shared, earliest, strict=True)]])
 
     def _lead_s(self) -> float:
-        """Until the message with the common start has reached all: ten barriers' time, measured anew each batch."""
+        """The time for the message with the common start to reach all ranks: that of ten barriers, measured for each batch."""
         start = time.perf_counter()
         self._control.barrier()
         return 10 * (time.perf_counter() - start) + SLOT_MARGIN_S
 
 
 def _until(moment: float) -> None:
-    """Wait for a time of this clock: asleep while it is far, then awake, but letting others run who share the processor."""
+    """Wait for a time of this clock: sleep first, then poll, yielding to processes that share the core."""
     left = moment - time.perf_counter()
     if left > 1e-3:
         time.sleep(left - 5e-4)

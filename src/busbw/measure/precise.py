@@ -1,29 +1,29 @@
-"""Precise timing of a cell: samples of every rank until the median is known as closely as asked, or it is clear that it will not be."""
+"""Precise timing of a cell: samples of every rank until the median is known as closely as requested, or more samples will not help."""
 
 import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from busbw.core.result import Cell
 from busbw.core.sweep import Sampling
 from busbw.engines.base import Launch
 from busbw.launch.control import Control
 from busbw.measure.batches import Batches
-from busbw.stats.intervals import median, quantile_interval
-from busbw.stats.sampling import TAIL, Verdict, first, judge, stated
+from busbw.stats.intervals import quantile_interval
+from busbw.stats.sampling import TAIL, Verdict, first, next_step, reported_interval
 from busbw.stats.summary import nearest_rank
 
-LATE_PERCENT = 25  # the lower quartile: a rank that is late always is at any quantile, one that the scheduler put aside is not at a low one
-DIGITS = 10  # of a kept sample: 0.1 ns
-SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
+LATE_PERCENT = 25  # lower quartile: high for a rank that is always late, low for one that the scheduler delayed now and then
+DIGITS = 10  # of a stored time: 0.1 ns
+SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
 
 
 @dataclass(slots=True)
 class Measured:
-    """A cell's samples in seconds: longest_s from the first rank's start to the last one's end, over all ranks; shortest_s the smallest
-    duration (of the slowest group, where there are several); late_s[r] each rank's lateness in every operation; launches_s each
-    process' median time to enqueue one, [] where launches complete operations.
+    """A cell's samples in seconds. longest_s: from the first rank's start to the last rank's end. shortest_s: the smallest duration over
+    the ranks, of the slowest group. late_s[r]: how late rank r started. launches_s: each process' median time to enqueue one operation.
     """
 
     longest_s: list[float] = field(default_factory=list)
@@ -35,26 +35,26 @@ class Measured:
 
 
 def run(
-    batches: Batches, control: Control, launches: Sequence[Launch], sampling: Sampling, usual_s: float, team: int = 0
+    batches: Batches, control: Control, launches: Sequence[Launch], sampling: Sampling, typical_s: float, team: int = 0
 ) -> Measured | None:
-    """Sample `launches` in turn (one per buffer position); the same number on all processes. Process 0 gets the answer, others None.
+    """Sample `launches` in turn (one per buffer position), equally often on all processes. Returns the samples on process 0, else None.
 
-    `usual_s` is about how long one takes, the same on all processes; `team` tells groups apart that do not wait for each other.
+    `typical_s` estimates the time of one operation, the same on all processes. `team` numbers groups that do not wait for each other.
     """
     seen, launch_s = Measured(tick_s=batches.tick_s), []
     start = time.perf_counter()
     turn = itertools.cycle(launches)
     more = first(sampling)
     while more:
-        taken = batches.take(list(itertools.islice(turn, more)), usual_s)
+        taken = batches.take(list(itertools.islice(turn, more)), typical_s)
         launch_s += taken.launch_s
         every = control.gather((team, taken.durations_s, taken.late_s))
         if every is not None:
             _add(seen, every)
-            seen.verdict = judge(seen.longest_s, sampling, time.perf_counter() - start, seen.tick_s)
-            usual_s = median(sorted(seen.longest_s))
-        more, usual_s = control.bcast((seen.verdict.more, usual_s))
-    costs = control.gather(median(sorted(launch_s)) if launch_s else None)
+            seen.verdict = next_step(seen.longest_s, sampling, time.perf_counter() - start, seen.tick_s)
+            typical_s = median(seen.longest_s)
+        more, typical_s = control.bcast((seen.verdict.more, typical_s))
+    costs = control.gather(median(launch_s) if launch_s else None)
     if costs is None:
         return None
     seen.launches_s = [cost for cost in costs if cost is not None]
@@ -62,29 +62,30 @@ def run(
 
 
 def cell(seen: Measured, sampling: Sampling, operations: int, *, joined: bool = True, clocked: bool = False) -> Cell:
-    """The cell without its bandwidths; every sample is of `operations` operations in one group.
+    """The cell without its bandwidths. Each sample is of `operations` operations in one group; times are per operation.
 
-    `joined` where no rank ends before all have begun, `clocked` where starts were read from a common clock.
+    `joined`: no rank ends before all have started. `clocked`: starts were read from a common clock.
     """
-    kept = seen.verdict.dropped
-    made = Cell(_each(median(sorted(seen.longest_s[kept:])), operations), 0.0, 0.0)
+    dropped = seen.verdict.dropped
+    kept = seen.longest_s[dropped:]
+    made = Cell(_each(median(kept), operations), 0.0, 0.0, n=len(kept))
     made.samples_s = [_each(value, operations) for value in seen.longest_s]
-    made.dropped, made.stopped, made.modes_s = kept, seen.verdict.stopped, seen.verdict.modes_s
-    found = stated(seen.longest_s[kept:], sampling.confidence, seen.tick_s)
-    made.low_s, made.high_s = (_each(found[0], operations), _each(found[1], operations)) if found else (None, None)
+    made.dropped, made.stopped = dropped, seen.verdict.stopped
+    made.low_s, made.high_s = _both(reported_interval(kept, sampling.confidence, seen.tick_s), operations) or (None, None)
+    made.modes_s = _both(seen.verdict.modes_s, operations)
     made.tick_s = round(seen.tick_s / operations, DIGITS) or None
     made.launches_s = [_each(cost, operations) for cost in seen.launches_s] or None
     made.launch_s = max(made.launches_s) if made.launches_s else None
     if joined:
-        made.op_s = _each(median(sorted(seen.shortest_s[kept:])), operations)
+        made.op_s = _each(median(seen.shortest_s[dropped:]), operations)
     if joined or clocked:
-        starts = [max(late) for late in zip(*(late[kept:] for late in seen.late_s), strict=True)]
-        made.skew_s = round(median(sorted(starts)), DIGITS)
-        made.late_s = [round(nearest_rank(sorted(late[kept:]), LATE_PERCENT), DIGITS) for late in seen.late_s]
+        starts = [max(late) for late in zip(*(late[dropped:] for late in seen.late_s), strict=True)]
+        made.skew_s = round(median(starts), DIGITS)
+        made.late_s = [round(nearest_rank(sorted(late[dropped:]), LATE_PERCENT), DIGITS) for late in seen.late_s]
     if sampling.tail:
-        made.p99_s = _each(nearest_rank(sorted(seen.longest_s[kept:]), round(100 * TAIL)), operations)
-        bounds = quantile_interval(seen.longest_s[kept:], TAIL, sampling.confidence)
-        made.p99_low_s, made.p99_high_s = (_each(bounds[0], operations), _each(bounds[1], operations)) if bounds else (None, None)
+        made.p99_s = _each(nearest_rank(sorted(kept), round(100 * TAIL)), operations)
+        bounds = quantile_interval(kept, TAIL, sampling.confidence)
+        made.p99_low_s, made.p99_high_s = _both(bounds, operations) or (None, None)
     return made
 
 
@@ -92,10 +93,14 @@ def _each(seconds: float, operations: int) -> float:
     return max(round(seconds / operations, DIGITS), SMALLEST_TIME_S)
 
 
-def _add(seen: Measured, every: Sequence[tuple[int, list[list[float]], list[list[float]]]]) -> None:
-    """One batch of all processes: team, durations and lateness of their ranks.
+def _both(pair: tuple[float, float] | None, operations: int) -> tuple[float, float] | None:
+    return (_each(pair[0], operations), _each(pair[1], operations)) if pair else None
 
-    Without a common clock a rank is late by what it was quicker than the longest of its team: the others waited for it.
+
+def _add(seen: Measured, every: Sequence[tuple[int, list[list[float]], list[list[float]]]]) -> None:
+    """Add one batch: each process' team, and the durations and lateness of its ranks.
+
+    Without a common clock, a rank's lateness is the longest duration in its team minus its own: the other ranks waited for it.
     """
     spans: dict[int, list[list[float]]] = {}
     own: dict[int, list[list[float]]] = {}

@@ -1,7 +1,7 @@
-"""The classic loop: what nccl-tests times, in the order in which it does.
+"""Classic timing: the same steps as nccl-tests.
 
-One untimed operation, a barrier, then n iterations of m operations enqueued back to back, and one wait at the end. So `time` is a
-pipelined mean by the host's clock, not a latency: small sizes show whichever is longer, enqueueing or running.
+One untimed operation, a barrier, then n iterations of m operations enqueued back to back, and one wait at the end. So the time is a
+pipelined mean by the host's clock, not a latency: for small sizes it is the longer of enqueueing and running.
 """
 
 import itertools
@@ -19,7 +19,7 @@ SYNC_AND_BARRIER, SYNC_ONLY, BARRIER_OUTSIDE = 1, 2, 3
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds per operation: of this process' clock, of enqueueing alone, and of each iteration where -I asked for it."""
+    """Seconds per operation on this process: in total, for enqueueing alone, and of each iteration with -I."""
 
     time_s: float
     cpu_time_s: float
@@ -27,7 +27,7 @@ class Timing:
 
 
 def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, progress: Progress) -> Timing:
-    """Time `spec.iters` iterations that take `launches` in turn (one per buffer position)."""
+    """Time `spec.iters` iterations of `launches` in turn (one per buffer position)."""
     turn = steps(engine, control, launches, spec, spec.iters)
     operations = max(spec.iters * spec.agg_iters, 1)
     if spec.cudagraph > 0:
@@ -35,7 +35,7 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
         turn, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
     else:
         count = spec.iters
-    progress.batch = left = itertools.repeat(True, count)  # drained as fast as a slice, and its length may be read meanwhile
+    progress.batch = left = itertools.repeat(True, count)  # as fast as a slice, and the watchdog can read its length
     iterations = itertools.compress(itertools.cycle(turn), left)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     control.barrier()
@@ -52,16 +52,14 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
 
 
 def steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, iters: int) -> list[Launch]:
-    """The iterations as thunks, to be taken in turn: m operations in one group each, and what -z asks for after an operation.
+    """The iterations as functions to call in turn, `iters` at most: m operations in a group, and the waits of -z.
 
-    No more than `iters`, which are surely taken.
-
-    Made before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would be a tenth of that.
+    They are made before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would add a tenth.
     """
     size, count = spec.agg_iters, len(launches)
     if size == 1:
         return [_waited(engine, control, [launch], spec) for launch in launches]
-    # Operation k of the whole run takes position k in turn, so positions shift between iterations until they come round.
+    # Operation k of the run uses buffer position k modulo their number, so groups repeat only after `turns` iterations.
     turns = count // math.gcd(count, size)
     groups = [[launches[(turn * size + k) % count] for k in range(size)] for turn in range(min(turns, max(iters, 1)))]
     return [_waited(engine, control, group, spec) for group in groups]
@@ -82,7 +80,7 @@ def _waited(engine: Engine, control: Control, group: Sequence[Launch], spec: Swe
 
 
 def _enqueue(engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec) -> float:
-    """Run all iterations; returns seconds that do not count: none."""
+    """Run all iterations; returns the seconds to subtract: 0."""
     if not spec.per_iter_timing or spec.cudagraph:
         for iteration in iterations:
             iteration()
@@ -96,7 +94,7 @@ def _enqueue(engine: Engine, control: Control, iterations: Iterable[Launch], spe
 
 
 def _enqueue_with_barriers(engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec) -> float:
-    """Run each iteration to its end, then a barrier; returns the barriers' seconds, which do not count."""
+    """Run each iteration to completion, then a barrier; returns the seconds to subtract: those of the barriers."""
     outside = 0.0
     for number, iteration in enumerate(iterations):
         if spec.per_iter_timing:
@@ -112,14 +110,14 @@ def _enqueue_with_barriers(engine: Engine, control: Control, iterations: Iterabl
 
 
 def _samples(engine: Engine, spec: SweepSpec) -> list[float]:
-    """Each iteration's longest duration over the local ranks."""
+    """Each iteration's longest duration over the local ranks, per operation."""
     paired = spec.blocking == BARRIER_OUTSIDE
     marks = [(2 * i, 2 * i + 1) if paired else (i, i + 1) for i in range(spec.iters)]
     return [max(engine.elapsed_s(first, last)) / spec.agg_iters for first, last in marks]
 
 
 def over_ranks(control: Control, seconds: float, average: int) -> float:
-    """One figure from every process' own: -a 0 process 0's, 1 mean, 2 smallest, 3 largest."""
+    """Combine the times of all processes: -a 0 takes process 0's, 1 the mean, 2 the smallest, 3 the largest."""
     if average == 0:
         return float(control.bcast(seconds))
     how = {1: "sum", 2: "min", 3: "max"}.get(average, "sum")

@@ -1,6 +1,5 @@
 """The cells of a result as series: one size after the other of one type, operator, root and placement. Pure."""
 
-import math
 from collections import Counter
 
 from busbw.core.cells import Figure, every, figures
@@ -67,11 +66,3 @@ def still_rising(line: Series) -> bool:
     if len(line) < 2:
         return line[-1].row.size_bytes < BANDWIDTH_BOUND
     return line[-1].busbw > STILL_RISING * line[-2].busbw
-
-
-def reach(figure: Figure) -> float:
-    """How far the confidence interval goes from the time, as a share of it; infinity where there is none."""
-    cell = figure.cell
-    if cell.low_s is None or cell.high_s is None or cell.time_s <= 0:
-        return math.inf
-    return max(cell.high_s - cell.time_s, cell.time_s - cell.low_s) / cell.time_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from busbw.core.cells import IN_PLACE, Figure
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
-from busbw.model.figures import Series, reach, series
+from busbw.model.figures import Series, series
 
 SLOWER = 1.10  # of the time that the neighbours suggest: small sizes vary by 4 to 6 % from sample to sample
 WIDE = 0.05  # half of the confidence interval, of the time
@@ -40,7 +40,7 @@ def _judged(figures: Series, place: int, unusual: Callable[[Row], bool]) -> list
     if ratio >= SLOWER:
         longer = f"{ratio:.2g} times as long as" if ratio >= 2 else f"{(ratio - 1) * 100:.0f} % longer than"
         return [Slow(figure, ratio, f"{where} took {longer} its neighbours suggest")]
-    half = reach(figure) if reach(figure) < math.inf else 0.0
+    half = figure.reach if figure.reach < math.inf else 0.0
     if figure.cell.stopped == "unstable":
         return [Slow(figure, 1 + half, f"{where} did not settle")]
     return [Slow(figure, 1 + half, f"{where} is known to {half * 100:.0f} % only")] if half > WIDE else []

@@ -7,7 +7,7 @@ from busbw.core.cells import Figure
 from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import format_size
-from busbw.model.figures import reach, repeated, sampled
+from busbw.model.figures import repeated, sampled
 from busbw.model.rule import Find, Rule, Run, Said
 
 LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock
@@ -196,10 +196,10 @@ def _uncertain(run: Run) -> Said | None:
     sampling = result.spec.sampling
     if not open_ends or sampling is None:
         return None
-    wide, are = max(open_ends, key=reach), "is" if len(open_ends) == 1 else "are"
+    wide, are = max(open_ends, key=lambda figure: figure.reach), "is" if len(open_ends) == 1 else "are"
     message = (
         f"{len(open_ends)} of {len(sampled(result))} cells {are} not known to {100 * sampling.precision:.3g} %: "
-        f"{format_size(wide.row.size_bytes)} {wide.placement} to {_share_text(reach(wide))} after {len(wide.cell.samples_s or [])} samples"
+        f"{format_size(wide.row.size_bytes)} {wide.placement} to {_share_text(wide.reach)} after {wide.n} samples"
     )
     reasons = Counter(figure.cell.stopped for figure in open_ends)
     evidence = ", ".join(f"{ENDS[reason]} in {count} cell{'s' if count > 1 else ''}" for reason, count in reasons.items())
@@ -240,7 +240,7 @@ def _between(run: Run) -> Said | None:
     if not groups:
         return None
     spreads = [(figures[-1].cell.time_s - figures[0].cell.time_s) / figures[0].cell.time_s for figures in groups]
-    within = [2 * reach(figure) for figures in groups for figure in figures if figure.cell.low_s is not None]
+    within = [2 * figure.reach for figures in groups for figure in figures if figure.cell.low_s is not None]
     worst = max(range(len(groups)), key=spreads.__getitem__)
     figure = groups[worst][0]
     message = (

@@ -1,4 +1,4 @@
-"""Two results, or two sets of repeated runs, side by side: which cells belong together, and what limits the verdicts on them."""
+"""Two results, or two sets of repeated runs, compared: which cells match, and what limits the verdicts."""
 
 import math
 import statistics
@@ -13,11 +13,11 @@ from busbw.stats.judging import Cells, Limits, by_cells, by_runs
 from busbw.stats.rank_tests import fewest, sign_test
 from busbw.stats.run_tests import fewest_chance
 
-Named = tuple[str, Result]  # a file, and what is in it
+Named = tuple[str, Result]  # a file name and its result
 
 
 def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None) -> Comparison:
-    """b held against a, each one run or more: the repeats of a file are runs. UsageError where the files are of different collectives."""
+    """Compare b with a, one or more runs each. Repeats within a file count as runs. UsageError if the collectives differ."""
     limits = limits or Limits()
     collective = _collective([*a, *b])
     first, second = ([run for _, result in side for run in runs(result)] for side in (a, b))
@@ -27,8 +27,8 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
     if not one_each:
         order.sort(key=in_table_order)  # repeats take the sizes in random order
     matched = [key for key in order if all(key in run and usable(run[key].time_s) for run in every)]
-    judged = by_cells(matched, first[0], second[0], limits) if one_each else by_runs(matched, first, second, limits)
-    compared = [judged.get(key) or _unmatched(key, first, second) for key in order]
+    found = by_cells(matched, first[0], second[0], limits) if one_each else by_runs(matched, first, second, limits)
+    compared = [found.get(key) or _unmatched(key, first, second) for key in order]
     notes = [*_states("A", a), *_states("B", b), *_differences(a[0][1], b[0][1])]
     notes += _too_few_samples(compared, limits) if one_each else _too_few_runs(len(first), len(second), limits)
     sides = (_side(a, len(first)), _side(b, len(second)))
@@ -37,18 +37,18 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
 
 def _collective(files: Sequence[Named]) -> str:
     name, result = files[0]
-    for other, its in files[1:]:
-        if its.spec.collective != result.spec.collective:
-            raise UsageError(f"{name} is of {result.spec.collective}, {other} of {its.spec.collective}", "compare files of one collective")
+    for other, second in files[1:]:
+        if second.spec.collective != result.spec.collective:
+            both = f"{name} measures {result.spec.collective}, {other} measures {second.spec.collective}"
+            raise UsageError(both, "compare files of one collective")
     return result.spec.collective
 
 
 def _side(files: Sequence[Named], runs: int) -> Side:
     result = files[0][1]
     devices = result.world.devices
-    names = Counter(device.name or "unnamed device" for device in devices)
-    hosts = list(dict.fromkeys(device.host for device in devices))
-    return Side([name for name, _ in files], runs, hosts, dict(names), result.library.engine, result.library.nccl)
+    names, hosts = Counter(device.name or "unnamed device" for device in devices), dict.fromkeys(device.host for device in devices)
+    return Side([name for name, _ in files], runs, list(hosts), dict(names), result.library.engine, result.library.nccl)
 
 
 def _unmatched(key: CellKey, a: Sequence[Cells], b: Sequence[Cells]) -> ComparedCell:
@@ -63,24 +63,25 @@ def _signs(compared: Sequence[ComparedCell]) -> Signs | None:
 
 
 def _states(letter: str, files: Sequence[Named]) -> list[str]:
-    broken = [f"{letter}: {name} is of a sweep that did not end" for name, result in files if not result.complete]
-    return broken + [f"{letter}: {name} had wrong data" for name, result in files if result.wrong()]
+    broken = [f"{letter}: the sweep of {name} is incomplete" for name, result in files if not result.complete]
+    return broken + [f"{letter}: {name} has wrong data" for name, result in files if result.wrong()]
 
 
 def _differences(a: Result, b: Result) -> list[str]:
-    """What else differs, and would explain a ratio: the ranks, and how the times were taken."""
+    """Other differences that could explain a ratio: the number of ranks, the kind of timing."""
     facts = (("ranks", a.world.ranks, b.world.ranks), ("timing", timing(a), timing(b)))
-    return [f"{name}: {ours} in A, {theirs} in B" for name, ours, theirs in facts if ours and theirs and ours != theirs]
+    return [f"{name}: {in_a} in A, {in_b} in B" for name, in_a, in_b in facts if in_a and in_b and in_a != in_b]
 
 
-def _too_few_samples(judged: Sequence[ComparedCell], limits: Limits) -> list[str]:
-    tested = [cell for cell in judged if cell.by == "samples"]
-    few = sum(2 * len(tested) / math.comb(cell.a_count + cell.b_count, cell.a_count) > limits.level for cell in tested)
+def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[str]:
+    tested = [cell for cell in compared if cell.by == "samples"]
+    counts = ((cell.a_effective, cell.b_effective) for cell in tested)
+    few = sum(2 * len(tested) / math.comb(a + b, a) > limits.level for a, b in counts)
     if not few:
         return []
     return [
-        f"{few} of {len(tested)} cells have too few samples to be called slower or faster at {100 * limits.confidence:g} % over all: "
-        f"{fewest(len(tested), limits.level)} a side are needed"
+        f"{few} of {len(tested)} cells have too few independent samples to be called slower or faster "
+        f"at {100 * limits.confidence:g} % over all cells: {fewest(len(tested), limits.level)} per side are needed"
     ]
 
 
@@ -89,6 +90,6 @@ def _too_few_runs(first: int, second: int, limits: Limits) -> list[str]:
     if chance <= limits.level:
         return []
     return [
-        f"{first} and {second} runs cannot show a difference at {100 * limits.confidence:g} %, at most at {100 * (1 - chance):.3g} %: "
-        f"{fewest(1, limits.level)} a side can"
+        f"{first} and {second} runs cannot show a difference at {100 * limits.confidence:g} % confidence, "
+        f"only at {100 * (1 - chance):.3g} %: {fewest(1, limits.level)} per side can"
     ]

@@ -1,5 +1,6 @@
-"""Whether a run is slower than earlier runs of its machine."""
+"""Whether a run is slower than earlier runs on its machine."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping
@@ -13,20 +14,17 @@ from busbw.stats.run_tests import ROUNDING, fewest_chance, sweep_test
 
 
 def needed(confidence: float) -> int:
-    """Earlier runs from which a check can be this sure: 19 for 95 %. n runs and a new one make n + 1 places for the slowest."""
-    count = 2
-    while fewest_chance(count, 1, two_sided=False) > level(confidence):
-        count += 1
-    return count
+    """The earlier runs needed for this confidence: 19 for 95 %. Any of n runs and a new one is equally likely to be the slowest."""
+    return next(count for count in itertools.count(2) if fewest_chance(count, 1, two_sided=False) <= level(confidence))
 
 
 def check(result: Result, earlier: Mapping[int, Mapping[CellKey, float]], confidence: float) -> Check:
-    """Whether the run is slower anywhere than `earlier` runs of its machine (times in seconds by run and cell).
+    """Whether any cell of the run is slower than in `earlier` runs on its machine (times in seconds by run and cell).
 
-    Runs that lack one of its cells do not count. If it is like them, each of all these runs is as likely to be the one that stands out
-    most; so the chance of a false alarm over the whole sweep is `alarm`, whatever the times' distribution.
+    Runs without all of its cells are ignored. If nothing changed, each of these runs is equally likely to be the most extreme, so the
+    probability of a false alarm over the whole sweep is `alarm`, whatever the distribution of times.
     """
-    new = {key: time_s for key, time_s in medians((key, cell.time_s) for key, cell in cells(result)).items() if usable(time_s)}
+    new = {key: time_s for key, time_s in medians((key, figure.time_s) for key, figure in cells(result)).items() if usable(time_s)}
     runs = {run: times for run, times in earlier.items() if all(usable(times.get(key, 0.0)) for key in new)}
     enough = bool(new) and len(runs) >= needed(confidence)
     logs = [[math.log(times[key]) for times in [*runs.values(), new]] for key in new]

@@ -1,4 +1,4 @@
-"""The verdict on each cell, by the best that both sides have: whole runs, samples of one run, or single means."""
+"""The verdict on each cell, from the best data that both sides have: whole runs, samples of one run, or single means."""
 
 import math
 import statistics
@@ -6,38 +6,37 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from busbw.core.cells import CellKey, usable
+from busbw.core.cells import CellKey, Figure, usable
 from busbw.core.comparison import ComparedCell, Verdict
-from busbw.core.result import Cell
 from busbw.stats.intervals import LEAST_CORRELATION, correlation
 from busbw.stats.rank_tests import holm, level, shift
 from busbw.stats.run_tests import sweep_test
 
-RELEVANT = 0.02  # large operations of one machine differ by up to 1.7 % from run to run: benchmarks/all_reduce_2xh200_202611
-# What means of 20 operations vary by: none of 3,224 pairs of such cells in that record differs by more than both together, though
-# 15 % of them differ by more than 30 %.
+RELEVANT = 0.02  # large operations differ by up to 1.7 % between runs on one machine: benchmarks/all_reduce_2xh200_202611
+# The variation of means of 20 operations. In that record no pair of 3,224 such cells differs by more than the sum of the two, though 15 %
+# differ by more than 30 %.
 MEANS_SHARE = 0.1
 MEANS_S = 20e-6
 FEWEST_SAMPLES = 2
 LEFT_CORRELATION = 0.05
 
-Cells = Mapping[CellKey, Cell]
+Cells = Mapping[CellKey, Figure]
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What is asked for: the difference that still counts as none (a fraction), and how sure to be over all cells together."""
+    """`tolerance`: the largest difference treated as equal, a fraction. `confidence`: that no verdict in the comparison is false."""
 
     tolerance: float = 0.05
     confidence: float = 0.95
 
     @property
     def level(self) -> float:
-        """The chance of any false verdict over all cells."""
+        """The probability of a false verdict on any cell."""
         return level(self.confidence)
 
 
 def verdict(cell: ComparedCell, limits: Limits) -> Verdict:
-    """Slower or faster: proven over all cells, and by enough to matter. Same: the whole interval lies within the tolerance."""
+    """Slower or faster: significant over all cells, and large enough to matter. Same: the whole interval lies within the tolerance."""
     relevant, most = 1 + min(RELEVANT, limits.tolerance), 1 + limits.tolerance
     if cell.ratio is not None and cell.p is not None and cell.p <= limits.level:
         if cell.ratio >= relevant:
@@ -50,58 +49,56 @@ def verdict(cell: ComparedCell, limits: Limits) -> Verdict:
 
 
 def by_runs(keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], limits: Limits) -> dict[CellKey, ComparedCell]:
-    """The unit is a run: the median (or mean) that it gives a cell."""
+    """Compare whole runs: each contributes one time per cell."""
     times = [([run[key].time_s for run in a], [run[key].time_s for run in b]) for key in keys]
     ps = sweep_test([[math.log(time) for time in (*first, *second)] for first, second in times], len(a), two_sided=True)
-    judged = {}
+    compared = {}
     for key, (first, second), p in zip(keys, times, ps, strict=True):
         found = shift(first, second, limits.confidence)
-        middles = statistics.median(first), statistics.median(second)
-        judged[key] = ComparedCell(key, Verdict.AMBIGUOUS, *middles, found.ratio, found.low, found.high, p, "runs", len(a), len(b))
-    return _decided(judged, limits)
+        times_s = statistics.median(first), statistics.median(second)
+        compared[key] = ComparedCell(key, Verdict.AMBIGUOUS, *times_s, found.ratio, found.low, found.high, p, "runs", len(a), len(b))
+    return _with_verdicts(compared, limits)
 
 
 def by_cells(keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits) -> dict[CellKey, ComparedCell]:
-    """One run a side: samples where both have them, with the error rate held over all such cells, means elsewhere."""
+    """Compare one run per side: by samples where both have them (the error rate holds over all such cells), else by means."""
     sampled = {key: (first, second) for key in keys if (first := _samples(a[key])) and (second := _samples(b[key]))}
-    shifts = {key: shift(*samples, limits.confidence) for key, samples in sampled.items()}
-    adjusted = dict(zip(shifts, holm([found.p for found in shifts.values()]), strict=True))
-    judged = {}
-    for key, found in shifts.items():
-        first, second = sampled[key]
-        middles, counts = (statistics.median(first), statistics.median(second)), (len(first), len(second))
-        judged[key] = ComparedCell(key, Verdict.AMBIGUOUS, *middles, found.ratio, found.low, found.high, adjusted[key], "samples", *counts)
+    shifts = [shift(*samples, limits.confidence) for samples in sampled.values()]
+    compared = {}
+    for (key, (first, second)), found, p in zip(sampled.items(), shifts, holm([found.p for found in shifts]), strict=True):
+        times, counts = (a[key].time_s, b[key].time_s), (a[key].n, b[key].n, len(first), len(second))
+        compared[key] = ComparedCell(key, Verdict.AMBIGUOUS, *times, found.ratio, found.low, found.high, p, "samples", *counts)
     means = {key: by_means(key, a[key].time_s, b[key].time_s, limits) for key in keys if key not in sampled}
-    return _decided(judged, limits) | means
+    return _with_verdicts(compared, limits) | means
 
 
 def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCell:
-    """One mean a side, which no test can judge: a difference counts where it exceeds what such means vary by themselves."""
+    """Compare single means, which cannot be tested: a difference counts if it exceeds the variation of such means."""
     ratio = b_s / a_s
     if max(ratio, 1 / ratio) <= 1 + limits.tolerance:
-        said = Verdict.SAME
+        found = Verdict.SAME
     elif abs(b_s - a_s) > MEANS_S + MEANS_SHARE * min(a_s, b_s):
-        said = Verdict.SLOWER if ratio > 1 else Verdict.FASTER
+        found = Verdict.SLOWER if ratio > 1 else Verdict.FASTER
     else:
-        said = Verdict.AMBIGUOUS
-    return ComparedCell(key, said, a_s, b_s, ratio, by="means", a_count=1, b_count=1)
+        found = Verdict.AMBIGUOUS
+    return ComparedCell(key, found, a_s, b_s, ratio, by="means", a_count=1, b_count=1)
 
 
-def _samples(cell: Cell) -> Sequence[float]:
-    kept = independent([sample for sample in cell.kept_s if usable(sample)])
+def _samples(figure: Figure) -> Sequence[float]:
+    kept = independent([sample for sample in figure.cell.kept_s if usable(sample)])
     return kept if len(kept) >= FEWEST_SAMPLES else []
 
 
 def independent(samples: Sequence[float]) -> Sequence[float]:
-    """The samples, or every k-th of them where neighbours in time are alike: with a lag-1 rank correlation r, so far apart that r^k is 5 %.
+    """The samples, or every k-th of them if they are correlated: r^k is at most 5 % for a lag-1 rank correlation of r.
 
-    Leaving out keeps the shape of their distribution, which the rank test needs; means of neighbours would not.
+    This keeps the shape of the distribution, which the rank test needs. Means of neighbours would not.
     """
-    alike = correlation(samples)
-    if alike <= max(LEAST_CORRELATION, 2 / math.sqrt(len(samples) or 1)):
+    r = correlation(samples)
+    if r <= max(LEAST_CORRELATION, 2 / math.sqrt(len(samples) or 1)):
         return samples
-    return samples[:: math.ceil(math.log(LEFT_CORRELATION) / math.log(alike))] if alike < 1 else samples[:1]
+    return samples[:: math.ceil(math.log(LEFT_CORRELATION) / math.log(r))] if r < 1 else samples[:1]
 
 
-def _decided(judged: dict[CellKey, ComparedCell], limits: Limits) -> dict[CellKey, ComparedCell]:
-    return {key: msgspec.structs.replace(cell, verdict=verdict(cell, limits)) for key, cell in judged.items()}
+def _with_verdicts(compared: dict[CellKey, ComparedCell], limits: Limits) -> dict[CellKey, ComparedCell]:
+    return {key: msgspec.structs.replace(cell, verdict=verdict(cell, limits)) for key, cell in compared.items()}

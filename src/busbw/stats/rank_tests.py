@@ -1,8 +1,9 @@
-"""Which of two samples lies higher, and by how much: tests and intervals that suppose no distribution. Standard library alone.
+"""Which of two samples is higher, and by how much: tests and intervals that assume no distribution.
 
 Sources: Mann and Whitney 1947 (U and its exact distribution), Hodges and Lehmann 1963 (the shift and its interval), Holm 1979.
 """
 
+import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -10,12 +11,12 @@ from functools import lru_cache
 
 import msgspec
 
-EXACT_STEPS = 50_000  # beyond these the normal approximation of U is used, whose tails are the wider ones
+EXACT_STEPS = 50_000  # above this the normal approximation of U is used; its tails are wider
 PRECISION = 1e-7  # of a shift of logarithms: finer than any timer
 
 
 class Shift(msgspec.Struct, frozen=True):
-    """How b lies to a: `p` two-sided, the ratio b / a, and its interval, None where no number of these samples gives one so sure."""
+    """How b compares with a: the two-sided `p`, the ratio b / a, and its interval, None for too few samples."""
 
     p: float
     ratio: float
@@ -24,21 +25,24 @@ class Shift(msgspec.Struct, frozen=True):
 
 
 def shift(a: Sequence[float], b: Sequence[float], confidence: float) -> Shift:
-    """Mann-Whitney's test of two samples of positive numbers, and Hodges and Lehmann's ratio with its interval at `confidence`.
-
-    Equal values count against a difference on either side, so that the stated level holds on clocks of any resolution.
-    """
+    """Mann-Whitney's test of two samples of positive numbers, and Hodges and Lehmann's ratio with its interval at `confidence`."""
     first, second = sorted(map(math.log, a)), sorted(map(math.log, b))
     pairs = len(first) * len(second)
-    higher = tail(len(first), len(second), _at_most(first, second, 0.0))
-    lower = tail(len(first), len(second), _at_most(second, first, 0.0))
     middle = (_difference(first, second, (pairs + 1) // 2) + _difference(first, second, pairs // 2 + 1)) / 2
     outside = _outside(len(first), len(second), level(confidence) / 2)
     low = high = None
     if outside is not None:
         low = math.exp(_difference(first, second, outside + 1))
         high = math.exp(_difference(first, second, pairs - outside))
-    return Shift(min(1.0, 2 * min(higher, lower)), math.exp(middle), low, high)
+    return Shift(min(1.0, 2 * min(p_higher(first, second), p_higher(second, first))), math.exp(middle), low, high)
+
+
+def p_higher(a: Sequence[float], b: Sequence[float]) -> float:
+    """The one-sided p-value (Mann-Whitney) that b is higher than a; both ascending.
+
+    Equal values count against it, so that the level holds on clocks of any resolution.
+    """
+    return tail(len(a), len(b), _at_most(a, b, 0.0))
 
 
 def tail(m: int, n: int, u: int) -> float:
@@ -66,7 +70,7 @@ def _cumulated(m: int, n: int) -> tuple[int, ...]:
 
 
 def _outside(m: int, n: int, share: float) -> int | None:
-    """How many of the m n differences an interval may leave out on a side, to miss the shift there with a chance of at most `share`."""
+    """How many of the m n differences an interval may omit per side to miss the shift there with a probability of at most `share`."""
     if tail(m, n, 0) > share:
         return None
     return bisect_right(range(m * n // 2), share, key=lambda u: tail(m, n, u)) - 1
@@ -80,7 +84,7 @@ def _at_most(a: Sequence[float], b: Sequence[float], limit: float) -> int:
 
 
 def _difference(a: Sequence[float], b: Sequence[float], rank: int) -> float:
-    """The rank-th smallest (from 1) of all differences b - a, by halving the range it lies in: no table of all pairs is made."""
+    """The rank-th smallest (from 1) of all differences b - a, by bisection: a table of all pairs would be too large."""
     low, high = b[0] - a[-1], b[-1] - a[0]
     while high - low > PRECISION:
         middle = (low + high) / 2
@@ -92,30 +96,27 @@ def _difference(a: Sequence[float], b: Sequence[float], rank: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """p-values of one family, adjusted: below a level, the chance that any of those rejected is false is at most that level."""
+    """Adjusted p-values of a family of tests: rejecting all below a level makes any false rejection at most that likely."""
     order = sorted(range(len(ps)), key=ps.__getitem__)
     adjusted, largest = [0.0] * len(ps), 0.0
-    for place, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(ps) - place) * ps[index]))
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[index]))
         adjusted[index] = largest
     return adjusted
 
 
 def sign_test(higher: int, lower: int) -> float:
-    """The two-sided p-value of so many signs, where either is as likely; 1 without any."""
+    """The two-sided p-value of these counts of signs, if both signs are equally likely; 1 without any."""
     count, fewer = higher + lower, min(higher, lower)
     as_uneven = sum(math.comb(count, k) for k in range(fewer + 1))
     return min(1.0, float(2 * as_uneven / 2**count))
 
 
 def level(confidence: float) -> float:
-    """The error rate behind a confidence: 0.1 of 0.9, where the difference alone would be a little less."""
+    """The error rate of a confidence, without rounding error: 0.1 for 0.9."""
     return round(1 - confidence, 12)
 
 
 def fewest(family: int, rate: float) -> int:
-    """Samples a side from which the most extreme order has a p-value of `rate` at most, over a family of so many tests."""
-    count = 1
-    while 2 * family > rate * math.comb(2 * count, count):
-        count += 1
-    return count
+    """The samples per side at which the most extreme order has a p-value of at most `rate`, over a family of that many tests."""
+    return next(count for count in itertools.count(1) if 2 * family <= rate * math.comb(2 * count, count))

@@ -1,7 +1,7 @@
-"""Whole runs against whole runs: which rows of a sweep differ, when the unit is a run.
+"""Which rows of a sweep differ between two sets of whole runs.
 
-Westfall and Young's permutation of the largest statistic: the labels of whole runs are exchanged, so what the rows of one run share
-(a warm GPU, a busy switch) is exchanged with them, and the stated level holds over all rows together.
+Westfall and Young's permutation of the largest statistic (1993). It permutes the labels of whole runs, and with them what the rows of a
+run have in common (a warm GPU, a busy switch). The level holds over all rows together.
 """
 
 import math
@@ -10,14 +10,14 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-MOST_SPLITS = 4000  # more are sampled, always the same ones
+MOST_SPLITS = 4000  # beyond it a fixed sample of them is used
 ROUNDING = 1e-9
 
 
 def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) -> list[float]:
-    """Each row's p-value, adjusted for all rows. rows[r][i] is the logarithm of row r's time in run i; `first` runs are the baseline.
+    """Each row's p-value, adjusted for all rows. rows[r][i] is the logarithm of row r's time in run i; the `first` runs are the baseline.
 
-    Two-sided, or of the alternative that the later runs are slower. Without a spread to judge by (fewer than 3 runs) all are 1.
+    Two-sided, or for the alternative that the other runs are slower. With fewer than 3 runs all are 1.
     """
     runs = len(rows[0]) if rows else 0
     if runs < 3 or not 0 < first < runs:
@@ -30,13 +30,13 @@ def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) 
 
 
 def fewest_chance(first: int, second: int, *, two_sided: bool) -> float:
-    """The smallest p-value that `first` runs against `second` can give."""
+    """The smallest possible p-value of `first` runs compared with `second`."""
     mirrored = 2 if two_sided and first == second else 1
     return mirrored / math.comb(first + second, first)
 
 
 def _splits(runs: int, first: int) -> Iterator[Sequence[int]]:
-    """Choices of a baseline among the runs: all, or the real one and a fixed sample."""
+    """Choices of a baseline among the runs: all, or the actual one and a fixed sample."""
     if math.comb(runs, first) <= MOST_SPLITS:
         yield from combinations(range(runs), first)
         return
@@ -47,9 +47,9 @@ def _splits(runs: int, first: int) -> Iterator[Sequence[int]]:
 
 
 def _statistics(rows: Sequence[Sequence[float]], squares: Sequence[float], split: Sequence[int], two_sided: bool) -> list[float]:
-    """Each row's difference of means over its standard deviation within the sides.
+    """Each row's difference of means over its standard deviation within the two sets.
 
-    The median row's deviation is added to each, so that a row whose few runs happen to agree does not rule the largest.
+    The median deviation of all rows is added to each, so that a row whose few runs agree by chance does not dominate the maximum.
     """
     runs, first = len(rows[0]), len(split)
     differences, deviations = [], []
@@ -58,8 +58,8 @@ def _statistics(rows: Sequence[Sequence[float]], squares: Sequence[float], split
         between = total * total * (1 / first + 1 / (runs - first))
         differences.append(-total * (1 / first + 1 / (runs - first)))
         deviations.append(math.sqrt(max(0.0, square - between) / (runs - 2)))
-    usual = statistics.median(deviations)
+    typical = statistics.median(deviations)
     return [
-        (abs(difference) if two_sided else difference) / max(deviation + usual, ROUNDING)
+        (abs(difference) if two_sided else difference) / max(deviation + typical, ROUNDING)
         for difference, deviation in zip(differences, deviations, strict=True)
     ]

@@ -1,35 +1,40 @@
 """When to stop sampling: the adaptive rule of precise timing, a pure function of the samples so far.
 
-Samples come in batches; after each the confidence interval of the median decides. Stopping at the first interval that is narrow enough
-prefers those that are narrow by chance: looks are few (each has half as many samples more), and a fifth of the error is put aside for it.
-Guards: a head that is still warming up is left out, correlated samples count for fewer
-(stats.intervals), two modes are reported instead of averaged.
+Samples come in batches. After each batch sampling stops if the confidence interval of the median is narrow enough. This favours intervals
+that are narrow by chance, so there are few looks (each at 1.5 times as many samples) and a fifth of the error rate is reserved for them.
+A slower head (warm-up) is left out, correlated samples widen the interval (stats.intervals), and samples that fall into two groups are
+reported as unstable.
 """
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from statistics import median, quantiles
 
 import msgspec
 
 from busbw.core.sweep import Sampling
-from busbw.stats.intervals import interval, least_samples, median, quantile_interval
+from busbw.stats.intervals import interval, least_samples, quantile_interval
+from busbw.stats.rank_tests import p_higher
 
 MOST_SAMPLES = 4096
 MOST_TAIL_SAMPLES = 1 << 16
 TAIL = 0.99
-THROTTLED_TAKES = 3  # a cell is sampled again while heat holds a GPU back
-PUT_ASIDE = 0.2  # of the error: keeps 93 to 97 % for a stated 95 % (tests/unit/stats/test_sampling.py)
-DRIFT_Z = 3.3  # one cell in a thousand would lose its head without drifting
-DRIFT_FROM = 12  # samples; thirds of fewer say nothing
+THROTTLED_TAKES = 3  # times a cell is sampled while heat or a power limit slows a GPU down
+RESERVED = 0.2  # share of the error rate kept for repeated looks; coverage is then 93 to 97 % for 95 % (tests/unit/stats/test_sampling.py)
+WARM_UP_CHANCE = 0.0005  # noise alone passes for a warm-up in one of two thousand looks
+WARM_UP_FROM = 12  # samples; the medians of shorter thirds vary too much
 MOST_DROPPED = 0.5  # of the samples
-MODES_FROM = 24
-MODE_SHARE = 0.2  # of the samples that a mode must hold
-MODE_GAP = 8.0  # times the usual distance of neighbours, and at least the precision asked for
+MODES_FROM = 24  # samples
+MODES_SURE_FROM = 200  # samples; among fewer, a short disturbance can look like a second mode
+MODE_SHARE = 0.2  # of the samples that each mode holds at least
+MODE_GAP = 8.0  # times the average distance between neighbouring values
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What to do after a batch. `more` samples to take next; 0 with `stopped` saying why. `dropped` samples at the head do not count."""
+    """What to do after a batch: take `more` samples, or 0 and the reason in `stopped`. The first `dropped` samples are warm-up.
+
+    `modes_s` are the medians in seconds of the two groups into which the samples fall.
+    """
 
     more: int = 0
     stopped: str = ""
@@ -38,91 +43,97 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def counts(n: int) -> int:
-    """The count at which to look next after n: half as many more."""
+    """The number of samples at the look after n: half as many more."""
     return math.ceil(1.5 * n)
 
 
 def first(sampling: Sampling) -> int:
-    """Samples to take before looking for the first time."""
-    return sampling.fixed or least_samples(1 - (1 - sampling.confidence) * (1 - PUT_ASIDE))
+    """The number of samples at the first look."""
+    return sampling.fixed or least_samples(_internal(sampling.confidence))
 
 
-def judge(samples: Sequence[float], sampling: Sampling, spent_s: float, tick_s: float = 0.0) -> Verdict:
-    """The verdict on the samples (seconds, in the order taken, by a clock that counts in `tick_s`) of a cell that took `spent_s` so far."""
+def next_step(samples: Sequence[float], sampling: Sampling, spent_s: float, tick_s: float = 0.0) -> Verdict:
+    """Whether to go on after `samples` (seconds, in the order taken, from a clock with resolution `tick_s`) that took `spent_s` so far.
+
+    A fixed number of samples has no warm-up. Two modes stop the cell as unstable, unless the slower one is a warm-up still to be dropped.
+    """
     n = len(samples)
-    if sampling.fixed:
-        if n < sampling.fixed:
-            return Verdict(more=sampling.fixed - n)
-        return Verdict(stopped="fixed", modes_s=two_modes(samples, sampling.precision))
-    dropped = drifting(samples, sampling.precision)
+    if n < sampling.fixed:
+        return Verdict(more=sampling.fixed - n)
+    dropped = 0 if sampling.fixed else warm_up(samples, sampling.precision)
     kept = samples[dropped:]
-    found = stated(kept, sampling.confidence, tick_s)
-    if found is not None and precise(kept, found, sampling.precision) and tail_known(kept, sampling):
-        return Verdict(stopped="ok", dropped=dropped, modes_s=two_modes(kept, sampling.precision))
-    modes = two_modes(kept, sampling.precision)
+    modes = two_modes(kept, sampling.precision, tick_s)
+    if sampling.fixed:
+        return Verdict(stopped="unstable" if modes else "fixed", modes_s=modes)
+    if not modes and _precise(kept, sampling, tick_s):
+        return Verdict(stopped="ok", dropped=dropped)
     most = MOST_TAIL_SAMPLES if sampling.tail else MOST_SAMPLES
     more = min(counts(n), most) - n
-    if n >= most:
+    over = spent_s / n * (n + more) > sampling.max_time_s
+    if n >= most or (modes and (over or n >= MODES_SURE_FROM) and not starts_slower(kept, sampling.precision)):
         return Verdict(stopped="unstable", dropped=dropped, modes_s=modes)
-    if spent_s / n * (n + more) > sampling.max_time_s:
-        return Verdict(stopped="budget", dropped=dropped, modes_s=modes)
-    return Verdict(more=more, dropped=dropped)
+    return Verdict(stopped="budget", dropped=dropped, modes_s=modes) if over else Verdict(more=more, dropped=dropped)
 
 
-def stated(samples: Sequence[float], confidence: float, tick_s: float = 0.0) -> tuple[float, float] | None:
-    """The interval that may be stated with this confidence when the samples' number was chosen by `judge`.
+def _internal(confidence: float) -> float:
+    """The confidence to compute with, so that the reported one holds after repeated looks."""
+    return 1 - (1 - confidence) * (1 - RESERVED)
 
-    No duration is known better than the clock counts, so it reaches one tick further to either side: 32 ns on GPUs, which matters at 8 us.
+
+def reported_interval(samples: Sequence[float], confidence: float, tick_s: float = 0.0) -> tuple[float, float] | None:
+    """The median's interval (seconds) for samples whose number `next_step` chose; None for too few.
+
+    It is one `tick_s` wider on each side, because no duration is known better than the clock's resolution: 32 ns on GPUs.
     """
-    found = interval(samples, 1 - (1 - confidence) * (1 - PUT_ASIDE))
+    found = interval(samples, _internal(confidence))
     return (max(found[0] - tick_s, 0.0), found[1] + tick_s) if found else None
 
 
-def precise(samples: Sequence[float], found: tuple[float, float], precision: float) -> bool:
-    """Whether the interval reaches at most `precision` times the median to either side of it."""
-    middle = median(sorted(samples))
-    return max(middle - found[0], found[1] - middle) <= precision * middle
-
-
-def tail_known(samples: Sequence[float], sampling: Sampling) -> bool:
-    """Whether the 99th percentile has an interval, where it was asked for: that takes about 500 samples at 95 %, 750 at 99 %."""
+def _precise(samples: Sequence[float], sampling: Sampling, tick_s: float) -> bool:
+    """Whether the interval is within the precision, and the 99th percentile has one too if requested (750 samples at 99 %)."""
+    found, middle = reported_interval(samples, sampling.confidence, tick_s), median(samples)
+    if found is None or max(middle - found[0], found[1] - middle) > sampling.precision * middle:
+        return False
     return not sampling.tail or quantile_interval(samples, TAIL, sampling.confidence) is not None
 
 
-def drifting(samples: Sequence[float], precision: float) -> int:
-    """How many samples at the head to leave out: those before the level they keep later. 0 where the head is like the rest.
-
-    A third at a time, while the medians of the first and the last third differ by more than `precision` and a rank test does not take
-    that for chance; never more than half of all.
-    """
+def warm_up(samples: Sequence[float], precision: float) -> int:
+    """The number of slower samples at the head to leave out: a third of the rest at a time, half of all at most."""
     dropped, n = 0, len(samples)
-    while n - dropped >= DRIFT_FROM:
+    while starts_slower(samples[dropped:], precision):
         third = (n - dropped) // 3
-        head, end = samples[dropped : dropped + third], samples[-third:]
-        before, after = median(sorted(head)), median(sorted(end))
-        if abs(before - after) <= precision * after or dropped + third > MOST_DROPPED * n or rank_sum_z(head, end) < DRIFT_Z:
+        if dropped + third > MOST_DROPPED * n:
             break
         dropped += third
     return dropped
 
 
-def rank_sum_z(a: Sequence[float], b: Sequence[float]) -> float:
-    """How far two samples are from one distribution, in standard deviations of the rank sum (Mann-Whitney, ties halved, one size each)."""
-    ordered = sorted(b)
-    wins = sum((bisect_left(ordered, x) + bisect_right(ordered, x)) / 2 for x in a)
-    spread = math.sqrt(len(a) * len(b) * (len(a) + len(b) + 1) / 12)
-    return abs(wins - len(a) * len(b) / 2) / spread
+def starts_slower(samples: Sequence[float], precision: float) -> bool:
+    """Whether the first third's median is above the last third's by more than `precision`, and a rank test rules out chance.
+
+    A head that is faster is never dropped: what follows it might be the disturbance, or a second regime.
+    """
+    third = len(samples) // 3
+    if len(samples) < WARM_UP_FROM:
+        return False
+    head, end = sorted(samples[:third]), sorted(samples[-third:])
+    return median(head) > (1 + precision) * median(end) and p_higher(end, head) <= WARM_UP_CHANCE
 
 
-def two_modes(samples: Sequence[float], precision: float) -> tuple[float, float] | None:
-    """The medians of two groups that a wide gap parts, each with a fifth of the samples or more; None where there is no such gap."""
-    ordered, n = sorted(samples), len(samples)
-    least = math.ceil(MODE_SHARE * n)
+def two_modes(samples: Sequence[float], precision: float, tick_s: float = 0.0) -> tuple[float, float] | None:
+    """The medians of two groups of samples with a wide gap between them, each at least a fifth of all; None without such a gap.
+
+    On a logarithmic scale, the gap exceeds the middle half of either group and MODE_GAP average distances of neighbours. It exceeds 2
+    `tick_s`, the error of a difference between two readings of the clock. The medians differ by more than `precision`.
+    """
+    n = len(samples)
     if n < MODES_FROM:
         return None
-    gaps = [(ordered[i] - ordered[i - 1], i) for i in range(least, n - least + 1)]
-    widest, at = max(gaps)
-    usual = (ordered[n - least] - ordered[least]) / (n - 2 * least)
-    if widest < max(MODE_GAP * usual, precision * median(ordered)):
-        return None
-    return median(ordered[:at]), median(ordered[at:])
+    ordered, least = sorted(samples), math.ceil(MODE_SHARE * n)
+    logs = [math.log(max(value, tick_s, 1e-9)) for value in ordered]
+    gap, at = max((logs[i] - logs[i - 1], i) for i in range(least, n - least + 1))
+    average = (logs[n - least] - logs[least]) / (n - 2 * least)
+    low, high = median(ordered[:at]), median(ordered[at:])
+    spreads = [third - first for first, _, third in map(quantiles, (logs[:at], logs[at:]))]
+    wide = gap >= max(*spreads, MODE_GAP * average) and ordered[at] - ordered[at - 1] > 2 * tick_s
+    return (low, high) if wide and high - low > precision * low else None

@@ -4,8 +4,9 @@ import csv
 import io
 from collections.abc import Iterable
 
+from busbw.core.cells import Figure, figures
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Result, Row
 from busbw.stats.summary import summary
 
 TORCH_HEADER = (
@@ -60,30 +61,30 @@ def header(result: Result) -> str:
 
 def row(result: Result, row: Row) -> str:
     """A line for each placement that was run; fields that are not known are empty."""
-    cells = (("out_of_place", row.out_of_place), ("in_place", row.in_place))
-    return "".join(_record(_fields(result, row, placement, cell)) for placement, cell in cells if cell is not None)
+    return "".join(_record(_fields(result, figure)) for figure in figures(row))
 
 
-def _fields(result: Result, row: Row, placement: str, cell: Cell) -> list[object]:
+def _fields(result: Result, figure: Figure) -> list[object]:
+    row, cell = figure.row, figure.cell
     library, sampling, ideal = result.library, result.spec.sampling, result.ideal.busbw if result.ideal else None
     return [
         result.spec.collective,
-        placement,
+        figure.placement.replace(" ", "_"),
         result.world.ranks or None,
         row.size_bytes,
         row.count,
         row.dtype,
         row.op,
         row.root,
-        len(cell.samples_s) if sampling and cell.samples_s else row.iters,  # precise timing gives each placement as many as it needs
-        cell.time_s * 1e6,
+        figure.n + cell.dropped,
+        figure.time_s * 1e6,
         None if cell.cpu_time_s is None else cell.cpu_time_s * 1e6,
         cell.algbw / 1e9,
         cell.busbw / 1e9,
         None if ideal is None else ideal / 1e9,
         None if not ideal else cell.busbw / ideal * 100,
         cell.wrong,
-        *_spread(cell),
+        *_spread(figure),
         row.timestamp,
         library.engine,
         library.nccl or None,
@@ -95,12 +96,15 @@ def _fields(result: Result, row: Row, placement: str, cell: Cell) -> list[object
     ]
 
 
-def _spread(cell: Cell) -> list[object]:
-    if not cell.samples_s or not cell.kept_s:
+def _spread(figure: Figure) -> list[object]:
+    """Of the stored samples; but a median that is the cell's time, and a percentile with an interval of its own, are those."""
+    cell = figure.cell
+    if not cell.kept_s:
         return [None] * 10
     spread = summary(cell.kept_s)
-    times = (spread.min_s, spread.max_s, spread.mean_s, spread.p50_s, spread.p95_s, spread.p99_s, spread.stdev_s)
-    return [len(cell.samples_s), cell.skipped, *(time * 1e6 for time in times), spread.cv * 100]
+    count, p50_s = (figure.n, figure.time_s) if cell.stopped else (spread.count, spread.p50_s)
+    times = (spread.min_s, spread.max_s, spread.mean_s, p50_s, spread.p95_s, cell.p99_s or spread.p99_s, spread.stdev_s)
+    return [count, cell.skipped, *(time * 1e6 for time in times), spread.cv * 100]
 
 
 def footer(result: Result) -> str:

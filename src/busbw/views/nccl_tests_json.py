@@ -6,6 +6,7 @@ Where busbw differs: `devices` lists every GPU (the original lists the first of 
 import math
 from pathlib import Path
 
+from busbw.core.cells import figures
 from busbw.core.result import Cell, Device, Result, Row
 from busbw.stats.summary import summary
 from busbw.views.words import local_time, minimum_gb_s, op_column, printed_time_s
@@ -105,9 +106,11 @@ def _row(result: Result, row: Row) -> str:
     ]
     for key, cell in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
         items.append((key, "null" if cell is None else _cell(result, cell)))
-        if cell is not None and result.spec.per_iter_timing and cell.samples_s:
-            items.append((f"{key}_per_iter", _per_iteration(cell, cell.samples_s)))
-    return _object(*items, ("actual_iterations", str(row.iters)), ("experiment_name", string("")))
+        if cell is not None and result.spec.per_iter_timing and cell.kept_s:
+            items.append((f"{key}_per_iter", _per_iteration(cell, cell.samples_s or [])))
+    return _object(
+        *items, ("actual_iterations", str(next((figure.n for figure in figures(row)), row.iters))), ("experiment_name", string(""))
+    )
 
 
 def _cell(result: Result, cell: Cell) -> str:
@@ -120,7 +123,7 @@ def _cell(result: Result, cell: Cell) -> str:
 
 
 def _per_iteration(cell: Cell, samples_s: list[float]) -> str:
-    spread = summary(samples_s, cell.skipped)
+    spread = summary(cell.kept_s)
     times = [("min_us", spread.min_s), ("max_us", spread.max_s), ("avg_us", spread.mean_s), ("p50_us", spread.p50_s)]
     times += [("p95_us", spread.p95_s), ("p99_us", spread.p99_s), ("stdev_us", spread.stdev_s)]
     figures = [("skipped_iterations", str(cell.skipped)), *((key, double(time * 1e6)) for key, time in times)]

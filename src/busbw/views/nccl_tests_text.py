@@ -129,9 +129,9 @@ def _cell(result: Result, cell: Cell | None) -> str:
 
 
 def _spread(cell: Cell) -> str:
-    if not cell.samples_s:
+    if not cell.kept_s:
         return f"  {'N/A':>7}" * 4
-    spread = summary(cell.samples_s, cell.skipped)
+    spread = summary(cell.kept_s)
     figures = (spread.min_s * 1e6, spread.max_s * 1e6, spread.p99_s * 1e6, spread.cv * 100)
     return "".join(f"  {number(value, 7)}" for value in figures)
 

@@ -5,10 +5,11 @@ Repeats, the time of day, and with precise timing an operator or a root make it 
 Time, algbw, busbw and % of ideal are of the out-of-place run (of the in-place run where only that was made); `in-place` is its busbw.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from busbw.core.cells import IN_PLACE, every, peak
+from busbw.core.cells import IN_PLACE, every, figures, peak
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
@@ -22,7 +23,6 @@ from busbw.views.words import (
     op_column,
     percent,
     percent_text,
-    printed_time_s,
     time_text,
 )
 
@@ -42,7 +42,12 @@ class Column:
 
 def _time(result: Result, row: Row) -> str:
     cell = findings.main_cell(row)
-    return "-" if cell is None else time_text(printed_time_s(result, cell))
+    return "-" if cell is None else time_text(cell.time_s)
+
+
+def _cpu_time(result: Result, row: Row) -> str:
+    cell = findings.main_cell(row)
+    return "-" if cell is None or cell.cpu_time_s is None else time_text(cell.cpu_time_s)
 
 
 def _algbw(result: Result, row: Row) -> str:
@@ -61,16 +66,12 @@ def _ideal(result: Result, row: Row) -> str:
 
 
 def _interval(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    if cell is None or cell.low_s is None or cell.high_s is None:
-        return "-"
-    percent = 100 * max(cell.high_s - cell.time_s, cell.time_s - cell.low_s) / cell.time_s
-    return ">999" if percent > 999 else f"{percent:.0f}" if percent >= 100 else f"{percent:.1f}"
+    percent = 100 * max((figure.reach for figure in figures(row)[:1]), default=math.inf)
+    return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 100 else f"{percent:.1f}"
 
 
 def _samples(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return "-" if cell is None else str(len(cell.samples_s or ()))
+    return next((str(figure.n) for figure in figures(row)), "-")
 
 
 def _stopped(result: Result, row: Row) -> str:
@@ -105,6 +106,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("op", "", 6, lambda result, row: op_column(result.spec.row, row)),
     Column("root", "", 4, lambda result, row: str(row.root)),
     Column("time", "", 8, _time),
+    Column("cputime", "", 8, _cpu_time),
     Column("+-", "%", 4, _interval, "precise"),
     Column("n", "", 4, _samples, "precise"),
     Column("stop", "", 8, _stopped, "precise"),
@@ -130,6 +132,7 @@ def columns(result: Result) -> tuple[Column, ...]:
         "type": not _one_type(result),
         "op": _shows_op(result),
         "root": spec.row.rooted,
+        "cputime": bool(spec.report_cputime),
         "timestamp": bool(spec.report_timestamps),
     }
     other = "classic" if spec.sampling else "precise"

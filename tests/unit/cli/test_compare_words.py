@@ -74,7 +74,7 @@ def test_what_cannot_be_meant_is_refused(write: Write, tmp_path: Path) -> None:
     a, b = str(write("a.json", 1e-3)), str(write("b.json", 1e-3))
     other = str(write("c.json", 1e-3, collective="all_gather"))
     (tmp_path / "empty").mkdir()
-    assert refused(a, other).message == f"{a} is of all_reduce, {other} of all_gather"
+    assert refused(a, other).message == f"{a} measures all_reduce, {other} measures all_gather"
     assert refused("-", "-").message == "A and B are both stdin"
     assert refused(a, str(tmp_path / "empty")).message.endswith("there are no files in this directory")
     assert refused(a, str(tmp_path / "missing")).message.endswith("No such file or directory")

@@ -68,7 +68,7 @@ def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     with opened(file, create=False) as history:
         (run,) = history.runs()
         found = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
-    assert str(sorted(found.items())) == str(sorted((key, (cell.time_s, cell.busbw)) for key, cell in cells(odd)))
+    assert str(sorted(found.items())) == str(sorted((key, (figure.time_s, figure.cell.busbw)) for key, figure in cells(odd)))
     assert (run.min_bytes, run.max_bytes, run.peak_busbw, run.complete, run.wrong) == (8, 32, 2e9, True, False)
 
 

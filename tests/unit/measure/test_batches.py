@@ -15,7 +15,7 @@ from busbw.measure import precise
 from busbw.measure.batches import MOST_HELD, TRAIL, ClockedBatches, HeldBatches
 from busbw.measure.clocks import Clocks, identity
 from busbw.measure.plan import Calls
-from busbw.stats.sampling import stated
+from busbw.stats.sampling import reported_interval
 
 SPEC = SweepSpec(collective="all_reduce", sampling=Sampling())
 
@@ -151,7 +151,7 @@ def test_the_step_of_the_clock_is_found_and_widens_the_interval() -> None:
     seen = precise.run(batches, SoloControl(), [launch(made)], Sampling(fixed=20), 1e-5)
     assert seen is not None
     cell = precise.cell(seen, Sampling(), 1)
-    plain = stated(seen.longest_s, Sampling().confidence)
+    plain = reported_interval(seen.longest_s, Sampling().confidence)
     assert plain is not None
     assert (cell.tick_s, cell.low_s, cell.high_s) == (32e-9, pytest.approx(plain[0] - 32e-9), pytest.approx(plain[1] + 32e-9))
 

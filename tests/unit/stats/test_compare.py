@@ -34,7 +34,9 @@ def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> Row:
 
 def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> Row:
     middle = sorted(samples[dropped:])[len(samples[dropped:]) // 2]
-    return Row(size, size // 4, "float", "sum", -1, Cell(middle, 1e9, 1e9, samples_s=samples, dropped=dropped), None, len(samples))
+    return Row(
+        size, size // 4, "float", "sum", -1, Cell(middle, 1e9, 1e9, samples_s=samples, dropped=dropped, stopped="ok"), None, len(samples)
+    )
 
 
 def one(*rows: Row) -> list[Named]:
@@ -100,7 +102,9 @@ def test_more_cells_ask_for_more_evidence_of_each() -> None:
     many = [8 << i for i in range(30)]
     whole = compare(one(*(sampled(quick, size) for size in many)), one(*(sampled(slow, size) for size in many)))
     assert whole.of(Verdict.AMBIGUOUS) == whole.cells
-    assert whole.notes == ["30 of 30 cells have too few samples to be called slower or faster at 95 % over all: 7 a side are needed"]
+    assert whole.notes == [
+        "30 of 30 cells have too few independent samples to be called slower or faster at 95 % over all cells: 7 per side are needed"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,7 @@ def test_the_repeats_of_a_file_are_runs_and_one_that_broke_off_is_left_out() -> 
 def test_too_few_runs_tell_nothing_and_say_how_many_would() -> None:
     comparison = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3))
     assert not comparison.told()
-    assert comparison.notes == ["3 and 3 runs cannot show a difference at 95 %, at most at 90 %: 4 a side can"]
+    assert comparison.notes == ["3 and 3 runs cannot show a difference at 95 % confidence, only at 90 %: 4 per side can"]
     surer = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3), Limits(confidence=0.9))
     assert surer.of(Verdict.SLOWER) == surer.cells
     assert surer.notes == []
@@ -214,7 +218,7 @@ def test_a_time_that_is_none_matches_nothing(time_s: float) -> None:
 
 
 def test_files_of_different_collectives_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"a\.json is of all_reduce, b\.json of all_gather"):
+    with pytest.raises(UsageError, match=r"a\.json measures all_reduce, b\.json measures all_gather"):
         compare([("a.json", result(mean(1e-3)))], [("b.json", result(mean(1e-3), collective="all_gather"))])
 
 
@@ -222,7 +226,7 @@ def test_what_limits_a_comparison_is_said() -> None:
     wrong = result(mean(1e-3), out_of_bounds=3)
     broken = result(mean(1e-3), complete=False, spec=SweepSpec(collective="all_reduce", sampling=Sampling()))
     notes = compare([("a.json", wrong)], [("b.json", broken)]).notes
-    assert notes == ["A: a.json had wrong data", "B: b.json is of a sweep that did not end", "timing: classic in A, precise in B"]
+    assert notes == ["A: a.json has wrong data", "B: the sweep of b.json is incomplete", "timing: classic in A, precise in B"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from busbw.stats.sampling import stated
+from busbw.core.sweep import Sampling
+from busbw.stats.sampling import Verdict, first, next_step, reported_interval
 
 RECORD = Path(__file__).parents[3] / "benchmarks" / "precise_2xh200_202611"
 TICK_NS = 32  # of a GPU's events
@@ -33,7 +34,7 @@ def covered(name: str) -> float:
         for repeats in places.values():
             kept = [one["samples_ns"][one["dropped"] :] for one in repeats]
             middle = statistics.median(sample for samples in kept for sample in samples)
-            every = [stated(samples, 0.95, TICK_NS) for samples in kept]
+            every = [reported_interval(samples, 0.95, TICK_NS) for samples in kept]
             hits += [found is not None and found[0] <= middle <= found[1] for found in every]
     assert len(hits) == 6 * 2 * 200
     return sum(hits) / len(hits)
@@ -64,5 +65,25 @@ def test_the_same_samples_give_the_interval_that_was_recorded(cells: Cells) -> N
     for places in cells.values():
         for repeats in places.values():
             for one in repeats:
-                found = stated(one["samples_ns"][one["dropped"] :], 0.95, one.get("tick_ns", 0.0))
+                found = reported_interval(one["samples_ns"][one["dropped"] :], 0.95, one.get("tick_ns", 0.0))
                 assert found == (pytest.approx(one["low_ns"], abs=1.0), pytest.approx(one["high_ns"], abs=1.0))
+
+
+def replayed(samples: list[int], tick_ns: float) -> Verdict:
+    """The verdict of the loop on recorded samples; `more` where they end before it does."""
+    sampling, n = Sampling(confidence=0.95), 0
+    verdict = Verdict(more=first(sampling))
+    while verdict.more and n + verdict.more <= len(samples):
+        n += verdict.more
+        verdict = next_step([sample * 1e-9 for sample in samples[:n]], sampling, 0.0, tick_ns * 1e-9)
+    return verdict
+
+
+def test_the_recorded_cells_still_stop_as_precise(cells: Cells) -> None:
+    """All of them did when they were recorded."""
+    verdicts = [
+        replayed(one["samples_ns"], one.get("tick_ns", 0.0)) for places in cells.values() for repeats in places.values() for one in repeats
+    ]
+    stopped = [verdict.stopped for verdict in verdicts if not verdict.more]
+    assert set(stopped) == {"ok"}
+    assert len(stopped) >= 2395

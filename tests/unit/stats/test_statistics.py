@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.errors import UsageError
 from busbw.stats.summary import summary
 
 
@@ -21,15 +20,6 @@ def test_the_definitions_by_hand() -> None:
 def test_percentiles_are_nearest_rank() -> None:
     spread = summary([float(value) for value in range(1, 201)])
     assert (spread.p95_s, spread.p99_s) == (190.0, 198.0)
-
-
-def test_the_first_samples_can_be_skipped() -> None:
-    assert summary([100.0, 1.0, 2.0], skip=1).max_s == 2.0
-
-
-def test_no_sample_left_is_an_error_that_counts_them() -> None:
-    with pytest.raises(UsageError, match="no sample left of 2 when the first 2"):
-        summary([1.0, 2.0], skip=2)
 
 
 @pytest.mark.parametrize("name", ["all_reduce_2xH200_sockets_per_iteration", "all_reduce_2xH200_two_processes_per_iteration"])

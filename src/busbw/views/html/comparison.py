@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import CellKey, runs, usable
@@ -19,8 +19,7 @@ from busbw.views.words import bandwidth_text, time_text
 Comparisons = Mapping[int, Comparison]  # of the file with this index beside the first
 
 
-@dataclass(frozen=True, slots=True)
-class Typical:
+class Typical(NamedTuple):
     """The medians of a cell over a file's repeats: seconds, and bytes per second."""
 
     time_s: float
@@ -32,7 +31,7 @@ def typical(result: Result) -> Iterator[tuple[CellKey, Typical]]:
     repeats = runs(result)
     for key in dict.fromkeys(key for repeat in repeats for key in repeat):
         found = [repeat[key] for repeat in repeats if key in repeat]
-        yield key, Typical(statistics.median(cell.time_s for cell in found), statistics.median(cell.busbw for cell in found))
+        yield key, Typical(statistics.median(one.time_s for one in found), statistics.median(one.cell.busbw for one in found))
 
 
 def comparison(sheets: Sequence[Sheet], found: Comparisons | None = None) -> list[Element]:

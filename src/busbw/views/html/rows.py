@@ -8,7 +8,7 @@ from busbw.core.cells import Figure, every, figures
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.views.html.tree import add, tag
-from busbw.views.words import bandwidth_text, op_column, percent_text, printed_time_s, time_text
+from busbw.views.words import bandwidth_text, op_column, percent_text, time_text
 
 NONE = "–"
 MOST_MISMATCHES = 20
@@ -48,7 +48,7 @@ def _interval(result: Result, figure: Figure) -> str:
 
 
 def _samples(result: Result, figure: Figure) -> str:
-    return str(len(figure.cell.kept_s) or figure.row.iters or NONE)
+    return str(figure.n or NONE)
 
 
 def _skew(result: Result, figure: Figure) -> str:
@@ -81,7 +81,8 @@ ROW_COLUMNS: tuple[Column, ...] = (
 )
 CELL_COLUMNS: tuple[Column, ...] = (
     Column("placement", "", lambda result, figure: figure.placement, words=True),
-    Column("time", "", lambda result, figure: time_text(printed_time_s(result, figure.cell))),
+    Column("time", "", lambda result, figure: time_text(figure.time_s)),
+    Column("cputime", "", _seconds("cpu_time_s"), _has("cpu_time_s")),
     Column("interval", "", _interval, _has("low_s")),
     Column("n", "", _samples),
     Column("stopped", "", lambda result, figure: figure.cell.stopped or NONE, _has("stopped"), words=True),

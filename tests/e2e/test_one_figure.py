@@ -1,0 +1,179 @@
+"""Every view prints the same time, interval and n of a cell: those of the measurement, whatever samples are stored."""
+
+import csv
+import itertools
+import json
+import math
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element
+
+import msgspec
+import pytest
+
+from busbw.core.cells import cells, every, figures
+from busbw.core.result import Cell, Result, Row
+from busbw.core.sweep import Sampling
+from busbw.measure import precise
+from busbw.stats.compare import compare
+from busbw.stats.history import check
+from busbw.stats.sampling import Verdict, first, next_step
+from busbw.views import comparison, comparison_markdown, history
+from busbw.views.html import comparison as html_comparison
+from busbw.views.html.rows import rows as html_rows
+from busbw.views.html.sheet import Sheet
+from busbw.views.read import read
+from busbw.views.registry import VIEWS, view
+from busbw.views.words import time_text
+
+Busbw = Callable[..., Any]
+SIZES = ("-b", "1K", "-e", "4K", "-f", "2", "--check", "0")
+RUNS = {
+    "sim": ("--engine", "sim", "--ranks", "2", "--sim", "noise=0.1,outlier=0.05"),
+    "mpi": ("--engine", "mpi", "--ranks", "2", "--max-time", "0.1"),
+    "sim, classic": ("--engine", "sim", "--ranks", "2", "--sim", "noise=0.1", "--timing", "classic", "-I", "1", "-K", "3"),
+    "mpi, classic": ("--engine", "mpi", "--ranks", "2", "--timing", "classic", "-I", "1", "-K", "3"),
+}
+
+
+class Expected(NamedTuple):
+    """The figures of a cell, as the measurement gave them."""
+
+    time_s: float
+    low_s: float | None
+    high_s: float | None
+    n: int
+
+
+def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
+    """A cell with a dropped head and correlated samples, of which only every third is stored."""
+    levels = itertools.chain((5e-4 for _ in range(300)), itertools.repeat(1e-5))
+    seen, state = precise.Measured(verdict=Verdict(more=first(sampling))), 0.0
+    while seen.verdict.more:
+        for level in itertools.islice(levels, seen.verdict.more):
+            state = 0.6 * state + 0.8 * draw.gauss(0, 1)
+            seen.longest_s.append(level * math.exp(0.1 * state))
+        seen.verdict = next_step(seen.longest_s, sampling, 0.0)
+    seen.shortest_s, seen.late_s = seen.longest_s, [[0.0] * len(seen.longest_s)] * 2
+    cell = precise.cell(seen, sampling, 1)
+    cell.algbw = cell.busbw = 1e9
+    expected = Expected(cell.time_s, cell.low_s, cell.high_s, len(seen.longest_s) - cell.dropped)
+    assert cell.dropped >= 20
+    assert cell.samples_s
+    cell.samples_s = cell.samples_s[: cell.dropped] + cell.samples_s[cell.dropped :: 3]
+    return cell, expected
+
+
+@pytest.fixture(params=RUNS)
+def measured(request: pytest.FixtureRequest, run: Busbw, tmp_path: Path) -> tuple[Result, list[Expected]]:
+    """A result, and what every view must print of its cells in table order."""
+    done = run("busbw", "run", "all_reduce", *SIZES, *RUNS[request.param], "--json", "r.json")
+    assert done.code == 0, done.err
+    result = read((tmp_path / "r.json").read_bytes(), "r.json")
+    sampling = result.spec.sampling
+    found = [
+        Expected(cell.time_s, cell.low_s, cell.high_s, len(cell.samples_s or []) - cell.dropped if sampling else row.iters)
+        for row, cell in ((one.row, one.cell) for one in every(result))
+    ]
+    if sampling:
+        draw, sure = random.Random(3), msgspec.structs.replace(sampling, precision=0.03)
+        made = [warmed_up(draw, sure) for _ in range(2)]
+        result.rows.append(Row(8192, 2048, "float", "sum", -1, made[0][0], made[1][0], 999))
+        found += [expected for _, expected in made]
+    return result, found
+
+
+def lines(text: str, title: str) -> Iterator[dict[str, str]]:
+    """The rows of a table of columns two spaces apart, by title."""
+    table = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    start = next(number for number, words in enumerate(table) if title in words)
+    yield from (dict(zip(table[start], words, strict=False)) for words in table[start + 1 :] if len(words) == len(table[start]))
+
+
+def piped(text: str) -> list[dict[str, str]]:
+    """The rows of all Markdown tables, by title without its unit."""
+    table = [[word.strip() for word in line.strip("| ").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
+    titles = [title.split(" (")[0] for title in table[0]]
+    return [dict(zip(titles, words, strict=True)) for words in table if not words[0].startswith("---") and not words[0].startswith("size")]
+
+
+def grid(root: Element, titles: int) -> list[dict[str, str]]:
+    """The rows of an HTML table, by title; cells that span rows stand in the first one alone, so columns are counted from the end."""
+    table = [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in root.iter("tr")]
+    heads = [re.sub(r" (%|GB/s|\d.*)$", "", title) for title in table[titles]]
+    return [dict(zip(reversed(heads), reversed(words), strict=False)) for words in table[titles + 1 :]]
+
+
+def reach(one: Expected) -> str:
+    if one.low_s is None or one.high_s is None:
+        return "-"
+    percent = 100 * max(one.high_s - one.time_s, one.time_s - one.low_s) / one.time_s
+    return ">999" if percent > 999 else f"{percent:.0f}" if percent >= 100 else f"{percent:.1f}"
+
+
+def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) -> None:
+    result, expected = measured
+    placed = list(zip(every(result), expected, strict=True))
+    out = [one for figure, one in placed if figure.placement == "out of place"]
+    precisely = result.spec.sampling is not None
+    plain = list(lines(view("table").render(result), "busbw"))
+    for shown in (plain, piped(view("markdown").render(result))):
+        assert [line["time"] for line in shown] == [time_text(one.time_s) for one in out]
+        if precisely:
+            assert [(line["+-"], line["n"]) for line in shown] == [(reach(one), str(one.n)) for one in out]
+    for line, one in zip(csv.DictReader(view("csv").render(result).splitlines()), expected, strict=True):
+        assert float(line["time_us"]) == pytest.approx(one.time_s * 1e6)
+        assert int(line["iterations"]) - int(line["dropped_samples"] or 0) == one.n
+        if precisely:
+            assert int(line["samples"]) == one.n
+            assert float(line["p50_us"]) == pytest.approx(one.time_s * 1e6)
+            assert [float(line[name] or 0) for name in ("low_us", "high_us")] == pytest.approx(
+                [1e6 * (end or 0.0) for end in (one.low_s, one.high_s)]
+            )
+    for shown_row, row in zip(json.loads(view("nccl-tests-json").render(result))["results"], result.rows, strict=True):
+        own = [one for figure, one in placed if figure.row is row]
+        assert [shown_row[name]["time"] for name in ("out_of_place", "in_place")] == pytest.approx(
+            [one.time_s * 1e6 for one in own], abs=1e-6
+        )
+        assert int(shown_row["actual_iterations"]) == own[0].n
+    again = read(view("nccl-tests").render(result).encode(), "log", "all_reduce")
+    assert [one.cell.time_s for one in every(again)] == pytest.approx([one.time_s for one in expected], rel=1e-2)
+    again = read(view("json").render(result).encode(), "r.json")
+    assert [(one.time_s, one.cell.low_s, one.cell.high_s, one.n) for one in every(again)] == expected
+    in_place = [one for figure, one in placed if figure.placement == "in place"]
+    assert [float(line.split(", ")[4]) for line in view("torch-csv").render(result).splitlines()[1:]] == pytest.approx(
+        [one.time_s * 1e6 for one in in_place]
+    )
+    assert len(VIEWS) == 7, "a new view belongs here"
+
+
+def test_the_report_agrees(measured: tuple[Result, list[Expected]]) -> None:
+    result, expected = measured
+    shown = grid(html_rows(result), 0)
+    assert [(line["time"], line["n"]) for line in shown] == [(time_text(one.time_s), str(one.n)) for one in expected]
+    for line, one in zip(shown, expected, strict=True):
+        if one.low_s is not None and one.high_s is not None:
+            assert line["interval"].split(" – ")[-1] == time_text(one.high_s)
+            assert time_text(one.low_s).startswith(line["interval"].split(" – ")[0])
+
+
+def test_a_comparison_and_the_history_agree(measured: tuple[Result, list[Expected]]) -> None:
+    result, expected = measured
+    named = [("a.json", result), ("b.json", result)]
+    found = compare([named[0]], [named[1]])
+    times = [time_text(one.time_s) for one in expected]
+    assert [(line["time A"], line["time B"]) for line in lines(comparison.text(found), "time A")] == list(zip(times, times, strict=True))
+    assert sorted(line["time A"] for line in piped(comparison_markdown.markdown(found))) == sorted(times)
+    for cell, one in zip(json.loads(comparison.json(found))["cells"], expected, strict=True):
+        assert (cell["a_s"], cell["b_s"]) == (one.time_s, one.time_s)
+        assert cell["by"] == "means" or (cell["a_count"], cell["b_count"]) == (one.n, one.n)
+    sheets = [Sheet(index, name, its) for index, (name, its) in enumerate(named)]
+    table = html_comparison.comparison(sheets, {1: found})[-1]
+    assert [line["time"] for line in grid(table, 1)] == times
+    earlier = {run: {key: figure.time_s / 2 for key, figure in cells(result)} for run in range(19)}
+    slower = history.checked(check(result, earlier, 0.95))
+    assert [line["time"] for line in lines(slower, "median")] == times
+    assert all(figure.n for row in result.rows for figure in figures(row))
