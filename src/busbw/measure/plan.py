@@ -1,6 +1,7 @@
 """From a spec to calls: the memory cap, the buffers, and each size's Call."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.core import alltoallv, layouts
@@ -10,6 +11,7 @@ from busbw.core.env import ALLTOALLV
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp, redop
+from busbw.core.result import Cell
 from busbw.core.spelling import option
 from busbw.core.sweep import Series, SweepSpec, dtypes
 from busbw.engines.base import Call
@@ -47,6 +49,19 @@ def refuse_empty(spec: SweepSpec, max_bytes: int, ranks: int) -> None:
         item = min(sizes)
         enough = next(n for n in (item, max(item, ALIGNED_BYTES) * ranks) if spec.row.buffers(n // item, ranks, item).count)
         raise UsageError(f"--maxbytes {max_bytes}: {spec.collective} over {ranks} ranks needs {enough} B or more", f"give -e {enough}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What turns a call's time into bandwidths: the bytes that algbw divides by the time, and the bus factor."""
+
+    bytes: float
+    bus_factor: float
+
+    def cell(self, time_s: float) -> Cell:
+        """A cell with this time in seconds."""
+        algbw = self.bytes / time_s
+        return Cell(time_s, algbw, algbw * self.bus_factor)
 
 
 class Calls:
@@ -104,6 +119,10 @@ class Calls:
             from_file = bool(os.environ.get(ALLTOALLV.matrix_file))
             return largest, 0 if from_file else call.layout.count, largest
         return max(call.send, call.recv) * item, call.layout.count, call.layout.count * self.collective.algbw_units(self.ranks) * item
+
+    def rates(self, call: Call) -> Rates:
+        """The bandwidths of the call."""
+        return Rates(self.moved_bytes(call)[2], float(self.collective.bus_factor(self.ranks)))
 
 
 def _number(variable: str, default: float, low: float, high: float) -> float:

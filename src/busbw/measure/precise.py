@@ -11,11 +11,13 @@ from busbw.core.sweep import Sampling
 from busbw.engines.base import Launch
 from busbw.launch.control import Control
 from busbw.measure.batches import Batches
+from busbw.measure.plan import Rates
 from busbw.stats.intervals import quantile_interval
 from busbw.stats.sampling import TAIL, Verdict, first, next_step, reported_interval
 from busbw.stats.summary import nearest_rank
 
 LATE_PERCENT = 25  # lower quartile: high for a rank that is always late, low for one that the scheduler delayed now and then
+GRACE_S = 2.0  # beyond --max-time, so that the median of a long operation still has an interval
 DIGITS = 10  # of a stored time: 0.1 ns
 SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
 
@@ -35,25 +37,27 @@ class Measured:
 
 
 def run(
-    batches: Batches, control: Control, launches: Sequence[Launch], sampling: Sampling, typical_s: float, team: int = 0
+    batches: Batches, control: Control, launches: Sequence[Launch], sampling: Sampling, typical_s: float, *, team: int = 0, least: int = 1
 ) -> Measured | None:
     """Sample `launches` in turn (one per buffer position), equally often on all processes. Returns the samples on process 0, else None.
 
     `typical_s` estimates the time of one operation, the same on all processes. `team` numbers groups that do not wait for each other.
+    `least` samples are taken even if they exceed the time of a cell.
     """
     seen, launch_s = Measured(tick_s=batches.tick_s), []
     start = time.perf_counter()
     turn = itertools.cycle(launches)
-    more = first(sampling)
+    more = max(fitting(first(sampling), sampling, typical_s, 0.0), least)
     while more:
         taken = batches.take(list(itertools.islice(turn, more)), typical_s)
         launch_s += taken.launch_s
         every = control.gather((team, taken.durations_s, taken.late_s))
         if every is not None:
             _add(seen, every)
-            seen.verdict = next_step(seen.longest_s, sampling, time.perf_counter() - start, seen.tick_s)
-            typical_s = median(seen.longest_s)
-        more, typical_s = control.bcast((seen.verdict.more, typical_s))
+            spent_s, typical_s = time.perf_counter() - start, median(seen.longest_s)
+            seen.verdict = next_step(seen.longest_s, sampling, spent_s, seen.tick_s)
+            more = fitting(seen.verdict.more, sampling, typical_s, spent_s) if seen.verdict.more else 0
+        more, typical_s = control.bcast((more, typical_s))
     costs = control.gather(median(launch_s) if launch_s else None)
     if costs is None:
         return None
@@ -61,14 +65,22 @@ def run(
     return seen
 
 
-def cell(seen: Measured, sampling: Sampling, operations: int, *, joined: bool = True, clocked: bool = False) -> Cell:
-    """The cell without its bandwidths. Each sample is of `operations` operations in one group; times are per operation.
+def fitting(samples: int, sampling: Sampling, typical_s: float, spent_s: float) -> int:
+    """So many of `samples` as fit into the time of a cell, one at least. Up to GRACE_S more than that may go into the first few."""
+    if sampling.fixed or typical_s <= 0:
+        return samples
+    return max(1, min(samples, int((sampling.max_time_s + GRACE_S - spent_s) / typical_s)))
+
+
+def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, joined: bool = True, clocked: bool = False) -> Cell:
+    """The cell. Each sample is of `operations` operations in one group; times are per operation.
 
     `joined`: no rank ends before all have started. `clocked`: starts were read from a common clock.
     """
     dropped = seen.verdict.dropped
     kept = seen.longest_s[dropped:]
-    made = Cell(_each(median(kept), operations), 0.0, 0.0, n=len(kept))
+    made = rates.cell(_each(median(kept), operations))
+    made.n = len(kept)
     made.samples_s = [_each(value, operations) for value in seen.longest_s]
     made.dropped, made.stopped = dropped, seen.verdict.stopped
     made.low_s, made.high_s = _both(reported_interval(kept, sampling.confidence, seen.tick_s), operations) or (None, None)

@@ -16,7 +16,7 @@ from busbw.measure.batches import MOST_HELD, MOST_LEAD, Batches, ClockedBatches,
 from busbw.measure.events import At, Emit, Note, RowDone
 from busbw.measure.forecast import Forecast
 from busbw.measure.host_sampler import HostSampler
-from busbw.measure.plan import Calls, refuse_unsupported
+from busbw.measure.plan import Calls, Rates, refuse_unsupported
 from busbw.measure.progress import Progress
 from busbw.stats.sampling import THROTTLED_TAKES, first
 
@@ -125,17 +125,19 @@ class Runner:
         return progress
 
     def _row(self, calls: Calls, size: int) -> None:
-        cells = [self._cell(calls, size, in_place=in_place) for in_place in (False, True)]
+        out_of_place, in_place = (self._cell(calls, size, in_place=placed) for placed in (False, True))
+        machine = self.job.gather(self.host_sampler.row()) if self.spec.sampling else None
+        if out_of_place is None or in_place is None:
+            return  # process 0 has the figures
         call = calls.at(size, in_place=False)
         size_bytes, count, _ = calls.moved_bytes(call)
         stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S") if self.spec.report_timestamps else ""
-        one, iters = calls.series, len(cells[0].samples_s or ()) if self.spec.sampling else self.spec.iters
-        row = Row(size_bytes, count, one.dtype, one.op, one.root, cells[0], cells[1], iters, stamp, repeat=self.repeat)
-        if self.spec.sampling:
-            row.machine = [change for change in self.job.gather(self.host_sampler.row()) or [] if change] or None
+        one, iters = calls.series, len(out_of_place.samples_s or ()) if self.spec.sampling else self.spec.iters
+        row = Row(size_bytes, count, one.dtype, one.op, one.root, out_of_place, in_place, iters, stamp, repeat=self.repeat)
+        row.machine = [change for change in machine or [] if change] or None
         self.emit(RowDone(row, self.out_of_bounds))
 
-    def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell:
+    def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell | None:
         call = calls.at(size, in_place=in_place)
         launch = self.engine.bind(call)
         checked = self.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
@@ -146,7 +148,7 @@ class Runner:
             checked_s = self._check_rounds(call, launch, tally, self._begin("verify", where, size, 1))
         verified = time.perf_counter()
         usual_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1))
-        cell = self._timed(calls, call, size, where, checked, tally, usual_s)
+        cell = self._timed(calls, call, size, where, tally if checked else None, usual_s)
         self._forecast.learn(size, verified - begun, time.perf_counter() - verified, usual_s)
         if checked:
             self._share(tally, cell)
@@ -190,14 +192,16 @@ class Runner:
         # Sizes share a seed, so that one size's data serves the next; rounds differ, so that nothing left over can pass.
         return Probe(round_number + 1, call.dtype, call.op, self.engine.size)
 
-    def _timed(self, calls: Calls, call: Call, size: int, where: str, checked: bool, tally: verification.Tally, usual_s: float) -> Cell:
-        size_bytes, _, bytes_ = calls.moved_bytes(call)
+    def _timed(
+        self, calls: Calls, call: Call, size: int, where: str, checked: bool, tally: verification.Tally, usual_s: float
+    ) -> Cell | None:
+        size_bytes, rates = calls.moved_bytes(call)[0], calls.rates(call)
         places = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
         iters = self._iters  # those that are surely taken: what is verified after them must have been written by them
         shifts = [size_bytes * i for i in range(min(places, max(iters * self.spec.agg_iters, 1), PLACES_BOUND))]
         targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
-        verify = self.spec.check_timed and iters > 0 and checked and not (call.in_place and call.collective.reduces)
-        if verify:
+        verify = self.spec.check_timed and iters > 0 and not (call.in_place and call.collective.reduces)
+        if verify and tally:
             probe, progress = self._probe(call, self.spec.check), self._begin("verify", where, size, 1)
             for target in targets:
                 verification.write(self.engine, target, probe)
@@ -205,19 +209,22 @@ class Runner:
         progress = self._begin("timing", where, size, self._at_once)
         launches = [self.engine.bind(target) for target in targets]
         sampling = self.spec.sampling
-        cell = self._precise(launches, sampling, usual_s, progress) if sampling else self._classic(launches, progress)
-        if verify:
+        if sampling:
+            cell = self._precise(launches, sampling, usual_s, progress, rates, len(targets) if verify and tally else 1)
+        else:
+            cell = self._classic(launches, progress, rates)
+        if verify and tally:
             progress = self._begin("verify", where, size, 1)
             for target in targets:
                 tally.add(self.engine.ranks, verification.check(self.engine, target, probe), probe)
                 progress.done += 1
-        cell.algbw = bytes_ / cell.time_s
-        cell.busbw = cell.algbw * float(calls.collective.bus_factor(self.engine.size))
         self.job.barrier()
         return cell
 
-    def _precise(self, launches: Sequence[Launch], sampling: Sampling, usual_s: float, progress: Progress) -> Cell:
-        """What was sampled while heat or a power brake held a GPU back is taken again, twice at most."""
+    def _precise(
+        self, launches: Sequence[Launch], sampling: Sampling, usual_s: float, progress: Progress, rates: Rates, least: int
+    ) -> Cell | None:
+        """The cell, on process 0 alone. Samples taken while heat or a power limit slowed a GPU down are taken again, twice at most."""
         steps = timing.steps(self.engine, self.job, launches, self.spec, self._iters)
         if self.spec.agg_iters > 1:
             steps[0]()  # a group may take other paths than an operation: what it sets up must not wait in a held queue
@@ -226,20 +233,20 @@ class Runner:
         self._batches.progress = progress
         for _ in range(THROTTLED_TAKES):
             self.host_sampler.look()
-            seen = precise.run(self._batches, self.job, steps, sampling, usual, self._team)
+            seen = precise.run(self._batches, self.job, steps, sampling, usual, team=self._team, least=least)
             throttled = self.job.reduce_all([float(self.host_sampler.look())], "max")[0] > 0
             if not throttled:
                 break
         if seen is None:
-            return Cell(1.0, 0.0, 0.0)
-        cell = precise.cell(seen, sampling, self.spec.agg_iters, joined=self.spec.row.joined, clocked=not self.engine.queued)
+            return None
+        cell = precise.cell(seen, sampling, self.spec.agg_iters, rates, joined=self.spec.row.joined, clocked=not self.engine.queued)
         if throttled:
             cell.stopped = "unstable"
         return cell
 
-    def _classic(self, launches: Sequence[Launch], progress: Progress) -> Cell:
+    def _classic(self, launches: Sequence[Launch], progress: Progress, rates: Rates) -> Cell:
         seen = timing.run(self.engine, self.job, launches, self.spec, progress)
-        cell = Cell(max(timing.over_ranks(self.job, seen.time_s, self.spec.average), SMALLEST_TIME_S), 0.0, 0.0)
+        cell = rates.cell(max(timing.over_ranks(self.job, seen.time_s, self.spec.average), SMALLEST_TIME_S))
         if self.spec.report_cputime:
             cell.cpu_time_s = float(self.job.bcast(seen.cpu_time_s))
         if seen.samples_s:
@@ -250,10 +257,10 @@ class Runner:
                 cell.process_samples_s = every if len(every) > 1 else None
         return cell
 
-    def _share(self, tally: verification.Tally, cell: Cell) -> None:
+    def _share(self, tally: verification.Tally, cell: Cell | None) -> None:
         """Add up what every process saw."""
         every = self.job.gather((tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT]))
-        if every is None:
+        if every is None or cell is None:
             return
         cell.wrong = sum(wrong for wrong, _, _ in every)
         self.out_of_bounds += sum(rounds for _, rounds, _ in every)

@@ -198,3 +198,13 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     with pytest.raises(CannotTell, match="CUDA_LAUNCH_BLOCKING=1"):
         HeldBatches(engine(), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("typical_s", "spent_s", "taken"),
+    [(1e-6, 0.0, 8), (0.5, 0.0, 6), (0.5, 2.9, 1), (10.0, 0.0, 1)],
+    ids=["short", "long", "late", "longer"],
+)
+def test_samples_fit_into_the_time_of_a_cell(typical_s: float, spent_s: float, taken: int) -> None:
+    assert precise.fitting(8, Sampling(max_time_s=1.0), typical_s, spent_s) == taken
+    assert precise.fitting(8, Sampling(fixed=8), typical_s, spent_s) == 8
