@@ -192,9 +192,7 @@ class Runner:
         # Sizes share a seed, so that one size's data serves the next; rounds differ, so that nothing left over can pass.
         return Probe(round_number + 1, call.dtype, call.op, self.engine.size)
 
-    def _timed(
-        self, calls: Calls, call: Call, size: int, where: str, checked: bool, tally: verification.Tally, usual_s: float
-    ) -> Cell | None:
+    def _timed(self, calls: Calls, call: Call, size: int, where: str, tally: verification.Tally | None, usual_s: float) -> Cell | None:
         size_bytes, rates = calls.moved_bytes(call)[0], calls.rates(call)
         places = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
         iters = self._iters  # those that are surely taken: what is verified after them must have been written by them
