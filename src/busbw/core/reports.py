@@ -34,17 +34,17 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     library: str = ""
 
     @property
-    def place(self) -> str:
+    def phase_text(self) -> str:
         """`timing of 1M in place`, or the phase alone."""
         return f"{self.phase} of {self.detail}" if self.detail else self.phase
 
-    def words(self) -> str:
+    def message(self) -> str:
         """For people: who, where, for how long, and what it is doing."""
         doing = " > ".join(self.doing)
         stopped = [str(pid) for pid, state in self.neighbours.items() if state in ("T", "t")]
         says = f"; process {', '.join(stopped)} beside it is stopped" if stopped else ""
         says += f"\n{self.library}" if self.library else ""
-        return f"rank {self.rank} on {self.host}: {self.place} (step {self.step}) made no progress for {self.waited_s:.0f} s: {doing}{says}"
+        return f"rank {self.rank} on {self.host}: {self.phase_text} (step {self.step}) made no progress for {self.waited_s:.0f} s: {doing}{says}"
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):

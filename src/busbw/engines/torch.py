@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell, TimedOut
+from busbw.core.errors import NoMeasurement, TimedOut
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
 from busbw.core.sweep import SweepSpec
@@ -137,7 +137,7 @@ class TorchEngine(TorchRank):
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """A CUDA graph of the launches."""
         if self._gpu is None:
-            raise CannotTell("-G: Gloo runs on CPUs and has no CUDA graphs", "leave out -G")
+            raise NoMeasurement("-G: Gloo runs on CPUs and has no CUDA graphs", "leave out -G")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for launch in launches:
@@ -181,12 +181,12 @@ class TorchEngine(TorchRank):
         return [self._marks[first].elapsed_time(self._marks[last]) * 1e-3]
 
     def explained(self, error: Exception) -> Exception:
-        """PyTorch's errors (all are RuntimeErrors) as CannotTell."""
+        """PyTorch's errors (all are RuntimeErrors) as NoMeasurement."""
         if not isinstance(error, RuntimeError):
             return error
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
         message = f"PyTorch with {self.backend} failed on rank {self._process} on {platform.node()}: {words}"
-        return CannotTell(message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO says more")
+        return NoMeasurement(message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO says more")
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group; without waiting for anyone when the job is being aborted."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.result import Device, Library
 from busbw.host.addresses import address
 from busbw.launch.control import Control
@@ -60,7 +60,7 @@ def _pick_gpu(local: int) -> int:
     """The process' GPU: the launcher may show each process its own alone."""
     count = torch.cuda.device_count()
     if local >= count and count != 1:
-        raise CannotTell(f"local rank {local} has no GPU: {platform.node()} has {count}", f"start at most {count} ranks on this host")
+        raise NoMeasurement(f"local rank {local} has no GPU: {platform.node()} has {count}", f"start at most {count} ranks on this host")
     index = local if count > 1 else 0
     torch.cuda.set_device(index)
     return index

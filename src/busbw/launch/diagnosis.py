@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from busbw.core.errors import CannotTell, TimedOut
+from busbw.core.errors import NoMeasurement, TimedOut
 from busbw.core.reports import Here, Stalled
 from busbw.core.spelling import option
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
@@ -104,9 +104,9 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     return TimedOut(f"launch: {seen.names(missing)} did not start within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did{also}", hint)
 
 
-def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> CannotTell:
+def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> NoMeasurement:
     """The error when a rank's process ended and its launcher did not say which."""
-    return CannotTell(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
+    return NoMeasurement(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
 
 
 def _where(seen: Evidence, waited_s: float) -> str:
@@ -114,7 +114,7 @@ def _where(seen: Evidence, waited_s: float) -> str:
     first = min(seen.stalled.values(), key=lambda told: told.step, default=None)
     if first is None:
         return f"nothing was heard for {waited_s:.0f} s"
-    return f"{first.place} made no progress for {first.waited_s:.0f} s"
+    return f"{first.phase_text} made no progress for {first.waited_s:.0f} s"
 
 
 def _cause(seen: Evidence) -> tuple[str, str]:
@@ -145,7 +145,7 @@ def _behind(seen: Evidence) -> tuple[str, str]:
     late = seen.late()
     others = next(told for rank, told in seen.stalled.items() if rank not in late)
     stuck = f"{seen.names(late)} {'is' if len(late) == 1 else 'are'} stuck at an earlier step ({_doing(late)})"
-    return f"{stuck}, the others wait in {others.place}{_library(seen)}", "look at that rank's host: dmesg | tail, top, nvidia-smi"
+    return f"{stuck}, the others wait in {others.phase_text}{_library(seen)}", "look at that rank's host: dmesg | tail, top, nvidia-smi"
 
 
 def _doing(told: Mapping[int, Stalled]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from busbw.core import wire
-from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.result import AnyResult, PlanResult, Result, TrainResult
 from busbw.core.spelling import option
 from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surveyed, Trained
@@ -79,7 +79,7 @@ class Record:
         return self.result.measured if self.result else 0
 
     def keep(self, file: Path) -> None:
-        """Write to another file; CannotTell when that fails."""
+        """Write to another file; NoMeasurement when that fails."""
         save(self._render(self.result), file)
         self.file, self.saved = file, self.measured
 
@@ -97,7 +97,7 @@ class Record:
 
 
 def save(data: bytes, file: Path) -> None:
-    """Write the whole file in one step: a reader sees the old one or the new one. CannotTell when it cannot be written."""
+    """Write the whole file in one step: a reader sees the old one or the new one. NoMeasurement when it cannot be written."""
     draft = None
     try:
         target = Path(os.path.realpath(file))  # a link stays one
@@ -108,7 +108,7 @@ def save(data: bytes, file: Path) -> None:
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
-        raise CannotTell(f"{file}: {error.strerror or error}", f"give {option('json_option')} a path with room") from error
+        raise NoMeasurement(f"{file}: {error.strerror or error}", f"give {option('json_option')} a path with room") from error
 
 
 def check_writable(file: Path, *, overwrite: bool = True) -> None:

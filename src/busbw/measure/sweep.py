@@ -8,7 +8,7 @@ from contextlib import closing
 import msgspec
 
 from busbw.core.env import ALLTOALLV
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Device, Result
 from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
@@ -35,7 +35,7 @@ def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: Non
     row = engine(job.engine)
     if job.engine == "mpi" and job.gpus_per_process > 1:
         ranks = control.size * job.gpus_per_process
-        raise CannotTell(
+        raise NoMeasurement(
             f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own",
             f"mpirun -np {ranks}, without -t and -g",
         )

@@ -3,7 +3,7 @@
 from busbw.core.finding import Verdict
 from busbw.core.result import Outcome
 from busbw.core.topology import Host, Topology
-from busbw.model.rule import Rule, Run, Said
+from busbw.model.rule import Conclusion, Rule, Run
 
 PACED = "bbr"  # and its later versions
 NAMED = 3
@@ -14,7 +14,7 @@ MEASURED = (
 )
 
 
-def paced(result: Outcome, topology: Topology) -> Said | None:
+def paced(result: Outcome, topology: Topology) -> Conclusion | None:
     """TCP that is paced by BBR, where a run used it: the streams of a collective pause, and BBR slows them down for that."""
     names = {device.host for device in result.world.devices}
     hosts = [host for host in topology.hosts if host.hostname in names]
@@ -28,7 +28,7 @@ def paced(result: Outcome, topology: Topology) -> Said | None:
     fix = (
         "measure again after `sysctl net.ipv4.tcp_congestion_control=cubic` on every host; between GPUs, --net busbw takes cubic by itself"
     )
-    return Said(Verdict.WARN, message, MEASURED, fix)
+    return Conclusion(Verdict.WARN, message, MEASURED, fix)
 
 
 def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
@@ -38,7 +38,7 @@ def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)
 
 
-def _paced(run: Run) -> Said | None:
+def _paced(run: Run) -> Conclusion | None:
     return paced(run.result, run.topology)
 
 

@@ -49,7 +49,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Conclusion:
     """A finding without its id."""
 
     verdict: Verdict
@@ -58,7 +58,7 @@ class Said:
     fix: str = ""
 
 
-Find = Callable[[Run], Said | None]
+Find = Callable[[Run], Conclusion | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Rule:
     docs: str
     find: Find
 
-    def finding(self, said: Said) -> Finding:
+    def finding(self, said: Conclusion) -> Finding:
         """The finding with this rule's id."""
         return Finding(self.id, said.verdict, said.message, said.evidence, said.fix)
 

@@ -44,7 +44,7 @@ def run(collective: str | SweepSpec, *, sink: Sink | None = None, **options: Unp
     messages are logged under the name `busbw`. In a process that an outer mpirun, srun or torchrun started, every rank calls this and
     only rank 0 gets rows.
 
-    Raises UsageError for invalid arguments and CannotTell where no measurement is possible.
+    Raises UsageError for invalid arguments and NoMeasurement where no measurement is possible.
     """
     job, where = _job(collective, options)
     result = start(job, where, sink or Sink(Record()))

@@ -52,7 +52,7 @@ class Follower:
         self._after_death = False  # a rank had exited before the first one that reported a failure
 
     def follow(self, argv: list[str], launch_limit_s: float) -> None:
-        """Run the launcher; RankFailed or CannotTell where it fails."""
+        """Run the launcher; RankFailed or NoMeasurement where it fails."""
         status = job.run(
             argv,
             os.environ,

@@ -77,8 +77,8 @@ def reporting(sink: Sink) -> Tell:
             sink.error(found.library)
             return
         reported.add(found.step)
-        kept = sink.broke_off(f"{found.place} made no progress")
-        sink.error(f"error: {found.words()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
+        kept = sink.broke_off(f"{found.phase_text} made no progress")
+        sink.error(f"error: {found.message()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
 
     return report
 

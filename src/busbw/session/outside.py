@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.spelling import option
 from busbw.core.sweep import roots
 from busbw.engines.registry import AUTO, EngineRow, choose, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
@@ -20,7 +20,7 @@ RANKS_A_CORE = 16
 PROGRAM = "busbw.session.rank"
 
 
-class TooFewGpus(CannotTell):
+class TooFewGpus(NoMeasurement):
     """More GPUs are asked for than there are; the message is that of nccl-tests."""
 
     def __init__(self, asked: int, present: int) -> None:
@@ -119,7 +119,7 @@ def _command(row: EngineRow | None, job: AnyJob, ranks: int, named: tuple[Host, 
     """mpirun's command line, or torchrun's for local PyTorch ranks where there is no MPI."""
     try:
         found = mpirun.find()
-    except CannotTell:
+    except NoMeasurement:
         if named or row is None or row.name != "torch":
             raise
         return torchrun.command(program(job), ranks)

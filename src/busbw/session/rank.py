@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.core.exits import Exit
 from busbw.engines.registry import AUTO, choose
 from busbw.host import process
@@ -53,7 +53,7 @@ def failed(error: BaseException, control: Control | None) -> Failed:
     if isinstance(error, BusbwError):
         return Failed(error.template, error.hint_template, int(error.exit), rank, host, type(error).__name__)
     if isinstance(error, KeyboardInterrupt):
-        return Failed("interrupted (SIGINT)", "start again", int(Exit.UNKNOWN), rank, host, CannotTell.__name__)
+        return Failed("interrupted (SIGINT)", "start again", int(Exit.UNKNOWN), rank, host, NoMeasurement.__name__)
     what = f"a rank failed: {type(error).__name__}: {error}"
     return Failed(what, "please report this, with the lines above", int(Exit.BUG), rank, host, type(error).__name__)
 
@@ -78,7 +78,7 @@ def claim_stdout() -> Callable[[Event], None]:
         try:
             own.write(encode(event))
         except BrokenPipeError as error:
-            raise CannotTell("the process that reads the results has exited", "look for the busbw that started the ranks") from error
+            raise NoMeasurement("the process that reads the results has exited", "look for the busbw that started the ranks") from error
 
     return emit
 

@@ -5,7 +5,7 @@ import os
 
 import msgspec
 
-from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.core.result import AnyResult, Result
 from busbw.core.spelling import option
 from busbw.engines.registry import choose
@@ -47,7 +47,7 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
         raise sink.record.problem
     result = sink.record.result
     if isinstance(result, Result) and result.complete and not result.rows and not (isinstance(work, SweepJob) and work.compat):
-        raise CannotTell("no size was measured", "the notes above say what was left out, and why")
+        raise NoMeasurement("no size was measured", "the notes above say what was left out, and why")
     return result
 
 
@@ -63,7 +63,7 @@ def _start(work: AnyJob, where: Where, sink: Sink) -> None:
 
 def _in_process(work: AnyJob, where: Where, sink: Sink) -> None:
     if not isinstance(work, SweepJob):
-        raise CannotTell("trainings need ranks in processes of their own", option("engine", "torch"))
+        raise NoMeasurement("trainings need ranks in processes of their own", option("engine", "torch"))
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
     if ranks == 1 and where.ranks is None and not work.compat:
         ranks = SIMULATED_RANKS

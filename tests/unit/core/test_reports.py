@@ -23,6 +23,6 @@ def test_other_lines_are_no_report(line: str) -> None:
 
 
 def test_a_report_in_words_tells_who_where_and_who_stands_beside_it() -> None:
-    assert STALLED.words() == (
+    assert STALLED.message() == (
         "rank 3 on h2: timing of 1M in place (step 12) made no progress for 60 s: a.py:1 f; process 78 beside it is stopped"
     )

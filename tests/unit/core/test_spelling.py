@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.spelling import COMPAT, RUN, SPELLINGS, option, render
 from busbw.engines.registry import engine
 from busbw.session.outside import TooFewGpus
@@ -41,6 +41,6 @@ def test_an_error_is_rendered_for_the_frontend() -> None:
 
 
 def test_added_text_keeps_the_references() -> None:
-    error = CannotTell(f"{option('engine', 'nccl')} cannot run here", "")
+    error = NoMeasurement(f"{option('engine', 'nccl')} cannot run here", "")
     error.template += ", before the first row"
     assert error.render(COMPAT) == "error: BUSBW_ENGINE=nccl cannot run here, before the first row"

@@ -14,12 +14,12 @@ import pytest
 
 from busbw.core import wire
 from busbw.core.cells import cells
-from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.history import schema
 from busbw.history.baseline import baseline
-from busbw.history.place import default
+from busbw.history.path import default_path
 from busbw.history.store import opened
 
 MANY = 25
@@ -288,7 +288,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
 def test_a_full_disk_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
     file = tmp_path / "disk" / "h.sqlite"
     stored = 0
-    with pytest.raises(CannotTell) as told:
+    with pytest.raises(NoMeasurement) as told:
         for stored in range(1000):
             add(file, result(stored, samples=500))
     assert 0 < stored < 200
@@ -322,6 +322,6 @@ def test_a_figure_that_no_database_holds_is_refused(tmp_path: Path) -> None:
 
 def test_where_it_is_kept_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default({"XDG_DATA_HOME": "/data"}) == Path("/data/busbw/history.sqlite")
+    assert default_path({"XDG_DATA_HOME": "/data"}) == Path("/data/busbw/history.sqlite")
     for unset in ({}, {"XDG_DATA_HOME": ""}, {"XDG_DATA_HOME": "relative"}):
-        assert default(unset) == tmp_path / ".local/share/busbw/history.sqlite"
+        assert default_path(unset) == tmp_path / ".local/share/busbw/history.sqlite"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.result import Cell
 from busbw.core.sweep import Sampling, Series, SweepSpec
 from busbw.engines.base import Launch
@@ -14,7 +14,7 @@ from busbw.launch.control import SoloControl
 from busbw.measure import precise
 from busbw.measure.batches import MOST_HELD, TRAIL, ClockedBatches, HeldBatches
 from busbw.measure.clocks import Clocks, identity
-from busbw.measure.plan import Calls
+from busbw.measure.plan import Calls, Rates
 from busbw.stats.sampling import reported_interval
 
 SPEC = SweepSpec(collective="all_reduce", sampling=Sampling())
@@ -33,7 +33,7 @@ def launch(made: SimEngine) -> Launch:
 def sampled(made: SimEngine, sampling: Sampling) -> Cell:
     seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], sampling, 1e-5)
     assert seen is not None
-    return precise.cell(seen, sampling, 1)
+    return precise.cell(seen, sampling, 1, Rates(1e6, 1.0))
 
 
 class Log(SimEngine):
@@ -110,7 +110,7 @@ def test_a_group_of_operations_counts_as_that_many() -> None:
     made = engine(alpha_us=20.0)
     seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [made.grouped([launch(made)] * 5)], Sampling(), 1e-4)
     assert seen is not None
-    assert precise.cell(seen, Sampling(), 5).time_s == pytest.approx(20e-6, rel=0.01)
+    assert precise.cell(seen, Sampling(), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
 
 
 def test_a_fixed_number_is_taken_as_given() -> None:
@@ -150,7 +150,7 @@ def test_the_step_of_the_clock_is_found_and_widens_the_interval() -> None:
     assert batches.tick_s == pytest.approx(32e-9)
     seen = precise.run(batches, SoloControl(), [launch(made)], Sampling(fixed=20), 1e-5)
     assert seen is not None
-    cell = precise.cell(seen, Sampling(), 1)
+    cell = precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0))
     plain = reported_interval(seen.longest_s, Sampling().confidence)
     assert plain is not None
     assert (cell.tick_s, cell.low_s, cell.high_s) == (32e-9, pytest.approx(plain[0] - 32e-9), pytest.approx(plain[1] + 32e-9))
@@ -176,9 +176,9 @@ def test_where_a_rank_may_end_early_nothing_is_said_of_lateness() -> None:
     made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
     seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], Sampling(), 1e-5)
     assert seen is not None
-    free = precise.cell(seen, Sampling(), 1, joined=False)
+    free = precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0), joined=False)
     assert (free.op_s, free.skew_s, free.late_s) == (None, None, None)
-    assert precise.cell(seen, Sampling(), 1).skew_s == pytest.approx(100e-6, rel=1e-3)
+    assert precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
 
 
 def test_groups_that_do_not_wait_for_each_other_are_told_apart() -> None:
@@ -189,14 +189,14 @@ def test_groups_that_do_not_wait_for_each_other_are_told_apart() -> None:
     made = engine(2, alpha_us=20.0)
     seen = precise.run(HeldBatches(made, SPEC), Two(), [launch(made)], Sampling(fixed=8), 1e-5, team=0)
     assert seen is not None
-    found = precise.cell(seen, Sampling(fixed=8), 1)
+    found = precise.cell(seen, Sampling(fixed=8), 1, Rates(1e6, 1.0))
     assert found.time_s == pytest.approx(1e-3), "the slower group"
     assert found.late_s == [0.0, 0.0, 0.0], "nobody waited for the other group"
 
 
 def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    with pytest.raises(CannotTell, match="CUDA_LAUNCH_BLOCKING=1"):
+    with pytest.raises(NoMeasurement, match="CUDA_LAUNCH_BLOCKING=1"):
         HeldBatches(engine(), SPEC)
 
 

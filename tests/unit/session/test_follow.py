@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from busbw.cli.output import SweepOutput
-from busbw.core.errors import BusbwError, CannotTell, StartFailed
+from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
 from busbw.core.reports import Gone, Here, Report, Stalled, encode
 from busbw.core.result import Library, Result
 from busbw.core.sweep import SweepSpec
@@ -80,7 +80,7 @@ def test_a_launcher_that_does_not_end_after_a_rank_failed_is_ended(monkeypatch: 
 def test_a_launcher_that_falls_silent_is_ended() -> None:
     start = time.monotonic()
     error = ended(then="sleep 60")
-    assert isinstance(error, CannotTell)
+    assert isinstance(error, NoMeasurement)
     assert "nothing was heard for 5 s" in error.message
     assert time.monotonic() - start < 15
 
