@@ -17,7 +17,7 @@ from busbw.core.exits import Exit
 from busbw.core.history import Check, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history.baseline import baseline
-from busbw.history.place import default
+from busbw.history.path import default_path
 from busbw.history.store import opened
 from busbw.stats.history import check
 from busbw.views import history as view
@@ -38,7 +38,7 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _file(db: Path | None) -> Path:
-    return db if db is not None else default(os.environ)
+    return db if db is not None else default_path(os.environ)
 
 
 @click.group("history", context_settings=HELP)

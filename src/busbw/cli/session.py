@@ -200,8 +200,8 @@ def telling(output: Output) -> Tell:
             talk(report.library)
             return
         told.add(report.step)
-        kept = output.broke_off(f"{report.place} made no progress")
-        talk(f"error: {report.words()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
+        kept = output.broke_off(f"{report.phase_text} made no progress")
+        talk(f"error: {report.message()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
 
     return tell
 

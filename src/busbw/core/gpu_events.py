@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Weight(Enum):
+class Severity(Enum):
     """How much a clocks event reason says."""
 
     HARMLESS = "harmless"
@@ -21,29 +21,29 @@ class ClockReason:
 
     bit: int
     name: str
-    weight: Weight
+    severity: Severity
     meaning: str
 
 
 CLOCK_REASONS: tuple[ClockReason, ...] = (
-    ClockReason(0x1, "gpu_idle", Weight.HARMLESS, "nothing runs"),
-    ClockReason(0x2, "applications_clocks_setting", Weight.HARMLESS, "the clocks that were set for applications"),
-    ClockReason(0x4, "sw_power_cap", Weight.LOAD, "the power limit"),
-    ClockReason(0x8, "hw_slowdown", Weight.BAD, "the hardware at least halved the clocks: heat, power brake or power draw"),
-    ClockReason(0x10, "sync_boost", Weight.LOAD, "another GPU of its boost group holds it back"),
-    ClockReason(0x20, "sw_thermal_slowdown", Weight.BAD, "GPU or memory is warmer than it should run"),
-    ClockReason(0x40, "hw_thermal_slowdown", Weight.BAD, "too hot: the hardware at least halved the clocks"),
-    ClockReason(0x80, "hw_power_brake_slowdown", Weight.BAD, "the power supply asked for less: the hardware at least halved the clocks"),
-    ClockReason(0x100, "display_clock_setting", Weight.HARMLESS, "the display's clocks"),
+    ClockReason(0x1, "gpu_idle", Severity.HARMLESS, "nothing runs"),
+    ClockReason(0x2, "applications_clocks_setting", Severity.HARMLESS, "the clocks that were set for applications"),
+    ClockReason(0x4, "sw_power_cap", Severity.LOAD, "the power limit"),
+    ClockReason(0x8, "hw_slowdown", Severity.BAD, "the hardware at least halved the clocks: heat, power brake or power draw"),
+    ClockReason(0x10, "sync_boost", Severity.LOAD, "another GPU of its boost group holds it back"),
+    ClockReason(0x20, "sw_thermal_slowdown", Severity.BAD, "GPU or memory is warmer than it should run"),
+    ClockReason(0x40, "hw_thermal_slowdown", Severity.BAD, "too hot: the hardware at least halved the clocks"),
+    ClockReason(0x80, "hw_power_brake_slowdown", Severity.BAD, "the power supply asked for less: the hardware at least halved the clocks"),
+    ClockReason(0x100, "display_clock_setting", Severity.HARMLESS, "the display's clocks"),
 )
-# What a policy's time stands for: the counters of core/counters.py whose sense is THROTTLE.
-POLICY_WEIGHT = {
-    "power_policy": Weight.LOAD,
-    "thermal_policy": Weight.BAD,
-    "board_limit_policy": Weight.BAD,
-    "reliability_policy": Weight.LOAD,
+# What a policy's time stands for: the counters of core/counters.py whose kind is THROTTLE.
+POLICY_SEVERITY = {
+    "power_policy": Severity.LOAD,
+    "thermal_policy": Severity.BAD,
+    "board_limit_policy": Severity.BAD,
+    "reliability_policy": Severity.LOAD,
 }
-REASON_WEIGHT: dict[str, Weight] = {reason.name: reason.weight for reason in CLOCK_REASONS} | POLICY_WEIGHT
+REASON_SEVERITY: dict[str, Severity] = {reason.name: reason.severity for reason in CLOCK_REASONS} | POLICY_SEVERITY
 
 
 def clock_reasons(bits: int) -> list[str]:

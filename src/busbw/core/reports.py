@@ -1,4 +1,4 @@
-"""What ranks say of themselves on stderr, one line each: that they are there, and that they stand still."""
+"""The status lines that ranks write to stderr for the launcher: that they run, that they are stuck, that another process ended."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ PREFIX = "busbw-report: "
 
 
 class Here(msgspec.Struct, frozen=True, tag="here"):
-    """A rank has started, or is still alive: `host` as it calls itself, `pid` there."""
+    """A rank has started, or is still alive, as process `pid` of `host` (its own host name)."""
 
     rank: int
     host: str
@@ -14,11 +14,11 @@ class Here(msgspec.Struct, frozen=True, tag="here"):
 
 
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
-    """A rank has been at one place for longer than its limit.
+    """A rank has been in one step for longer than its limit.
 
-    `step` counts places and is equal on all ranks at the same one; `doing` are the main thread's innermost calls, the innermost last;
-    `neighbours` are the states (/proc/PID/stat) of its launcher's other processes on this host by pid; `dark` are interfaces that had
-    a link when it started and have none now; `library` is what the communication library says of itself.
+    `step` counts steps and is the same on all ranks for the same one; `doing` holds the main thread's innermost calls, the innermost
+    last; `neighbours` maps the pids of its launcher's other processes on this host to their states (/proc/PID/stat); `dark` lists
+    interfaces that have lost their link since it started; `library` is the communication library's own status text.
     """
 
     rank: int
@@ -34,17 +34,18 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     library: str = ""
 
     @property
-    def place(self) -> str:
+    def phase_text(self) -> str:
         """`timing of 1M in place`, or the phase alone."""
         return f"{self.phase} of {self.detail}" if self.detail else self.phase
 
-    def words(self) -> str:
-        """For people: who, where, for how long, and what it is doing."""
-        doing = " > ".join(self.doing)
+    def message(self) -> str:
+        """The report for the user: which rank, in which step, for how long, and in which calls."""
+        where = f"rank {self.rank} on {self.host}: {self.phase_text} (step {self.step})"
         stopped = [str(pid) for pid, state in self.neighbours.items() if state in ("T", "t")]
-        says = f"; process {', '.join(stopped)} beside it is stopped" if stopped else ""
-        says += f"\n{self.library}" if self.library else ""
-        return f"rank {self.rank} on {self.host}: {self.place} (step {self.step}) made no progress for {self.waited_s:.0f} s: {doing}{says}"
+        text = f"{where} made no progress for {self.waited_s:.0f} s: {' > '.join(self.doing)}"
+        if stopped:
+            text += f"; stopped on the same host: process {', '.join(stopped)}"
+        return f"{text}\n{self.library}" if self.library else text
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
@@ -64,12 +65,10 @@ def encode(report: Report) -> str:
 
 
 def decode(line: str) -> Report | None:
-    """The report in a line of stderr, also behind the launcher's own words; None where there is none."""
-    at = line.find(PREFIX)
-    if at < 0:
-        return None
+    """The report in a line of stderr, which may start with a prefix of the launcher; None if there is none."""
+    _, found, text = line.partition(PREFIX)
     try:
-        return _decoder.decode(line[at + len(PREFIX) :])
+        return _decoder.decode(text) if found else None
     except msgspec.DecodeError:
         return None
 

@@ -5,8 +5,8 @@ What could not be read is absent or None, never 0. Clocks are MHz, temperatures 
 
 import msgspec
 
-from busbw.core.counters import BY_NAME, Counter, Sense
-from busbw.core.gpu_events import REASON_WEIGHT, Weight, clock_reasons
+from busbw.core.counters import BY_NAME, Counter, Kind
+from busbw.core.gpu_events import REASON_SEVERITY, Severity, clock_reasons
 
 PORTS_KEPT = 16  # those with most traffic
 MOVED_KEPT = 40  # GPUs, TCP, then ports
@@ -121,7 +121,7 @@ def change(before: Reading, after: Reading) -> HostChange:
 
 
 def _told(name: str) -> bool:
-    return BY_NAME[name].sense not in (Sense.TRAFFIC, Sense.THROTTLE)
+    return BY_NAME[name].kind not in (Kind.TRAFFIC, Kind.THROTTLE)
 
 
 def _risen(subject: str, before: dict[str, int], after: dict[str, int], unread: list[str]) -> dict[str, int]:
@@ -145,10 +145,10 @@ def _traffic(risen: dict[str, dict[str, int]], names: tuple[str, ...]) -> dict[s
 def _throttled(before: GpuReading, after: GpuReading, risen: dict[str, int]) -> dict[str, float | None]:
     """Reasons that are not harmless: policies with their time, flags of both readings without."""
     held: dict[str, float | None] = {
-        name: by / 1e9 for name, by in risen.items() if by and BY_NAME[name].sense is Sense.THROTTLE
+        name: by / 1e9 for name, by in risen.items() if by and BY_NAME[name].kind is Kind.THROTTLE
     }  # fmt: skip
     flags = clock_reasons((before.reasons or 0) | (after.reasons or 0))
-    return held | {name: None for name in flags if REASON_WEIGHT.get(name) is not Weight.HARMLESS}
+    return held | {name: None for name in flags if REASON_SEVERITY.get(name) is not Severity.HARMLESS}
 
 
 def _values(values: list[int | None]) -> list[int | None]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from busbw.core.counters import Place, at
+from busbw.core.counters import Owner, at
 from busbw.core.vitals import TCP
 from busbw.host.interfaces import NET, NOT_A_PORT, number
 from busbw.host.nic import RDMA
@@ -93,7 +93,7 @@ def _rdma(source: Source, name: str, opened: ExitStack) -> list[tuple[str, Follo
     """Files of a port such as "mlx5_0", or "mlx5_0:2"; those that the driver lacks are left out."""
     device, _, port = name.partition(":")
     base = f"{RDMA}/{device}/ports/{port or '1'}"
-    files = ((counter.name, follow(source, f"{base}/{counter.source}", opened)) for counter in at(Place.RDMA))
+    files = ((counter.name, follow(source, f"{base}/{counter.source}", opened)) for counter in at(Owner.RDMA))
     return [(key, file) for key, file in files if file is not None]
 
 
@@ -121,7 +121,7 @@ class Tcp:
     """TCP's counters of this process' network namespace."""
 
     def __init__(self, source: Source, opened: ExitStack) -> None:
-        files = dict.fromkeys(counter.source for counter in at(Place.TCP))
+        files = dict.fromkeys(counter.source for counter in at(Owner.TCP))
         self._files = [file for path in files if (file := follow(source, path, opened)) is not None]
         self.missing = [] if len(self._files) == len(files) else [f"{TCP}: {' or '.join(files)} cannot be read"]
 
@@ -130,7 +130,7 @@ class Tcp:
         said: dict[str, int] = {}
         for file in self._files:
             said |= snmp(file() or b"")
-        return {counter.name: said[counter.name] for counter in at(Place.TCP) if counter.name in said}
+        return {counter.name: said[counter.name] for counter in at(Owner.TCP) if counter.name in said}
 
 
 def snmp(text: bytes) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from busbw.core.counters import Place, at
+from busbw.core.counters import Owner, at
 from busbw.core.vitals import GpuReading, XidEvent
 from busbw.host.gpu import short_bus
 from busbw.host.nvml import PACKAGE_MISSING, ask, field_value
@@ -36,7 +36,7 @@ class Session:
         except self._nvml.NVMLError as error:
             raise Unavailable(f"NVML did not start: {error}") from error
         self._handles = [(bus, ask(self._nvml, self._nvml.nvmlDeviceGetHandleByPciBusId, f"{bus}.0")) for bus in buses]
-        named = ((counter.name, getattr(self._nvml, counter.source, None)) for counter in at(Place.GPU))
+        named = ((counter.name, getattr(self._nvml, counter.source, None)) for counter in at(Owner.GPU))
         self._fields = [(name, field) for name, field in named if field is not None]
         self._largest = {bus: (self._clock(handle, "Max", "SM"), self._clock(handle, "Max", "MEM")) for bus, handle in self._handles}
         self._events, self._reason = self._watch()

@@ -113,7 +113,7 @@ def _where(seen: Evidence, waited_s: float) -> str:
     first = min(seen.stalled.values(), key=lambda told: told.step, default=None)
     if first is None:
         return f"nothing was heard for {waited_s:.0f} s"
-    return f"{first.place} made no progress for {first.waited_s:.0f} s"
+    return f"{first.phase_text} made no progress for {first.waited_s:.0f} s"
 
 
 def _cause(seen: Evidence) -> tuple[str, str]:
@@ -144,7 +144,7 @@ def _behind(seen: Evidence) -> tuple[str, str]:
     late = seen.late()
     others = next(told for rank, told in seen.stalled.items() if rank not in late)
     stuck = f"{seen.names(late)} {'is' if len(late) == 1 else 'are'} stuck at an earlier step ({_doing(late)})"
-    return f"{stuck}, the others wait in {others.place}{_library(seen)}", "look at that rank's host: dmesg | tail, top, nvidia-smi"
+    return f"{stuck}, the others wait in {others.phase_text}{_library(seen)}", "look at that rank's host: dmesg | tail, top, nvidia-smi"
 
 
 def _doing(told: Mapping[int, Stalled]) -> str:

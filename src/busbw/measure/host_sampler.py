@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from busbw.core.gpu_events import REASON_WEIGHT, Weight
+from busbw.core.gpu_events import REASON_SEVERITY, Severity
 from busbw.core.result import Device
 from busbw.core.vitals import HostChange, Reading, XidEvent, change
 from busbw.host.vitals import open_vitals
@@ -26,7 +26,7 @@ class HostSampler:
         self._latest = self._vitals.read()
         self._events += self._latest.events
         held = change(before, self._latest).throttled
-        return any(REASON_WEIGHT.get(reason) is Weight.BAD for reasons in held.values() for reason in reasons)
+        return any(REASON_SEVERITY.get(reason) is Severity.BAD for reasons in held.values() for reason in reasons)
 
     def row(self) -> HostChange | None:
         """What changed since the last row, with a last look."""

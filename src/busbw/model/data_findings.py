@@ -6,12 +6,12 @@ from busbw.core.dtypes import dtype
 from busbw.core.finding import Verdict
 from busbw.core.layouts import whole
 from busbw.core.sizes import format_size
-from busbw.model.rule import Rule, Run, Said
+from busbw.model.rule import Conclusion, Rule, Run
 
 GRAIN_BYTES = 16  # nccl-tests cuts each rank's part to a multiple of this
 
 
-def _data(run: Run) -> Said | None:
+def _data(run: Run) -> Conclusion | None:
     """Whether the data was right."""
     result = run.result
     if not result.rows:
@@ -22,13 +22,13 @@ def _data(run: Run) -> Said | None:
         return _wrong(wrong, len(checked))
     if result.wrong():
         message = f"wrong data: {result.out_of_bounds} checks failed"
-        return Said(Verdict.FAIL, message, fix="do not trust this machine until it is found")
+        return Conclusion(Verdict.FAIL, message, fix="do not trust this machine until it is found")
     if not checked:
-        return Said(Verdict.SKIP, "the data was not checked", fix="check it with -c 1")
-    return Said(Verdict.PASS, f"no wrong element in {len(checked)} checks")
+        return Conclusion(Verdict.SKIP, "the data was not checked", fix="check it with -c 1")
+    return Conclusion(Verdict.PASS, f"no wrong element in {len(checked)} checks")
 
 
-def _wrong(wrong: list[Figure], checks: int) -> Said:
+def _wrong(wrong: list[Figure], checks: int) -> Conclusion:
     first = wrong[0]
     row = first.row
     what = " ".join(filter(None, (format_size(row.size_bytes), row.dtype, row.op, first.placement)))
@@ -41,10 +41,10 @@ def _wrong(wrong: list[Figure], checks: int) -> Said:
     evidence = f"{len(wrong)} of {checks} checks failed" + (
         f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
     )
-    return Said(Verdict.FAIL, message, evidence, "run again with fewer GPUs or hosts until the faulty one is found")
+    return Conclusion(Verdict.FAIL, message, evidence, "run again with fewer GPUs or hosts until the faulty one is found")
 
 
-def _empty_rows(run: Run) -> Said | None:
+def _empty_rows(run: Run) -> Conclusion | None:
     result = run.result
     empty = [row for row in result.rows if row.size_bytes == 0]
     ranks = result.world.ranks if result.world.devices else 0
@@ -59,16 +59,16 @@ def _empty_rows(run: Run) -> Said | None:
         why = f"{ranks} ranks need {format_size(least)} to get {GRAIN_BYTES} B each"
     message = f"{rows} moved 0 bytes: {why}"
     fix = f"start at -b {least}: empty rows count in the average"
-    return Said(Verdict.WARN, message, fix=fix)
+    return Conclusion(Verdict.WARN, message, fix=fix)
 
 
-def _reduced(run: Run) -> Said | None:
+def _reduced(run: Run) -> Conclusion | None:
     result = run.result
     if not result.rows or result.reduced_max_bytes is None:
         return None
     asked, got = format_size(result.spec.max_bytes), format_size(result.reduced_max_bytes)
     message = f"memory cut the sweep short: {asked} was asked, {got} fits"
-    return Said(Verdict.SKIP, message, fix=f"-e {result.reduced_max_bytes} or less")
+    return Conclusion(Verdict.SKIP, message, fix=f"-e {result.reduced_max_bytes} or less")
 
 
 RULES = (

@@ -13,7 +13,7 @@ from busbw.model.bounds import GIVEN, bounds, unknown
 from busbw.model.fabric import NoFabric, fabric, gb
 from busbw.model.figures import Series, dips, half_peak, still_rising
 from busbw.model.payload import plan
-from busbw.model.rule import Rule, Run, Said, apply
+from busbw.model.rule import Conclusion, Rule, Run, apply
 from busbw.model.world import Used
 
 OF_PLAN = 0.80  # of what NCCL plans with, or of a figure the user gave
@@ -27,13 +27,13 @@ def findings(result: Result, topology: Topology) -> list[Finding]:
     return apply(RULES, Run(result, topology))
 
 
-def _one_rank(run: Run) -> Said | None:
+def _one_rank(run: Run) -> Conclusion | None:
     if not run.one_rank:
         return None
     row, groups = run.result.spec.row, run.result.world.groups
     figure = "busbw is 0" if row.bus_factor(1) == 0 or row.algbw_units(1) == 0 else "busbw is that of a copy within the GPU"
     split = f" in each of {groups} groups" if groups > 1 else ""
-    return Said(Verdict.SKIP, f"{figure} because there is one rank{split}: no data crosses a link", fix="run two ranks or more")
+    return Conclusion(Verdict.SKIP, f"{figure} because there is one rank{split}: no data crosses a link", fix="run two ranks or more")
 
 
 def _best(run: Run) -> tuple[Series, Figure] | None:
@@ -51,7 +51,7 @@ def _placed(figure: Figure) -> str:
     return f" {IN_PLACE}" if figure.placement == IN_PLACE else ""
 
 
-def _bandwidth(run: Run) -> Said | None:
+def _bandwidth(run: Run) -> Conclusion | None:
     found, row, use = _best(run), run.result.spec.row, run.use
     if found is None:
         return None
@@ -59,7 +59,7 @@ def _bandwidth(run: Run) -> Said | None:
     if ideal is None:
         why = _why_unknown(row, use)
         message = f"busbw reaches {_at(top)}; there is nothing to compare it with: {why}"
-        return Said(Verdict.UNKNOWN, message, fix="give the busbw you expect with --ideal GB/s")
+        return Conclusion(Verdict.UNKNOWN, message, fix="give the busbw you expect with --ideal GB/s")
     planned = None if ideal.algorithm == GIVEN else _plan(row, use)
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
@@ -68,10 +68,10 @@ def _bandwidth(run: Run) -> Said | None:
     against = "what NCCL plans with" if planned is not None else "the figure given" if ideal.algorithm == GIVEN else "the wire"
     evidence = f"{ideal.why}; warns below {_percent(least)} of {against}"
     if top.busbw >= least * target.busbw:
-        return Said(Verdict.PASS, message, evidence)
+        return Conclusion(Verdict.PASS, message, evidence)
     if still_rising(best) and top is best[-1]:
         why = "it was still rising there" if len(best) > 1 else "one small size does not show the bandwidth"
-        return Said(Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes: raise -e")
+        return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes: raise -e")
     fix = (
         "run with NCCL_DEBUG=INFO and read which transport and algorithm NCCL chose"
         if run.result.library.nccl or run.result.library.engine == "nccl"
@@ -79,7 +79,7 @@ def _bandwidth(run: Run) -> Said | None:
     )
     if len(best) == 1:
         fix = f"measure larger sizes too: raise -e; then {fix}"
-    return Said(Verdict.WARN, message, evidence, fix)
+    return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
 def _percent(ratio: float) -> str:
@@ -127,26 +127,26 @@ def _excluded(cannot: list[Ideal]) -> tuple[str, str]:
     return excluded, "; ".join(f"{bound.algorithm}: {bound.why}" for bound in cannot)
 
 
-def _algorithm(run: Run) -> Said | None:
+def _algorithm(run: Run) -> Conclusion | None:
     found = _bounds(run)
     if found is None or not found[1]:
         return None
     top, fits, cannot = found
     excluded, evidence = _excluded(cannot)
     left = " or ".join(f"{bound.algorithm} ({gb(bound.busbw)})" for bound in fits)
-    return Said(Verdict.PASS, f"{gb(top.busbw)} GB/s is {excluded}; it fits {left}", evidence)
+    return Conclusion(Verdict.PASS, f"{gb(top.busbw)} GB/s is {excluded}; it fits {left}", evidence)
 
 
-def _above_bounds(run: Run) -> Said | None:
+def _above_bounds(run: Run) -> Conclusion | None:
     found = _bounds(run)
     if found is None or found[1]:
         return None
     excluded, evidence = _excluded(found[2])
     fix = "a link, a feature or a host was read wrong, or the data took a path that is not modelled"
-    return Said(Verdict.WARN, f"{_at(found[0])} is above every bound: {excluded}", evidence, fix)
+    return Conclusion(Verdict.WARN, f"{_at(found[0])} is above every bound: {excluded}", evidence, fix)
 
 
-def _latency(run: Run) -> Said | None:
+def _latency(run: Run) -> Conclusion | None:
     best = _best(run)
     if best is None:
         return None
@@ -155,9 +155,9 @@ def _latency(run: Run) -> Said | None:
         return None
     floor = f"{format_size(first.row.size_bytes)} takes {_time(first.cell.time_s)}{_placed(first)}"
     if still_rising(line) and top is line[-1]:
-        return Said(Verdict.PASS, f"{floor}; busbw still rises at {format_size(top.row.size_bytes)}, the largest size")
+        return Conclusion(Verdict.PASS, f"{floor}; busbw still rises at {format_size(top.row.size_bytes)}, the largest size")
     ruled = f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
-    return Said(Verdict.PASS, f"{floor}; {ruled}")
+    return Conclusion(Verdict.PASS, f"{floor}; {ruled}")
 
 
 def _time(seconds: float) -> str:
@@ -165,7 +165,7 @@ def _time(seconds: float) -> str:
     return f"{micro:.3g} us" if micro < 1000 else f"{micro / 1000:.3g} ms"
 
 
-def _dip(run: Run) -> Said | None:
+def _dip(run: Run) -> Conclusion | None:
     """A size that dips in every placement it was measured in: noise hits one, a change of algorithm hits all."""
     every = run.series
     seen = [dip for figures in every for dip in dips(figures)]
@@ -178,7 +178,9 @@ def _dip(run: Run) -> Said | None:
     more = f"; {others} more dip{'s' if others > 1 else ''} like it" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
     message = f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}"
-    return Said(Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm")
+    return Conclusion(
+        Verdict.WARN, message, fix="run again: this may be noise; a dip that stays is where the library changes its algorithm"
+    )
 
 
 RULES = (

@@ -3,20 +3,20 @@
 Nothing here proves a cause: a row that is slower than its neighbours, and a counter that moved unusually fast in it, coincided.
 """
 
-from busbw.core.counters import Sense
+from busbw.core.counters import Kind
 from busbw.core.finding import Verdict
 from busbw.core.gpu_events import xid_fix, xid_meaning
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.vitals import XidEvent
-from busbw.model.rule import Rule, Run, Said
+from busbw.model.rule import Conclusion, Rule, Run
 from busbw.model.vital_signs import Sign
 
 NAMED = 3  # places and rows that a message names; the rest is counted
 COUNTERS_NAMED = 2  # of each place
 
 
-def _xids(run: Run) -> Said | None:
+def _xids(run: Run) -> Conclusion | None:
     result = run.result
     seen = [(change.host, event, row) for row in result.rows for change in row.machine or [] for event in change.events]
     if not seen:
@@ -24,7 +24,7 @@ def _xids(run: Run) -> Said | None:
     parts = [f"{_event(event)} on {_device(result, host, event)} during {_size(row)}" for host, event, row in seen]
     first = seen[0][1]
     fix = xid_fix(first.number, switch=first.switch)
-    return Said(Verdict.WARN, _listed(parts), "read from the kernel's log and NVML's events", fix)
+    return Conclusion(Verdict.WARN, _listed(parts), "read from the kernel's log and NVML's events", fix)
 
 
 def _event(event: XidEvent) -> str:
@@ -39,17 +39,17 @@ def _device(result: Result, host: str, event: XidEvent) -> str:
     return f"{host} {event.bus}" + ("" if event.switch else ", a GPU that took no part,")
 
 
-def _faults(run: Run) -> Said | None:
+def _faults(run: Run) -> Conclusion | None:
     """Links that went down and memory that failed are told wherever they are seen, slow row or not."""
-    seen = [(sign, row) for row in run.result.rows for sign in run.signs.of(row) if sign.sense is Sense.FAULT]
+    seen = [(sign, row) for row in run.result.rows for sign in run.signs.of(row) if sign.kind is Kind.FAULT]
     if not seen:
         return None
     parts = [f"{sign.where}: {sign.what} during {_size(row)}" for sign, row in seen]
     fix = "check the cable, port or GPU named before trusting a figure of this run"
-    return Said(Verdict.WARN, _listed(parts), _meanings([sign for sign, _ in seen]), fix)
+    return Conclusion(Verdict.WARN, _listed(parts), _meanings([sign for sign, _ in seen]), fix)
 
 
-def _coincided(run: Run) -> Said | None:
+def _coincided(run: Run) -> Conclusion | None:
     """The worst bad row and what was unusual in it. Coincidence is all that can be said."""
     bad, signs = run.bad, run.signs
     if not bad:
@@ -64,17 +64,17 @@ def _coincided(run: Run) -> Said | None:
     unread = sorted({reason for change in row.machine or [] for reason in change.unread})
     if unread:
         evidence += f"; not read: {', '.join(unread)}"
-    return Said(Verdict.WARN, message, evidence, "fix what is named and measure these sizes again")
+    return Conclusion(Verdict.WARN, message, evidence, "fix what is named and measure these sizes again")
 
 
-def _quiet(run: Run) -> Said | None:
+def _quiet(run: Run) -> Conclusion | None:
     """Trouble that no bad row goes with. Where most rows have it, none shows how it would be without: that is unknown, not fine."""
     result, signs, bad = run.result, run.signs, run.bad
     told = {id(one.figure.row) for one in bad}
     seen: dict[str, list[Sign]] = {}
     rows: dict[str, set[int]] = {}
     for row in (row for row in result.rows if id(row) not in told):
-        for sign in (sign for sign in signs.of(row) if sign.sense is not Sense.FAULT):
+        for sign in (sign for sign in signs.of(row) if sign.kind is not Kind.FAULT):
             seen.setdefault(sign.where, []).append(sign)
             rows.setdefault(sign.where, set()).add(id(row))
     if not seen:
@@ -85,12 +85,12 @@ def _quiet(run: Run) -> Said | None:
     most = [where for where in ordered if 2 * len(rows[where]) > len(result.rows) and any(_costs(sign) for sign in seen[where])]
     if most:
         message = f"{_listed(parts)}; too few rows are free of it to show what it costs"
-        return Said(Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result")
-    return Said(Verdict.PASS, f"{_listed(parts)}; no row stands out for it", evidence)
+        return Conclusion(Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result")
+    return Conclusion(Verdict.PASS, f"{_listed(parts)}; no row stands out for it", evidence)
 
 
 def _costs(sign: Sign) -> bool:
-    return sign.hard or sign.sense is Sense.LOSS
+    return sign.hard or sign.kind is Kind.LOSS
 
 
 def _largest(signs: list[Sign]) -> Sign:

@@ -3,7 +3,7 @@
 from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.topology import Host
-from busbw.model.rule import Rule, Run, Said
+from busbw.model.rule import Conclusion, Rule, Run
 
 PACED = "bbr"  # and its later versions
 NAMED = 3
@@ -14,7 +14,7 @@ MEASURED = (
 )
 
 
-def _paced(run: Run) -> Said | None:
+def _paced(run: Run) -> Conclusion | None:
     """TCP that is paced by BBR, where a run went over it: streams of collectives pause, and are slowed for that."""
     result, topology = run.result, run.topology
     names = {device.host for device in result.world.devices}
@@ -29,7 +29,7 @@ def _paced(run: Run) -> Said | None:
     fix = (
         "measure again after `sysctl net.ipv4.tcp_congestion_control=cubic` on every host; between GPUs, --net busbw takes cubic by itself"
     )
-    return Said(Verdict.WARN, message, MEASURED, fix)
+    return Conclusion(Verdict.WARN, message, MEASURED, fix)
 
 
 def _by_tcp(result: Result, hosts: list[Host]) -> bool:

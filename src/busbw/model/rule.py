@@ -49,7 +49,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Conclusion:
     """A finding without its id."""
 
     verdict: Verdict
@@ -58,7 +58,7 @@ class Said:
     fix: str = ""
 
 
-Find = Callable[[Run], Said | None]
+Find = Callable[[Run], Conclusion | None]
 
 
 @dataclass(frozen=True, slots=True)

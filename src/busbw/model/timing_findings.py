@@ -8,7 +8,7 @@ from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import format_size
 from busbw.model.figures import reach, repeated, sampled
-from busbw.model.rule import Find, Rule, Run, Said
+from busbw.model.rule import Conclusion, Find, Rule, Run
 
 LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock
 LATE_SHARE_QUEUED = 0.5  # where they follow from durations behind a fence: over a network ranks leave that up to a fifth apart
@@ -23,7 +23,7 @@ ENDS = {"budget": "time limit reached", "unstable": "samples did not settle"}
 NAMED = 4  # at most, in one sentence
 
 
-def _crowded(run: Run) -> Said | None:
+def _crowded(run: Run) -> Conclusion | None:
     """More processes than cores: they take turns, so that a late rank or a slow pair says nothing about that rank or that pair."""
     result = run.result
     hosts = Counter(host for host, _ in {(device.host, device.process) for device in result.world.devices})
@@ -36,7 +36,7 @@ def _crowded(run: Run) -> Said | None:
     message = f"more ranks than cores: {hosts[host]} rank processes share {cpus[host]} core{'s' if cpus[host] > 1 else ''} on {host}{more}"
     evidence = "ranks that wait for a core delay the others, so that small delays and slow links cannot be attributed to a rank"
     fix = f"run at most {cpus[host]} rank processes on {host}, or measure on a machine with more cores"
-    return Said(Verdict.WARN, message, evidence, fix)
+    return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
 def who(device: Device) -> str:
@@ -67,7 +67,7 @@ def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
     return (rank, own) if cells >= LATE_CELLS * len(sampled(result)) else None
 
 
-def _late(run: Run) -> Said | None:
+def _late(run: Run) -> Conclusion | None:
     result = run.result
     found = late_rank(result)
     if found is None:
@@ -83,14 +83,14 @@ def _late(run: Run) -> Said | None:
     where = f"{format_size(worst.row.size_bytes)} {worst.placement}"
     evidence = f"{by * 1e6:.3g} us at {where}, where the operation takes {_us(worst.cell)} without the wait"
     fix = "look for other processes on that host's processor or GPU: `top`, `nvidia-smi`"
-    return Said(Verdict.WARN, message, evidence, fix)
+    return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
 def _us(cell: Cell) -> str:
     return f"{(cell.op_s or cell.time_s) * 1e6:.4g} us"
 
 
-def _slow_host(run: Run) -> Said | None:
+def _slow_host(run: Run) -> Conclusion | None:
     """A process that takes much longer than the others to enqueue: what a program that does not hold its queue back will wait for."""
     result = run.result
     processes = [figure.cell.launches_s for figure in sampled(result) if len(figure.cell.launches_s or []) > 1]
@@ -105,7 +105,7 @@ def _slow_host(run: Run) -> Said | None:
     name = who(device) if device else f"process {slowest}"
     message = f"the host of {name} is slow: it takes {usual[slowest] * 1e6:.3g} us to enqueue an operation, others {others * 1e6:.3g}"
     fix = "check for other processes on its processor, and its clock and power settings: `top`, `cpupower frequency-info`"
-    return Said(Verdict.WARN, message, "median over all cells of the launch column", fix)
+    return Conclusion(Verdict.WARN, message, "median over all cells of the launch column", fix)
 
 
 def usual_bandwidth(links: list[Link]) -> float:
@@ -138,15 +138,17 @@ def _unexplained(result: Result) -> list[Link]:
     return [] if slow and _waited_for(result, slow, usual_bandwidth(result.links)) else slow
 
 
-def _links(run: Run) -> Said | None:
+def _links(run: Run) -> Conclusion | None:
     links = run.result.links
     if not links or _unexplained(run.result):
         return None
     usual, worst = usual_bandwidth(links), min(links, key=lambda link: link.bandwidth)
-    return Said(Verdict.PASS, f"no slow link: {len(links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}")
+    return Conclusion(
+        Verdict.PASS, f"no slow link: {len(links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}"
+    )
 
 
-def _slow_link(run: Run) -> Said | None:
+def _slow_link(run: Run) -> Conclusion | None:
     """Slow pairs; where all pairs of one rank are far slower than any other pair, it is that rank's own link."""
     result = run.result
     slow = _unexplained(result)
@@ -165,7 +167,7 @@ def _slow_link(run: Run) -> Said | None:
     else:
         named = ", ".join(f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED])
         message = f"{len(slow)} of {len(result.links)} links are slow: {named}" + (" ..." if len(slow) > NAMED else "")
-    return Said(Verdict.WARN, message, evidence, _link_fix(result, hosts, slow))
+    return Conclusion(Verdict.WARN, message, evidence, _link_fix(result, hosts, slow))
 
 
 def _link_fix(result: Result, hosts: dict[int, Device], slow: list[Link]) -> str:
@@ -190,7 +192,7 @@ def _gb(bandwidth: float) -> str:
     return f"{bandwidth / 1e9:.3g}"
 
 
-def _uncertain(run: Run) -> Said | None:
+def _uncertain(run: Run) -> Conclusion | None:
     result = run.result
     open_ends = [figure for figure in sampled(result) if figure.cell.stopped in ("budget", "unstable")]
     sampling = result.spec.sampling
@@ -203,7 +205,7 @@ def _uncertain(run: Run) -> Said | None:
     )
     reasons = Counter(figure.cell.stopped for figure in open_ends)
     evidence = ", ".join(f"{ENDS[reason]} in {count} cell{'s' if count > 1 else ''}" for reason, count in reasons.items())
-    return Said(
+    return Conclusion(
         Verdict.WARN,
         message,
         evidence,
@@ -217,7 +219,7 @@ def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
-def _two_modes(run: Run) -> Said | None:
+def _two_modes(run: Run) -> Conclusion | None:
     result = run.result
     split = [figure for figure in sampled(result) if figure.cell.modes_s]
     if not split:
@@ -227,14 +229,14 @@ def _two_modes(run: Run) -> Said | None:
     where = f"{format_size(figure.row.size_bytes)} {figure.placement}"
     count = "the samples of 1 cell fall into two groups" if len(split) == 1 else f"the samples of {len(split)} cells fall into two groups"
     message = f"{count}; {where}: {low * 1e6:.4g} and {high * 1e6:.4g} us"
-    return Said(
+    return Conclusion(
         Verdict.WARN,
         message,
         fix="do not rely on the median of such a cell: look for something that alternates (paths, clocks, other jobs)",
     )
 
 
-def _between(run: Run) -> Said | None:
+def _between(run: Run) -> Conclusion | None:
     """With --repeats: how far medians of communicators made anew are apart, beside how well each is known."""
     groups = [figures for figures in repeated(run.result).values() if len(figures) > 1]
     if not groups:
@@ -248,7 +250,7 @@ def _between(run: Run) -> Said | None:
         f"{_share_text(spreads[worst])} at {format_size(figure.row.size_bytes)} {figure.placement}"
     )
     evidence = f"the middle interval within one repeat is {_share_text(statistics.median(within))} wide" if within else ""
-    return Said(Verdict.PASS, message, evidence)
+    return Conclusion(Verdict.PASS, message, evidence)
 
 
 def _timed(find: Find) -> Find:

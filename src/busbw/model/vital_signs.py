@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from busbw.core.counters import BY_NAME, Counter, Place, Sense
-from busbw.core.gpu_events import CLOCK_REASONS, REASON_WEIGHT, Weight
+from busbw.core.counters import BY_NAME, Counter, Kind, Owner
+from busbw.core.gpu_events import CLOCK_REASONS, REASON_SEVERITY, Severity
 from busbw.core.result import Result, Row
 from busbw.core.vitals import TCP, HostChange
 
@@ -13,7 +13,7 @@ UNUSUAL = 3.0  # times the median rate over all rows of the run
 USED = 0.01  # of the busiest port's traffic: a port with less carried none of the data that was measured
 LEAST_BYTES = 1 << 20  # in less traffic than this, a single event would look like many
 _MEANING = {reason.name: reason.meaning for reason in CLOCK_REASONS}
-_ORDER = (Sense.FAULT, Sense.THROTTLE, Sense.LOSS, Sense.CONGESTION)
+_ORDER = (Kind.FAULT, Kind.THROTTLE, Kind.LOSS, Kind.CONGESTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Sign:
     host: str
     subject: str
     name: str
-    sense: Sense
+    kind: Kind
     amount: float
     rate: float
     where: str
@@ -39,12 +39,12 @@ class Sign:
     @property
     def key(self) -> tuple[str, str, str]:
         """What stays the same from row to row; the reasons that hold one GPU back need not."""
-        return self.host, self.subject, "" if self.sense is Sense.THROTTLE else self.name
+        return self.host, self.subject, "" if self.kind is Kind.THROTTLE else self.name
 
     @property
     def order(self) -> int:
         """The most telling first."""
-        return _ORDER.index(self.sense)
+        return _ORDER.index(self.kind)
 
 
 class Signs:
@@ -90,28 +90,28 @@ def uses_network(result: Result) -> bool:
 def _used(change: HostChange, counter: Counter, subject: str) -> bool:
     """Whether a port carried a part of the data; where no port's traffic is known, it may have. TCP is all interfaces together."""
     most = max((_traffic(change, name) for name in change.sent.keys() | change.received.keys()), default=0)
-    return counter.place is Place.TCP or counter.sense is Sense.FAULT or _traffic(change, subject) >= USED * most
+    return counter.owner is Owner.TCP or counter.kind is Kind.FAULT or _traffic(change, subject) >= USED * most
 
 
 def _signs(result: Result, change: HostChange, network: bool) -> list[Sign]:
-    throttled = (_throttled(result, change, bus, weight) for bus in change.throttled for weight in (Weight.BAD, Weight.LOAD))
+    throttled = (_throttled(result, change, bus, severity) for bus in change.throttled for severity in (Severity.BAD, Severity.LOAD))
     counted = (_counted(result, change, subject, name, by, network) for subject, one in change.moved.items() for name, by in one.items())
     return [sign for sign in (*throttled, *counted) if sign is not None]
 
 
-def _throttled(result: Result, change: HostChange, bus: str, weight: Weight) -> Sign | None:
+def _throttled(result: Result, change: HostChange, bus: str, severity: Severity) -> Sign | None:
     """What held a GPU's clocks back; the power limit is normal under load, and a sign only where the clock fell."""
-    held = {name: seconds for name, seconds in change.throttled[bus].items() if REASON_WEIGHT.get(name, Weight.BAD) is weight}
+    held = {name: seconds for name, seconds in change.throttled[bus].items() if REASON_SEVERITY.get(name, Severity.BAD) is severity}
     clock, fell = _clock(result, change, bus)
-    if not held or (weight is Weight.LOAD and not fell):
+    if not held or (severity is Severity.LOAD and not fell):
         return None
     seconds = max((one for one in held.values() if one is not None), default=None)
     share = 1.0 if seconds is None or change.seconds <= 0 else min(seconds / change.seconds, 1.0)
     name = ", ".join(sorted(held, key=lambda one: one in BY_NAME))
     what = f"held back by {name}{clock}"
     meaning = "; ".join(_MEANING.get(one) or (BY_NAME[one].meaning if one in BY_NAME else "no known reason") for one in held)
-    return Sign(change.host, f"{bus} {weight.value}", name, Sense.THROTTLE, share, share, _gpu(result, change.host, bus), what, meaning,
-                hard=weight is Weight.BAD)  # fmt: skip
+    return Sign(change.host, f"{bus} {severity.value}", name, Kind.THROTTLE, share, share, _gpu(result, change.host, bus), what, meaning,
+                hard=severity is Severity.BAD)  # fmt: skip
 
 
 def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
@@ -131,15 +131,15 @@ def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
 def _counted(result: Result, change: HostChange, subject: str, name: str, by: int, network: bool) -> Sign | None:
     counter = BY_NAME.get(name)
     traffic = _traffic(change, subject)
-    if counter is None or (counter.place is not Place.GPU and not (network and _used(change, counter, subject))):
+    if counter is None or (counter.owner is not Owner.GPU and not (network and _used(change, counter, subject))):
         return None
     if by < max(counter.notable * counter.scale, counter.notable_per_byte * traffic):
         return None
     seconds = change.seconds or 1.0
     rate = by / max(traffic, LEAST_BYTES) if traffic else by / seconds
-    where = _gpu(result, change.host, subject) if counter.place is Place.GPU else f"{change.host} {_port(result, change, subject)}"
+    where = _gpu(result, change.host, subject) if counter.owner is Owner.GPU else f"{change.host} {_port(result, change, subject)}"
     short = counter.meaning.partition(":")[0]
-    return Sign(change.host, subject, name, counter.sense, by, rate, where, f"{name} +{by:,} ({short})", counter.meaning)
+    return Sign(change.host, subject, name, counter.kind, by, rate, where, f"{name} +{by:,} ({short})", counter.meaning)
 
 
 def _traffic(change: HostChange, subject: str) -> int:

@@ -22,7 +22,7 @@ def test_other_lines_are_no_report(line: str) -> None:
     assert decode(line) is None
 
 
-def test_a_report_in_words_tells_who_where_and_who_stands_beside_it() -> None:
-    assert STALLED.words() == (
-        "rank 3 on h2: timing of 1M in place (step 12) made no progress for 60 s: a.py:1 f; process 78 beside it is stopped"
+def test_the_message_names_rank_phase_calls_and_stopped_processes() -> None:
+    assert STALLED.message() == (
+        "rank 3 on h2: timing of 1M in place (step 12) made no progress for 60 s: a.py:1 f; stopped on the same host: process 78"
     )

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core import wire
-from busbw.core.counters import BY_NAME, COUNTERS, Place, Sense, at
-from busbw.core.gpu_events import CLOCK_REASONS, POLICY_WEIGHT, REASON_WEIGHT, XIDS, clock_reasons, xid_fix, xid_meaning
+from busbw.core.counters import BY_NAME, COUNTERS, Kind, Owner, at
+from busbw.core.gpu_events import CLOCK_REASONS, POLICY_SEVERITY, REASON_SEVERITY, XIDS, clock_reasons, xid_fix, xid_meaning
 from busbw.core.vitals import EVENTS_KEPT, MOVED_KEPT, PORTS_KEPT, TCP, GpuReading, HostChange, Reading, XidEvent, change, increase
 
 U32 = 1 << 32
@@ -119,9 +119,9 @@ def test_thirty_rows_of_two_hosts_with_eight_gpus_and_eight_ports_stay_below_50_
 
 def test_the_table_has_every_counter_once_and_knows_what_throttles() -> None:
     assert len(BY_NAME) == len(COUNTERS)
-    assert [counter for place in Place for counter in at(place)] == list(COUNTERS)
-    assert {counter.name for counter in COUNTERS if counter.sense is Sense.THROTTLE} == POLICY_WEIGHT.keys() <= REASON_WEIGHT.keys()
-    assert all(counter.place is Place.GPU for counter in COUNTERS if counter.sense is Sense.THROTTLE)
+    assert [counter for place in Owner for counter in at(place)] == list(COUNTERS)
+    assert {counter.name for counter in COUNTERS if counter.kind is Kind.THROTTLE} == POLICY_SEVERITY.keys() <= REASON_SEVERITY.keys()
+    assert all(counter.owner is Owner.GPU for counter in COUNTERS if counter.kind is Kind.THROTTLE)
 
 
 def test_clock_reasons_are_the_bits_of_nvml() -> None:
@@ -136,7 +136,7 @@ def test_clock_reasons_are_the_bits_of_nvml() -> None:
 
 def test_counters_of_gpus_are_fields_of_nvml() -> None:
     nvml = pytest.importorskip("pynvml")
-    assert [counter.source for counter in at(Place.GPU) if not isinstance(getattr(nvml, counter.source, None), int)] == []
+    assert [counter.source for counter in at(Owner.GPU) if not isinstance(getattr(nvml, counter.source, None), int)] == []
 
 
 def test_xids_have_a_meaning_and_unknown_ones_say_so() -> None:

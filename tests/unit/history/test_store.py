@@ -19,7 +19,7 @@ from busbw.core.result import SCHEMA, Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.history import schema
 from busbw.history.baseline import baseline
-from busbw.history.place import default
+from busbw.history.path import default_path
 from busbw.history.store import opened
 
 MANY = 25
@@ -324,6 +324,6 @@ def test_a_figure_that_no_database_holds_is_refused(tmp_path: Path) -> None:
 
 def test_where_it_is_kept_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default({"XDG_DATA_HOME": "/data"}) == Path("/data/busbw/history.sqlite")
+    assert default_path({"XDG_DATA_HOME": "/data"}) == Path("/data/busbw/history.sqlite")
     for unset in ({}, {"XDG_DATA_HOME": ""}, {"XDG_DATA_HOME": "relative"}):
-        assert default(unset) == tmp_path / ".local/share/busbw/history.sqlite"
+        assert default_path(unset) == tmp_path / ".local/share/busbw/history.sqlite"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.counters import Place, at
+from busbw.core.counters import Owner, at
 from busbw.core.vitals import XidEvent
 from busbw.host.nvml_vitals import GpuVitals, Session
 from busbw.host.source import Unavailable
@@ -25,7 +25,7 @@ def fake_nvml(*, events: bool = True, lost: str = "", old: bool = False) -> Any:
         raise NVMLError(code, text)
 
     pending: list[tuple[str, int]] = []
-    fields = {counter.source: number for number, counter in enumerate(at(Place.GPU), 100) if counter.name != "nvlink_crc_data"}
+    fields = {counter.source: number for number, counter in enumerate(at(Owner.GPU), 100) if counter.name != "nvlink_crc_data"}
 
     def values(_handle: str, asked: list[int]) -> list[Any]:
         def one(field: int) -> Any:

@@ -35,7 +35,7 @@ def test_a_rank_says_that_it_is_here_and_later_where_it_stands_and_what_it_does(
     here, *_, told = said
     assert isinstance(here, Here)
     assert isinstance(told, Stalled)
-    assert (told.phase, told.detail, told.step, told.place) == ("timing", "8 in place", 1, "timing of 8 in place")
+    assert (told.phase, told.detail, told.step, told.phase_text) == ("timing", "8 in place", 1, "timing of 8 in place")
     assert 0.2 <= told.waited_s < 2
     assert any("test_watchdog.py" in call for call in told.doing) or any("threading.py" in call for call in told.doing)
 
