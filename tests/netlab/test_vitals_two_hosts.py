@@ -36,8 +36,8 @@ _SEND = f"""
 import msgspec, socket, sys
 from busbw.core.result import Device
 from busbw.core.vitals import change
-from busbw.host.vitals import open_vitals
-vitals = open_vitals([Device(0, 1, "h1", 0, "", "CPU")], [sys.argv[1]])
+from busbw.host.vitals import Vitals
+vitals = Vitals([Device(0, 1, "h1", 0, "", "CPU")])
 for _ in range(2):
     before = vitals.read()
     with socket.create_connection(("10.77.0.2", 7001), 10) as one:
