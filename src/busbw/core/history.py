@@ -1,14 +1,11 @@
 """What is kept of past runs, and which of them are of one machine."""
 
-import hashlib
 from collections import Counter
-from datetime import datetime
 from enum import Enum
 
 import msgspec
 
-from busbw.core import wire
-from busbw.core.cells import CellKey, every, peak, timing
+from busbw.core.cells import CellKey
 from busbw.core.result import Result
 
 
@@ -84,32 +81,3 @@ def machine(result: Result) -> str:
     names = sorted(Counter(device.name or "unnamed device" for device in devices).items())
     kinds = ", ".join([*(f"{count} x {name}" for name, count in names), result.library.engine or "unnamed engine"])
     return f"{hosts}: {kinds}"
-
-
-def digest(result: Result) -> str:
-    """The result's content as a SHA-256; the file's spacing and name do not count."""
-    return hashlib.sha256(wire.encode(result)).hexdigest()
-
-
-def stored(result: Result, now: datetime) -> StoredRun:
-    """The facts of a result by which it is listed and found; it has no id yet."""
-    sizes = [row.size_bytes for row in result.rows]
-    top = peak(every(result))
-    return StoredRun(
-        0, _when(result.start, now), machine(result), result.spec.collective, result.library.nccl, timing(result), min(sizes, default=0),
-        max(sizes, default=0), top.busbw if top else 0.0, result.complete, result.wrong(),
-    )  # fmt: skip
-
-
-def _when(start: str, now: datetime) -> str:
-    try:
-        when = datetime.fromisoformat(start)
-    except ValueError:
-        when = now
-    return when.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def alike(run: StoredRun, result: Result) -> bool:
-    """Whether a stored run can be held against the result: whole, right, and of the same machine, collective and timing."""
-    same = (run.machine, run.collective, run.timing) == (machine(result), result.spec.collective, timing(result))
-    return same and run.complete and not run.wrong

@@ -3,9 +3,9 @@
 import msgspec
 
 from busbw.core.cells import CellKey, cells, medians
-from busbw.core.history import alike
 from busbw.core.result import Result
 from busbw.history.store import History
+from busbw.history.stored import alike
 
 
 def baseline(history: History, result: Result, last: int) -> dict[int, dict[CellKey, float]]:

@@ -15,9 +15,10 @@ import msgspec
 from busbw.core import wire
 from busbw.core.cells import CellKey, cells
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
-from busbw.core.history import StoredRun, StoredTime, digest, stored
+from busbw.core.history import StoredRun, StoredTime
 from busbw.core.result import Result
 from busbw.history.schema import check, migrate
+from busbw.history.stored import digest, stored
 
 WAIT_S = 10.0  # for another writer
 PAUSE_S = 0.02

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from busbw.core import alltoallv, layouts
+from busbw.core import layouts
 from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.env import ALLTOALLV
@@ -12,6 +12,7 @@ from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp, redop
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call
+from busbw.measure import alltoallv
 
 GIB = 1 << 30
 LARGEST_UNALIGN_BYTES = 8  # the widest element: how far -u can shift by one element

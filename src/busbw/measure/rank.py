@@ -17,7 +17,6 @@ from busbw import __version__
 from busbw.core.env import ALLTOALLV, carried
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.groups import color
 from busbw.core.result import SCHEMA, Device, Result, World
 from busbw.core.sweep import roots, series
 from busbw.core.topology import Host, Topology
@@ -29,6 +28,7 @@ from busbw.host.source import Unavailable
 from busbw.launch.environment import detect
 from busbw.measure import inject, network, plan
 from busbw.measure.events import At, Emit, Ended, Event, Failed, Note, Started, encode, say, say_failed
+from busbw.measure.groups import color
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import Job, decode
 from busbw.measure.runner import Runner, now

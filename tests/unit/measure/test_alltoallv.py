@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.alltoallv import elements, generated_bytes, parse_matrix
 from busbw.core.errors import UsageError
+from busbw.measure.alltoallv import elements, generated_bytes, parse_matrix
 
 
 @given(st.integers(0, 1 << 34), st.integers(1, 33), st.floats(0, 1))
