@@ -1,4 +1,4 @@
-"""What busbw concludes: a verdict about a subject, in plain words, with the evidence and what to do."""
+"""Conclusions about a run: a verdict and a message, with evidence and a fix."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Verdict(Enum):
-    """Absence of evidence is unknown, never pass; skip means that the question does not apply here."""
+    """Missing evidence is unknown, never pass. Skip means that the question does not apply."""
 
     PASS = "pass"
     WARN = "warn"
@@ -16,7 +16,7 @@ class Verdict(Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One conclusion. `evidence` names what was read or measured; `fix` is what to do, empty where nothing need be done."""
+    """One conclusion. `evidence` states what was read or measured; `fix` is the remedy, empty if none is needed."""
 
     id: str
     verdict: Verdict

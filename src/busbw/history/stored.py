@@ -10,12 +10,12 @@ from busbw.core.result import Result
 
 
 def digest(result: Result) -> str:
-    """The result's content as a SHA-256; the file's spacing and name do not count."""
+    """SHA-256 of the result's content, independent of the file's name and white space."""
     return hashlib.sha256(wire.encode(result)).hexdigest()
 
 
 def stored(result: Result, now: datetime) -> StoredRun:
-    """The facts of a result by which it is listed and found; it has no id yet."""
+    """The facts of a result for listing and search. Its id is 0 until it is stored."""
     sizes = [row.size_bytes for row in result.rows]
     top = peak(every(result))
     return StoredRun(
@@ -33,6 +33,6 @@ def _when(start: str, now: datetime) -> str:
 
 
 def alike(run: StoredRun, result: Result) -> bool:
-    """Whether a stored run can be held against the result: whole, right, and of the same machine, collective and timing."""
+    """Whether a stored run is comparable: complete, without wrong data, and of the same machine, collective and timing."""
     same = (run.machine, run.collective, run.timing) == (machine(result), result.spec.collective, timing(result))
     return same and run.complete and not run.wrong

@@ -52,7 +52,7 @@ def test_a_package_without_its_library_is_to_be_installed_again(monkeypatch: pyt
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     told = error(net_plugin.find)
-    assert told.message == f"busbw-native, which holds the library, is not installed for {sys.executable}"
+    assert told.message == f"busbw-native is not installed for {sys.executable}"
     assert "pip install busbw-native" in told.hint
     assert "pip install ./native" in told.hint
 

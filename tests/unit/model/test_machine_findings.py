@@ -79,7 +79,7 @@ def test_a_slow_row_and_tcp_loss_that_coincided() -> None:
     # Between two neighbours the time is interpolated over logarithms, which lies a little above the true curve here.
     assert found["machine"].message == (
         "64 MiB in place took 38 % longer than its neighbours suggest; at the same time "
-        "h1 eth0: RetransSegs +1,523 (segments sent again), TCPTimeouts +2 (retransmission timers ran out)"
+        "h1 eth0: RetransSegs +1,523 (segments retransmitted), TCPTimeouts +2 (retransmission timeouts)"
     )
     assert "does not prove it to be the cause" in found["machine"].evidence
 
@@ -157,7 +157,7 @@ def test_congestion_and_loss_of_rdma_ports_name_the_port() -> None:
     busy = HostChange("h2", 0.5, moved={"mlx5_0": {"rp_cnp_handled": 5200, "packet_seq_err": 12}})
     message = judged(run({18: busy}, {18: 1.3}))["machine"].message
     assert message.endswith(
-        "h2 mlx5_0: packet_seq_err +12 (the receiver asked for a lost packet), rp_cnp_handled +5,200 (congestion notifications obeyed)"
+        "h2 mlx5_0: packet_seq_err +12 (the receiver reported a missing packet), rp_cnp_handled +5,200 (congestion notifications received)"
     )
 
 
