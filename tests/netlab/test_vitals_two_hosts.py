@@ -101,7 +101,7 @@ def test_segments_sent_again_are_counted_on_the_host_that_sent_them(two_hosts: A
     assert clean.sent[name] > SENT_BYTES and lossy.sent[name] > SENT_BYTES
     # A veth pair without a limit loses a few by itself, when the receiver's queue overflows.
     assert lossy.moved[TCP]["RetransSegs"] > 100 + 3 * clean.moved.get(TCP, {}).get("RetransSegs", 0)
-    assert list(lossy.sent) == [name], "only the interface that was asked for"
+    assert list(lossy.sent) == [name], "no other interface has traffic"
 
 
 def test_a_row_that_was_slow_meanwhile_names_the_interface_and_the_loss(two_hosts: Any, changes: list[HostChange]) -> None:

@@ -15,6 +15,14 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
 
 
+# Findings that `busbw show` adds while it reads a log. Those of a run are the rules of model/findings.py.
+LOG_ROWS, LOG_TABLES = "log.rows", "log.tables"
+LOG_FINDINGS = {
+    LOG_ROWS: (Verdict.WARN, "`busbw show` skipped lines of a log that it could not parse"),
+    LOG_TABLES: (Verdict.WARN, "a log contains several tables; only the first was read"),
+}
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One conclusion. `evidence` states what was read or measured; `fix` is the remedy, empty if none is needed."""
 

@@ -50,9 +50,12 @@ class Move:
         return len(self.sources) > 1
 
 
+GRAIN_BYTES = 16  # nccl-tests rounds the parts of a buffer down to a multiple of this
+
+
 def aligned_share(c: int, n: int, itemsize: int) -> int:
-    """One of `n` equal parts of `c` elements, rounded down to a multiple of 16 bytes, as in nccl-tests."""
-    return c // n & -(16 // itemsize)
+    """One of `n` equal parts of `c` elements, rounded down to a multiple of GRAIN_BYTES."""
+    return c // n & -(GRAIN_BYTES // itemsize)
 
 
 def whole(c: int, n: int, itemsize: int) -> Buffers:

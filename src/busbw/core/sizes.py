@@ -58,6 +58,11 @@ def short_size(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def format_size(size_bytes: int) -> str:
     """`8 B`, `64 KiB`, `1.5 GiB`: powers of 1024 with at most two decimals."""
     value, unit = float(size_bytes), "B"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import UsageError
+from busbw.core.layouts import GRAIN_BYTES
 
-GRAIN_BYTES = 16
 LARGEST_BYTES = 1 << 40  # more than any GPU holds
 
 
