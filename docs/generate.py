@@ -33,7 +33,7 @@ PAGES = (
     ("launchers.md", "Launchers", reference_tables.launchers),
     ("launch-failures.md", "Failures of a launch", reference_tables.launch_failures),
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),
-    ("counters.md", "Counters beside a measurement", reference_machine.counters),
+    ("counters.md", "Host counters", reference_machine.counters),
     ("findings.md", "Findings", reference_findings.findings),
     ("result.md", "The result: busbw.result/1", reference_result.fields),
 )

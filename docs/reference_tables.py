@@ -113,15 +113,19 @@ def exit_codes() -> str:
     """Both tables of exit codes."""
     own = [(int(code_), meaning) for code_, meaning in EXIT_MEANING.items()]
     compat = [(int(code_), meaning) for code_, meaning in NCCL_TESTS_EXIT_MEANING.items()]
-    return table(("code", "meaning"), own) + "## The compat face\n\nThese are nccl-tests' own.\n\n" + table(("code", "meaning"), compat)
+    return (
+        table(("code", "meaning"), own)
+        + "## Compat commands\n\nThese are the codes of nccl-tests.\n\n"
+        + table(("code", "meaning"), compat)
+    )
 
 
 def environment() -> str:
     """Variables that busbw reads."""
     rows = [(code(row.name), row.meaning, row.owner) for row in VARIABLES]
     return (
-        "NCCL, PyTorch and MPI read their own variables besides; a result carries those that concern communication, with values that look "
-        "like secrets masked.\n\n" + table(("variable", "meaning", "whose"), rows)
+        "NCCL, PyTorch and MPI also read their own variables. A result contains those that concern communication; values that look like "
+        "secrets are masked.\n\n" + table(("variable", "meaning", "defined by"), rows)
     )
 
 

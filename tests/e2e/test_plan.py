@@ -49,7 +49,7 @@ def test_everything_can_be_checked_and_given_as_json(run):
     ("words", "said"),
     [
         (("vgg",), "error: there is no model 'vgg' to train"),
-        (("mlp", "--try", "udp"), "error: 'udp' of 'udp' is no transport"),
+        (("mlp", "--try", "udp"), "error: 'udp' in 'udp' is not a transport"),
         (("mlp", "--compare", "zip"), "error: 'zip' of 'zip' is no method"),
         (("mlp", "--json", "no/where.json"), "error: --json no/where.json: No such file or directory"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from busbw.core.result import Device
 from busbw.core.vitals import change
 from busbw.engines.cuda_runtime import Gpu
-from busbw.host.vitals import open_vitals
+from busbw.host.vitals import Vitals
 
 pytestmark = pytest.mark.gpu
 READING_S = 0.01  # of one GPU; a reading of eight with their ports is to stay near 3 ms on an idle host
@@ -24,7 +24,7 @@ def devices(gpus: int) -> list[Device]:
 
 
 def test_clocks_temperature_and_counters_of_every_gpu_are_read(devices: list[Device], record_property) -> None:
-    with closing(open_vitals(devices)) as vitals:
+    with closing(Vitals(devices)) as vitals:
         before = vitals.read()
         after = vitals.read()
     assert [gpu.bus for gpu in after.gpus] == [device.bus for device in devices]
@@ -39,7 +39,7 @@ def test_clocks_temperature_and_counters_of_every_gpu_are_read(devices: list[Dev
 
 
 def test_a_reading_is_cheap(devices: list[Device], record_property) -> None:
-    with closing(open_vitals(devices)) as vitals:
+    with closing(Vitals(devices)) as vitals:
         vitals.read()
         taken = []
         for _ in range(50):

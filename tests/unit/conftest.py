@@ -1,12 +1,15 @@
-"""Shared libraries built from a few lines of C; and generated examples have no deadline, since a busy machine is no failure."""
+"""For all unit tests: shared libraries from a few lines of C, recorded machines, and no deadline for generated examples."""
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "hosts"))  # recordings.py
 
 settings.register_profile("busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busbw")

@@ -41,7 +41,7 @@ def command(a: str, b: str, tolerance: float, confidence: float, format_name: st
     answer(FORMATS[format_name](compared))
     if compared.beyond():
         return int(Exit.BAD)
-    return int(Exit.OK if compared.told() else Exit.UNKNOWN)
+    return int(Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
 
 
 def load(name: str, collective: str | None) -> list[Named]:

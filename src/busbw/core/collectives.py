@@ -1,6 +1,6 @@
-"""THE table of collectives: one row each, from which engines, verification, bandwidths, docs and tests are made.
+"""The table of collectives: one row each, from which engines, verification, bandwidths, docs and tests are derived.
 
-Counts are elements. `n` is the number of ranks, `c` the elements asked for (size // itemsize). Sources: nccl-tests 2.19.6 (buffer
+Counts are elements. `n` is the number of ranks, `c` the requested number of elements (size // itemsize). Sources: nccl-tests 2.19.6 (buffer
 sizes, bandwidth formulas), NCCL's user guide (semantics).
 """
 
@@ -25,7 +25,7 @@ class Collective:
 
     name: str
     title: str  # NCCL's and nccl-tests' spelling in titles
-    torch_name: str  # the name the PyTorch benchmark and PyTorch users type
+    torch_name: str  # in PyTorch's benchmark
     buffers: Callable[[int, int, int], Buffers]
     moves: Callable[[Layout, int], tuple[Move, ...]]
     algbw_units: Callable[[int], int]
@@ -35,14 +35,14 @@ class Collective:
     rooted: bool = False
     reduces: bool = False
     in_place_checked: bool = True
-    redop_column: str = "none"  # what nccl-tests prints when the collective does not reduce
+    redop_column: str = "none"  # what nccl-tests prints if the collective does not reduce
     ranks_power_of_two: bool = False
-    uneven: bool = False  # bytes per pair of ranks come from a matrix
+    uneven: bool = False  # a matrix gives the bytes of each pair of ranks
     aliases: tuple[str, ...] = ()
 
     @property
     def joined(self) -> bool:
-        """Whether no rank can end before all have begun: then the rank that ends quickest is the one that came last."""
+        """Whether no rank can end before all have started; then the rank with the shortest duration started last."""
         return not self.rooted and not self.uneven and self.name != "sendrecv"
 
 
@@ -118,7 +118,7 @@ _BY_KEY: dict[str, Collective] = {_key(name): row for row in COLLECTIVES for nam
 
 
 def collective(name: str) -> Collective:
-    """The row a user means by `allreduce`, `AllReduce`, `all-reduce`, `bcast` ...; UsageError when there is none."""
+    """The row for a name such as `allreduce`, `AllReduce`, `all-reduce` or `bcast`; UsageError for an unknown name."""
     row = _BY_KEY.get(_key(name))
     if row is None:
         known = ", ".join(r.name for r in COLLECTIVES)

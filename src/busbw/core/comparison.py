@@ -10,7 +10,7 @@ SCHEMA = "busbw.comparison/1"
 
 
 class Verdict(Enum):
-    """What is said of b compared with a."""
+    """The outcome for b compared with a."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -20,7 +20,7 @@ class Verdict(Enum):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One side: its files, the runs in them, and the machine as the first file tells it."""
+    """One side: its files, the runs in them, and the machine according to the first file."""
 
     files: list[str]
     runs: int
@@ -31,7 +31,7 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class ComparedCell(msgspec.Struct, frozen=True):
-    """One cell on both sides: its times (None where a side has none), their ratio b / a with its interval, and the verdict.
+    """One cell on both sides: its times (None if a side has none), their ratio b / a with its interval, and the verdict.
 
     `by` is what was compared (runs, samples or means), `a_count` and `b_count` the number that the times are computed from, `a_effective`
     and `b_effective` the number of independent samples in the test. The interval is of this cell alone, None for too few samples or runs.
@@ -54,7 +54,7 @@ class ComparedCell(msgspec.Struct, frozen=True):
 
 
 class Signs(msgspec.Struct, frozen=True):
-    """The sweep as a whole, over cells that are single means: in how many b took longer, in how many shorter, and the sign test's p."""
+    """The sign test over cells that are single means: in how many b took longer, in how many less time, and p."""
 
     longer: int
     shorter: int
@@ -62,7 +62,7 @@ class Signs(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """All cells in the order of a's table, then those that b alone has."""
+    """All cells in the order of a's table, then those that only b has."""
 
     schema: str
     collective: str
@@ -82,6 +82,6 @@ class Comparison(msgspec.Struct, frozen=True):
         """The cells that are slower by more than the tolerance."""
         return [cell for cell in self.of(Verdict.SLOWER) if cell.ratio is not None and cell.ratio > 1 + self.tolerance]
 
-    def told(self) -> bool:
+    def has_verdict(self) -> bool:
         """Whether any cell has a verdict."""
         return any(cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells)

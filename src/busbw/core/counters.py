@@ -1,4 +1,4 @@
-"""The counters read beside a measurement: one row each, with where it stands, its unit, and what it means when it moves.
+"""The table of counters read before and after each size: where to read each one, its unit, and what an increase means.
 
 Names are the kernel's and NVML's own. Sources: Linux Documentation/ABI/stable/sysfs-class-infiniband and
 Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst; Documentation/networking/snmp_counter.rst; nvml.h.
@@ -9,17 +9,17 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What it says when a counter moves."""
+    """What an increase of a counter means."""
 
-    TRAFFIC = "traffic"  # data went through
-    THROTTLE = "throttle"  # the GPU held its clocks back
-    CONGESTION = "congestion"  # somebody was asked to send more slowly
-    LOSS = "loss"  # data was lost, sent again or late
-    FAULT = "fault"  # a link or a memory failed
+    TRAFFIC = "traffic"  # data was transferred
+    THROTTLE = "throttle"  # GPU clocks were reduced
+    CONGESTION = "congestion"  # a sender was slowed or had to wait
+    LOSS = "loss"  # data was lost, resent or delayed
+    FAULT = "fault"  # a link or memory failed
 
 
 class Owner(Enum):
-    """Whose counter it is."""
+    """What a counter belongs to."""
 
     GPU = "GPU"
     RDMA = "RDMA port"
@@ -29,14 +29,14 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One counter. `scale` turns its steps into `unit`; fewer than `notable`, or than `notable_per_byte` of traffic, prove nothing.
+    """One counter. Multiplied by `scale` it is in `unit`s. Increases below `notable`, or `notable_per_byte` of traffic, are ignored.
 
-    One of `bits` starts again at 0 behind its largest value, or stays there where it `saturates`.
+    A counter has `bits` bits; at its largest value it wraps to 0, or stays there if it `saturates`.
     """
 
     name: str
     owner: Owner
-    source: str  # NVML's constant; the file below the port; the file of /proc
+    source: str  # NVML's constant, the file in the port's directory, or the file in /proc
     kind: Kind
     meaning: str
     unit: str = "events"
@@ -47,7 +47,7 @@ class Counter:
     notable_per_byte: float = 0.0
 
 
-SPARSE = 1e-7  # one in 10 MB: TCP mends so few within a round trip or two each
+SPARSE = 1e-7  # one in 10 MB: TCP recovers from so few within a round trip or two each
 
 
 def _gpu(name: str, constant: str, kind: Kind, meaning: str, unit: str = "events") -> Counter:
@@ -66,77 +66,77 @@ def _tcp(name: str, kind: Kind, meaning: str, *, file: str = "netstat", notable:
     return Counter(name, Owner.TCP, f"/proc/net/{file}", kind, meaning, notable=notable, notable_per_byte=SPARSE if notable > 1 else 0.0)
 
 
-# NVML gave the counters of single clocks event reasons other numbers from release to release; those of policies have kept theirs.
+# Field numbers of policy counters are stable across NVML releases; those of single clocks event reasons are not.
 _GPU = (
-    _gpu("power_policy", "PERF_POLICY_POWER", Kind.THROTTLE, "clocks held below by the power limit", "ns"),
-    _gpu("thermal_policy", "PERF_POLICY_THERMAL", Kind.THROTTLE, "clocks held below by temperature", "ns"),
-    _gpu("board_limit_policy", "PERF_POLICY_BOARD_LIMIT", Kind.THROTTLE, "clocks held below by the board's own limit", "ns"),
-    _gpu("reliability_policy", "PERF_POLICY_RELIABILITY", Kind.THROTTLE, "clocks held below by voltage reliability", "ns"),
+    _gpu("power_policy", "PERF_POLICY_POWER", Kind.THROTTLE, "time with clocks reduced by the power limit", "ns"),
+    _gpu("thermal_policy", "PERF_POLICY_THERMAL", Kind.THROTTLE, "time with clocks reduced by temperature", "ns"),
+    _gpu("board_limit_policy", "PERF_POLICY_BOARD_LIMIT", Kind.THROTTLE, "time with clocks reduced by the board limit", "ns"),
+    _gpu("reliability_policy", "PERF_POLICY_RELIABILITY", Kind.THROTTLE, "time with clocks reduced by voltage reliability", "ns"),
     _gpu("ecc_corrected", "ECC_SBE_VOL_TOTAL", Kind.LOSS, "memory errors corrected by ECC since the driver started"),
     _gpu("ecc_uncorrected", "ECC_DBE_VOL_TOTAL", Kind.FAULT, "memory errors that ECC could not correct since the driver started"),
     _gpu("rows_remapped_uncorrected", "REMAPPED_UNC", Kind.FAULT, "memory rows replaced after uncorrected errors"),
-    _gpu("rows_remapped_pending", "REMAPPED_PENDING", Kind.FAULT, "memory rows wait for a GPU reset to be replaced", "yes or no"),
+    _gpu("rows_remapped_pending", "REMAPPED_PENDING", Kind.FAULT, "memory rows will be replaced at the next GPU reset", "yes or no"),
     _gpu("rows_remap_failed", "REMAPPED_FAILURE", Kind.FAULT, "a memory row could not be replaced", "yes or no"),
-    _gpu("nvlink_crc_flit", "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink flow control units with a wrong checksum, sent again"),
-    _gpu("nvlink_crc_data", "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink data with a wrong checksum, sent again"),
-    _gpu("nvlink_replay", "NVLINK_REPLAY_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink packets sent again"),
-    _gpu("nvlink_recovery", "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", Kind.FAULT, "NVLink had to be trained again"),
-    _gpu("pcie_replay", "PCIE_REPLAY_COUNTER", Kind.LOSS, "PCIe packets sent again"),
+    _gpu("nvlink_crc_flit", "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink flow control units with a checksum error, resent"),
+    _gpu("nvlink_crc_data", "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink data with a checksum error, resent"),
+    _gpu("nvlink_replay", "NVLINK_REPLAY_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink packets resent"),
+    _gpu("nvlink_recovery", "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", Kind.FAULT, "NVLink was retrained"),
+    _gpu("pcie_replay", "PCIE_REPLAY_COUNTER", Kind.LOSS, "PCIe packets resent"),
 )  # fmt: skip
 
 _RDMA = (
     Counter("port_xmit_data", Owner.RDMA, "counters/port_xmit_data", Kind.TRAFFIC, "data sent", "bytes", scale=4),
     Counter("port_rcv_data", Owner.RDMA, "counters/port_rcv_data", Kind.TRAFFIC, "data received", "bytes", scale=4),
     Counter("port_xmit_wait", Owner.RDMA, "counters/port_xmit_wait", Kind.CONGESTION,
-            "data waited for credits: the far side of the link is congested", "ticks",
+            "data waited for credits: the other end of the link is congested", "ticks",
             bits=32, saturates=True, notable=1000),
-    _port("symbol_error", Kind.LOSS, "symbols received wrong: cable or optics", bits=16),
+    _port("symbol_error", Kind.LOSS, "symbol errors: cable or optics", bits=16),
     _port("link_error_recovery", Kind.FAULT, "the link recovered from errors", bits=8),
     _port("link_downed", Kind.FAULT, "the link went down", bits=8),
     _port("port_rcv_errors", Kind.LOSS, "packets received with errors", bits=16),
-    _port("port_xmit_discards", Kind.LOSS, "packets dropped before they were sent", bits=16),
-    _port("local_link_integrity_errors", Kind.LOSS, "too many errors on the link itself", bits=4),
-    _port("excessive_buffer_overrun_errors", Kind.LOSS, "the far side sent without credits", bits=4),
-    _hw("out_of_sequence", Kind.LOSS, "packets arrived out of order: one was lost, or paths differ"),
-    _hw("packet_seq_err", Kind.LOSS, "the receiver asked for a lost packet"),
-    _hw("local_ack_timeout_err", Kind.LOSS, "no acknowledgement came in time"),
-    _hw("implied_nak_seq_err", Kind.LOSS, "an acknowledgement told of a lost packet"),
+    _port("port_xmit_discards", Kind.LOSS, "packets dropped before sending", bits=16),
+    _port("local_link_integrity_errors", Kind.LOSS, "too many errors on the local link", bits=4),
+    _port("excessive_buffer_overrun_errors", Kind.LOSS, "the other end sent without credits", bits=4),
+    _hw("out_of_sequence", Kind.LOSS, "packets arrived out of order: one was lost, or they took different paths"),
+    _hw("packet_seq_err", Kind.LOSS, "the receiver reported a missing packet"),
+    _hw("local_ack_timeout_err", Kind.LOSS, "acknowledgements timed out"),
+    _hw("implied_nak_seq_err", Kind.LOSS, "an acknowledgement implied a lost packet"),
     _hw("roce_adp_retrans", Kind.LOSS, "adaptive retransmissions"),
-    _hw("roce_adp_retrans_to", Kind.LOSS, "adaptive retransmissions that ran into their limit"),
+    _hw("roce_adp_retrans_to", Kind.LOSS, "adaptive retransmissions that reached their time limit"),
     _hw("roce_slow_restart", Kind.LOSS, "slow restarts after loss"),
     _hw("rnr_nak_retry_err", Kind.LOSS, "the receiver was not ready: no buffer was posted"),
     _hw("out_of_buffer", Kind.LOSS, "packets dropped because no buffer was posted"),
-    _hw("rx_icrc_encapsulated", Kind.LOSS, "RoCE packets with a wrong checksum"),
-    _hw("req_transport_retries_exceeded", Kind.FAULT, "a sender gave up: NCCL ends with error 12"),
+    _hw("rx_icrc_encapsulated", Kind.LOSS, "RoCE packets with a checksum error"),
+    _hw("req_transport_retries_exceeded", Kind.FAULT, "a sender gave up: NCCL fails with error 12"),
     _hw("req_rnr_retries_exceeded", Kind.FAULT, "a sender gave up on a receiver that was never ready"),
-    _hw("np_ecn_marked_roce_packets", Kind.CONGESTION, "packets arrived with a switch's congestion mark", bits=64),
-    _hw("np_cnp_sent", Kind.CONGESTION, "congestion notifications sent: senders to here were slowed", bits=64),
-    _hw("rp_cnp_handled", Kind.CONGESTION, "congestion notifications obeyed: sending was slowed", bits=64),
-    _hw("rp_cnp_ignored", Kind.CONGESTION, "congestion notifications not obeyed: congestion control is off", bits=64),
+    _hw("np_ecn_marked_roce_packets", Kind.CONGESTION, "packets arrived with a congestion mark from a switch", bits=64),
+    _hw("np_cnp_sent", Kind.CONGESTION, "congestion notifications sent to slow down remote senders", bits=64),
+    _hw("rp_cnp_handled", Kind.CONGESTION, "congestion notifications received: sending was slowed down", bits=64),
+    _hw("rp_cnp_ignored", Kind.CONGESTION, "congestion notifications ignored: congestion control is off", bits=64),
 )  # fmt: skip
 
 _INTERFACE = (
     Counter("rx_bytes", Owner.INTERFACE, "/proc/net/dev", Kind.TRAFFIC, "data received", "bytes"),
     Counter("rx_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets received with errors"),
     Counter("rx_dropped", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets received and dropped", notable=10),
-    Counter("rx_fifo_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets lost because the host was late to fetch them"),
+    Counter("rx_fifo_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets lost because the host fetched them too late"),
     Counter("tx_bytes", Owner.INTERFACE, "/proc/net/dev", Kind.TRAFFIC, "data sent", "bytes"),
     Counter("tx_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets that could not be sent"),
-    Counter("tx_dropped", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets dropped before they were sent"),
+    Counter("tx_dropped", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets dropped before sending"),
     Counter("carrier_down_count", Owner.INTERFACE, "/sys/class/net/*/carrier_down_count", Kind.FAULT, "the link went down"),
 )
 
 _TCP = (
-    _tcp("RetransSegs", Kind.LOSS, "segments sent again", file="snmp", notable=10),
-    _tcp("TCPTimeouts", Kind.LOSS, "retransmission timers ran out: each at least 0.2 s of silence where no program asks for less"),
-    # A far side that is merely busy draws probes too, so few of them prove no loss.
-    _tcp("TCPLossProbes", Kind.LOSS, "probes sent because no acknowledgement came", notable=100),
-    _tcp("TCPFastRetrans", Kind.LOSS, "segments sent again after later ones had arrived", notable=10),
-    _tcp("TCPSlowStartRetrans", Kind.LOSS, "segments sent again after a timeout", notable=10),
+    _tcp("RetransSegs", Kind.LOSS, "segments retransmitted", file="snmp", notable=10),
+    _tcp("TCPTimeouts", Kind.LOSS, "retransmission timeouts: each at least 0.2 s by default"),
+    # A busy receiver also causes probes, so a few do not prove loss.
+    _tcp("TCPLossProbes", Kind.LOSS, "probes sent because acknowledgements were late", notable=100),
+    _tcp("TCPFastRetrans", Kind.LOSS, "fast retransmissions", notable=10),
+    _tcp("TCPSlowStartRetrans", Kind.LOSS, "retransmissions after a timeout", notable=10),
     _tcp("TCPRcvQDrop", Kind.LOSS, "segments dropped because the receive buffer was full"),
     _tcp("TCPBacklogDrop", Kind.LOSS, "segments dropped because the socket was busy"),
     _tcp("ListenDrops", Kind.LOSS, "connections refused by a full queue"),
-    _tcp("TCPAbortOnTimeout", Kind.FAULT, "connections given up after many timeouts"),
+    _tcp("TCPAbortOnTimeout", Kind.FAULT, "connections aborted after repeated timeouts"),
 )
 
 COUNTERS: tuple[Counter, ...] = _GPU + _RDMA + _INTERFACE + _TCP
@@ -144,5 +144,5 @@ BY_NAME: dict[str, Counter] = {counter.name: counter for counter in COUNTERS}
 
 
 def at(owner: Owner) -> tuple[Counter, ...]:
-    """The counters of one place, in order of the table."""
+    """The counters of one owner, in the order of the table."""
     return tuple(counter for counter in COUNTERS if counter.owner is owner)

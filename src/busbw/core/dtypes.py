@@ -9,8 +9,8 @@ from busbw.core.errors import UsageError
 class DType:
     """One element type.
 
-    `significand` counts the bits of a float's significand with the hidden one; `unit_exponents` are the smallest and largest e for
-    which every integer up to 2^significand - 1, times 2^e, is a normal finite number of the type (the ground of exact verification).
+    `significand` is the number of bits of a float's significand, including the hidden one. `unit_exponents` are the smallest and
+    largest e for which every integer up to 2^significand - 1, times 2^e, is a normal finite number of the type (core/probe.py).
     """
 
     name: str  # nccl-tests' name, as printed
@@ -47,7 +47,7 @@ DTYPES: tuple[DType, ...] = (
     DType("float", 7, 4, "float", "float32", 24, 8, (-126, 104), aliases=("float32", "fp32", "f32")),
     DType("double", 8, 8, "float", "float64", 53, 11, (-1022, 971), aliases=("float64", "fp64", "f64")),
     DType("bfloat16", 9, 2, "float", "bfloat16", 8, 8, (-126, 120), aliases=("bf16",)),
-    # 1.875 * 2^8 is e4m3's NaN, so its largest unit is one power of two lower than the exponent field alone would give.
+    # 1.875 * 2^8 is NaN in e4m3, so the largest unit exponent is one lower than its exponent field alone would allow.
     DType("f8e4m3", 10, 1, "float", "float8_e4m3fn", 4, 4, (-6, 4), ("float8_e4m3fn", "float8_e4m3", "fp8_e4m3", "e4m3"), 22400, 90),
     DType("f8e5m2", 11, 1, "float", "float8_e5m2", 3, 5, (-14, 13), ("float8_e5m2", "fp8_e5m2", "e5m2"), 22400, 90),
 )
@@ -56,7 +56,7 @@ BY_NAME: dict[str, DType] = {name: row for row in DTYPES for name in (row.name, 
 
 
 def dtype(name: str) -> DType:
-    """The row called `name`, by nccl-tests' name, PyTorch's or a common short form; UsageError when there is none."""
+    """The row for nccl-tests' or PyTorch's name, or a common short form; UsageError for an unknown name."""
     row = BY_NAME.get(name.lower())
     if row is None:
         known = ", ".join(r.name for r in DTYPES)

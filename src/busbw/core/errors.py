@@ -1,13 +1,13 @@
-"""The errors busbw raises on purpose, and the exit code each one ends with.
+"""The errors that busbw raises on purpose, and the exit code of each.
 
-BusbwError            says what, where and the value seen; `hint` is the command or change that mends it
-├── UsageError        the words on the command line cannot be meant                         exit 2
-└── NoMeasurement        nothing could be measured: no GPU, no MPI, a rank or host was lost    exit 3
-    ├── TimedOut      it took longer than a limit
-    ├── StartFailed   the ranks did not come to start, of a fault that passes
-    └── CudaFailed    a CUDA call failed
+BusbwError               what failed, where, and the value seen; `hint` is the command or change that fixes it
+├── UsageError           invalid arguments or input file                                          exit 2
+└── NoMeasurement        no measurement possible: no GPU, no MPI, a rank or host was lost         exit 3
+    ├── TimedOut         a time limit was reached
+    ├── StartFailed      the ranks failed to start because of a transient fault
+    └── CudaFailed       a call of the CUDA driver failed
 
-Anything else that escapes is a bug in busbw and ends with exit 4.
+Any other exception that reaches the command line is a bug in busbw: exit 4.
 """
 
 from busbw.core.exits import Exit
@@ -15,7 +15,7 @@ from busbw.core.spelling import RUN, render
 
 
 class BusbwError(Exception):
-    """An error with a reason and a hint; `exit` is the process exit code it leads to."""
+    """An error with a message and a hint; `exit` is the exit code of the process."""
 
     exit: Exit = Exit.BUG
 
@@ -40,23 +40,23 @@ class BusbwError(Exception):
 
 
 class UsageError(BusbwError):
-    """The command line (or a file it names) cannot be meant."""
+    """Invalid arguments or input file."""
 
     exit = Exit.USAGE
 
 
 class NoMeasurement(BusbwError):
-    """Nothing could be measured, so there is no answer, good or bad."""
+    """No measurement was possible, so there is no result to judge."""
 
     exit = Exit.UNKNOWN
 
 
 class TimedOut(NoMeasurement):
-    """Something took longer than its limit."""
+    """A time limit was reached."""
 
 
 class StartFailed(NoMeasurement):
-    """The ranks did not come to start, of a fault that passes: it is tried once more."""
+    """The ranks failed to start because of a transient fault; the start is retried once."""
 
 
 class CudaFailed(NoMeasurement):

@@ -1,13 +1,10 @@
-"""Exit codes of `busbw`, one row each; the docs page and the tests are made from these rows.
-
-The compat face keeps the codes of nccl-tests instead (`NCCL_TESTS_EXITS`).
-"""
+"""Exit codes, one row each: those of `busbw`, and those of the compat commands, which are nccl-tests' own."""
 
 from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit code of every busbw command but the compat face."""
+    """Exit code of every `busbw` command."""
 
     OK = 0
     BAD = 1
@@ -18,17 +15,17 @@ class Exit(IntEnum):
 
 
 EXIT_MEANING: dict[Exit, str] = {
-    Exit.OK: "measured, and fine",
-    Exit.BAD: "measured, and the answer is bad: wrong data, or slower than allowed",
-    Exit.USAGE: "the command line or a file it names cannot be meant",
-    Exit.UNKNOWN: "could not tell: no GPU, NCCL or MPI missing, a rank or host lost",
+    Exit.OK: "success",
+    Exit.BAD: "measured, but the result is bad: wrong data, or slower than allowed",
+    Exit.USAGE: "invalid arguments or input file",
+    Exit.UNKNOWN: "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost",
     Exit.BUG: "a bug in busbw",
-    Exit.INTERRUPTED: "interrupted; what was measured is saved",
+    Exit.INTERRUPTED: "interrupted; completed measurements are saved",
 }
 
 
 class NcclTestsExit(IntEnum):
-    """Exit code of a binary of nccl-tests, and so of the compat face (testResult_t there)."""
+    """Exit code of the binaries of nccl-tests (its testResult_t), and so of the compat commands."""
 
     OK = 0
     INTERNAL = 1
@@ -42,12 +39,12 @@ class NcclTestsExit(IntEnum):
 
 
 NCCL_TESTS_EXIT_MEANING: dict[NcclTestsExit, str] = {
-    NcclTestsExit.OK: "fine",
+    NcclTestsExit.OK: "success",
     NcclTestsExit.INTERNAL: "internal error",
     NcclTestsExit.CUDA: "CUDA error",
     NcclTestsExit.NCCL: "NCCL or MPI error",
     NcclTestsExit.TIMEOUT: "timeout (-T)",
-    NcclTestsExit.NOT_IMPLEMENTED: "not implemented, or fewer GPUs than asked for",
+    NcclTestsExit.NOT_IMPLEMENTED: "not implemented, or fewer GPUs than requested",
     NcclTestsExit.INVALID_USAGE: "invalid usage",
     NcclTestsExit.WRONG_DATA: "wrong data, or below 0.9 x NCCL_TESTS_MIN_BW",
     NcclTestsExit.BAD_ARGUMENTS: "bad arguments",

@@ -1,4 +1,4 @@
-"""What busbw concludes: a verdict about a subject, in plain words, with the evidence and what to do."""
+"""Conclusions about a run: a verdict and a message, with evidence and a fix."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Verdict(Enum):
-    """Absence of evidence is unknown, never pass; skip means that the question does not apply here."""
+    """Missing evidence is unknown, never pass. Skip means that the question does not apply."""
 
     PASS = "pass"
     WARN = "warn"
@@ -15,8 +15,16 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
 
 
+# Findings that `busbw show` adds while it reads a log. Those of a run are the rules of model/findings.py.
+LOG_ROWS, LOG_TABLES = "log.rows", "log.tables"
+LOG_FINDINGS = {
+    LOG_ROWS: (Verdict.WARN, "`busbw show` skipped lines of a log that it could not parse"),
+    LOG_TABLES: (Verdict.WARN, "a log contains several tables; only the first was read"),
+}
+
+
 class Finding(msgspec.Struct, frozen=True):
-    """One conclusion. `evidence` names what was read or measured; `fix` is what to do, empty where nothing need be done."""
+    """One conclusion. `evidence` states what was read or measured; `fix` is the remedy, empty if none is needed."""
 
     id: str
     verdict: Verdict

@@ -1,6 +1,6 @@
-"""Bit patterns of the float types, exactly: encode, decode and round, in integers and fractions alone.
+"""Exact encoding, decoding and rounding of the float types, in integers and fractions.
 
-All are IEEE 754 binary formats but f8e4m3, which has no infinity: its all-ones exponent holds numbers, and all-ones everywhere is NaN.
+All are IEEE 754 binary formats except f8e4m3, which has no infinity: an all-ones exponent holds numbers, and only all ones is NaN.
 """
 
 from fractions import Fraction
@@ -13,7 +13,7 @@ def _bias(dtype: DType) -> int:
 
 
 def encode(units: int, exponent: int, dtype: DType) -> int:
-    """Bits of units * 2^exponent, which must be exactly representable (ValueError otherwise); zero is always +0."""
+    """Bits of units * 2^exponent, +0 for zero; ValueError if the value is not exactly representable."""
     if units == 0:
         return 0
     magnitude = abs(units)
@@ -25,7 +25,7 @@ def encode(units: int, exponent: int, dtype: DType) -> int:
     if exponent < lowest:
         raise ValueError(f"{units} * 2^{exponent} is not a {dtype.name}")
     field = magnitude << (exponent - lowest)
-    bits = field + (max(top + bias, 1) - 1 << (p - 1))  # the hidden bit carries into the exponent field
+    bits = field + (max(top + bias, 1) - 1 << (p - 1))  # the hidden bit adds 1 to the exponent field
     if bits > _largest(dtype):
         raise ValueError(f"{units} * 2^{exponent} is too large for {dtype.name}")
     return bits | (units < 0) << (dtype.bits - 1)
@@ -38,7 +38,7 @@ def _largest(dtype: DType) -> int:
 
 
 def decode(bits: int, dtype: DType) -> Fraction | str:
-    """The number behind the bits, or 'nan', 'inf', '-inf'."""
+    """The value of the bits, or 'nan', 'inf', '-inf'."""
     p, bias = dtype.significand, _bias(dtype)
     negative, rest = bits >> (dtype.bits - 1), bits & ((1 << (dtype.bits - 1)) - 1)
     if rest > _largest(dtype):
@@ -51,7 +51,7 @@ def decode(bits: int, dtype: DType) -> Fraction | str:
 
 
 def round_to_bits(value: Fraction, dtype: DType) -> int:
-    """Bits of the nearest number of the type, ties to even; values must be within its finite range."""
+    """Bits of the nearest number of the type, ties to even; the value must be within its finite range."""
     if value == 0:
         return 0
     magnitude = abs(value)

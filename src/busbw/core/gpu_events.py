@@ -1,6 +1,6 @@
-"""What a GPU says about itself: why its clocks are not higher, and the numbers of its driver's errors, one row each.
+"""Tables of NVML's clocks event reasons (why a GPU's clocks are reduced) and of Xids, the driver's error numbers.
 
-Sources: nvml.h (nvmlClocksEventReason*) and NVIDIA's Xid catalogue, docs.nvidia.com/deploy/xid-errors.
+Sources: nvml.h (nvmlClocksEventReason*) and NVIDIA's Xid catalog, docs.nvidia.com/deploy/xid-errors.
 """
 
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from enum import Enum
 
 
 class Severity(Enum):
-    """How much a clocks event reason says."""
+    """How serious a clocks event reason is."""
 
     HARMLESS = "harmless"
-    LOAD = "load"  # normal for a GPU that works hard, worth naming when clocks fell
+    LOAD = "load"  # normal under load; reported only if clocks fell
     BAD = "bad"
 
 
@@ -26,17 +26,17 @@ class ClockReason:
 
 
 CLOCK_REASONS: tuple[ClockReason, ...] = (
-    ClockReason(0x1, "gpu_idle", Severity.HARMLESS, "nothing runs"),
-    ClockReason(0x2, "applications_clocks_setting", Severity.HARMLESS, "the clocks that were set for applications"),
+    ClockReason(0x1, "gpu_idle", Severity.HARMLESS, "the GPU is idle"),
+    ClockReason(0x2, "applications_clocks_setting", Severity.HARMLESS, "application clocks are set"),
     ClockReason(0x4, "sw_power_cap", Severity.LOAD, "the power limit"),
-    ClockReason(0x8, "hw_slowdown", Severity.BAD, "the hardware at least halved the clocks: heat, power brake or power draw"),
-    ClockReason(0x10, "sync_boost", Severity.LOAD, "another GPU of its boost group holds it back"),
-    ClockReason(0x20, "sw_thermal_slowdown", Severity.BAD, "GPU or memory is warmer than it should run"),
-    ClockReason(0x40, "hw_thermal_slowdown", Severity.BAD, "too hot: the hardware at least halved the clocks"),
-    ClockReason(0x80, "hw_power_brake_slowdown", Severity.BAD, "the power supply asked for less: the hardware at least halved the clocks"),
-    ClockReason(0x100, "display_clock_setting", Severity.HARMLESS, "the display's clocks"),
+    ClockReason(0x8, "hw_slowdown", Severity.BAD, "hardware reduced the clocks by half or more: temperature, power brake or power draw"),
+    ClockReason(0x10, "sync_boost", Severity.LOAD, "limited by another GPU of its boost group"),
+    ClockReason(0x20, "sw_thermal_slowdown", Severity.BAD, "GPU or memory temperature is too high"),
+    ClockReason(0x40, "hw_thermal_slowdown", Severity.BAD, "overheating: hardware reduced the clocks by half or more"),
+    ClockReason(0x80, "hw_power_brake_slowdown", Severity.BAD, "power brake: hardware reduced the clocks by half or more"),
+    ClockReason(0x100, "display_clock_setting", Severity.HARMLESS, "display clocks are set"),
 )
-# What a policy's time stands for: the counters of core/counters.py whose kind is THROTTLE.
+# Of the counters in core/counters.py whose kind is THROTTLE.
 POLICY_SEVERITY = {
     "power_policy": Severity.LOAD,
     "thermal_policy": Severity.BAD,
@@ -50,22 +50,22 @@ def clock_reasons(bits: int) -> list[str]:
     """Names of the reasons in NVML's bit mask; a bit without a name is its hexadecimal number."""
     names = [reason.name for reason in CLOCK_REASONS if bits & reason.bit]
     rest = bits & ~sum(reason.bit for reason in CLOCK_REASONS)
-    return names + [f"{1 << place:#x}" for place in range(rest.bit_length()) if rest >> place & 1]
+    return names + [f"{1 << bit:#x}" for bit in range(rest.bit_length()) if rest >> bit & 1]
 
 
 @dataclass(frozen=True, slots=True)
 class XidRow:
-    """One number of the catalogue; `fix` is what to do about it."""
+    """One Xid of NVIDIA's catalog; `fix` is the remedy."""
 
     number: int
     meaning: str
     fix: str
 
 
-_JOB = "look for the error in the program that ran"
-_RESET = "drain the host, reset the GPU, check it again"
-_RESTART = "start the program again; reset the GPU when it comes back"
-_REBOOT = "reboot the host; when it comes back, the GPU or its slot is broken"
+_JOB = "look for the error in the application"
+_RESET = "drain the host and reset the GPU"
+_RESTART = "restart the application; if the error recurs, reset the GPU"
+_REBOOT = "reboot the host; if the error recurs, replace the GPU or its slot"
 _LINKS = "check NVLink and the fabric manager, then reset the GPU"
 
 XIDS: tuple[XidRow, ...] = (
@@ -77,8 +77,8 @@ XIDS: tuple[XidRow, ...] = (
     XidRow(48, "double bit ECC error", _RESET),
     XidRow(61, "internal microcontroller breakpoint", _RESET),
     XidRow(62, "internal microcontroller halt", _RESET),
-    XidRow(63, "row remapping recorded", "reset the GPU when it is free"),
-    XidRow(64, "row remapping failed", "drain the host; the GPU's memory is worn out"),
+    XidRow(63, "row remapping recorded", "reset the GPU when it is idle"),
+    XidRow(64, "row remapping failed", "drain the host and replace the GPU"),
     XidRow(69, "graphics engine class error", _JOB),
     XidRow(74, "NVLink error", _LINKS),
     XidRow(79, "GPU has fallen off the bus", _REBOOT),
@@ -86,28 +86,28 @@ XIDS: tuple[XidRow, ...] = (
     XidRow(94, "contained ECC error", _RESTART),
     XidRow(95, "uncontained ECC error", _RESET),
     XidRow(109, "context switch timeout", _RESET),
-    XidRow(119, "GSP firmware did not answer", _RESET),
+    XidRow(119, "GSP firmware timeout", _RESET),
     XidRow(120, "GSP firmware error", _RESET),
-    XidRow(121, "C2C link corrected error", "watch it: many of them slow the link to the CPU"),
+    XidRow(121, "C2C link corrected error", "monitor it: frequent errors slow the link to the CPU"),
     XidRow(136, "link training failed", _RESET),
     XidRow(140, "unrecovered ECC error", _RESET),
-    XidRow(143, "GPU initialisation failed", _RESET),
+    XidRow(143, "GPU initialization failed", _RESET),
     *(XidRow(number, "NVLink error", _LINKS) for number in range(144, 151)),
-    XidRow(154, "GPU asks for a recovery action", "do what its message in the kernel log asks for"),
+    XidRow(154, "GPU requests a recovery action", "perform the action named in the kernel log"),
 )
 XID_BY_NUMBER: dict[int, XidRow] = {row.number: row for row in XIDS}
 SXID_FIX = "check NVSwitch and the fabric manager's log"
 
 
 def xid_meaning(number: int, *, switch: bool = False) -> str:
-    """The meaning of an Xid (of an NVSwitch's SXid) in a few words."""
+    """A short description of an Xid, or of an NVSwitch's SXid."""
     if switch:
         return "NVSwitch error"
     row = XID_BY_NUMBER.get(number)
-    return row.meaning if row else "see NVIDIA's Xid catalogue"
+    return row.meaning if row else "see NVIDIA's Xid catalog"
 
 
 def xid_fix(number: int, *, switch: bool = False) -> str:
-    """What to do about it."""
+    """The remedy for an Xid, or for an NVSwitch's SXid."""
     row = XID_BY_NUMBER.get(number)
-    return SXID_FIX if switch else row.fix if row else "look it up in NVIDIA's Xid catalogue"
+    return SXID_FIX if switch else row.fix if row else "look it up in NVIDIA's Xid catalog"

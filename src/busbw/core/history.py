@@ -1,21 +1,18 @@
-"""What is kept of past runs, and which of them are of one machine."""
+"""Stored runs, and the check of a run against them."""
 
-import hashlib
 from collections import Counter
-from datetime import datetime
 from enum import Enum
 
 import msgspec
 
-from busbw.core import wire
-from busbw.core.cells import CellKey, every, peak, timing
+from busbw.core.cells import CellKey
 from busbw.core.result import Result
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    """One run of the history, without its samples. `start` is when it began, or was added where it does not say (`YYYY-mm-dd HH:MM:SS`,
+    """One run of the history, without its samples.
 
-    local); `peak_busbw` in bytes per second.
+    `start` is its start in local time as `YYYY-mm-dd HH:MM:SS`, or else when it was added; `peak_busbw` is in bytes per second.
     """
 
     id: int
@@ -41,7 +38,7 @@ class StoredTime(msgspec.Struct, frozen=True):
 
 
 class CheckedCell(msgspec.Struct, frozen=True):
-    """One cell beside the same cell of earlier runs: its time, their median, least and largest (seconds), and the adjusted p-value."""
+    """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds), and the adjusted p-value."""
 
     key: CellKey
     time_s: float
@@ -58,7 +55,7 @@ class CheckedCell(msgspec.Struct, frozen=True):
 
 
 class Standing(Enum):
-    """What a check concludes; too few runs to compare with are no evidence."""
+    """The outcome of a check; unknown if there are too few runs to compare with."""
 
     FINE = "fine"
     SLOWER = "slower"
@@ -66,7 +63,7 @@ class Standing(Enum):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A run beside the last runs of its machine. `alarm` is the chance that a run like them is called slower anywhere in the sweep."""
+    """A run compared with the last runs of its machine. `alarm` is the probability that a run like them is called slower in any cell."""
 
     machine: str
     runs: list[int]
@@ -78,38 +75,9 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def machine(result: Result) -> str:
-    """Who was measured: sorted host names, the devices of each name and the engine. `host1+host2: 16 x NVIDIA H20, nccl`."""
+    """The machine of a result: sorted host names, devices by name, and engine. `host1+host2: 16 x NVIDIA H20, nccl`."""
     devices = result.world.devices
     hosts = "+".join(sorted({device.host for device in devices})) or "unnamed host"
     names = sorted(Counter(device.name or "unnamed device" for device in devices).items())
     kinds = ", ".join([*(f"{count} x {name}" for name, count in names), result.library.engine or "unnamed engine"])
     return f"{hosts}: {kinds}"
-
-
-def digest(result: Result) -> str:
-    """The result's content as a SHA-256; the file's spacing and name do not count."""
-    return hashlib.sha256(wire.encode(result)).hexdigest()
-
-
-def stored(result: Result, now: datetime) -> StoredRun:
-    """The facts of a result by which it is listed and found; it has no id yet."""
-    sizes = [row.size_bytes for row in result.rows]
-    top = peak(every(result))
-    return StoredRun(
-        0, _when(result.start, now), machine(result), result.spec.collective, result.library.nccl, timing(result), min(sizes, default=0),
-        max(sizes, default=0), top.busbw if top else 0.0, result.complete, result.wrong(),
-    )  # fmt: skip
-
-
-def _when(start: str, now: datetime) -> str:
-    try:
-        when = datetime.fromisoformat(start)
-    except ValueError:
-        when = now
-    return when.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def alike(run: StoredRun, result: Result) -> bool:
-    """Whether a stored run can be held against the result: whole, right, and of the same machine, collective and timing."""
-    same = (run.machine, run.collective, run.timing) == (machine(result), result.spec.collective, timing(result))
-    return same and run.complete and not run.wrong

@@ -1,7 +1,7 @@
-"""Where the elements of a collective lie: buffer counts, the in-place rule, and the reference result as moves.
+"""The buffers of a collective: element counts, the in-place rule, and the reference result as moves.
 
-A move says which elements of which ranks must end up where in a rank's receive buffer; more than one source means they are reduced.
-What no move names must stay as it was.
+A move states which elements of which ranks must end up at an offset of a rank's receive buffer; several sources are reduced.
+Elements without a move must stay unchanged.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One call as its moves need it: count argument, ranks, root, and elements from rank i to rank j where they are uneven."""
+    """The parameters of one call: count argument, ranks, root, and for alltoallv the matrix of elements from rank i to rank j."""
 
     count: int
     ranks: int
@@ -46,13 +46,16 @@ class Move:
 
     @property
     def reduced(self) -> bool:
-        """Whether several ranks' elements are reduced into one."""
+        """Whether elements of several ranks are reduced."""
         return len(self.sources) > 1
 
 
+GRAIN_BYTES = 16  # nccl-tests rounds the parts of a buffer down to a multiple of this
+
+
 def aligned_share(c: int, n: int, itemsize: int) -> int:
-    """One of `n` equal parts of `c` elements, cut to a multiple of 16 bytes as nccl-tests does."""
-    return c // n & -(16 // itemsize)
+    """One of `n` equal parts of `c` elements, rounded down to a multiple of GRAIN_BYTES."""
+    return c // n & -(GRAIN_BYTES // itemsize)
 
 
 def whole(c: int, n: int, itemsize: int) -> Buffers:
@@ -84,7 +87,7 @@ def reduce_to_all(call: Layout, rank: int) -> tuple[Move, ...]:
 
 
 def reduce_to_root(call: Layout, rank: int) -> tuple[Move, ...]:
-    """The root holds the reduction of all; the others' receive buffers stay as they were."""
+    """The root holds the reduction of all; the receive buffers of other ranks stay unchanged."""
     return reduce_to_all(call, rank) if rank == call.root else ()
 
 
@@ -119,7 +122,7 @@ def transpose(call: Layout, rank: int) -> tuple[Move, ...]:
 
 
 def transpose_uneven(call: Layout, rank: int) -> tuple[Move, ...]:
-    """As `transpose`, with the matrix's own count for each pair, parts lying close together in order of rank."""
+    """As `transpose`, with a count for each pair from the matrix; parts are contiguous, in order of rank."""
     moves, dst = [], 0
     for r in range(call.ranks):
         length = call.matrix[r][rank]
@@ -129,10 +132,10 @@ def transpose_uneven(call: Layout, rank: int) -> tuple[Move, ...]:
 
 
 def copy_from_previous(call: Layout, rank: int) -> tuple[Move, ...]:
-    """A ring: every rank holds what the rank before it sent."""
+    """A ring: every rank holds what the previous rank sent."""
     return (Move(0, call.count, (((rank - 1) % call.ranks, 0),)),)
 
 
 def matrix_totals(matrix: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """The largest total that any rank sends and that any rank receives."""
+    """The largest number of elements that a rank sends, and that a rank receives."""
     return max(map(sum, matrix)), max(map(sum, zip(*matrix, strict=True)))

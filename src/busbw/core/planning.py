@@ -1,9 +1,8 @@
-"""What `busbw plan` measured, and what follows from it: a part of busbw.result/1. Seconds and bytes throughout.
+"""What `busbw plan` measured, and its prediction; a part of busbw.result/1. Times are seconds and sizes bytes.
 
-The prediction: DDP hands over its buckets one after the other while backward goes on, and each waits until the one before it has been
-exchanged. A bucket's exchange was measured by itself, with nothing beside it; what it computes on the processors that backward computes
-on too makes backward later by as much. What of all that ends after the last bucket was ready is exposed: compression pays where it makes
-that shorter than it was.
+DDP passes on its buckets one after the other during backward; each waits until the previous one has been exchanged. Each bucket's
+exchange was measured with nothing else running. Computation of an exchange on the processors of backward delays backward by its
+duration. The time from the last bucket being ready to the end of its exchange is exposed.
 """
 
 from itertools import repeat
@@ -11,8 +10,8 @@ from itertools import repeat
 import msgspec
 
 AS_IS = "as-is"
-ALIKE = 0.02  # of the fastest step: what is as fast, where nothing reaches what was asked for
-# What of a gradient a method loses; the number is an Exchange's `loss`.
+ALIKE = 0.02  # largest difference treated as equal, as a share of the fastest step, if no method reaches the target
+# What a method loses of a gradient; Exchange.loss is an index into it.
 LOSSES = (
     "nothing",
     "rounded to 16 bits",
@@ -21,13 +20,11 @@ LOSSES = (
     "the largest now, the rest later",
     "rounded to 4 bits, the rest sent later",
 )
-LEAST_FIRST = (0, 1, 2, 5, 3, 4)  # numbers are kept in results, and what came later lies between
+LEAST_FIRST = (0, 1, 2, 5, 3, 4)  # results contain the indices, so that later entries were appended
 
 
 class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement for a plan: over which of core.transports, how often each exchange is timed, and the share of a rank's own rate that
-    a step should reach.
-    """
+    """One measurement for a plan: the transport (core.transports), the repeats of each exchange, and the target efficiency."""
 
     transport: str = AS_IS
     replays: int = 5
@@ -35,19 +32,19 @@ class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """One of DDP's buckets, in the order of their exchange: its bytes, and when in a step its gradients are ready, on the slowest rank."""
+    """One of DDP's buckets, in the order of exchange: bytes, and when its gradients are ready in a step, on the slowest rank."""
 
     nbytes: int
     ready_s: float
 
 
 class Exchange(msgspec.Struct):
-    """What one method takes over one transport.
+    """One method over one transport.
 
-    `loss` is a place in LOSSES; `bucket_s` the median time of each bucket's exchange by itself, as long as the last rank to begin took;
-    `busy_s` what of it backward loses on CPUs, empty on GPUs: the processor time of the rank that took most, over its threads; `counted`
-    the bytes a step that leave a host, the most of all hosts, None where nobody counts; `code` the line of Python that has it.
-    `checked_s` is the median step of a training with it, where one was run.
+    `loss` is an index into LOSSES. `bucket_s` is the median time of each bucket's exchange, on the rank that started last. `busy_s` is
+    the part that delays backward on CPUs: the largest processor time of a rank divided by its threads; empty on GPUs. `counted` is the
+    bytes per step that leave a host, the maximum over hosts, None if unknown. `code` is the line of Python that selects the method.
+    `checked_s` is the median step of a training run with it, if there was one.
     """
 
     transport: str
@@ -61,9 +58,7 @@ class Exchange(msgspec.Struct):
 
 
 class Plan(msgspec.Struct):
-    """`target` as in PlanSpec; `alone_s` is a rank's step by itself, `still_s` the same under DDP that exchanges nothing: the step on a
-    perfect network.
-    """
+    """`target` as in PlanSpec; `alone_s` is a step of a rank on its own, `still_s` one under DDP over a perfect network."""
 
     target: float
     alone_s: float
@@ -72,7 +67,7 @@ class Plan(msgspec.Struct):
     exchanges: list[Exchange] = []
 
     def exposed_s(self, exchange: Exchange) -> float:
-        """What a step waits for its exchange."""
+        """How long a step waits for its exchange."""
         end = late = 0.0
         for bucket, took, busy in zip(self.buckets, exchange.bucket_s, exchange.busy_s or repeat(0.0), strict=False):
             end = max(end, bucket.ready_s + late) + took
@@ -84,22 +79,19 @@ class Plan(msgspec.Struct):
         return self.still_s + self.exposed_s(exchange)
 
     def efficiency(self, exchange: Exchange) -> float:
-        """The predicted rate as a share of a rank's own."""
+        """The predicted rate divided by that of a rank on its own."""
         return self.alone_s / self.step_s(exchange)
 
     def known_s(self, exchange: Exchange) -> float:
-        """The step of a training with it, where one was run, otherwise the predicted one."""
+        """The step of the training run with it if there was one, otherwise the predicted step."""
         return exchange.checked_s or self.step_s(exchange)
 
     def reaches(self, exchange: Exchange) -> bool:
-        """Whether it reaches the target, as far as is known."""
+        """Whether `known_s` reaches the target."""
         return self.alone_s >= self.target * self.known_s(exchange)
 
     def recommended(self) -> Exchange | None:
-        """The least lossy that reaches the target; where none does, the least lossy of those that are as good as fastest.
-
-        Of two that lose alike the one that was listed first: transports begin with what needs no setting.
-        """
+        """The least lossy exchange that reaches the target, or else of those as fast as the fastest; of equals the first listed."""
         if not self.exchanges:
             return None
         fine = [one for one in self.exchanges if self.reaches(one)]

@@ -1,10 +1,10 @@
-"""The numbers that verification sends, and what must arrive: pure functions of (seed, index, rank), exact in any order of reduction.
+"""The data that verification sends and expects: functions of (seed, index, rank), exact in any order of reduction.
 
 Floats are integers times a power of two that all ranks share at an index, small enough that every partial sum is an integer of at
-most `significand` bits: so any order, tree or chunking of a sum gives the same bits. Every value and every expected result costs O(1)
-per element, however many ranks there are: contributions telescope along `place`, the rank's seat after a rotation drawn per element.
+most `significand` bits, so that any order, tree or chunking of a sum gives the same bits. Each value and each expected result costs
+O(1) for any number of ranks: contributions telescope along the seats, a rotation of the ranks that is random for each element.
 
-The numpy and CUDA forms in `engines/` compute the same; this one, in plain Python integers, is the definition.
+The numpy and CUDA versions in `engines/` compute the same; this version, in Python integers, is the definition.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ AVERAGE_SEARCH = 15
 
 
 def hash64(seed: int, index: int, lane: int) -> int:
-    """splitmix64's finaliser over seed, index and lane: 64 well mixed bits."""
+    """64 pseudorandom bits of seed, index and lane, by the finalizer of splitmix64."""
     z = (seed * 0xA24BAED4963EE407 + (index + 1) * 0x9E3779B97F4A7C15 + lane * 0xD1B54A32D192ED03) & MASK64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK64
@@ -32,18 +32,18 @@ def hash64(seed: int, index: int, lane: int) -> int:
 
 
 def below(bits32: int, limit: int) -> int:
-    """A number in [0, limit) from 32 random bits, by multiply and shift (a division would be the slowest step on a GPU)."""
+    """A number in [0, limit) from 32 random bits, by multiply and shift (division would be slow on a GPU)."""
     return bits32 * limit >> 32
 
 
 def share(total: int, seat: int, seats: int) -> int:
-    """Seat's part when `total` is dealt over `seats` as evenly as integers allow; the parts add up to total."""
+    """The part of one seat when `total` is divided over `seats` as evenly as possible; the parts add up to total."""
     return total * (seat + 1) // seats - total * seat // seats
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The data of one check: a seed, an element type, an operator (None where nothing is reduced) and the number of ranks."""
+    """The data of one check: a seed, an element type, an operator (None without reduction) and the number of ranks."""
 
     seed: int
     dtype: DType
@@ -57,12 +57,12 @@ class Probe:
 
     @property
     def average_limit(self) -> int:
-        """Largest total of avg whose mean is exact however the library divides; 0 where there is none (see `tolerance`)."""
+        """Largest total of avg whose mean is exact for any way to divide; 0 if there is none (see `tolerance`)."""
         return _average_limit(self.dtype, self.ranks)
 
     @property
     def tolerance(self) -> int:
-        """Units in the last place that a result may be off: 0, but 2 for a float avg over a rank count that the type cannot divide by."""
+        """Allowed error in units in the last place: 0, but 2 for a float avg over a number of ranks by which the type cannot divide."""
         return 2 if self.op and self.op.name == "avg" and self.dtype.is_float and self.average_limit == 0 else 0
 
     def sent(self, rank: int, index: int) -> int:
@@ -72,14 +72,14 @@ class Probe:
         return self._float_input(rank, index) if self.dtype.is_float else self._int_input(rank, index)
 
     def reduced(self, index: int) -> int:
-        """Bits that reducing element `index` over all ranks must give."""
+        """Bits of element `index` reduced over all ranks."""
         return self._float_result(index) if self.dtype.is_float else self._int_result(index)
 
     def text(self, bits: int) -> str:
-        """A value as people read it."""
+        """A value as text."""
         if self.dtype.is_float:
             if bits == 1 << (self.dtype.bits - 1):
-                return "-0.0"  # a wrong sign must not read as the right number
+                return "-0.0"  # a wrong sign must be visible
             value = decode(bits, self.dtype)
             return repr(float(value)) if isinstance(value, Fraction) else value
         return str(bits - (1 << self.dtype.bits) if self.dtype.kind == "int" and bits >> (self.dtype.bits - 1) else bits)
@@ -107,7 +107,7 @@ class Probe:
         return low + below(hash64(self.seed, index, LANE_SEAT) >> 32, high - low + 1)
 
     def _totals(self, index: int) -> tuple[int, int]:
-        """(what the positive seats add up to, what the negative seats add up to), different wherever both exist."""
+        """(sum over positive seats, sum over negative seats), different if both exist."""
         op = self.op.name if self.op else ""
         h = hash64(self.seed, index, LANE_TOTALS)
         low, high = h & MASK32, h >> 32
@@ -118,7 +118,7 @@ class Probe:
             return 1 + below(low, max(limit, 1)), 0
         plus, minus = 1 + below(low, limit), 1 + below(high, limit)
         if op == "mulsum":
-            return (2 * plus - 1, minus)  # odd against twice minus: never equal
+            return (2 * plus - 1, minus)  # odd, and minus counts twice: never equal
         return plus, minus if minus != plus else plus % limit + 1
 
     # -- floats -----------------------------------------------------------------------------------------------------------------
@@ -156,14 +156,14 @@ class Probe:
         return encode(self._extreme_units(0, index), e, self.dtype)
 
     def _single(self, index: int) -> int:
-        """The units that seat 0 alone contributes where no exact average exists."""
+        """The units of seat 0, the only contribution if no exact average exists."""
         return 1 + below(hash64(self.seed, index, LANE_TOTALS) & MASK32, self.limit)
 
     def _sign(self, seat: int, index: int) -> int:
         return hash64(self.seed, index, LANE_FIRST_SEAT + seat) & 1
 
     def _prod_input(self, seat: int, index: int) -> int:
-        """Seat 0 has a random significand, seats 1 to 4 double and halve in turn, the others are 1; signs telescope."""
+        """Seat 0 has a random significand, seats 1 to 4 alternately double and halve, others are 1; signs telescope."""
         p = self.dtype.significand
         negative = self._sign(seat, index) ^ self._sign(seat + 1, index)
         units, e = (1, 0) if seat else (self._significand(index), 1 - p)
@@ -182,7 +182,7 @@ class Probe:
         return 1 << (p - 1) | hash64(self.seed, index, LANE_TOTALS) & ((1 << (p - 1)) - 1)
 
     def _extreme_units(self, seat: int, index: int) -> int:
-        """Seat 0 holds the extreme: every other seat holds less (max) or more (min)."""
+        """Seat 0 holds the extreme; all other seats hold less (max) or more (min)."""
         limit = self.limit
         top = 1 - limit + below(hash64(self.seed, index, LANE_TOTALS) & MASK32, 2 * limit)
         units = top if seat == 0 else top - 1 - below(hash64(self.seed, index, LANE_FIRST_SEAT + seat) & MASK32, top + limit)
@@ -227,11 +227,11 @@ class Probe:
         return hash64(self.seed, index, LANE_FIRST_SEAT + seat)
 
     def _int_average(self, index: int) -> int:
-        """A mean whose n-fold still fits the type; never negative, so that rounding conventions of division do not matter."""
+        """A mean whose n-fold fits the type; not negative, so that rounding conventions of division do not matter."""
         return below(hash64(self.seed, index, LANE_TOTALS) & MASK32, self.average_limit + 1)
 
     def _extreme_int(self, seat: int, index: int) -> int:
-        """The order is decided in the upper 32 bits at most: seat 0 is above all others there."""
+        """Seat 0 is above all others within the upper 32 bits."""
         width = min(self.dtype.bits, 32)
         top = 1 + below(hash64(self.seed, index, LANE_TOTALS) & MASK32, (1 << width) - 1)
         h = hash64(self.seed, index, LANE_FIRST_SEAT + seat)
@@ -245,9 +245,9 @@ class Probe:
 
 @lru_cache(maxsize=256)
 def _average_limit(dtype: DType, ranks: int) -> int:
-    """Largest total A such that ranks * s is exact for every s <= A, and every usual way to divide it gives s exactly.
+    """Largest total A such that ranks * s is exact for every s <= A, and every common way to divide it gives exactly s.
 
-    NCCL multiplies each contribution by 1/n, rounded to the type or to float, before it adds; others divide the sum. All must agree.
+    NCCL multiplies each contribution by 1/n, rounded to the type or to float, before adding; other libraries divide the sum.
     """
     if not dtype.is_float:
         return min(((1 << (dtype.bits - (dtype.kind == "int"))) - 1) // ranks, (1 << LARGEST_TOTAL_BITS) - 1)
@@ -262,5 +262,5 @@ def _average_limit(dtype: DType, ranks: int) -> int:
 
 
 def dtype_limit(dtype: DType) -> int:
-    """Largest integer that every sum of a float type may reach and still be exact (and cheap: at most 31 bits)."""
+    """Largest exact integer for sums of a float type, at most 31 bits."""
     return (1 << min(dtype.significand, LARGEST_TOTAL_BITS)) - 1

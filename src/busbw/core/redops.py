@@ -7,7 +7,7 @@ from busbw.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class RedOp:
-    """One reduction operator; `nccl` is its ncclRedOp_t, None where NCCL makes it per communicator (mulsum)."""
+    """One reduction operator; `nccl` is its ncclRedOp_t, None if NCCL creates it per communicator (mulsum)."""
 
     name: str
     nccl: int | None
@@ -28,7 +28,7 @@ BY_NAME: dict[str, RedOp] = {name: row for row in REDOPS for name in (row.name, 
 
 
 def redop(name: str) -> RedOp:
-    """The row called `name`; UsageError when there is none."""
+    """The row for `name`; UsageError for an unknown name."""
     row = BY_NAME.get(name.lower())
     if row is None:
         known = ", ".join(r.name for r in REDOPS)

@@ -44,7 +44,8 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
         stopped = [str(pid) for pid, state in self.neighbours.items() if state in ("T", "t")]
         says = f"; process {', '.join(stopped)} beside it is stopped" if stopped else ""
         says += f"\n{self.library}" if self.library else ""
-        return f"rank {self.rank} on {self.host}: {self.phase_text} (step {self.step}) made no progress for {self.waited_s:.0f} s: {doing}{says}"
+        where = f"rank {self.rank} on {self.host}: {self.phase_text} (step {self.step})"
+        return f"{where} made no progress for {self.waited_s:.0f} s: {doing}{says}"
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):

@@ -14,7 +14,7 @@ from busbw.core.vitals import HostChange
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """The first wrong element a rank saw: `offset` counts elements from the start of its receive buffer; values as text."""
+    """The first wrong element on a rank: `offset` counts elements from the start of its receive buffer; values are text."""
 
     rank: int
     offset: int
@@ -26,19 +26,19 @@ class Mismatch(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct):
     """One placement (out of place or in place) of one row.
 
-    time_s is what nccl-tests calls time; algbw and busbw are bytes per second; wrong counts elements over all ranks, None where they
-    were not checked. samples_s[i] is iteration i's largest duration over ranks, process_samples_s the same for each process.
+    time_s is the time as nccl-tests defines it; algbw and busbw are bytes per second; wrong counts wrong elements over all ranks, None
+    if they were not checked. samples_s[i] is iteration i's largest duration over ranks, process_samples_s the same for each process.
 
-    Precise timing alone: time_s is the median of samples_s and low_s to high_s its confidence interval; op_s is the median of each
-    iteration's smallest duration over ranks, which is the operation without waiting for a rank that came late; skew_s is the median of
-    what passed between the first rank's start and the last one's; both None where a rank may end before all have begun (rooted and
-    uneven collectives) and no clock tells. launch_s is what the host takes to enqueue one operation on the slowest process, launches_s
-    on each; stopped says why sampling ended: ok (as precise as asked), fixed (the number of iterations was given), budget (no more
-    time) or unstable (no number of samples would help); dropped counts samples at the head that were still warming up and are left
-    out, though kept in samples_s; late_s is the lower quartile of each rank's lateness at the start of an operation; modes_s are the
-    medians of two groups of samples that a wide gap parts; p99_s is given where --tail asked for it. tick_s is what the clock counts in,
-    where it is coarse: the interval has one tick more to either side than order statistics give it; n counts the samples that these figures
-    are computed from (0 in older files: those of samples_s after the dropped ones).
+    Only for precise timing: time_s is the median of n samples, and low_s to high_s its confidence interval. op_s is the median of each
+    iteration's smallest duration over ranks: the operation without waiting for a late rank. skew_s is the median time between the first
+    and the last rank's start. Both are None if a rank can end before all have started (rooted and uneven collectives) and no clock
+    shows the starts. launch_s is the time to enqueue one operation on the slowest process, launches_s on each process. stopped is why
+    sampling ended: ok (requested precision reached), fixed (number of iterations given), budget (time limit reached) or unstable (more
+    samples would not help). dropped counts leading samples of the warm-up, which are in samples_s but not used. late_s is the lower
+    quartile of each rank's lateness at the start of an operation. modes_s are the medians of two groups of samples with a wide gap
+    between them. p99_s is measured with --tail. tick_s is the resolution of a coarse clock; the interval includes one tick more on
+    either side than order statistics give. n counts the samples that these figures are computed from (0 in older files: those of
+    samples_s after the dropped ones).
     """
 
     time_s: float
@@ -68,15 +68,15 @@ class Cell(msgspec.Struct):
 
     @property
     def kept_s(self) -> list[float]:
-        """The stored samples without those at the head that do not count."""
+        """The samples from which the other values are computed."""
         return (self.samples_s or [])[self.dropped or self.skipped :]
 
 
 class Row(msgspec.Struct):
-    """One line of the table. `op` and `root` are what the row was run with: '' and -1 where there is none.
+    """One row of the table. `op` is '' and `root` -1 if the collective has none.
 
-    `repeat` counts the times that communicators were made anew.
-    `machine` is what changed on each host while the row was measured, both placements together; None where nobody looked.
+    `repeat` numbers the repeats, each with newly created communicators, from 0. `machine` is what changed on each host while both
+    placements were measured; None if hosts were not sampled.
     """
 
     size_bytes: int
@@ -93,13 +93,13 @@ class Row(msgspec.Struct):
 
 
 class Device(msgspec.Struct):
-    """What one rank runs on."""
+    """The GPU or CPU that one rank runs on."""
 
     rank: int
     pid: int
     host: str
     index: int
-    bus: str  # "0000:00:06", as the header of nccl-tests prints it; empty on a CPU
+    bus: str  # "0000:00:06", as in the header of nccl-tests; empty for a CPU
     name: str
     group: int = 0
     memory_bytes: int = 0
@@ -107,7 +107,7 @@ class Device(msgspec.Struct):
 
 
 class Ideal(msgspec.Struct, frozen=True):
-    """A bound on busbw in bytes per second, with the algorithm that could reach it, the link that binds and the formula's inputs."""
+    """A bound on busbw in bytes per second, with its algorithm, the limiting link, and the formula with its inputs."""
 
     busbw: float
     algorithm: str
@@ -116,7 +116,7 @@ class Ideal(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Two ranks that exchanged data alone: seconds, and bytes per second each way."""
+    """An exchange between two ranks while all others were idle: seconds, and bytes per second in each direction."""
 
     a: int
     b: int
@@ -125,11 +125,10 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Library(msgspec.Struct):
-    """What moved the data: engine and the versions it reports (nccl as an integer such as 22809).
+    """The engine and the versions it reports (nccl as an integer such as 22809).
 
-    network is the one that NCCL says it uses between hosts, in its own word (Socket, IB, busbw, a plugin's name); it names one even
-    where all ranks are on one host and none is used. Empty where nobody could tell: without NCCL, and where the user's NCCL_DEBUG keeps
-    it out of NCCL's log.
+    network is NCCL's name for its network between hosts (Socket, IB, busbw or another plugin), also if all ranks are on one host and it
+    is not used. It is empty without NCCL, and if the user's NCCL_DEBUG keeps it out of NCCL's log.
     """
 
     engine: str
@@ -139,7 +138,7 @@ class Library(msgspec.Struct):
 
 
 class World(msgspec.Struct):
-    """Who took part: devices in order of rank, and the groups NCCL_TESTS_SPLIT made of them (1 without it)."""
+    """The participants: devices in order of rank, and the number of groups from NCCL_TESTS_SPLIT (1 without it)."""
 
     devices: list[Device]
     processes: int
@@ -147,7 +146,7 @@ class World(msgspec.Struct):
 
     @property
     def ranks(self) -> int:
-        """Ranks of the communicator that is printed: rank 0's."""
+        """Number of ranks in the communicator of rank 0, which is the one that is printed."""
         return sum(device.group == self.devices[0].group for device in self.devices) if self.devices else 0
 
 

@@ -1,6 +1,6 @@
-"""Sizes and integers as nccl-tests reads them, and as people read them back.
+"""Sizes and integers: parsed as nccl-tests parses them, and formatted.
 
-K, M, G are powers of 1024 in arguments (nccl-tests has it so); GB in figures is 10^9 bytes.
+K, M and G in arguments are powers of 1024, as in nccl-tests; GB in results is 10^9 bytes.
 """
 
 import re
@@ -9,7 +9,7 @@ from busbw.core.errors import UsageError
 
 _FACTOR = {"": 1, "k": 1 << 10, "K": 1 << 10, "m": 1 << 20, "M": 1 << 20, "g": 1 << 30, "G": 1 << 30}
 _NUMBER = r"[+-]?(?:0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
-# What C's sscanf("%lf %1s") takes: a decimal or hexadecimal float, white space, then whatever follows.
+# As C's sscanf("%lf %1s"): a decimal or hexadecimal float, white space, one character.
 _SIZE = re.compile(rf"\s*({_NUMBER})\s*(\S?)", re.ASCII)
 _FLOAT = re.compile(rf"\s*({_NUMBER}|[+-]?(?:inf|nan))", re.ASCII | re.IGNORECASE)
 _LONG = 1 << 63
@@ -17,7 +17,7 @@ _INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII
 
 
 def parse_size(text: str, option: str = "size") -> int:
-    """Bytes from `8`, `1.5G`, `64M`, `8GB`, `1e6` (first suffix letter counts, 1024-based); UsageError for anything else."""
+    """Bytes from `8`, `1.5G`, `64M`, `8GB`, `1e6` (only the suffix's first letter counts); UsageError for other text."""
     match = _SIZE.match(text)
     factor = _FACTOR.get(match.group(2)) if match else None
     size = _float(match.group(1)) * factor if match and factor else -1.0
@@ -27,7 +27,7 @@ def parse_size(text: str, option: str = "size") -> int:
 
 
 def parse_float(text: str) -> float:
-    """A number as C's atof reads it: decimal or hexadecimal, inf and nan too, trailing text ignored, no number at all is 0."""
+    """A number as C's atof parses it: decimal, hexadecimal, inf or nan; trailing text is ignored, other text is 0."""
     match = _FLOAT.match(text)
     return _float(match.group(1)) if match else 0.0
 
@@ -35,12 +35,12 @@ def parse_float(text: str) -> float:
 def _float(text: str) -> float:
     try:
         return float.fromhex(text) if "x" in text.lower() else float(text)
-    except OverflowError:  # of fromhex alone
+    except OverflowError:  # only from fromhex
         return float("-inf" if text.startswith("-") else "inf")
 
 
 def parse_int(text: str) -> int:
-    """An integer as C's strtol(text, 0, 0) reads it: 0x and octal prefixes, trailing text ignored, no number at all is 0; 64 bits."""
+    """A 64-bit integer as C's strtol(text, 0, 0) parses it: 0x and octal prefixes; trailing text is ignored, other text is 0."""
     match = _INT.match(text)
     if not match:
         return 0
@@ -51,15 +51,20 @@ def parse_int(text: str) -> int:
 
 
 def short_size(size_bytes: int) -> str:
-    """The shortest argument that `parse_size` reads back as these bytes: `8`, `1M`, `8G`."""
+    """The shortest argument that `parse_size` turns into this size: `8`, `1M`, `8G`."""
     for suffix, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
         if size_bytes and size_bytes % factor == 0:
             return f"{size_bytes // factor}{suffix}"
     return str(size_bytes)
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def format_size(size_bytes: int) -> str:
-    """`8 B`, `64 KiB`, `1.5 GiB`: powers of 1024, at most two decimals, exact sizes without any."""
+    """`8 B`, `64 KiB`, `1.5 GiB`: powers of 1024 with at most two decimals."""
     value, unit = float(size_bytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:

@@ -1,4 +1,4 @@
-"""What to measure: the SweepSpec as asked, and the Points (cells of the sweep) it expands to."""
+"""What to measure: a SweepSpec, and the series and sizes that it expands to."""
 
 import re
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ _ROOT = re.compile(r"all|-1|0|[1-9]\d*|0x[0-9a-f]+", re.ASCII | re.IGNORECASE)
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How precise timing samples a cell: until the confidence interval of the median is within `precision` of it on either side.
 
-    A precision of 0 leaves it to the engine: 1 % on GPUs, 5 % on CPUs. `fixed` is a number of iterations to take instead (0: as many as
-    needed); `max_time_s` bounds a cell; `tail` also asks for the 99th percentile with an interval; `repeats` is how often communicators
-    are made anew.
+    A precision of 0 means the engine's default: 1 % on GPUs, 5 % on CPUs. `fixed` is a fixed number of iterations (0: as many as
+    needed); `max_time_s` limits the time of a cell; `tail` also measures the 99th percentile with an interval; `repeats` is how often
+    the sweep runs with newly created communicators.
     """
 
     precision: float = 0.01
@@ -35,7 +35,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One sweep as asked for; field names and meanings are those of the option table. Sizes are bytes. No `sampling`: classic timing."""
+    """One sweep as requested. Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic."""
 
     collective: str
     min_bytes: int = 8
@@ -79,17 +79,17 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One data type, operator and root; nccl-tests warms up once for each and then runs all sizes."""
+    """One data type, operator and root. As in nccl-tests, each series warms up once and then runs all sizes."""
 
     dtype: str
-    op: str  # "" where the collective does not reduce
-    root: int  # -1 where it has none
+    op: str  # "" if the collective does not reduce
+    root: int  # -1 if it has no root
 
 
 def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
-    """UsageError for a sweep that cannot be meant: values outside the option table, sizes that would never end.
+    """UsageError for invalid values: outside of the option table's bounds, or sizes that never reach the largest.
 
-    `strict` is the modern face, with its long names: it also refuses what nccl-tests takes without a word.
+    `strict` checks for `busbw run`: messages use long option names, and values that nccl-tests silently accepts are rejected too.
     """
     for field, option in BY_FIELD.items():
         value = getattr(spec, field)
@@ -98,28 +98,26 @@ def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
     _check_sizes(spec, strict)
     _check_iterations(spec, strict)
     if strict and not _ROOT.fullmatch(spec.root):
-        raise UsageError(f"--root '{spec.root}': not a rank", "give a rank from 0 on, or all")
+        raise UsageError(f"--root '{spec.root}': not a rank", "use a rank number from 0 on, or all")
 
 
 def _refuse(option: Option, value: int, strict: bool) -> None:
-    text = f"{option.name(strict=strict)} {value}: "
-    if option.choices and strict:
-        raise UsageError(f"{text}must be {option.allowed}", f"give one of these; {option.help}")
-    allowed = option.allowed if option.least is not None and value < option.least else f"at most {option.most or MOST[option.kind]}"
-    raise UsageError(f"{text}{option.help.split(';')[0]} must be {allowed}", f"give a number {allowed}")
+    name, too_small = option.name(strict=strict), option.least is not None and value < option.least
+    allowed = option.allowed if too_small or (option.choices and strict) else f"at most {option.most or MOST[option.kind]}"
+    raise UsageError(f"{name} {value}: must be {allowed}", f"{name}: {option.help}")
 
 
 def _check_sizes(spec: SweepSpec, strict: bool) -> None:
     low, high = spec.min_bytes, spec.max_bytes
     smallest, largest, step, factor = (BY_FIELD[field].name(strict=strict) for field in (*ENDS, "step_bytes", "step_factor"))
     if low > high:
-        raise UsageError(f"{smallest} {low} is larger than {largest} {high}", f"give {largest} at least {low}, or a smaller {smallest}")
+        raise UsageError(f"{smallest} {low} is larger than {largest} {high}", f"set {largest} to at least {low}, or a smaller {smallest}")
     if low <= 0:
-        raise UsageError(f"{smallest} {low}: a sweep from {low} bytes would never grow", "start at 1 byte or more")
+        raise UsageError(f"{smallest} {low}: sizes from {low} bytes on would never grow", "start at 1 byte or more")
     if high > MOST["size"]:
-        raise UsageError(f"{largest} {high}: more bytes than any memory holds", f"give {largest} as much as one rank has, like 8G")
+        raise UsageError(f"{largest} {high}: larger than any memory", f"set {largest} to what fits in the memory of a rank, such as 8G")
     if spec.step_factor <= 1 and spec.step_bytes <= 0 and low < high:
-        raise UsageError(f"{step} {spec.step_bytes}: a step of 0 would never reach {largest} {high}", f"give {factor} 2, or a step above 0")
+        raise UsageError(f"{step} {spec.step_bytes}: a step of 0 never reaches {largest} {high}", f"set {factor} 2, or a step above 0")
 
 
 def _check_iterations(spec: SweepSpec, strict: bool) -> None:
@@ -127,17 +125,17 @@ def _check_iterations(spec: SweepSpec, strict: bool) -> None:
     if spec.iters * spec.agg_iters > MOST_OPERATIONS:
         raise UsageError(
             f"{iters} {spec.iters} x {together} {spec.agg_iters}: more than {MOST_OPERATIONS} operations for each size",
-            f"give fewer; {BY_FIELD['run_cycles'].name(strict=strict)} repeats the sweep",
+            f"use fewer; {BY_FIELD['run_cycles'].name(strict=strict)} repeats the sweep",
         )
     if strict and spec.per_iter_timing and spec.per_iter_skip >= spec.iters:
         raise UsageError(
-            f"{skip} {spec.per_iter_skip}: leaves none of {iters} {spec.iters} to report",
-            f"give {skip} less than {iters}, and {iters} 1 or more",
+            f"{skip} {spec.per_iter_skip}: must be less than {iters} {spec.iters}",
+            f"set {skip} below {iters}, and {iters} to 1 or more",
         )
 
 
 def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
-    """The sizes of the sweep in bytes, up to `max_bytes` (the asked maximum, or less where memory is short)."""
+    """The sizes of the sweep in bytes, up to `max_bytes` (the requested maximum, or less if memory is short)."""
     size, before = min(spec.min_bytes, max_bytes), -1
     while before < size <= max_bytes:  # a step of 0 is one size
         yield size
@@ -145,7 +143,7 @@ def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
 
 
 def warmup_sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
-    """Powers of two times the smallest size: what each series warms up with."""
+    """The sizes in bytes of a series' warm-up: powers of two times the smallest size."""
     size = min(spec.min_bytes, max_bytes)
     while size <= max_bytes:
         yield size
@@ -153,26 +151,26 @@ def warmup_sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
 
 
 def dtypes(spec: SweepSpec) -> tuple[DType, ...]:
-    """The element types asked for, in NCCL's order."""
+    """The requested element types, in NCCL's order."""
     return DTYPES if spec.datatype.lower() == "all" else (dtype_row(spec.datatype),)
 
 
 def redops(spec: SweepSpec) -> tuple[RedOp | None, ...]:
-    """The operators asked for; (None,) where the collective does not reduce (sendrecv repeats itself per operator, as nccl-tests does)."""
+    """The requested operators; (None,) if the collective does not reduce (but sendrecv runs once per operator, as in nccl-tests)."""
     if not spec.row.reduces and spec.row.redop_column != "op":
         return (None,)
     return REDOPS if spec.op.lower() == "all" else (redop_row(spec.op),)
 
 
 def roots(spec: SweepSpec, ranks: int) -> tuple[int, ...]:
-    """The roots asked for; (-1,) where the collective has none."""
+    """The requested roots; (-1,) if the collective has none."""
     if not spec.row.rooted:
         return (-1,)
     root = -1 if spec.root.lower() == "all" else parse_int(spec.root)
     if root == -1:
         return tuple(range(ranks))
     if not 0 <= root < ranks:
-        raise UsageError(f"-r {spec.root}: there is no such rank among {ranks}", f"use a root from 0 to {ranks - 1}, or all")
+        raise UsageError(f"-r {spec.root}: not one of the {ranks} ranks", f"use a root from 0 to {ranks - 1}, or all")
     return (root,)
 
 

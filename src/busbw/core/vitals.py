@@ -1,6 +1,6 @@
-"""What the machine said about itself before and after a size: the reading of one host, and the change between two. Pure.
+"""A reading of one host's GPUs, ports and counters, and the change between two readings.
 
-What could not be read is absent or None, never 0. Clocks are MHz, temperatures degrees Celsius, power watts.
+Values that could not be read are absent or None, never 0. Clocks are MHz, temperatures degrees Celsius, power watts.
 """
 
 import msgspec
@@ -8,15 +8,15 @@ import msgspec
 from busbw.core.counters import BY_NAME, Counter, Kind
 from busbw.core.gpu_events import REASON_SEVERITY, Severity, clock_reasons
 
-PORTS_KEPT = 16  # those with most traffic
+PORTS_KEPT = 16  # those with the most traffic
 MOVED_KEPT = 40  # GPUs, TCP, then ports
 EVENTS_KEPT = 16
 UNREAD_KEPT = 6
-TCP = "tcp"  # the subject of counters that are a network namespace's, not a port's
+TCP = "tcp"  # the subject of counters of the whole network namespace
 
 
 class GpuReading(msgspec.Struct, frozen=True):
-    """One GPU at one moment. `reasons` is NVML's bit mask of clocks event reasons; bus as in Device: "0000:00:06"."""
+    """One reading of one GPU. `reasons` is NVML's bit mask of clocks event reasons; bus as in Device: "0000:00:06"."""
 
     bus: str
     sm_mhz: int | None = None
@@ -30,7 +30,7 @@ class GpuReading(msgspec.Struct, frozen=True):
 
 
 class XidEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error of a GPU's driver, or of an NVSwitch's (SXid), that was logged `times` times; `bus` is of the device that failed."""
+    """An Xid of a GPU, or an SXid of an NVSwitch (`switch`), logged `times` times; `bus` is the failed device's."""
 
     bus: str
     number: int
@@ -39,7 +39,7 @@ class XidEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One host at `at_s` of its own monotonic clock. `counters` by port or "tcp"; `events` since the reading before this one."""
+    """One host at `at_s` of its monotonic clock. `counters` are by port or "tcp"; `events` those since the previous reading."""
 
     host: str
     at_s: float
@@ -50,13 +50,12 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class HostChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What changed on one host while one row was measured: what did not move is left out.
+    """What changed on one host while one row was measured; unchanged values are left out.
 
-    Lists are by GPU: the host's distinct buses in order of `world.devices`; None could not be read. They hold the values after the
-    row; `sm_before_mhz` is there where one differed before, `sm_max_mhz` and `memory_mhz` where one is below its largest value.
-    `throttled` is, by bus, each reason that held clocks back, with the seconds it did, None where only its flag was seen. `sent` and
-    `received` are bytes by port; `moved` is the increase of every other counter by port, bus or "tcp". `unread` is what could not be
-    told, and why.
+    Lists have one value per GPU, for the host's distinct buses in order of `world.devices`; None is unknown. Values are those after the
+    row. `sm_before_mhz` is present if a clock changed, `sm_max_mhz` and `memory_mhz` if a clock is below its maximum. `throttled` has,
+    by bus, each reason for reduced clocks and its seconds, None if only its flag was seen. `sent` and `received` are bytes by port;
+    `moved` is the increase of every other counter, by port, bus or "tcp". `unread` says what is unknown, and why.
     """
 
     host: str
@@ -76,9 +75,9 @@ class HostChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def increase(counter: Counter, before: int, after: int) -> int | None:
-    """By how much the counter rose, in its unit; None where that cannot be told: it was set back, or it is full.
+    """The counter's increase in its unit; None if unknown because it was reset or is saturated.
 
-    A 32-bit counter that fell by more than half of its range has wrapped; a smaller fall is taken for a reset.
+    A 32-bit counter that fell by more than half of its range has wrapped; a smaller fall counts as a reset.
     """
     if counter.saturates and before == (1 << counter.bits) - 1:
         return None
@@ -92,7 +91,7 @@ def increase(counter: Counter, before: int, after: int) -> int | None:
 
 
 def change(before: Reading, after: Reading) -> HostChange:
-    """The change between two readings of one host, `before` being the one right before `after`."""
+    """The change between two consecutive readings of one host."""
     unread = list(after.unread)
     was = {gpu.bus: gpu for gpu in before.gpus}
     pairs = [(was.get(gpu.bus, GpuReading(gpu.bus)), gpu) for gpu in after.gpus]
@@ -100,8 +99,8 @@ def change(before: Reading, after: Reading) -> HostChange:
     risen |= {name: _risen(name, before.counters.get(name, {}), now, unread) for name, now in after.counters.items()}
     sent = _traffic(risen, ("port_xmit_data", "tx_bytes"))
     received = _traffic(risen, ("port_rcv_data", "rx_bytes"))
-    moved = {name: told for name, one in risen.items() if (told := {key: by for key, by in one.items() if by and _told(key)})}
-    kept = sorted(sent.keys() | received.keys(), key=lambda name: (-sent.get(name, 0) - received.get(name, 0), name))[:PORTS_KEPT]
+    moved = {name: kept for name, one in risen.items() if (kept := {key: by for key, by in one.items() if by and _is_event(key)})}
+    ports = sorted(sent.keys() | received.keys(), key=lambda name: (-sent.get(name, 0) - received.get(name, 0), name))[:PORTS_KEPT]
     return HostChange(
         host=after.host,
         seconds=round(after.at_s - before.at_s, 6),
@@ -112,27 +111,27 @@ def change(before: Reading, after: Reading) -> HostChange:
         temperature_c=_values([gpu.temperature_c for gpu in after.gpus]),
         power_w=_values([gpu.power_w for gpu in after.gpus]),
         throttled={gpu.bus: held for earlier, gpu in pairs if (held := _throttled(earlier, gpu, risen[gpu.bus]))},
-        sent={name: sent[name] for name in sorted(kept) if name in sent},
-        received={name: received[name] for name in sorted(kept) if name in received},
+        sent={name: sent[name] for name in sorted(ports) if name in sent},
+        received={name: received[name] for name in sorted(ports) if name in received},
         moved=dict(list(moved.items())[:MOVED_KEPT]),
         events=after.events[:EVENTS_KEPT],
         unread=unread[:UNREAD_KEPT],
     )
 
 
-def _told(name: str) -> bool:
+def _is_event(name: str) -> bool:
     return BY_NAME[name].kind not in (Kind.TRAFFIC, Kind.THROTTLE)
 
 
 def _risen(subject: str, before: dict[str, int], after: dict[str, int], unread: list[str]) -> dict[str, int]:
-    """The increase of every counter that both readings have; what cannot be told goes to `unread`."""
+    """The increase of every counter in both readings; for unknown increases, `unread` gets a message."""
     risen = {}
     for name, value in after.items():
         if name not in before or name not in BY_NAME:
             continue
         by = increase(BY_NAME[name], before[name], value)
         if by is None:
-            unread.append(f"{subject} {name}: " + ("it was set back" if value < before[name] else "it stands at its largest value"))
+            unread.append(f"{subject} {name}: " + ("it was reset" if value < before[name] else "it is saturated"))
         else:
             risen[name] = by
     return risen
@@ -143,7 +142,7 @@ def _traffic(risen: dict[str, dict[str, int]], names: tuple[str, ...]) -> dict[s
 
 
 def _throttled(before: GpuReading, after: GpuReading, risen: dict[str, int]) -> dict[str, float | None]:
-    """Reasons that are not harmless: policies with their time, flags of both readings without."""
+    """The reasons that are not harmless: policies with their seconds, flags of both readings with None."""
     held: dict[str, float | None] = {
         name: by / 1e9 for name, by in risen.items() if by and BY_NAME[name].kind is Kind.THROTTLE
     }  # fmt: skip

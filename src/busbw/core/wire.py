@@ -1,4 +1,4 @@
-"""Results and events as JSON that keeps every figure: nan and infinities are the strings "nan", "inf" and "-inf"."""
+"""Results and events as JSON. Numbers that JSON lacks are the strings "nan", "inf" and "-inf"."""
 
 import math
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """What `encode` made of a `kind`; msgspec.DecodeError where the JSON is none of its kind."""
+    """The `kind` in what `encode` wrote; msgspec.DecodeError if the JSON does not fit."""
     return msgspec.json.decode(data, type=kind, strict=False)
 
 
@@ -24,7 +24,7 @@ def _finite(value: Any) -> bool:
     if isinstance(value, msgspec.Struct):
         return all(_finite(getattr(value, name)) for name in value.__struct_fields__)
     if isinstance(value, list | tuple):
-        if value and type(value[0]) is float:  # samples: many, and of one type
+        if value and type(value[0]) is float:  # samples: long lists of one type
             return all(map(math.isfinite, value))
         return all(map(_finite, value))
     return not isinstance(value, dict) or all(map(_finite, value.values()))

@@ -1,15 +1,15 @@
-"""The earlier runs that a run is held against."""
+"""The earlier runs that a run is compared with."""
 
 import msgspec
 
 from busbw.core.cells import CellKey, cells, medians
-from busbw.core.history import alike
 from busbw.core.result import Result
 from busbw.history.store import History
+from busbw.history.stored import alike
 
 
 def baseline(history: History, result: Result, last: int) -> dict[int, dict[CellKey, float]]:
-    """Seconds by run and cell of the last `last` runs that are alike and have every cell of the result; itself left out, newest first."""
+    """Seconds by run and cell of the newest `last` comparable runs that have every cell of the result, without the result itself."""
     wanted = {msgspec.structs.replace(key, cycle=0) for key, _ in cells(result)}
     own = history.id_of(result)
     found: dict[int, dict[CellKey, float]] = {}

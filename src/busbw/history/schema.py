@@ -1,11 +1,11 @@
-"""The tables of the history, as the steps that led to them. A step is never changed once released: a new one is added."""
+"""The tables of the history as a list of migrations. A released migration is never changed; new ones are appended."""
 
 import sqlite3
 
 from busbw.core.errors import UsageError
 
 APPLICATION_ID = 0x62757362  # "busb" in the file's header
-_UNMARKED = 1  # the schema before files had an application id
+_UNMARKED = 1  # the last schema without an application id
 _COLUMNS = {"digest", "machine", "collective", "result"}  # of `runs`, from the first schema on
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -43,14 +43,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def check(connection: sqlite3.Connection, name: str) -> int:
-    """The schema that the file has, 0 for an empty one; UsageError for that of another program, or of a newer busbw. Writes nothing."""
+    """The file's schema number, 0 for an empty file; UsageError for another program's file or a newer busbw's. Writes nothing."""
     begun = not connection.in_transaction
     if begun:
-        connection.execute("BEGIN")  # one state of the file: another process may be making its tables
+        connection.execute("BEGIN")  # consistent reads: another process may be creating the tables
     try:
         return _checked(connection, name)
     finally:
-        if begun and connection.in_transaction:  # an error may have ended it
+        if begun and connection.in_transaction:  # an error may have ended the transaction
             connection.execute("ROLLBACK")
 
 
@@ -62,28 +62,28 @@ def _checked(connection: sqlite3.Connection, name: str) -> int:
     filled = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     strange = _COLUMNS - runs if version else filled
     if mark not in marks or strange:
-        raise UsageError(f"{name}: an SQLite file, but no history of busbw", "name another --db")
+        raise UsageError(f"{name}: an SQLite file, but not a history of busbw", "use another --db")
     if version > len(MIGRATIONS):
         raise UsageError(
-            f"{name}: its schema is {version}, this busbw knows up to {len(MIGRATIONS)}",
-            "use the busbw that wrote it, or name another --db",
+            f"{name}: schema {version} is newer than this busbw's {len(MIGRATIONS)}",
+            "use the busbw that wrote it, or another --db",
         )
     return version
 
 
 def migrate(connection: sqlite3.Connection, name: str) -> None:
-    """Bring the tables up to date in one transaction; UsageError as `check` has it."""
+    """Apply the missing migrations in one transaction; UsageError as `check`."""
     if check(connection, name) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in MIGRATIONS[check(connection, name) :]:  # another process may have been first
+        for step in MIGRATIONS[check(connection, name) :]:  # another process may have applied them
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # a full disk ends it by itself
+        if connection.in_transaction:  # SQLite has already rolled back if the disk is full
             connection.execute("ROLLBACK")
         raise
 

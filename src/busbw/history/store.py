@@ -1,6 +1,6 @@
-"""The history in SQLite: every result whole, and its cells as rows.
+"""The history in SQLite: every complete result as JSON, and its cells as rows.
 
-Write-ahead log, so that readers and writers do not wait for each other.
+It uses a write-ahead log, so that readers and writers do not wait for each other.
 """
 
 import sqlite3
@@ -15,9 +15,10 @@ import msgspec
 from busbw.core import wire
 from busbw.core.cells import CellKey, cells
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
-from busbw.core.history import StoredRun, StoredTime, digest, stored
+from busbw.core.history import StoredRun, StoredTime
 from busbw.core.result import Result
 from busbw.history.schema import check, migrate
+from busbw.history.stored import digest, stored
 
 WAIT_S = 10.0  # for another writer
 PAUSE_S = 0.02
@@ -29,13 +30,13 @@ AS_IN_A_TABLE = "dtype, op, root, size_bytes, placement DESC, cycle"
 
 
 class History:
-    """An open history; made by `opened`."""
+    """An open history, from `opened`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def add(self, results: Sequence[Result]) -> list[tuple[int, bool]]:
-        """Each run's id, and whether it is new: the same content is stored once. All are stored, or none."""
+        """The id of each run, and whether it is new: equal content is stored once. Stores all results or none."""
         with self._transaction(), _storable():
             return [self._add(result) for result in results]
 
@@ -52,7 +53,7 @@ class History:
         return id, True
 
     def runs(self, machine: str = "", collective: str = "") -> list[StoredRun]:
-        """Newest first: those whose machine contains `machine`, of one collective where one is named."""
+        """The runs whose machine contains `machine`, of one collective if given, newest first."""
         rows = self._connection.execute(
             f"SELECT {', '.join(RUN)} FROM runs WHERE instr(lower(machine), lower(:machine)) AND :collective IN ('', collective) "
             f"ORDER BY {NEWEST_FIRST}",
@@ -61,7 +62,7 @@ class History:
         return [msgspec.convert(dict(zip(RUN, row, strict=True)), StoredRun, strict=False) for row in rows]
 
     def times(self, runs: Sequence[StoredRun]) -> Iterator[StoredTime]:
-        """Every cell of these runs, in their order; figures that are no numbers are nan."""
+        """Every cell of these runs, in the order of the runs; missing numbers are nan."""
         for run in runs:
             rows = self._connection.execute(
                 f"SELECT {', '.join(CELL)}, time_s, busbw FROM cells WHERE run = ? ORDER BY {AS_IN_A_TABLE}", (run.id,)
@@ -70,12 +71,12 @@ class History:
                 yield StoredTime(run, CellKey(*key), _figure(time_s), _figure(busbw))
 
     def id_of(self, result: Result) -> int | None:
-        """The id under which the result is stored already."""
+        """The id of the stored result with the same content, or None."""
         row = self._connection.execute("SELECT id FROM runs WHERE digest = ?", (digest(result),)).fetchone()
         return int(row[0]) if row else None
 
     def _insert(self, table: str, rows: Sequence[dict[str, object]]) -> int | None:
-        """Insert rows of one shape; the last one's id."""
+        """Insert rows with equal columns; returns the last row's id."""
         cursor = self._connection.cursor()
         for row in rows:
             cursor.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
@@ -88,18 +89,18 @@ class History:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # a full disk ends it by itself
+            if self._connection.in_transaction:  # SQLite has already rolled back if the disk is full
                 self._connection.execute("ROLLBACK")
             raise
 
 
 @contextmanager
 def _storable() -> Iterator[None]:
-    """UsageError for numbers and texts that SQLite has no room for, as only a broken file holds."""
+    """UsageError for numbers and text that SQLite cannot store, which only a corrupt result contains."""
     try:
         yield
     except (OverflowError, UnicodeEncodeError) as error:
-        raise UsageError(f"a figure of the result cannot be stored: {error}", "look at it with busbw show") from error
+        raise UsageError(f"a value of the result cannot be stored: {error}", "inspect the result with busbw show") from error
 
 
 def _figure(value: float | None) -> float:
@@ -108,12 +109,12 @@ def _figure(value: float | None) -> float:
 
 @contextmanager
 def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[History]:
-    """The history in `file`. `create`: make it and its folder where there is none, else that is a UsageError.
+    """The history in `file`. If it does not exist, `create` makes it and its directory; otherwise that is a UsageError.
 
-    What SQLite cannot do becomes a BusbwError that names the file.
+    Errors of SQLite become a BusbwError that names the file.
     """
     if not create and not file.exists():
-        raise UsageError(f"{file}: there is no history yet", ADD)
+        raise UsageError(f"{file}: no such history", ADD)
     try:
         if create:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -123,16 +124,16 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
     except sqlite3.Error as error:
         raise explained(error, file, wait_s) from error
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}", "name a file in a directory that you may write, with --db") from error
+        raise UsageError(f"{file}: {error.strerror or error}", "use --db with a file in a writable directory") from error
 
 
 def _prepare(connection: sqlite3.Connection, file: Path, wait_s: float, *, create: bool) -> None:
-    """The file is a history, which is checked before anything is written to it, and its tables are up to date."""
+    """Check that the file is a history before the first write, then bring its tables up to date."""
     until = time.monotonic() + wait_s
-    while True:  # SQLite does not wait by itself while the log is being set up
+    while True:  # SQLite's own timeout does not apply while the log is created
         try:
             if check(connection, str(file)) == 0 and not create:
-                raise UsageError(f"{file}: there is no history yet", ADD)
+                raise UsageError(f"{file}: no such history", ADD)
             if create and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 connection.execute("PRAGMA journal_mode = wal")
             break
@@ -150,16 +151,16 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def explained(error: sqlite3.Error, file: Path, wait_s: float) -> BusbwError:
-    """What SQLite said, as one of busbw's errors. A transaction that failed has changed nothing."""
+    """SQLite's error as one of busbw's. A failed transaction has changed nothing."""
     code = _code(error)
     if code == sqlite3.SQLITE_BUSY:
-        return TimedOut(f"{file}: another program has held it for {wait_s:g} seconds", f"fuser -v {file}")
+        return TimedOut(f"{file}: locked by another program for more than {wait_s:g} s", f"fuser -v {file}")
     if code == sqlite3.SQLITE_FULL:
-        return NoMeasurement(f"{file}: the disk is full; what was stored before is still there", f"df -h {file.parent}")
+        return NoMeasurement(f"{file}: the disk is full; earlier runs are still stored", f"df -h {file.parent}")
     if code == sqlite3.SQLITE_NOTADB:
-        return UsageError(f"{file}: {error}", "name the history's own file with --db")
+        return UsageError(f"{file}: {error}", "use --db with the file of a history")
     if code == sqlite3.SQLITE_CORRUPT:
-        return UsageError(f"{file}: {error}", f"put back a copy of it, or move it away: mv {file} {file}.broken")
+        return UsageError(f"{file}: {error}", f"restore a backup, or move it away: mv {file} {file}.broken")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return UsageError(f"{file}: {error}", "name a file in a directory that you may write, with --db")
+        return UsageError(f"{file}: {error}", "use --db with a file in a writable directory")
     return NoMeasurement(f"{file}: {error}", f"df -h {file.parent}; ls -l {file}")

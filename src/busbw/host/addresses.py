@@ -1,6 +1,6 @@
-"""The network interfaces of this process' own namespace, with their IPv4 addresses.
+"""The network interfaces of this process's namespace, with their IPv4 addresses.
 
-Not from /sys/class/net: it shows the namespace that mounted it, which need not be the one this process is in.
+Not from /sys/class/net, which shows the namespace that mounted it.
 """
 
 import fcntl
@@ -13,12 +13,12 @@ _IFREQ_BYTES, _ADDRESS = 40, slice(20, 24)
 
 
 def local() -> dict[str, ipaddress.IPv4Interface | None]:
-    """The interfaces, each with its first IPv4 address, None where it has none."""
+    """The interfaces by name, each with its first IPv4 address or None."""
     return {name: address(name) for _index, name in socket.if_nameindex()}
 
 
 def address(name: str) -> ipaddress.IPv4Interface | None:
-    """An interface's first IPv4 address and network; None where it has none or does not exist."""
+    """An interface's first IPv4 address and network; None if it has no address or does not exist."""
     request = struct.pack(f"{_IFREQ_BYTES}s", name.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,7 +1,7 @@
-"""Counters of network ports and of TCP, read again and again: files stay open, so that one reading is a system call a file."""
+"""Counters of network ports and of TCP. Files stay open, so that a reading costs one system call per file."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from busbw.core.counters import Owner, at
@@ -12,16 +12,16 @@ from busbw.host.source import Live, Source
 
 Follow = Callable[[], bytes | None]
 _CHUNK_BYTES = 1 << 16
-_HALF_A_PAGE = 2048  # the kernel hands out long files of /proc page by page; what is shorter than this is whole
-# Columns of /proc/net/dev behind the name (net/core/net-procfs.c).
+_HALF_A_PAGE = 2048  # the kernel returns long files of /proc page by page; a shorter read is complete
+# Columns of /proc/net/dev after the name (net/core/net-procfs.c).
 _DEV = {"rx_bytes": 0, "rx_errors": 2, "rx_dropped": 3, "rx_fifo_errors": 4, "tx_bytes": 8, "tx_errors": 10, "tx_dropped": 11}
 _DEV_COLUMNS = 16
 
 
 def follow(source: Source, path: str, opened: ExitStack) -> Follow | None:
-    """A function that reads the file as it is by then (None once it fails); None where it cannot be read at all.
+    """A function that reads the file's current content, or None if that fails; None if the file cannot be read now.
 
-    On a live machine one descriptor stays open until `opened` closes.
+    On a live machine the descriptor stays open until `opened` closes.
     """
     if not isinstance(source, Live):
         return (lambda: source.read(path).data) if source.read(path).data is not None else None
@@ -50,49 +50,38 @@ def _whole(descriptor: int) -> bytes:
 
 
 class Ports:
-    """The counters of one host's ports, all of them where `names` is empty: RDMA devices ("mlx5_0", "mlx5_0:2") and interfaces.
+    """The counters of one host's network ports: RDMA ports and interfaces, by name as in Nic."""
 
-    `missing` names what was asked for and is not there.
-    """
-
-    def __init__(self, source: Source, names: Sequence[str], opened: ExitStack) -> None:
-        devices = source.names(RDMA)
+    def __init__(self, source: Source, opened: ExitStack) -> None:
         self._dev = follow(source, "/proc/net/dev", opened)
-        there = device_counters(self._dev() or b"") if self._dev else {}
-        asked = names or [*_ports(source, devices), *(name for name in there if name not in NOT_A_PORT)]
-        rdma = [name for name in asked if name.partition(":")[0] in devices]
-        self._interfaces = {name for name in asked if name in there}
-        self.missing = [f"{name}: no such port" for name in asked if name not in rdma and name not in there]
-        self._files = [(name, _rdma(source, name, opened)) for name in rdma]
-        # /sys shows the namespace that mounted it, which need not be the one of this process; /proc/net is always its own.
-        if set(source.names(NET)) - {NOT_A_PORT[1]} == there.keys():
-            self._files += [(name, _carrier(source, name, opened)) for name in sorted(self._interfaces)]
+        names = device_counters(self._dev() or b"").keys() if self._dev else set()
+        self._files = [(name, _rdma(source, base, opened)) for name, base in _rdma_ports(source)]
+        # /sys shows the namespace that mounted it, /proc/net always that of this process.
+        if set(source.names(NET)) - {NOT_A_PORT[1]} == names:
+            self._files += [(name, _carrier(source, name, opened)) for name in sorted(names) if name not in NOT_A_PORT]
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Every counter that can be read, by port."""
-        found: dict[str, dict[str, int]] = {}
-        if self._dev is not None:
-            found = {name: one for name, one in device_counters(self._dev() or b"").items() if name in self._interfaces}
+        """The readable counters, by port."""
+        interfaces = device_counters(self._dev() or b"") if self._dev else {}
+        found = {name: values for name, values in interfaces.items() if name not in NOT_A_PORT}
         for name, files in self._files:
-            values = {key: value for key, ask in files if (value := _integer(ask())) is not None}
+            values = {key: value for key, read in files if (value := _integer(read())) is not None}
             if values:
                 found.setdefault(name, {}).update(values)
         return found
 
 
-def _ports(source: Source, devices: Sequence[str]) -> list[str]:
-    """Names of all RDMA ports as Nic has them: with the port's number only where a device has several."""
+def _rdma_ports(source: Source) -> list[tuple[str, str]]:
+    """The name of each RDMA port, as in Nic, and its directory. The name has a port number only if the device has several ports."""
     found = []
-    for device in devices:
+    for device in source.names(RDMA):
         numbers = source.names(f"{RDMA}/{device}/ports")
-        found += [f"{device}:{port}" for port in numbers] if len(numbers) > 1 else [device]
+        found += [(f"{device}:{port}" if len(numbers) > 1 else device, f"{RDMA}/{device}/ports/{port}") for port in numbers]
     return found
 
 
-def _rdma(source: Source, name: str, opened: ExitStack) -> list[tuple[str, Follow]]:
-    """Files of a port such as "mlx5_0", or "mlx5_0:2"; those that the driver lacks are left out."""
-    device, _, port = name.partition(":")
-    base = f"{RDMA}/{device}/ports/{port or '1'}"
+def _rdma(source: Source, base: str, opened: ExitStack) -> list[tuple[str, Follow]]:
+    """The counters of the RDMA port at `base` that its driver has."""
     files = ((counter.name, follow(source, f"{base}/{counter.source}", opened)) for counter in at(Owner.RDMA))
     return [(key, file) for key, file in files if file is not None]
 
@@ -107,34 +96,34 @@ def _integer(data: bytes | None) -> int | None:
 
 
 def device_counters(text: bytes) -> dict[str, dict[str, int]]:
-    """Counters of every interface in the text of /proc/net/dev; what is no such line is left out."""
+    """Counters of every interface in the text of /proc/net/dev. Other lines are ignored."""
     found = {}
     for line in text.decode("utf-8", "replace").splitlines():
         name, colon, rest = line.partition(":")
         columns = rest.split()
         if colon and len(columns) == _DEV_COLUMNS and all(column.isdigit() for column in columns):
-            found[name.strip()] = {key: int(columns[place]) for key, place in _DEV.items()}
+            found[name.strip()] = {key: int(columns[column]) for key, column in _DEV.items()}
     return found
 
 
 class Tcp:
-    """TCP's counters of this process' network namespace."""
+    """TCP's counters of this process's network namespace; `reason` says why some cannot be read."""
 
     def __init__(self, source: Source, opened: ExitStack) -> None:
         files = dict.fromkeys(counter.source for counter in at(Owner.TCP))
         self._files = [file for path in files if (file := follow(source, path, opened)) is not None]
-        self.missing = [] if len(self._files) == len(files) else [f"{TCP}: {' or '.join(files)} cannot be read"]
+        self.reason = "" if len(self._files) == len(files) else f"{TCP}: {' or '.join(files)} cannot be read"
 
     def read(self) -> dict[str, int]:
         """The counters of the table that this kernel has."""
-        said: dict[str, int] = {}
+        values: dict[str, int] = {}
         for file in self._files:
-            said |= snmp(file() or b"")
-        return {counter.name: said[counter.name] for counter in at(Owner.TCP) if counter.name in said}
+            values |= snmp(file() or b"")
+        return {counter.name: values[counter.name] for counter in at(Owner.TCP) if counter.name in values}
 
 
 def snmp(text: bytes) -> dict[str, int]:
-    """TCP's values by name from the text of /proc/net/snmp or netstat: pairs of lines, names above values, each `Group: ...`."""
+    """TCP's values by name from the text of /proc/net/snmp or netstat: a line of names, then a line of values, each `Group: ...`."""
     found: dict[str, int] = {}
     lines = text.decode("ascii", "replace").splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):

@@ -1,4 +1,4 @@
-"""The GPUs of a machine, from what NVML says and what PCI shows."""
+"""The GPUs of a machine, from NVML and the PCI devices in sysfs."""
 
 import json
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ NVIDIA, DISPLAY_CLASS = "0x10de", "0x03"
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs that answered, the driver's version, and why any are missing (empty: all answered)."""
+    """The readable GPUs, the driver's version, and why GPUs are missing (empty if none are)."""
 
     gpus: list[Gpu] = field(default_factory=list)
     driver: str = ""
@@ -28,22 +28,20 @@ class Gpus:
 
 
 def read_gpus(source: Source) -> Gpus:
-    """GPUs as NVML lists them. Without NVML there are none, and the reason also tells how many PCI shows."""
+    """GPUs as NVML lists them. Without NVML there are none; the reason then counts those that PCI shows."""
     on_pci = _count_on_pci(source)
     reading = source.call("nvml", read_nvml)
     if reading.text is None:
         return Gpus(reason=reading.reason + (f"; PCI shows {_count(on_pci)}" if on_pci else ""))
-    try:
-        said = json.loads(reading.text)
-        gpus = [_gpu(source, entry) for entry in said["gpus"] if "error" not in entry]
-    except (ValueError, KeyError, TypeError) as error:
-        return Gpus(reason=f"NVML's recorded answer is broken: {type(error).__name__}: {error}")
-    reasons = [f"GPU {entry['index']} does not answer: {entry['error']}" for entry in said["gpus"] if "error" in entry]
-    if on_pci > len(said["gpus"]):
-        reasons.append(f"PCI shows {_count(on_pci)}, NVML {len(said['gpus'])}")
-    if not said["gpus"] and not reasons:
+    answer = json.loads(reading.text)
+    entries = answer["gpus"]
+    reasons = [f"NVML cannot read GPU {entry['index']}: {entry['error']}" for entry in entries if "error" in entry]
+    if on_pci > len(entries):
+        reasons.append(f"PCI shows {_count(on_pci)}, NVML {len(entries)}")
+    if not entries and not reasons:
         reasons.append("NVML lists no GPU")
-    return Gpus(gpus, said.get("driver") or "", "; ".join(reasons))
+    gpus = [_gpu(source, entry) for entry in entries if "error" not in entry]
+    return Gpus(gpus, answer["driver"] or "", "; ".join(reasons))
 
 
 def _count(gpus: int) -> str:
@@ -58,26 +56,26 @@ def _count_on_pci(source: Source) -> int:
     )
 
 
-def _gpu(source: Source, said: dict[str, Any]) -> Gpu:
-    capability, links = said.get("compute_capability"), said.get("nvlink")
+def _gpu(source: Source, facts: dict[str, Any]) -> Gpu:
+    capability, links = facts.get("compute_capability"), facts.get("nvlink")
     sm = capability[0] * 10 + capability[1] if capability else 0
     active = None if links is None else [link for link in links if link["state"] == 1]
-    bus_id = sysfs_bus_id(said["bus_id"])
+    bus_id = sysfs_bus_id(facts["bus_id"])
     return Gpu(
-        index=said["index"],
-        name=said["name"],
+        index=facts["index"],
+        name=facts["name"],
         bus_id=bus_id,
         numa=numa_node(source, f"/sys/bus/pci/devices/{bus_id}"),
         nvlink=None if active is None else len(active),
-        nvlink_rate=_rate(active, said.get("nvlink_speed_mbps"), sm) if active else None,
-        pcie=pcie_rate(said.get("pcie_gen_max"), said.get("pcie_width")),
-        memory_bytes=said.get("memory_bytes") or 0,
+        nvlink_rate=_rate(active, facts.get("nvlink_speed_mbps"), sm) if active else None,
+        pcie=pcie_rate(facts.get("pcie_gen_max"), facts.get("pcie_width")),
+        memory_bytes=facts.get("memory_bytes") or 0,
         sm=sm,
         nvls=_nvls(sm, active),
-        pcie_gen=said.get("pcie_gen"),
-        pcie_gen_max=said.get("pcie_gen_max"),
-        pcie_width=said.get("pcie_width"),
-        pcie_width_max=said.get("pcie_width_max"),
+        pcie_gen=facts.get("pcie_gen"),
+        pcie_gen_max=facts.get("pcie_gen_max"),
+        pcie_width=facts.get("pcie_width"),
+        pcie_width_max=facts.get("pcie_width_max"),
     )
 
 
@@ -88,22 +86,22 @@ def sysfs_bus_id(text: str) -> str:
 
 
 def short_bus(text: str) -> str:
-    """A bus id of NVML or of the driver's log as Device has it, `0000:1b:00`."""
+    """A bus id of NVML or of the driver's log in the form of Device.bus, `0000:1b:00`."""
     return sysfs_bus_id(text).partition(".")[0]
 
 
 def _rate(active: list[dict[str, Any]], common_mbps: int | None, sm: int) -> float | None:
-    """Of the slowest link: a collective's rings use all links alike, so it is the slowest that counts."""
+    """The rate of the slowest link: a collective's rings load all links equally."""
     speeds = [link.get("speed_mbps") or common_mbps for link in active]
     known = [speed for speed in speeds if speed]
     return nvlink_rate(min(known) if len(known) == len(speeds) else None, sm, [link["version"] for link in active])
 
 
 def nvlink_rate(mbps: int | None, sm: int, versions: list[int | None]) -> float | None:
-    """Nominal bytes per second of one link: from NVML's megabytes per second, else from the links' version; None when neither tells.
+    """Nominal bytes per second of one link: from NVML's megabytes per second, else from the links' version; None if both are unknown.
 
-    NVML gives the signalling rate: 26562 where 25 GB/s of data flow on Hopper and 53125 for 50 on Blackwell (16/17 framing), 25781 on
-    Volta (64/66). Nominal rates are multiples of 1/16 GB/s; rounding to them undoes NVML's cut to whole megabytes.
+    NVML reports the signalling rate: 26562 for 25 GB/s of data on Hopper and 53125 for 50 on Blackwell (16/17 framing), 25781 on
+    Volta (64/66). Nominal rates are multiples of 1/16 GB/s; rounding to them undoes NVML's truncation to whole megabytes.
     """
     if mbps:
         framing = 16 / 17 if sm >= 90 else 64 / 66 if sm // 10 == 7 else 1.0
@@ -114,13 +112,13 @@ def nvlink_rate(mbps: int | None, sm: int, versions: list[int | None]) -> float 
 
 
 def pcie_rate(generation: int | None, width: int | None) -> float | None:
-    """Bytes per second in one direction of `width` lanes; None where either is unknown."""
+    """Bytes per second of `width` lanes in one direction; None if generation or width is unknown."""
     x16 = PCIE_X16.get(generation) if generation else None
     return x16 * width / 16 if x16 and width else None
 
 
 def _nvls(sm: int, active: list[dict[str, Any]] | None) -> bool | None:
-    """NVLS needs Hopper or later behind NVSwitch; even then only CUDA's multicast attribute can say yes."""
+    """False unless the GPU is Hopper or later behind NVSwitch; then None, because only CUDA's multicast attribute can confirm NVLS."""
     if active is None or not sm:
         return None
     remotes = {link["remote"] for link in active}

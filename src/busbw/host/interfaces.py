@@ -1,4 +1,4 @@
-"""The network interfaces of a machine as sysfs shows them, with bonds resolved to their slaves."""
+"""The network interfaces of a machine from sysfs, with bonds resolved to their slaves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,22 +13,22 @@ NOT_A_PORT = ("lo", "bonding_masters")  # the second is a file of the bonding dr
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface. `rate` is bytes per second as its driver reports it, whatever that is worth; see `physical`."""
+    """One interface. `rate` is bytes per second as its driver reports it; drivers of interfaces that are not `physical` make it up."""
 
     name: str
     rate: float | None
     up: bool
     mtu: int | None
-    physical: bool  # hardware of this machine that no other interface stands for
+    physical: bool  # hardware of this machine that no other interface represents
     numa: int | None
-    rdma: bool  # an RDMA device sits on the same function
+    rdma: bool  # the same PCI function has an RDMA device
     slaves: tuple[str, ...] = ()
     mode: str = ""  # of a bond
     master: str = ""  # the bond it belongs to
 
 
 def read_interfaces(source: Source) -> dict[str, Interface]:
-    """Every interface but loopback by name. A bond has the rate of its slaves that are up, together (active-backup: of one)."""
+    """Every interface but loopback, by name. A bond's rate is the sum over its slaves that are up (active-backup: the largest)."""
     read = {name: _interface(source, name) for name in source.names(NET) if name not in NOT_A_PORT}
     masters = {slave: bond.name for bond in read.values() for slave in bond.slaves}
     slaved = {name: replace(interface, master=masters.get(name, "")) for name, interface in read.items()}
@@ -40,7 +40,7 @@ def _interface(source: Source, name: str) -> Interface:
     speed = number(source.read(f"{base}/speed").text)
     return Interface(
         name=name,
-        rate=speed * MBIT if speed is not None and speed > 0 else None,  # -1 is the kernel's unknown
+        rate=speed * MBIT if speed is not None and speed > 0 else None,  # the kernel writes -1 for unknown
         up=source.read(f"{base}/operstate").text == "up",
         mtu=number(source.read(f"{base}/mtu").text),
         physical=is_hardware(source, base),
@@ -56,13 +56,13 @@ def _bond(bond: Interface, interfaces: dict[str, Interface]) -> Interface:
     numas = {slave.numa for slave in slaves}
     return replace(
         bond,
-        rate=_together([slave.rate for slave in slaves if slave.up], bond.mode),
+        rate=_bond_rate([slave.rate for slave in slaves if slave.up], bond.mode),
         physical=len(slaves) == len(bond.slaves) and all(slave.physical for slave in slaves),
         numa=numas.pop() if len(numas) == 1 else None,
     )
 
 
-def _together(rates: Sequence[float | None], mode: str) -> float | None:
+def _bond_rate(rates: Sequence[float | None], mode: str) -> float | None:
     known = [rate for rate in rates if rate is not None]
     if not known or len(known) < len(rates):
         return None
@@ -70,9 +70,9 @@ def _together(rates: Sequence[float | None], mode: str) -> float | None:
 
 
 def is_hardware(source: Source, base: str) -> bool:
-    """Whether a class directory has a device behind it that is not a virtual function of another port of this machine.
+    """Whether a class directory has a device that is not a virtual function of another port of this machine.
 
-    A virtual function sends through its physical function's port, so counting both would count the port twice.
+    A virtual function sends through the port of its physical function; counting both would count that port twice.
     """
     device = f"{base}/device"
     present = source.link(device) is not None or bool(source.names(device))
@@ -80,7 +80,7 @@ def is_hardware(source: Source, base: str) -> bool:
 
 
 def number(text: str | None) -> int | None:
-    """An integer as sysfs writes it; None for anything else."""
+    """The integer in a sysfs file; None for any other text."""
     try:
         return int(text) if text else None
     except ValueError:

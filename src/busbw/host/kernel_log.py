@@ -1,4 +1,4 @@
-"""Errors of GPUs and NVSwitches as the NVIDIA driver writes them to the kernel's log, from the moment the log is opened."""
+"""Errors of GPUs and NVSwitches that the NVIDIA driver writes to the kernel log, from the moment the log is opened."""
 
 import os
 import re
@@ -11,19 +11,19 @@ from busbw.host.source import Live, Source
 
 KMSG = "/dev/kmsg"
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
-_RECORDS = 4096  # of one reading, so that a log that is flooded holds nobody up
+_RECORDS = 4096  # of one reading, so that a flooded log does not delay it
 # "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 22013, Fatal, ...".
 _XID = re.compile(r"(NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)", re.ASCII)
 
 
 def xids(text: str) -> list[XidEvent]:
-    """The errors in lines of the kernel's log, equal ones once with their number."""
+    """The errors in lines of the kernel log; repeated errors become one event with a count."""
     seen = Counter((short_bus(bus), int(code), "SXid" in kind) for kind, bus, code in _XID.findall(text))
     return [XidEvent(bus, code, times, switch) for (bus, code, switch), times in seen.items()]
 
 
 class KernelLog:
-    """The log from now on. `reason` says why it cannot be read; a recording has none to follow."""
+    """The log from now on. `reason` says why it cannot be read."""
 
     def __init__(self, source: Source, opened: ExitStack) -> None:
         self.reason = ""
@@ -39,7 +39,7 @@ class KernelLog:
             self._descriptor, self.reason = None, f"{KMSG}: {os.strerror(error.errno or 0).lower()}"
 
     def read(self) -> list[XidEvent]:
-        """Errors logged since the last call; none where the log cannot be read, which `reason` tells."""
+        """Errors logged since the last call; none if the log cannot be read (see `reason`)."""
         if self._descriptor is None:
             return []
         return xids(b"".join(self._records(self._descriptor)).decode("utf-8", "replace"))
@@ -51,7 +51,7 @@ class KernelLog:
                 record = os.read(descriptor, _RECORD_BYTES)
             except BlockingIOError:
                 break
-            except BrokenPipeError:  # older records were overwritten before they were read: go on with the oldest there is
+            except BrokenPipeError:  # records were overwritten before they were read: continue with the oldest one left
                 continue
             except OSError as error:
                 self.reason = f"{KMSG}: {os.strerror(error.errno or 0).lower()}"

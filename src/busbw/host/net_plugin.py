@@ -1,4 +1,4 @@
-"""The library of NCCL plugins on this host: where it lies, and whether NCCL could load it."""
+"""The library of NCCL plugins on this host: its path, and whether NCCL can load it."""
 
 import os
 import signal
@@ -11,12 +11,12 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.native import INSTALL, OWN_VARIABLE
 from busbw.core.networks import BY_NAME, LIBRARY_VARIABLE
 
-PATH_BYTES = 254  # NCCL keeps it in 255, its terminating zero included, and ignores a longer one
+PATH_BYTES = 254  # NCCL's buffer has 255 with the terminating zero; it ignores longer paths
 LIST_SEPARATOR = ","  # NCCL 2.27 and newer take several plugins
 SYMBOLS = ("ncclNetPlugin_v8", "ncclNetPlugin_v11")  # for NCCL 2.20 to 2.27, and from 2.28 on
 LOAD_LIMIT_S = 10.0
 _LACKS = "it has no "
-# As NCCL opens it; symbols that are not there end the program with their names.
+# Opens the library as NCCL does; exits with the names of missing symbols.
 _LOAD = f"""
 import ctypes, os, sys
 library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -26,22 +26,23 @@ sys.exit("{_LACKS}" + ", ".join(missing) if missing else 0)
 
 
 def find() -> Path:
-    """As core.native.find; NoMeasurement also where NCCL could not name it."""
+    """As core.native.find; also raises NoMeasurement for a path that NCCL cannot use."""
     path = native.find()
     size = len(os.fsencode(path))
     if size > PATH_BYTES:
         raise NoMeasurement(
-            f"{path}: the path has {size} bytes, and NCCL takes {PATH_BYTES}", f"ln -s {path} /tmp/ and set {OWN_VARIABLE} to the link"
+            f"{path}: the path has {size} bytes, NCCL takes at most {PATH_BYTES}",
+            f"ln -s {path} /tmp/ and set {OWN_VARIABLE} to the link",
         )
     if LIST_SEPARATOR in str(path):
-        raise NoMeasurement(f"{path}: NCCL takes the comma for the end of the name", f"set {OWN_VARIABLE} to a link without a comma")
+        raise NoMeasurement(f"{path}: NCCL reads the comma as the end of the path", f"set {OWN_VARIABLE} to a link without a comma")
     return path
 
 
 def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
-    """NoMeasurement where the library does not load, or lacks a table that NCCL looks for.
+    """NoMeasurement if the library does not load, or lacks a table that NCCL looks for.
 
-    Loaded in a process of its own: what ends or stops that one does not end busbw.
+    A separate process loads it, so that a crash or hang while loading does not affect this one.
     """
     command = [sys.executable, "-c", _LOAD, str(path), *SYMBOLS]
     try:
@@ -49,16 +50,16 @@ def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
     except subprocess.TimeoutExpired as error:
         raise NoMeasurement(f"{path} does not load within {limit_s:g} s", f"ldd {path}") from error
     if done.returncode < 0:
-        raise NoMeasurement(f"{path} ends the process that loads it, by {signal.Signals(-done.returncode).name}", INSTALL)
+        raise NoMeasurement(f"loading {path} kills the process with {signal.Signals(-done.returncode).name}", INSTALL)
     if done.returncode:
-        why = (done.stderr.decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
+        why = (done.stderr.decode(errors="replace").strip().splitlines() or ["no error message"])[-1]
         hint = INSTALL if why.startswith(_LACKS) else f"ldd {path}"
         why = why.removeprefix("OSError: ").removeprefix(f"{path}: ")
-        raise NoMeasurement(f"{path} is no plugin that NCCL could load: {why}", hint)
+        raise NoMeasurement(f"NCCL cannot load {path}: {why}", hint)
 
 
 def variables(net: str) -> dict[str, str]:
-    """What NCCL's environment on this host gets for --net; nothing where there is none. NoMeasurement where the plugin is not here."""
+    """The environment variables for --net on this host, none for an empty `net`. NoMeasurement if a plugin is needed and not installed."""
     if not net:
         return {}
     row = BY_NAME[net]

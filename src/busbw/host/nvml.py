@@ -1,7 +1,6 @@
-"""What NVML says of the GPUs, as plain data; only this module and nvml_vitals talk to it. No arithmetic: a recording holds raw facts.
+"""The GPUs' facts from NVML as plain data in NVML's own units. Only this module and nvml_vitals call it.
 
-NVML comes through the optional package nvidia-ml-py (module `pynvml`). Readings use NVML's own units; what a GPU or a driver does not
-support is None.
+NVML comes with the optional package nvidia-ml-py (module `pynvml`). What a GPU or driver does not support is None.
 """
 
 import importlib
@@ -11,19 +10,23 @@ from typing import Any
 
 from busbw.host.source import Unavailable
 
-PACKAGE_MISSING = "the Python package nvidia-ml-py is not installed"
 
-
-def read_nvml() -> str:
-    """JSON of `collect` over the real NVML; Unavailable with a plain reason without package, library or driver."""
+def start(nvml: Any = None) -> Any:
+    """The initialised module `pynvml`, or `nvml` instead; Unavailable without package, library or driver."""
     try:
-        nvml = importlib.import_module("pynvml")
+        nvml = nvml or importlib.import_module("pynvml")
     except ImportError as error:
-        raise Unavailable(PACKAGE_MISSING) from error
+        raise Unavailable("the Python package nvidia-ml-py is not installed") from error
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         raise Unavailable(f"NVML, the NVIDIA driver's library, did not start: {error}") from error
+    return nvml
+
+
+def read_nvml() -> str:
+    """JSON of `collect`; Unavailable as `start`."""
+    nvml = start()
     try:
         return json.dumps(collect(nvml))
     except nvml.NVMLError as error:
@@ -35,7 +38,7 @@ def read_nvml() -> str:
 
 
 def collect(nvml: Any) -> dict[str, Any]:
-    """{"driver", "gpus": [...]} of an initialised `pynvml`-shaped module; a GPU that does not answer is {"index", "error"}."""
+    """{"driver", "gpus": [...]} from an initialised `pynvml`; a GPU that cannot be read is {"index", "error"}."""
     gpus: list[dict[str, Any]] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
@@ -65,7 +68,7 @@ def _gpu(nvml: Any, handle: Any, index: int) -> dict[str, Any]:
 
 
 def _links(nvml: Any, handle: Any) -> list[dict[str, Any]] | None:
-    """State, version, speed and far end of every link the GPU has; [] without NVLink, None where NVML failed in another way."""
+    """State, version, speed and far end of each of the GPU's links; [] without NVLink, None if NVML fails in another way."""
     links = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
@@ -76,7 +79,7 @@ def _links(nvml: Any, handle: Any) -> list[dict[str, Any]] | None:
             return None
         version = ask(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, link)
         remote = ask(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
-        # Hopper's driver answers per link only, older ones with one figure for all links.
+        # Hopper's driver reports a speed per link, older ones one speed for all links.
         speed = _field(nvml, handle, (nvml.NVML_FI_DEV_NVLINK_GET_SPEED, link))
         links.append({"link": link, "state": state, "version": version, "remote": remote, "speed_mbps": speed})
     return links
@@ -88,7 +91,7 @@ def _field(nvml: Any, handle: Any, field: int | tuple[int, int]) -> int | None:
 
 
 def field_value(nvml: Any, answer: Any) -> int | None:
-    """The integer of one answer of nvmlDeviceGetFieldValues; None where this GPU or driver has none."""
+    """The integer in one answer of nvmlDeviceGetFieldValues; None if GPU or driver does not support the field."""
     if answer.nvmlReturn != nvml.NVML_SUCCESS:
         return None
     wide = answer.valueType == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
@@ -96,7 +99,7 @@ def field_value(nvml: Any, answer: Any) -> int | None:
 
 
 def ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's answer; None where NVML says that it has none."""
+    """The function's result; None on an error of NVML."""
     try:
         return function(*arguments)
     except nvml.NVMLError:
@@ -104,18 +107,13 @@ def ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def count() -> int | None:
-    """GPUs that NVML sees, without starting CUDA, which takes a second; None where NVML cannot tell."""
+    """Number of GPUs according to NVML, which takes less time than starting CUDA; None without NVML."""
     try:
-        import pynvml as nvml
-
-        nvml.nvmlInit()
-    except (ImportError, AttributeError, OSError):
-        return None
-    except nvml.NVMLError:
+        nvml = start()
+    except Unavailable:
         return None
     try:
-        return int(nvml.nvmlDeviceGetCount())
-    except nvml.NVMLError:
-        return None
+        number: int | None = ask(nvml, nvml.nvmlDeviceGetCount)
+        return number
     finally:
         nvml.nvmlShutdown()

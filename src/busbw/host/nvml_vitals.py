@@ -1,9 +1,8 @@
-"""What NVML says of a GPU from moment to moment: clocks, what holds them back, temperature, power, error counters, Xid events.
+"""Current state of GPUs from NVML: clocks, why they are reduced, temperature, power, error counters, Xid events.
 
-Handles stay open between readings. Asking costs 10 to 100 us a call, so counters go through one call for all of them.
+Handles stay open between readings. A call takes 10 to 100 us, so one call reads all counters of a GPU.
 """
 
-import importlib
 from contextlib import suppress
 from typing import Any
 
@@ -12,14 +11,13 @@ import msgspec
 from busbw.core.counters import Owner, at
 from busbw.core.vitals import GpuReading, XidEvent
 from busbw.host.gpu import short_bus
-from busbw.host.nvml import PACKAGE_MISSING, ask, field_value
-from busbw.host.source import Unavailable
+from busbw.host.nvml import ask, field_value, start
 
 _EVENTS = 64  # of one reading
 
 
 class GpuVitals(msgspec.Struct):
-    """One reading of all GPUs; `reason` says why events cannot be read."""
+    """One reading of all GPUs; `reason` says why they, or their events, cannot be read."""
 
     gpus: list[GpuReading]
     events: list[XidEvent] = []
@@ -27,14 +25,10 @@ class GpuVitals(msgspec.Struct):
 
 
 class Session:
-    """NVML over the GPUs with these bus ids ("0000:00:06"); Unavailable without package, library or driver. Close it."""
+    """An NVML session on the GPUs with these bus ids ("0000:00:06"), to be closed; Unavailable as `start`."""
 
     def __init__(self, buses: list[str], nvml: Any = None) -> None:
-        self._nvml = nvml or _import()
-        try:
-            self._nvml.nvmlInit()
-        except self._nvml.NVMLError as error:
-            raise Unavailable(f"NVML did not start: {error}") from error
+        self._nvml = start(nvml)
         self._handles = [(bus, ask(self._nvml, self._nvml.nvmlDeviceGetHandleByPciBusId, f"{bus}.0")) for bus in buses]
         named = ((counter.name, getattr(self._nvml, counter.source, None)) for counter in at(Owner.GPU))
         self._fields = [(name, field) for name, field in named if field is not None]
@@ -56,7 +50,7 @@ class Session:
         return made, ""
 
     def read(self) -> str:
-        """JSON of a GpuVitals; a GPU that does not answer has nothing but its bus."""
+        """JSON of a GpuVitals; a GPU that cannot be read has only its bus."""
         gpus = [self._gpu(bus, handle) if handle is not None else GpuReading(bus) for bus, handle in self._handles]
         return msgspec.json.encode(GpuVitals(gpus, self._seen(), self._reason)).decode()
 
@@ -79,7 +73,7 @@ class Session:
     def _reasons(self, handle: Any) -> int | None:
         nvml = self._nvml
         bits: int | None = ask(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
-        # Drivers before 535 know the same call by its former name alone.
+        # Drivers before 535 have only the former name of this call.
         return bits if bits is not None else ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
 
     def _clock(self, handle: Any, which: str, kind: str) -> int | None:
@@ -110,15 +104,8 @@ class Session:
         return [XidEvent(bus, code, times) for (bus, code), times in seen.items()]
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release the events and NVML."""
         with suppress(self._nvml.NVMLError):
             if self._events is not None:
                 self._nvml.nvmlEventSetFree(self._events)
             self._nvml.nvmlShutdown()
-
-
-def _import() -> Any:
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError as error:
-        raise Unavailable(PACKAGE_MISSING) from error

@@ -1,4 +1,4 @@
-"""Processes of this host as /proc shows them, and the wish to end with one's parent."""
+"""Processes of this host from /proc, and the request to be killed with the parent."""
 
 import contextlib
 import ctypes
@@ -14,23 +14,23 @@ STATES = {"T": "stopped", "t": "stopped by a debugger", "Z": "dead", "X": "dead"
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when its parent ends (prctl(2)); a stopped process dies of SIGKILL too."""
+    """Have the kernel send `number` to this process when its parent ends (prctl(2)); SIGKILL also ends a stopped process."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def stat_fields(text: str) -> tuple[str, int] | None:
-    """State letter and parent of a /proc/PID/stat; its second field is the name, which may hold blanks and brackets."""
-    words = text.rpartition(")")[2].split()
-    return (words[0], int(words[1])) if len(words) > 1 and words[1].isdigit() else None
+    """State letter and parent's pid from the text of /proc/PID/stat; its second field, the name, may contain spaces and parentheses."""
+    fields = text.rpartition(")")[2].split()
+    return (fields[0], int(fields[1])) if len(fields) > 1 and fields[1].isdigit() else None
 
 
 def state(pid: int) -> str:
-    """The state letter of proc(5): R, S, D, T, Z ...; GONE where there is no such process."""
+    """The state letter of proc(5): R, S, D, T, Z ...; GONE if there is no such process."""
     return (_fields(pid) or (GONE, 0))[0]
 
 
 def name(pid: int) -> str:
-    """The program's name as the kernel has it, at most 15 characters; '' where there is no such process."""
+    """The kernel's name of the process, at most 15 characters; '' if there is no such process."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -38,7 +38,7 @@ def name(pid: int) -> str:
 
 
 def command(pid: int) -> str:
-    """Its command line; '' where there is no such process, or it has ended."""
+    """The command line of the process; '' if there is no such process, or it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " ").strip()
     except OSError:
@@ -46,14 +46,14 @@ def command(pid: int) -> str:
 
 
 def siblings() -> dict[int, str]:
-    """State letters, by pid, of the other processes that this process' parent started."""
+    """State letters, by pid, of the other children of this process's parent."""
     parent, own = os.getppid(), os.getpid()
     found = {pid: fields for pid in _children(parent) if pid != own and (fields := _fields(pid))}
     return {pid: letter for pid, (letter, of) in found.items() if of == parent}
 
 
 def _children(pid: int) -> list[int]:
-    """Processes that `pid` started; all processes where the kernel keeps no such list (CONFIG_PROC_CHILDREN)."""
+    """Children of `pid`; all processes if the kernel was built without such lists (CONFIG_PROC_CHILDREN)."""
     try:
         lists = [(thread / "children").read_text(encoding="ascii") for thread in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
@@ -69,7 +69,7 @@ def _fields(pid: int) -> tuple[str, int] | None:
 
 
 def watch(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends (pidfd_open(2)); None where it has, or the kernel (before 5.3) cannot."""
+    """A descriptor that becomes readable when the process ends (pidfd_open(2)); None if it has ended, or before Linux 5.3."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -77,6 +77,6 @@ def watch(pid: int) -> int | None:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, where there still is such a process."""
+    """Send SIGKILL to the process, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,8 @@
-"""What NCCL says of a job that runs: its RAS service (NCCL 2.24 and newer), asked as its client `ncclras` does.
+"""A client of NCCL's RAS service (NCCL 2.24 and newer), which reports the status of a running job.
 
-Lines over TCP to 127.0.0.1:28028, or NCCL_RAS_ADDR, of any host of the job: `CLIENT PROTOCOL 2` is answered by `SERVER PROTOCOL n`,
-`TIMEOUT seconds` by `OK`, and `STATUS` by text until the connection ends (nccl: src/ras/client.cc). NCCL_RAS_ENABLE=0 switches it off.
+Lines over TCP to 127.0.0.1:28028, or NCCL_RAS_ADDR, on any host of the job: the answer to `CLIENT PROTOCOL 2` is `SERVER PROTOCOL n`,
+to `TIMEOUT seconds` it is `OK`, and to `STATUS` it is text until the connection closes (nccl: src/ras/client.cc). NCCL_RAS_ENABLE=0
+disables the service.
 """
 
 import math
@@ -19,10 +20,10 @@ GREETING_S = 0.3
 
 
 def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
-    """Where this process' RAS service listens; Unavailable where it is switched off or NCCL_RAS_ADDR cannot be meant."""
+    """Host and port of this process's RAS service; Unavailable if it is disabled or NCCL_RAS_ADDR is invalid."""
     environ = os.environ if environ is None else environ
     if environ.get("NCCL_RAS_ENABLE", "1").strip() == "0":
-        raise Unavailable("NCCL RAS is switched off (NCCL_RAS_ENABLE=0)")
+        raise Unavailable("NCCL RAS is disabled (NCCL_RAS_ENABLE=0)")
     text = environ.get("NCCL_RAS_ADDR", "").strip() or f"127.0.0.1:{PORT}"
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
@@ -31,10 +32,10 @@ def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
 
 
 def status(where: tuple[str, int], limit_s: float) -> str:
-    """The service's report as text, within `limit_s` seconds; Unavailable where nobody answers so, or not in time.
+    """The service's report as text; Unavailable if no complete answer comes within `limit_s` seconds.
 
-    All processes of a host listen on one port, and the kernel picks one for each connection: one that is stopped takes it and says
-    nothing, so others are tried.
+    All processes of a host listen on one port, and the kernel picks one for each connection. A stopped process accepts it and stays
+    silent, so the connection is retried.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -44,13 +45,13 @@ def status(where: tuple[str, int], limit_s: float) -> str:
                 return _report(line, f"{where[0]}:{where[1]}", deadline)
         except _Silent:
             if left <= GREETING_S:
-                raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: no process that listens there says anything") from None
+                raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: no process answers") from None
         except OSError as error:
             raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: {error.strerror or error}") from error
 
 
 class _Silent(Exception):
-    """The process that took the connection does not greet."""
+    """The process that accepted the connection does not send its greeting."""
 
 
 def _report(line: socket.socket, name: str, deadline: float) -> str:
@@ -59,8 +60,8 @@ def _report(line: socket.socket, name: str, deadline: float) -> str:
     except TimeoutError:
         raise _Silent from None
     if not greeting.upper().startswith("SERVER PROTOCOL "):
-        raise Unavailable(f"{name} is not NCCL RAS: it says {greeting[:40]!r}")
-    # NCCL's own patience with ranks that do not answer must end before ours.
+        raise Unavailable(f"{name} is not NCCL RAS: it answers {greeting[:40]!r}")
+    # NCCL's own timeout for ranks must expire before ours.
     agreed = _ask(line, f"TIMEOUT {max(math.ceil(deadline - time.monotonic()) - 1, 1)}", deadline)
     if agreed.upper() != "OK":
         raise Unavailable(f"NCCL RAS at {name} refuses: {agreed[:40]!r}")
@@ -68,8 +69,8 @@ def _report(line: socket.socket, name: str, deadline: float) -> str:
     return _until_end(line, deadline)
 
 
-def _ask(line: socket.socket, words: str, deadline: float) -> str:
-    line.sendall(f"{words}\n".encode())
+def _ask(line: socket.socket, request: str, deadline: float) -> str:
+    line.sendall(f"{request}\n".encode())
     reply = b""
     while not reply.endswith(b"\n") and len(reply) < MOST_BYTES:
         data = _receive(line, deadline)
@@ -80,7 +81,7 @@ def _ask(line: socket.socket, words: str, deadline: float) -> str:
 
 
 def _until_end(line: socket.socket, deadline: float) -> str:
-    """All that comes; what came in time where the end does not."""
+    """Everything until the connection closes, or what arrived before the deadline."""
     reply = b""
     try:
         while len(reply) < MOST_BYTES and (data := _receive(line, deadline)):

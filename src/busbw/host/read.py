@@ -1,26 +1,29 @@
 """All facts of one machine in one call."""
 
 from busbw.core.topology import Host
-from busbw.host.cpu import read_machine
+from busbw.host.cpu import count_list, meminfo
 from busbw.host.gpu import read_gpus
 from busbw.host.nic import read_nics
 from busbw.host.source import Live, Source
 
 
 def read_host(source: Source | None = None) -> Host:
-    """The Host that `source` describes, the live machine by default. Never raises for what a machine lacks: see Host."""
+    """The Host that `source` describes, by default the live machine. Facts that cannot be read stay empty or 0: see Host."""
     source = source or Live()
-    machine = read_machine(source)
+
+    def text(path: str) -> str:
+        return source.read(path).text or ""
+
     gpus = read_gpus(source)
     return Host(
-        hostname=machine.hostname,
-        boot_id=machine.boot_id,
-        kernel=machine.kernel,
-        cpus=machine.cpus,
-        memory_bytes=machine.memory_bytes,
+        hostname=text("/proc/sys/kernel/hostname"),
+        boot_id=text("/proc/sys/kernel/random/boot_id"),
+        kernel=text("/proc/sys/kernel/osrelease"),
+        cpus=count_list(text("/sys/devices/system/cpu/online")),
+        memory_bytes=meminfo(source, "MemTotal"),
         gpus=gpus.gpus,
         nics=read_nics(source),
         gpu_reason=gpus.reason,
         driver=gpus.driver,
-        congestion=machine.congestion,
+        congestion=text("/proc/sys/net/ipv4/tcp_congestion_control"),
     )

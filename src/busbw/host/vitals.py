@@ -1,10 +1,10 @@
-"""The machine beside the number: what one host says of itself before and after each size.
+"""Readings of one host before and after each size: GPUs, network ports, TCP and logged errors.
 
-vitals = open_vitals(devices_of_this_host, interfaces)      one process of a host opens it, close() ends it
-before = vitals.read()                                      outside what is timed
+vitals = Vitals(devices_of_this_host)    in one process of each host; close() releases it
+before = vitals.read()                   outside of what is timed
 ... one row ...
 after = vitals.read()
-row.machine = [change(before, after)]                       core.vitals.change; `after` is the next row's `before`
+row.machine = [change(before, after)]    core.vitals.change; `after` is the next row's `before`
 """
 
 import platform
@@ -23,46 +23,48 @@ from busbw.host.source import Live, Source, Unavailable
 
 
 class Vitals:
-    """Readings of one host; see `open_vitals`. Descriptors and NVML stay open until `close`."""
+    """Reads one host's GPUs among `devices` (the devices of its own ranks), its network ports and TCP.
 
-    def __init__(self, source: Source, host: str, buses: list[str], interfaces: Sequence[str]) -> None:
-        self._source, self._host, self._opened = source, host, ExitStack()
+    `source` is the live machine by default. Descriptors and NVML stay open until `close`.
+    """
+
+    def __init__(self, devices: Sequence[Device], source: Source | None = None) -> None:
+        self._source, self._opened = source or Live(), ExitStack()
+        self._host = devices[0].host if devices else platform.node()
+        self._buses = list(dict.fromkeys(device.bus for device in devices if device.bus))
         self._session: Session | None = None
-        self._buses, self._no_nvml = buses, ""
+        self._no_nvml = ""
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._ports = Ports(source, interfaces, self._opened)
-            self._tcp = Tcp(source, self._opened)
-            # Without GPUs there are no errors of theirs to look for.
-            self._log = KernelLog(source, self._opened) if buses else None
+            self._ports = Ports(self._source, self._opened)
+            self._tcp = Tcp(self._source, self._opened)
+            self._log = KernelLog(self._source, self._opened) if self._buses else None
             undo.pop_all()
 
     def read(self) -> Reading:
-        """The host as it is now. Never raises for what a machine lacks: that is left out and named in `unread`."""
+        """The host's current state. What cannot be read is left out, with the reason in `unread`."""
         at_s = time.monotonic()
-        said, unread = self._gpus()
-        unread += self._ports.missing + self._tcp.missing
-        events = _merged(said.events, self._log.read() if self._log else [])
-        if self._log and self._log.reason:
-            unread.append(self._log.reason)
-        if said.reason:
-            unread.append(said.reason)
+        gpus = self._gpus()
+        logged = self._log.read() if self._log else []
+        unread = [gpus.reason, self._tcp.reason, self._log.reason if self._log else ""]
         counters = {TCP: self._tcp.read()} | self._ports.read()
-        return Reading(self._host, at_s, said.gpus, {name: one for name, one in counters.items() if one}, events, unread)
+        return Reading(
+            self._host,
+            at_s,
+            gpus.gpus,
+            {name: values for name, values in counters.items() if values},
+            _merged(gpus.events, logged),
+            [reason for reason in unread if reason],
+        )
 
-    def _gpus(self) -> tuple[GpuVitals, list[str]]:
+    def _gpus(self) -> GpuVitals:
         if not self._buses:
-            return GpuVitals([]), []
-        answer = self._source.call("nvml_vitals", self._ask_nvml)
-        if answer.data is None:
-            return GpuVitals([]), [answer.reason]
-        try:
-            return msgspec.json.decode(answer.data, type=GpuVitals), []
-        except msgspec.DecodeError as error:
-            return GpuVitals([]), [f"NVML's recorded answer is broken: {error}"]
+            return GpuVitals([])
+        answer = self._source.call("nvml_vitals", self._read_nvml)
+        return GpuVitals([], reason=answer.reason) if answer.data is None else msgspec.json.decode(answer.data, type=GpuVitals)
 
-    def _ask_nvml(self) -> str:
-        if self._no_nvml:  # looking for the library again would take longer than all the rest
+    def _read_nvml(self) -> str:
+        if self._no_nvml:  # looking for the library again would take longer than all other reads
             raise Unavailable(self._no_nvml)
         try:
             self._session = self._session or Session(self._buses)
@@ -79,20 +81,9 @@ class Vitals:
         self._opened.close()
 
 
-def open_vitals(devices: Sequence[Device], interfaces: Sequence[str] = (), source: Source | None = None) -> Vitals:
-    """Vitals of this host: the GPUs of `devices` (its own, in order of rank) and the ports that carry the traffic.
-
-    `interfaces` names RDMA devices and interfaces as Nic.name and Nic.netdev do; without any, all are read. `source` is the live
-    machine by default.
-    """
-    host = devices[0].host if devices else platform.node()
-    buses = list(dict.fromkeys(device.bus for device in devices if device.bus))
-    return Vitals(source or Live(), host, buses, interfaces)
-
-
-def _merged(told: list[XidEvent], logged: list[XidEvent]) -> list[XidEvent]:
-    """NVML tells and the log tells of the same errors: each counts as often as the one that saw more of it."""
-    merged = {(event.bus, event.number, event.switch): event for event in told}
+def _merged(events: list[XidEvent], logged: list[XidEvent]) -> list[XidEvent]:
+    """NVML's events and those of the kernel log, which report the same errors: the larger count of each."""
+    merged = {(event.bus, event.number, event.switch): event for event in events}
     for event in logged:
         key = event.bus, event.number, event.switch
         if key not in merged or event.times > merged[key].times:

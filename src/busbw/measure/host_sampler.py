@@ -7,14 +7,14 @@ import msgspec
 from busbw.core.gpu_events import REASON_SEVERITY, Severity
 from busbw.core.result import Device
 from busbw.core.vitals import HostChange, Reading, XidEvent, change
-from busbw.host.vitals import open_vitals
+from busbw.host.vitals import Vitals
 
 
 class HostSampler:
     """Readings of one host, by the one process of it that was given `devices`, its own; others read nothing."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
-        self._vitals = open_vitals(devices, ()) if devices else None
+        self._vitals = Vitals(devices) if devices else None
         self._row = self._latest = self._vitals.read() if self._vitals else None
         self._events: list[XidEvent] = []
 

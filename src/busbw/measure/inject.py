@@ -35,7 +35,8 @@ def parse(text: str) -> Late | None:
 def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
     """Seconds by which this process, `rank` of `ranks`, shall begin late.
 
-    UsageError for a rank that is not there and for the sim engine, NoMeasurement where operations are queued on a GPU, which no host delays.
+    UsageError for a rank that does not exist and for the sim engine. NoMeasurement where operations are queued on a GPU, which the host
+    cannot delay.
     """
     if late is None:
         return 0.0

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from busbw.core.env import carried
-from busbw.core.groups import color
 from busbw.core.result import Device, Library, World
 from busbw.core.topology import Host, Topology
 from busbw.core.version import __version__
 from busbw.host.read import read_host
 from busbw.launch.control import Control
+from busbw.measure.groups import color
 from busbw.measure.job import Job
 from busbw.measure.runner import now
 

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.core import alltoallv, layouts
+from busbw.core import layouts
 from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.env import ALLTOALLV
@@ -15,6 +15,7 @@ from busbw.core.result import Cell
 from busbw.core.spelling import option
 from busbw.core.sweep import Series, SweepSpec, dtypes
 from busbw.engines.base import Call
+from busbw.measure import alltoallv
 
 GIB = 1 << 30
 ALIGNED_BYTES = 16  # of a rank's part: core.layouts.aligned_share

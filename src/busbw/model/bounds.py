@@ -1,7 +1,7 @@
-"""The most bus bandwidth each algorithm can reach over the links there are: no protocol overhead, no latency, nothing else on the links.
+"""The largest bus bandwidth of each algorithm over the links found, without protocol overhead, latency or other traffic.
 
-Letters as in the formulas: N ranks on Q hosts of P; B a GPU's link to its peers, I all NICs of a host, R one NIC, each in one direction;
-f = busbw / algbw. Ranks are numbered host by host. An algorithm's bound is f x the smallest term; the term names the link that binds.
+Letters in formulas: N ranks on Q hosts with P each; B is a GPU's link to its peers, I all NICs of a host, R one NIC, each in one
+direction; f = busbw / algbw. Ranks are numbered host by host. An algorithm's bound is f x the smallest term, whose link binds.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ EVERY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One row: for which collectives, when it can run, its terms, and whether f multiplies them. `why` cites the reasoning."""
+    """One row: its collectives, when it can run, its terms, and whether f multiplies them. `why` gives the reason for the bound."""
 
     name: str
     collectives: tuple[str, ...]
@@ -70,13 +70,13 @@ def _nic(fab: Fabric, share: float = 1.0, formula: str = "I") -> list[Term]:
 
 
 def _tree_share(hosts: int) -> float:
-    """The part of I that the busiest host of a double binary tree leaves to each byte: its degrees add up to 2, 3, then 4."""
+    """The share of I for each byte on the busiest host of a double binary tree, whose degrees add up to 2, 3, then 4."""
     return {1: 1.0, 2: 1.0, 3: 2 / 3}.get(hosts, 0.5)
 
 
 def _tree(fab: Fabric) -> list[Term]:
-    # Of two GPUs in a chain each sends the data once; only from three on is there one in the middle that sends it up and down. B/2 takes
-    # the chain to run in the same order in every channel; channels that start at different GPUs would spread the load to B P/(2(P-1)).
+    # In a chain of two GPUs each sends the data once. From three GPUs on, those in the middle send it up and down. B/2 assumes the same
+    # order of GPUs in all channels; with different orders the bound would be B P/(2(P-1)).
     gpu = _gpu(fab) if fab.per_host == 2 else _gpu(fab, 1 / 2, "B/2")
     return gpu + _nic(fab, _tree_share(fab.hosts), "I t")
 
@@ -142,7 +142,7 @@ def _multicast(fab: Fabric, may: Features) -> bool:
     return may.nvls and fab.over_nvlink and fab.per_host > 1
 
 
-# Ring to PAT: how NCCL's algorithms load the links; the factor 1 + 1/P of NVLS is NVIDIA's own (NVIDIA/nccl issue 2140).
+# Ring to PAT: the load of NCCL's algorithms on links; the factor 1 + 1/P of NVLS is NVIDIA's (NVIDIA/nccl issue 2140).
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("Ring", EVERY, _always, lambda f: _gpu(f) + _nic(f),
               "every GPU forwards busbw on one link, and one edge of each ring leaves each host"),
@@ -151,20 +151,20 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("NVLS", ("all_reduce",), lambda f, may: _multicast(f, may) and (f.hosts == 1 or may.collnet), _nvls,
               "the switch reduces: each GPU moves the data 1 + 1/P times", times_factor=True),
     Algorithm("NVLS", ("all_gather", "reduce_scatter"), lambda f, may: _multicast(f, may) and f.hosts == 1, _gpu,
-              "multicast also returns a GPU's own share", times_factor=True),
+              "multicast also returns each GPU's own share", times_factor=True),
     Algorithm("NVLSTree", ("all_reduce",), lambda f, may: _multicast(f, may) and f.hosts > 1, _nvls_tree,
               "NVLS within hosts and a double tree between them, which sends each byte over the wire once", times_factor=True),
     Algorithm("CollNetChain", ("all_reduce",), lambda f, may: may.collnet and f.hosts > 1,
-              lambda f: _gpu(f, 1 / 2, "B/2") + _nic(f), "the network reduces: data goes in and out of each host once", times_factor=True),
+              lambda f: _gpu(f, 1 / 2, "B/2") + _nic(f), "the network reduces: data enters and leaves each host once", times_factor=True),
     Algorithm("CollNetDirect", ("all_reduce",), lambda f, may: may.collnet and f.hosts > 1, _direct,
-              "the network reduces: data goes in and out of each host once", times_factor=True),
+              "the network reduces: data enters and leaves each host once", times_factor=True),
     Algorithm("PAT", ("all_gather", "reduce_scatter"), lambda f, may: f.hosts > 1 and f.per_host == 1, _nic,
-              "each host takes in the others' shares once"),
+              "each host receives the shares of the others once"),
     Algorithm(P2P, ("alltoall", "alltoallv"), _always, _exchange, "each host sends P(N-P)/N of the data out (alltoallv: even matrix)"),
-    Algorithm(P2P, ("sendrecv",), _always, _neighbours, "each rank sends to the next, at most by the NICs nearest its GPU"),
-    Algorithm(P2P, ("gather", "scatter"), _always, _root, "all parts but the root's own pass the root's host and GPU"),
+    Algorithm(P2P, ("sendrecv",), _always, _neighbours, "each rank sends to the next, over the NICs nearest to its GPU at most"),
+    Algorithm(P2P, ("gather", "scatter"), _always, _root, "all parts but the root's own pass through the root's host and GPU"),
     Algorithm(P2P, ("hypercube",), lambda f, may: f.ranks & (f.ranks - 1) == 0, _rounds,
-              "rounds follow each other: P-1 parts within the host, then N-P parts of each rank between hosts"),
+              "consecutive rounds: P-1 parts within the host, then N-P parts of each rank between hosts"),
 )  # fmt: skip
 
 
@@ -175,19 +175,20 @@ def bounds(
     *,
     nvls: bool,
     collnet: bool = False,
-    ifnames: Sequence[str] | None = None,
 ) -> list[Ideal]:
-    """One Ideal (busbw in bytes per second) for each algorithm that can run; [] for one rank, and where a rate is unknown or uneven
-    (`unknown` says which). `nvls` and `collnet` say whether these may be used. UsageError for an unknown collective or ifname."""
+    """One Ideal (busbw in bytes per second) for each algorithm that can run; [] for one rank and if `unknown` gives a reason.
+
+    `nvls` and `collnet` say whether these may be used. UsageError for an unknown collective.
+    """
     row = collective_row(collective)
-    fab = fabric(topology, ranks_per_host, ifnames)
+    fab = fabric(topology, ranks_per_host)
     if isinstance(fab, NoFabric) or fab.ranks < 2:
         return []
     return bounds_over(row, fab, Features(nvls, collnet))
 
 
 def bounds_over(row: Collective, fab: Fabric, may: Features) -> list[Ideal]:
-    """As `bounds`, over a Fabric that is known and has two ranks or more."""
+    """As `bounds`, over a known Fabric of two or more ranks."""
     return [_bound(row, fab, algorithm) for algorithm in ALGORITHMS if row.name in algorithm.collectives and algorithm.runs(fab, may)]
 
 
@@ -208,12 +209,12 @@ def _ideal(name: str, factor: float, factor_text: str, terms: list[Term], why: s
     return Ideal(value, name, binding.link, f"{sums} GB/s: {why}")
 
 
-def unknown(topology: Topology, ranks_per_host: Sequence[int], ifnames: Sequence[str] | None = None) -> str:
-    """Why `bounds` gives no figure, in words; empty when it gives one."""
-    fab = fabric(topology, ranks_per_host, ifnames)
+def unknown(topology: Topology, ranks_per_host: Sequence[int]) -> str:
+    """Why `bounds` is empty; '' if it is not."""
+    fab = fabric(topology, ranks_per_host)
     if isinstance(fab, NoFabric):
         return fab.reason
-    return "there is one rank, so no data crosses a link" if fab.ranks < 2 else ""
+    return "with one rank no data crosses a link" if fab.ranks < 2 else ""
 
 
 def ideal(
@@ -223,21 +224,20 @@ def ideal(
     *,
     nvls: bool,
     collnet: bool = False,
-    ifnames: Sequence[str] | None = None,
 ) -> Ideal | None:
-    """The largest bound among the algorithms that can run; None where `bounds` gives no figure."""
-    found = bounds(collective, topology, ranks_per_host, nvls=nvls, collnet=collnet, ifnames=ifnames)
+    """The largest bound among the algorithms that can run; None if `bounds` is empty."""
+    found = bounds(collective, topology, ranks_per_host, nvls=nvls, collnet=collnet)
     return max(found, key=lambda bound: bound.busbw, default=None)
 
 
-def endpoint(collective: str, topology: Topology, ranks_per_host: Sequence[int], *, ifnames: Sequence[str] | None = None) -> Ideal | None:
-    """The bound of any algorithm that reduces at the endpoints and lets each byte cross a host's edge the fewest times.
+def endpoint(collective: str, topology: Topology, ranks_per_host: Sequence[int]) -> Ideal | None:
+    """The bound of all algorithms that reduce at the endpoints, with the fewest crossings of a host's edge for each byte.
 
     For all_reduce, all_gather and reduce_scatter min(I (N-1)Q/(N(Q-1)), B (N-1)/(N-Q)), which the AIBooster PyTorch benchmark calls
-    ideal; the plain minimum of B and I for broadcast and reduce; the bound of the exchange itself for the others. None as `ideal`.
+    ideal; the minimum of B and I for broadcast and reduce; the bound of the exchange for the others. None as `ideal`.
     """
     row = collective_row(collective)
-    fab = fabric(topology, ranks_per_host, ifnames)
+    fab = fabric(topology, ranks_per_host)
     if isinstance(fab, NoFabric) or fab.ranks < 2:
         return None
     if row.name not in ("all_reduce", "all_gather", "reduce_scatter"):
@@ -252,7 +252,7 @@ def endpoint(collective: str, topology: Topology, ranks_per_host: Sequence[int],
 
 
 def given(text: str) -> Ideal:
-    """The Ideal of a figure the user gave in GB/s (10^9 bytes), such as `450`; UsageError for what is no number above 0."""
+    """The Ideal from a value in GB/s (10^9 bytes) such as `450`; UsageError if it is not a number above 0."""
     try:
         value = float(text)
     except ValueError:

@@ -1,12 +1,12 @@
-"""What bounds a run: the rate each GPU and each host can send at, and the words for it. Pure.
+"""The link rates that bound a run: those of each GPU and of each host's ports.
 
-A Fabric exists only where every rate it holds was read and is the same on all hosts; otherwise a NoFabric says what is missing.
+A Fabric exists only if all its rates are known and equal on all hosts; otherwise a NoFabric gives the reason.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from busbw.core.errors import UsageError
+from busbw.core.sizes import counted
 from busbw.core.topology import Gpu, Host, Nic, Topology
 
 NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one NVLink domain
@@ -21,7 +21,7 @@ class Fabric:
 
     hosts: int
     per_host: int
-    gpu: float | None  # None with one rank a host, whose GPUs have no peer to send to
+    gpu: float | None  # None with one rank per host
     gpu_link: str
     pcie: float | None
     over_nvlink: bool
@@ -37,21 +37,19 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class NoFabric:
-    """Why nothing bounds the run as far as one can tell."""
+    """Why no bound of the run is known."""
 
     reason: str
 
 
-def fabric(topology: Topology, ranks_per_host: Sequence[int], ifnames: Sequence[str] | None = None) -> Fabric | NoFabric:
-    """The Fabric of a run with `ranks_per_host[i]` ranks on host i, one rank a GPU; `ifnames` names the ports in use (RDMA device or
-    interface, exactly), by default every RDMA port that is up, or every Ethernet port where there is none. UsageError for a name that
-    a host does not have."""
+def fabric(topology: Topology, ranks_per_host: Sequence[int]) -> Fabric | NoFabric:
+    """The Fabric of a run with `ranks_per_host[i]` ranks on host i, one rank per GPU, over the ports of `ports_in_use`."""
     hosts = topology.hosts
     if len(hosts) != len(ranks_per_host):
-        return NoFabric(f"the hardware of {len(hosts)} of {len(ranks_per_host)} hosts is known")
+        return NoFabric(f"the hardware of only {len(hosts)} of {len(ranks_per_host)} hosts is known")
     per_host = set(ranks_per_host)
     if len(per_host) != 1 or not hosts:
-        return NoFabric("the hosts run different numbers of ranks: " + ", ".join(map(str, ranks_per_host)))
+        return NoFabric("the number of ranks per host varies: " + ", ".join(map(str, ranks_per_host)))
     ranks = per_host.pop()
     if missing := _missing_gpus(hosts, ranks):
         return NoFabric(missing)
@@ -59,8 +57,8 @@ def fabric(topology: Topology, ranks_per_host: Sequence[int], ifnames: Sequence[
     if isinstance(gpus, NoFabric) or len(hosts) == 1:
         return gpus
     if any(row in gpu.name for host in hosts for gpu in host.gpus for row in NVLINK_BETWEEN_HOSTS):
-        return NoFabric("NVLink may join the GPUs of several hosts here, and whether it does was not read")
-    return _with_nics(replace(gpus, hosts=len(hosts)), hosts, ifnames)
+        return NoFabric("NVLink may connect GPUs of several hosts here, which busbw cannot detect")
+    return _with_nics(replace(gpus, hosts=len(hosts)), hosts)
 
 
 def gb(rate: float) -> str:
@@ -74,7 +72,7 @@ def _missing_gpus(hosts: Sequence[Host], ranks: int) -> str:
             return f"no GPU of host {host.hostname} could be read: {host.gpu_reason or 'it has none'}"
         if len(host.gpus) < ranks:
             why = f" ({host.gpu_reason})" if host.gpu_reason else ""
-            return f"host {host.hostname} runs {ranks} ranks on {len(host.gpus)} GPU{'s' if len(host.gpus) > 1 else ''}{why}"
+            return f"host {host.hostname} runs {ranks} ranks on {counted(len(host.gpus), 'GPU')}{why}"
     return ""
 
 
@@ -89,7 +87,7 @@ def _gpus(gpus: Sequence[Gpu], ranks: int) -> Fabric | NoFabric:
     if gpu.nvlink and gpu.nvlink_rate:
         return Fabric(1, ranks, gpu.nvlink * gpu.nvlink_rate, f"NVLink, {_nvlink(gpu)}", pcie, over_nvlink=True)
     if gpu.nvlink is None or gpu.nvlink:
-        return NoFabric(f"the NVLinks of {gpu.name} could not be read: {_nvlink(gpu)}")
+        return NoFabric(f"the NVLink rate of {gpu.name} could not be read: {_nvlink(gpu)}")
     if pcie is None:
         return NoFabric("the GPUs have no NVLink, and their PCIe links differ or could not be read")
     return Fabric(1, ranks, pcie, _pcie(gpu), pcie, over_nvlink=False)
@@ -105,47 +103,37 @@ def _pcie(gpu: Gpu) -> str:
     return f"PCIe{shape}, {gb(gpu.pcie or 0)} GB/s"
 
 
-def _with_nics(fabric: Fabric, hosts: Sequence[Host], ifnames: Sequence[str] | None) -> Fabric | NoFabric:
-    chosen = [(host, ports_in_use(host, ifnames)) for host in hosts]
+def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
+    chosen = [(host, ports_in_use(host)) for host in hosts]
     for host, ports in chosen:
         if not ports:
             return NoFabric(_no_port(host))
         unknown = [nic.name for nic in ports if nic.rate is None]
         if unknown:
             virtual = any(nic.virtual for nic in ports)
-            why = "an interface without hardware, whose driver makes its rate up" if virtual else "its rate could not be read"
+            why = "a virtual interface" if virtual else "its rate could not be read"
             return NoFabric(f"the rate of {unknown[0]} on host {host.hostname} is unknown: {why}")
     ports = chosen[0][1]
     if len({nic.rate for _, each in chosen for nic in each}) > 1 or len({len(each) for _, each in chosen}) > 1:
-        return NoFabric("the NICs are uneven: " + "; ".join(f"host {h.hostname} {_ports(p)}" for h, p in chosen[:4]))
+        return NoFabric("the NICs of the hosts differ: " + "; ".join(f"host {h.hostname} {_ports(p)}" for h, p in chosen[:4]))
     rail = ports[0].rate or 0
     return replace(fabric, nics=rail * len(ports), rail=rail, nic_link=f"NICs of each host, {len(ports)} x {gb(rail)} GB/s")
 
 
-def ports_in_use(host: Host, ifnames: Sequence[str] | None) -> list[Nic]:
-    """The ports NCCL would send by: those named, or those that are up and real, RDMA before Ethernet. UsageError for an unknown name."""
-    if ifnames is not None:
-        return [_named(host, name) for name in ifnames]
+def ports_in_use(host: Host) -> list[Nic]:
+    """The ports NCCL would use: the RDMA ports that are up, or else the Ethernet ports; without virtual ones."""
     real = [nic for nic in host.nics if nic.up and not nic.virtual]
     return [nic for nic in real if nic.kind != "ethernet"] or real
-
-
-def _named(host: Host, name: str) -> Nic:
-    for nic in host.nics:
-        if name in (nic.name, nic.netdev):
-            return nic
-    known = ", ".join(nic.name for nic in host.nics) or "none"
-    raise UsageError(f"host {host.hostname} has no network port '{name}'", f"its ports are: {known}")
 
 
 def _no_port(host: Host) -> str:
     down = [nic.name for nic in host.nics if not nic.virtual]
     virtual = [nic.name for nic in host.nics if nic.virtual]
     if down:
-        return f"every network port of host {host.hostname} is down: {', '.join(down)}"
+        return f"all network ports of host {host.hostname} are down: {', '.join(down)}"
     if virtual:
         names = ", ".join(virtual)
-        return f"host {host.hostname} has no network hardware; {names}: interfaces whose drivers make their rates up"
+        return f"host {host.hostname} has only virtual network interfaces: {names}"
     return f"host {host.hostname} has no network port"
 
 

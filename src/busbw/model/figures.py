@@ -1,18 +1,23 @@
-"""The cells of a result as series: one size after the other of one type, operator, root and placement. Pure."""
+"""The cells of a result as series: all sizes of one type, operator, root and placement."""
 
 from collections import Counter
 
-from busbw.core.cells import Figure, every, figures
+from busbw.core.cells import IN_PLACE, Figure, every, figures
 from busbw.core.result import Result
+from busbw.core.sizes import format_size
 
 HALF = 0.5
 DIP = 0.75
-DIP_FLOOR = 0.1  # of the peak: below, a size takes as long as its latency, and twenty iterations cannot tell noise from a dip
+DIP_FLOOR = 0.1  # of the peak: below, latency dominates, and twenty iterations cannot tell noise from a dip
 STILL_RISING = 1.10
-BANDWIDTH_BOUND = 32 << 20  # a single size from here on is judged: latency is a small part of its time
-
+BANDWIDTH_BOUND = 32 << 20  # a single size is judged from here on: latency is a small part of its time
 
 Series = list[Figure]
+
+
+def where_text(figure: Figure) -> str:
+    """`8 B`, or `8 B in place`: out of place is the table's main column."""
+    return format_size(figure.row.size_bytes) + (f" {IN_PLACE}" if figure.placement == IN_PLACE else "")
 
 
 def sampled(result: Result) -> Series:
@@ -21,7 +26,7 @@ def sampled(result: Result) -> Series:
 
 
 def series(result: Result) -> list[Series]:
-    """Every series of the result, each in order of size, without rows that moved no bytes; of --repeats the middle one."""
+    """Every series of the result, sorted by size, without rows that moved no bytes; of --repeats the middle one."""
     found: dict[tuple[str, str, int, str], Series] = {}
     for same in repeated(result).values():
         row, placement = same[0].row, same[0].placement
@@ -31,7 +36,7 @@ def series(result: Result) -> list[Series]:
 
 
 def repeated(result: Result) -> dict[tuple[str, str, int, str, int, int], Series]:
-    """Every cell with its repeats, quickest first. Cycles (-N) are cells of their own."""
+    """Every cell with its repeats, the fastest first. Cycles (-N) are separate cells."""
     found: dict[tuple[str, str, int, str, int, int], Series] = {}
     cycles: Counter[tuple[str, str, int, int, int]] = Counter()
     for row in result.rows:
@@ -44,14 +49,14 @@ def repeated(result: Result) -> dict[tuple[str, str, int, str, int, int], Series
 
 
 def half_peak(line: Series, top: Figure) -> Figure:
-    """The smallest size that reaches half of the peak: N1/2, from which the time depends on bandwidth more than on latency."""
+    """The smallest size that reaches half of the peak: from there on time depends more on bandwidth than on latency."""
     return next(figure for figure in line if figure.busbw >= HALF * top.busbw)
 
 
 def dips(line: Series) -> list[tuple[Figure, float]]:
     """Sizes whose busbw is more than a quarter below both neighbours', each with its ratio to the lower neighbour.
 
-    Only where both neighbours reach a tenth of the peak.
+    Both neighbours must reach a tenth of the peak.
     """
     found, floor = [], DIP_FLOOR * max(figure.busbw for figure in line)
     for before, here, after in zip(line, line[1:], line[2:], strict=False):
@@ -62,7 +67,7 @@ def dips(line: Series) -> list[tuple[Figure, float]]:
 
 
 def still_rising(line: Series) -> bool:
-    """Whether the sweep may have ended before bandwidth levelled off: a last step up of more than a tenth, or one size that is small."""
+    """Whether bandwidth may not have leveled off: a last step up of more than a tenth, or a single small size."""
     if len(line) < 2:
         return line[-1].row.size_bytes < BANDWIDTH_BOUND
     return line[-1].busbw > STILL_RISING * line[-2].busbw

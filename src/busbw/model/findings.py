@@ -1,22 +1,22 @@
-"""What a finished run says, in plain words: right data, how good the bandwidth is, which algorithms it excludes, what is odd. Pure."""
+"""The findings of a run: all rules in order of importance, and those on bandwidth and latency."""
 
 from collections import Counter
 
-from busbw.core.cells import IN_PLACE, Figure, peak
+from busbw.core.cells import Figure, peak
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import AnyResult, Ideal, Result
-from busbw.core.sizes import format_size
+from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
 from busbw.model import data_findings, machine_findings, network_findings, timing_findings
 from busbw.model.bounds import GIVEN, bounds, unknown
 from busbw.model.fabric import NoFabric, fabric, gb
-from busbw.model.figures import Series, dips, half_peak, still_rising
+from busbw.model.figures import Series, dips, half_peak, still_rising, where_text
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
 from busbw.model.world import Used
 
-OF_PLAN = 0.80  # of what NCCL plans with, or of a figure the user gave
+OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
 NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
@@ -36,7 +36,7 @@ def _one_rank(run: Run) -> Conclusion | None:
     row, groups = run.result.spec.row, run.result.world.groups
     figure = "busbw is 0" if row.bus_factor(1) == 0 or row.algbw_units(1) == 0 else "busbw is that of a copy within the GPU"
     split = f" in each of {groups} groups" if groups > 1 else ""
-    return Conclusion(Verdict.SKIP, f"{figure} because there is one rank{split}: no data crosses a link", fix="run two ranks or more")
+    return Conclusion(Verdict.SKIP, f"{figure} with one rank{split}: no data crosses a link", fix="run two ranks or more")
 
 
 def _best(run: Run) -> tuple[Series, Figure] | None:
@@ -46,12 +46,7 @@ def _best(run: Run) -> tuple[Series, Figure] | None:
 
 
 def _at(figure: Figure) -> str:
-    return f"{gb(figure.busbw)} GB/s at {format_size(figure.row.size_bytes)}{_placed(figure)}"
-
-
-def _placed(figure: Figure) -> str:
-    """Out of place is the table's main column and goes without saying."""
-    return f" {IN_PLACE}" if figure.placement == IN_PLACE else ""
+    return f"{gb(figure.busbw)} GB/s at {where_text(figure)}"
 
 
 def _bandwidth(run: Run) -> Conclusion | None:
@@ -60,28 +55,29 @@ def _bandwidth(run: Run) -> Conclusion | None:
         return None
     (best, top), ideal = found, run.result.ideal
     if ideal is None:
-        why = _why_unknown(row, use)
-        message = f"busbw reaches {_at(top)}; there is nothing to compare it with: {why}"
-        return Conclusion(Verdict.UNKNOWN, message, fix="give the busbw you expect with --ideal GB/s")
+        message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(row, use)}"
+        return Conclusion(Verdict.UNKNOWN, message, fix="set the expected busbw with --ideal GB/s")
     planned = None if ideal.algorithm == GIVEN else _plan(row, use)
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
         message += f", {_percent(top.busbw / planned.busbw)} of the {gb(planned.busbw)} that NCCL plans with"
-    target, least = (planned, OF_PLAN) if planned is not None else (ideal, OF_PLAN if ideal.algorithm == GIVEN else OF_WIRE)
-    against = "what NCCL plans with" if planned is not None else "the figure given" if ideal.algorithm == GIVEN else "the wire"
-    evidence = f"{ideal.why}; warns below {_percent(least)} of {against}"
+    if planned is not None:
+        target, least, name = planned, OF_PLAN, "what NCCL plans with"
+    else:
+        target, least, name = (ideal, OF_PLAN, "--ideal") if ideal.algorithm == GIVEN else (ideal, OF_WIRE, "the wire")
+    evidence = f"{ideal.why}; warns below {_percent(least)} of {name}"
     if top.busbw >= least * target.busbw:
         return Conclusion(Verdict.PASS, message, evidence)
     if still_rising(best) and top is best[-1]:
-        why = "it was still rising there" if len(best) > 1 else "one small size does not show the bandwidth"
-        return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes: raise -e")
+        why = "it is still rising there" if len(best) > 1 else "one small size does not show the bandwidth"
+        return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes with -e")
     fix = (
-        "run with NCCL_DEBUG=INFO and read which transport and algorithm NCCL chose"
+        "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
         if run.result.library.nccl or run.result.library.engine == "nccl"
         else NOT_NCCL
     )
     if len(best) == 1:
-        fix = f"measure larger sizes too: raise -e; then {fix}"
+        fix = f"measure larger sizes with -e; then {fix}"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
@@ -92,7 +88,7 @@ def _percent(ratio: float) -> str:
 def _share(top: Figure, ideal: Ideal) -> str:
     share = f"{_percent(top.busbw / ideal.busbw)} of"
     if ideal.algorithm == GIVEN:
-        return f"{share} the {gb(ideal.busbw)} given"
+        return f"{share} the {gb(ideal.busbw)} of --ideal"
     return f"{share} the wire's {gb(ideal.busbw)} ({ideal.algorithm} over {ideal.link})"
 
 
@@ -110,12 +106,12 @@ def _why_unknown(row: Collective, use: Used | NoFabric) -> str:
     if reason:
         return reason
     if row.ranks_power_of_two and not bounds(row.name, use.topology, use.ranks_per_host, nvls=use.nvls):
-        return f"{row.name} runs on a power of two ranks only"
-    return "no bound was computed for this run"
+        return f"{row.name} needs a power of two ranks"
+    return "no algorithm with a known bound"
 
 
 def _bounds(run: Run) -> tuple[Figure, list[Ideal], list[Ideal]] | None:
-    """The peak, the algorithms that can have carried it, and those whose bound it exceeds; None where no bound is known or exceeded."""
+    """The peak, the bounds that allow it, and the bounds that it exceeds; None if no bound is known or exceeded."""
     best, use = _best(run), run.use
     if best is None or isinstance(use, NoFabric):
         return None
@@ -126,7 +122,7 @@ def _bounds(run: Run) -> tuple[Figure, list[Ideal], list[Ideal]] | None:
 
 
 def _excluded(cannot: list[Ideal]) -> tuple[str, str]:
-    excluded = ", ".join(f"not {bound.algorithm} (at most {gb(bound.busbw)})" for bound in cannot)
+    excluded = ", ".join(f"{bound.algorithm} (at most {gb(bound.busbw)})" for bound in cannot)
     return excluded, "; ".join(f"{bound.algorithm}: {bound.why}" for bound in cannot)
 
 
@@ -137,7 +133,7 @@ def _algorithm(run: Run) -> Conclusion | None:
     top, fits, cannot = found
     excluded, evidence = _excluded(cannot)
     left = " or ".join(f"{bound.algorithm} ({gb(bound.busbw)})" for bound in fits)
-    return Conclusion(Verdict.PASS, f"{gb(top.busbw)} GB/s is {excluded}; it fits {left}", evidence)
+    return Conclusion(Verdict.PASS, f"{gb(top.busbw)} GB/s rules out {excluded}; possible: {left}", evidence)
 
 
 def _above_bounds(run: Run) -> Conclusion | None:
@@ -145,8 +141,8 @@ def _above_bounds(run: Run) -> Conclusion | None:
     if found is None or found[1]:
         return None
     excluded, evidence = _excluded(found[2])
-    fix = "a link, a feature or a host was read wrong, or the data took a path that is not modelled"
-    return Conclusion(Verdict.WARN, f"{_at(found[0])} is above every bound: {excluded}", evidence, fix)
+    fix = "check the topology in the result: a link or feature was read incorrectly, or the data took a path without a model"
+    return Conclusion(Verdict.WARN, f"busbw ({_at(found[0])}) is above all bounds: {excluded}", evidence, fix)
 
 
 def _latency(run: Run) -> Conclusion | None:
@@ -156,9 +152,9 @@ def _latency(run: Run) -> Conclusion | None:
     (line, top), first, half = best, best[0][0], half_peak(*best)
     if half is first:
         return None
-    floor = f"{format_size(first.row.size_bytes)} takes {_time(first.cell.time_s)}{_placed(first)}"
+    floor = f"{where_text(first)} takes {_time(first.cell.time_s)}"
     if still_rising(line) and top is line[-1]:
-        return Conclusion(Verdict.PASS, f"{floor}; busbw still rises at {format_size(top.row.size_bytes)}, the largest size")
+        return Conclusion(Verdict.PASS, f"{floor}; busbw is still rising at {format_size(top.row.size_bytes)}, the largest size")
     ruled = f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
     return Conclusion(Verdict.PASS, f"{floor}; {ruled}")
 
@@ -169,7 +165,7 @@ def _time(seconds: float) -> str:
 
 
 def _dip(run: Run) -> Conclusion | None:
-    """A size that dips in every placement it was measured in: noise hits one, a change of algorithm hits all."""
+    """A size that dips in all measured placements: noise affects one, a change of algorithm affects all."""
     every = run.series
     seen = [dip for figures in every for dip in dips(figures)]
     measured = Counter(id(figure.row) for figures in every for figure in figures)
@@ -178,7 +174,7 @@ def _dip(run: Run) -> Conclusion | None:
     if not found:
         return None
     (figure, ratio), others = found[0], len({id(dip.row) for dip, _ in found}) - 1
-    more = f"; {others} more dip{'s' if others > 1 else ''} like it" if others else ""
+    more = f"; {counted(others, 'other dip')}" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
     message = f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}"
     return Conclusion(
@@ -190,11 +186,11 @@ RULES = (
     *data_findings.RULES, *timing_findings.RULES, *machine_findings.RULES, *network_findings.RULES,
     Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _one_rank),
     Rule("bandwidth", (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
-         "the peak compared with its bound. Warns below 80 % of NCCL's plan or of `--ideal`, or below 70 % of the wire where no plan is "
-         "known; unknown while busbw still rises at the largest size, and for a single size below 32 MiB", _bandwidth),
-    Rule("algorithm", (Verdict.PASS,), "algorithms that cannot have carried the peak, and those that fit", _algorithm),
-    Rule("above_bounds", (Verdict.WARN,), "the peak is above every bound: something was read wrong, or is not modelled", _above_bounds),
+         "the peak compared with its bound. Warns below 80 % of NCCL's plan or of `--ideal`, or below 70 % of the wire if no plan is "
+         "known; unknown if busbw is still rising at the largest size, or for a single size below 32 MiB", _bandwidth),
+    Rule("algorithm", (Verdict.PASS,), "algorithms that allow the peak, and those whose bound it exceeds", _algorithm),
+    Rule("above_bounds", (Verdict.WARN,), "the peak is above all bounds: wrong topology, or a path without a model", _above_bounds),
     Rule("latency", (Verdict.PASS,),
-         "time of the smallest size, and from which size the sweep is bandwidth-bound (half of the peak) if busbw levels off", _latency),
-    Rule("dip", (Verdict.WARN,), "a size more than a quarter below both neighbours, in every placement it was measured in", _dip),
+         "the time of the smallest size, and from which size on the sweep is bandwidth-bound (half of the peak)", _latency),
+    Rule("dip", (Verdict.WARN,), "a size whose busbw is more than a quarter below both neighbours, in all measured placements", _dip),
 )  # fmt: skip

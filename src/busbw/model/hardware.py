@@ -1,7 +1,7 @@
-"""GPU constants, one row for each NVLink generation of a GPU, each with its source.
+"""The table of GPUs' NVLink constants and their sources.
 
-A GPU is matched by its name, its number of links and the rate of one link as read, never by NVML's link version alone: some drivers
-report 5.0 for Hopper, and the export variants differ from their family in links only.
+A GPU is matched by name, number of links and the link rate that was read, not by NVML's link version: some drivers report 5.0 for
+Hopper, and export variants differ from their family only in links.
 """
 
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from busbw.core.topology import Gpu
 
 NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
-NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}  # what NCCL plans with for 16 lanes; NCCL src/graph/topo.h, xml link speeds
+NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}  # the rates that NCCL plans with for 16 lanes; NCCL src/graph/topo.h, xml link speeds
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """GPUs with the same links. Rates are bytes per second of one link in one direction; `planned` is NCCL's figure for it."""
+    """GPUs with the same links. Rates are bytes per second of one link in one direction; `planned` is NCCL's constant."""
 
-    names: tuple[str, ...]  # words of the device name that NVML reports
+    names: tuple[str, ...]  # as a word of NVML's device name
     links: int
     link_rate: float
     planned: float
@@ -24,7 +24,7 @@ class Generation:
 
     @property
     def nominal(self) -> float:
-        """All links of one GPU, one direction."""
+        """The rate of all links of one GPU in one direction."""
         return self.links * self.link_rate
 
 
@@ -41,7 +41,7 @@ GENERATIONS: tuple[Generation, ...] = (
 
 
 def generation(gpu: Gpu) -> Generation | None:
-    """The row whose name, links and link rate fit; links may be fewer than the row's, as some may be down. None where none fits."""
+    """The row that matches the GPU's name, link rate and number of links, of which some may be down; None if there is none."""
     words = gpu.name.upper().replace("-", " ").split()
     for row in GENERATIONS:
         fits = gpu.nvlink is not None and 0 < gpu.nvlink <= row.links and gpu.nvlink_rate == row.link_rate

@@ -1,6 +1,6 @@
-"""What NCCL plans with: its constants for the data a link carries after packet headers and checksums, in place of the nominal rates.
+"""Bounds with NCCL's own constants, which exclude packet headers and checksums, instead of nominal rates.
 
-NVLink leaves about 82 % of its wire to data, PCIe 76 % in NCCL's tables; the rates of NICs NCCL takes as they are.
+In NCCL's tables, data is about 82 % of NVLink's nominal rate and 76 % of PCIe's; NICs count with their nominal rate.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from busbw.model.hardware import NCCL_PCI, generation
 
 
 def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
-    """Bytes per second NCCL plans with for the GPU's link to its peers, and the link in words; None for hardware not in the table."""
+    """NCCL's bytes per second for the GPU's link to its peers, and a description; None for hardware not in the table."""
     if gpu.nvlink:
         row = generation(gpu)
         return (gpu.nvlink * row.planned, f"NVLink as NCCL plans, {gpu.nvlink} links x {gb(row.planned)} GB/s") if row else None
@@ -26,7 +26,7 @@ def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
 
 
 def plan(row: Collective, fab: Fabric, gpu: Gpu) -> Ideal | None:
-    """The bound of Ring (or of the exchange itself, where there is no Ring) with NCCL's constants; None for hardware not in the table."""
+    """The bound of Ring, or of the exchange without Ring, with NCCL's constants; None for hardware not in the table."""
     if fab.gpu is not None:
         planned = planned_rate(gpu)
         if planned is None:

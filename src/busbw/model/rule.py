@@ -1,4 +1,4 @@
-"""A rule turns a run into at most one finding; findings and their reference page are made from the tables of rules."""
+"""A rule makes at most one finding from a run. The reference page of findings is generated from the tables of rules."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,30 +16,30 @@ from busbw.model.world import Used, used
 
 @dataclass(frozen=True)
 class Run:
-    """A result, and what several rules need of it."""
+    """A result, and values derived from it that several rules need."""
 
     result: Result
     topology: Topology
 
     @cached_property
     def series(self) -> list[Series]:
-        """The sweep; empty where nothing was exchanged, so that there is no bandwidth to judge."""
+        """The series of the sweep; empty if no data was exchanged."""
         found = [] if self.one_rank else series(self.result)
         return found if any(figure.busbw > 0 for figures in found for figure in figures) else []
 
     @property
     def one_rank(self) -> bool:
-        """Whether no data crosses a link."""
+        """Whether there is one rank, so that no data crosses a link."""
         return len(self.result.world.devices) > 0 and self.result.world.ranks == 1
 
     @cached_property
     def use(self) -> Used | NoFabric:
-        """The hardware that the ranks use."""
+        """The hardware that the ranks use, or why it is unknown."""
         return used(self.result.world, self.topology, self.result.environment)
 
     @cached_property
     def signs(self) -> Signs:
-        """What the machines said during each row."""
+        """The signs of trouble on hosts during each row."""
         return read_signs(self.result)
 
     @cached_property
@@ -63,7 +63,7 @@ Find = Callable[[Run], Conclusion | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of finding: its id in results, the verdicts it can have, what it says (Markdown, for the reference), and how it is found."""
+    """One kind of finding: its id in results, possible verdicts, description (Markdown, for the reference), and function."""
 
     id: str
     verdicts: tuple[Verdict, ...]
@@ -76,5 +76,5 @@ class Rule:
 
 
 def apply(rules: Iterable[Rule], run: Run) -> list[Finding]:
-    """What the rules find, in their order."""
+    """The findings of the rules, in their order."""
     return [rule.finding(said) for rule in rules if (said := rule.find(run)) is not None]

@@ -1,4 +1,4 @@
-"""What the samples say: a rank that comes late, a host that enqueues slowly, links that are slow, sizes whose median is not known. Pure."""
+"""Findings from samples: late ranks, hosts that enqueue slowly, slow links, imprecise medians."""
 
 import statistics
 from collections import Counter
@@ -6,25 +6,25 @@ from collections import Counter
 from busbw.core.cells import Figure
 from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
-from busbw.core.sizes import format_size
-from busbw.model.figures import repeated, sampled
+from busbw.core.sizes import counted, format_size
+from busbw.model.figures import repeated, sampled, where_text
 from busbw.model.rule import Conclusion, Find, Rule, Run
 
-LATE_SHARE = 0.05  # of an operation's time, where starts are read from a clock
-LATE_SHARE_QUEUED = 0.5  # where they follow from durations behind a fence: over a network ranks leave that up to a fifth apart
-SLOW_HOST = 2.0  # times what other processes take to enqueue
-LATE_S = 1e-6  # less is within what clocks and schedulers do
-TURN_S = 20e-3  # several time slices of a scheduler: what ranks that share a core wait for each other is less
-LATE_ALONE = 0.5  # no other rank is later than this share of the latest one
+LATE_SHARE = 0.05  # of an operation's time, if a clock shows the starts
+LATE_SHARE_QUEUED = 0.5  # if starts follow from durations after a fence, which ranks leave up to a fifth apart over a network
+SLOW_HOST = 2.0  # times the others' time to enqueue
+LATE_S = 1e-6  # less is within the accuracy of clocks and schedulers
+TURN_S = 20e-3  # several time slices of a scheduler: ranks that share a core wait less for each other
+LATE_ALONE = 0.5  # all other ranks differ by at most this share of the late rank's delay
 LATE_CELLS = 0.5  # of all cells
-SLOW_LINK = 0.6  # of the usual pair's bandwidth
-WAITED = 1.1  # times what a rank is late by: what its pairs lack where that is all they wait for, and both are measured
+SLOW_LINK = 0.6  # of the usual bandwidth of a pair
+WAITED = 1.1  # times a rank's delay: its pairs lose at most this much if they only wait for it
 ENDS = {"budget": "time limit reached", "unstable": "samples did not settle"}
-NAMED = 4  # at most, in one sentence
+NAMED = 4  # pairs in a message
 
 
 def _crowded(run: Run) -> Conclusion | None:
-    """More processes than cores: they take turns, so that a late rank or a slow pair says nothing about that rank or that pair."""
+    """More processes than cores: they take turns, so that a late rank or slow pair does not indicate a fault."""
     result = run.result
     hosts = Counter(host for host, _ in {(device.host, device.process) for device in result.world.devices})
     cpus = {host.hostname: host.cpus for host in result.topology.hosts}
@@ -32,20 +32,20 @@ def _crowded(run: Run) -> Conclusion | None:
     if not crowded:
         return None
     host = crowded[0]
-    more = f" (and on {len(crowded) - 1} more hosts)" if len(crowded) > 1 else ""
-    message = f"more ranks than cores: {hosts[host]} rank processes share {cpus[host]} core{'s' if cpus[host] > 1 else ''} on {host}{more}"
-    evidence = "ranks that wait for a core delay the others, so that small delays and slow links cannot be attributed to a rank"
-    fix = f"run at most {cpus[host]} rank processes on {host}, or measure on a machine with more cores"
+    more = f" (and on {counted(len(crowded) - 1, 'other host')})" if len(crowded) > 1 else ""
+    message = f"more ranks than cores: {hosts[host]} rank processes share {counted(cpus[host], 'core')} on {host}{more}"
+    evidence = "ranks that wait for a core delay the others, so small delays and slow links cannot be attributed to a rank"
+    fix = f"run at most one rank process per core on {host}, or use a machine with more cores"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
 def who(device: Device) -> str:
-    """`rank 2 on h2 (GPU 0 at 0000:00:06)`, `rank 2 on h2` for a CPU."""
+    """`rank 2 on h2 (GPU 0 at 0000:00:06)`, or `rank 2 on h2` for a CPU."""
     return f"rank {device.rank} on {device.host}" + (f" (GPU {device.index} at {device.bus})" if device.bus else "")
 
 
 def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
-    """The rank that is late in a cell, and by how many seconds more than the others usually are; None where no rank stands out."""
+    """The late rank of a cell, and its delay in seconds relative to the median of the others; None if no rank stands out."""
     late = cell.late_s or []
     if len(late) < 2:
         return None
@@ -57,7 +57,7 @@ def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
 
 
 def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
-    """The rank that is late in most cells, in which, and by how many seconds; None where there is none."""
+    """The rank that is late in half of all cells or more, with these cells and its delays in seconds; None if there is none."""
     share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in sampled(result)) else LATE_SHARE
     seen = [(figure, found) for figure in sampled(result) if (found := latest(figure.cell, share))]
     if not seen:
@@ -80,9 +80,8 @@ def _late(run: Run) -> Conclusion | None:
     if usual < TURN_S and _crowded(run):
         return None
     message = f"{name} is late: it starts operations {usual * 1e6:.3g} us after the others, in {len(seen)} of {len(sampled(result))} cells"
-    where = f"{format_size(worst.row.size_bytes)} {worst.placement}"
-    evidence = f"{by * 1e6:.3g} us at {where}, where the operation takes {_us(worst.cell)} without the wait"
-    fix = "look for other processes on that host's processor or GPU: `top`, `nvidia-smi`"
+    evidence = f"{by * 1e6:.3g} us at {where_text(worst)}, where the operation takes {_us(worst.cell)} without the wait"
+    fix = "look for other processes on its host's CPU or GPU: `top`, `nvidia-smi`"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
@@ -91,7 +90,7 @@ def _us(cell: Cell) -> str:
 
 
 def _slow_host(run: Run) -> Conclusion | None:
-    """A process that takes much longer than the others to enqueue: what a program that does not hold its queue back will wait for."""
+    """A process that takes much longer than the others to enqueue an operation."""
     result = run.result
     processes = [figure.cell.launches_s for figure in sampled(result) if len(figure.cell.launches_s or []) > 1]
     if not processes:
@@ -104,18 +103,18 @@ def _slow_host(run: Run) -> Conclusion | None:
     device = next((device for device in result.world.devices if device.process == slowest), None)
     name = who(device) if device else f"process {slowest}"
     message = f"the host of {name} is slow: it takes {usual[slowest] * 1e6:.3g} us to enqueue an operation, others {others * 1e6:.3g}"
-    fix = "check for other processes on its processor, and its clock and power settings: `top`, `cpupower frequency-info`"
-    return Conclusion(Verdict.WARN, message, "median over all cells of the launch column", fix)
+    fix = "check for other processes on its CPU, and its clock and power settings: `top`, `cpupower frequency-info`"
+    return Conclusion(Verdict.WARN, message, "medians over all cells, as in the launch column", fix)
 
 
 def usual_bandwidth(links: list[Link]) -> float:
-    """The upper quartile: with few ranks most pairs hold the slow one."""
+    """The upper quartile of pairs: with few ranks, most pairs include the slow rank."""
     ordered = sorted(link.bandwidth for link in links)
     return ordered[-(-3 * len(ordered) // 4) - 1]
 
 
 def slow_links(links: list[Link]) -> list[Link]:
-    """Pairs that are far below the usual one."""
+    """Pairs that are far below the usual bandwidth."""
     if len(links) < 3:
         return []
     usual = usual_bandwidth(links)
@@ -123,7 +122,7 @@ def slow_links(links: list[Link]) -> list[Link]:
 
 
 def slow_rank(links: list[Link]) -> int | None:
-    """The rank whose best pair is far below the worst pair without it; others may differ among themselves."""
+    """The rank whose best pair is far below the worst pair without it; None if there is none."""
     for rank in {link.a for link in links} | {link.b for link in links}:
         own = [link.bandwidth for link in links if rank in (link.a, link.b)]
         rest = [link.bandwidth for link in links if rank not in (link.a, link.b)]
@@ -133,7 +132,7 @@ def slow_rank(links: list[Link]) -> int | None:
 
 
 def _unexplained(result: Result) -> list[Link]:
-    """The slow pairs; none where their wait is that for a late rank."""
+    """The slow pairs, unless they only wait for a late rank."""
     slow = slow_links(result.links)
     return [] if slow and _waited_for(result, slow, usual_bandwidth(result.links)) else slow
 
@@ -149,7 +148,7 @@ def _links(run: Run) -> Conclusion | None:
 
 
 def _slow_link(run: Run) -> Conclusion | None:
-    """Slow pairs; where all pairs of one rank are far slower than any other pair, it is that rank's own link."""
+    """Slow pairs; if all pairs of one rank are far slower than any other pair, the link of that rank."""
     result = run.result
     slow = _unexplained(result)
     if not slow:
@@ -159,11 +158,11 @@ def _slow_link(run: Run) -> Conclusion | None:
     culprit = slow_rank(result.links)
     worst = min(slow, key=lambda link: link.bandwidth)
     size = format_size(round(worst.bandwidth * worst.time_s))
-    evidence = f"pairs alone, {size} each way: {_gb(worst.bandwidth)} GB/s against {_gb(usual)} usually"
+    evidence = f"exchange of {size} each way by one pair at a time: {_gb(worst.bandwidth)} GB/s, usually {_gb(usual)}"
     if culprit is not None:
         device = hosts[culprit]
-        place = f"host {device.host}" if len({device.host for device in hosts.values()}) > 1 else who(device)
-        message = f"the link of {place} is slow: all its pairs reach only {_gb(worst.bandwidth)} GB/s or little more"
+        part = f"host {device.host}" if len({device.host for device in hosts.values()}) > 1 else who(device)
+        message = f"the link of {part} is slow: all its pairs are far below the others, the slowest at {_gb(worst.bandwidth)} GB/s"
     else:
         named = ", ".join(f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED])
         message = f"{len(slow)} of {len(result.links)} links are slow: {named}" + (" ..." if len(slow) > NAMED else "")
@@ -171,16 +170,16 @@ def _slow_link(run: Run) -> Conclusion | None:
 
 
 def _link_fix(result: Result, hosts: dict[int, Device], slow: list[Link]) -> str:
-    """What to look at, by what joins the ranks of the slowest pairs: a network, GPU links, or memory."""
+    """The remedy for what connects the slow pairs: a network, GPU links, or memory."""
     if any(hosts[link.a].host != hosts[link.b].host for link in slow):
         return "check cable, port speed and error counters: `ethtool`, `ibstat`"
     if result.library.engine == "sim" or any(hosts[link.a].bus for link in slow):
         return "check how these GPUs are connected: `nvidia-smi topo -m`, `nvidia-smi nvlink --status`"
-    return "check which cores the ranks run on: `lscpu -e`; they exchange data through memory"
+    return "the ranks exchange data through memory: check which cores they run on with `lscpu -e`"
 
 
 def _waited_for(result: Result, slow: list[Link], usual: float) -> bool:
-    """Whether the slow pairs are those of the late rank, and lack no more than it is late by: they wait, and then begin cold."""
+    """Whether all slow pairs include the late rank and lose no more time than its delay."""
     late = late_rank(result)
     if late is None or any(late[0] not in (link.a, link.b) for link in slow):
         return False
@@ -198,13 +197,13 @@ def _uncertain(run: Run) -> Conclusion | None:
     sampling = result.spec.sampling
     if not open_ends or sampling is None:
         return None
-    wide, are = max(open_ends, key=lambda figure: figure.reach), "is" if len(open_ends) == 1 else "are"
+    wide = max(open_ends, key=lambda figure: figure.reach)
     message = (
-        f"{len(open_ends)} of {len(sampled(result))} cells {are} not known to {100 * sampling.precision:.3g} %: "
-        f"{format_size(wide.row.size_bytes)} {wide.placement} to {_share_text(wide.reach)} after {wide.n} samples"
+        f"requested precision of {100 * sampling.precision:.3g} % not reached in {len(open_ends)} of {len(sampled(result))} cells; "
+        f"least precise: {where_text(wide)}, {_share_text(wide.reach)} after {counted(wide.n, 'sample')}"
     )
     reasons = Counter(figure.cell.stopped for figure in open_ends)
-    evidence = ", ".join(f"{ENDS[reason]} in {count} cell{'s' if count > 1 else ''}" for reason, count in reasons.items())
+    evidence = ", ".join(f"{ENDS[reason]} in {counted(count, 'cell')}" for reason, count in reasons.items())
     return Conclusion(
         Verdict.WARN,
         message,
@@ -215,7 +214,7 @@ def _uncertain(run: Run) -> Conclusion | None:
 
 def _share_text(share: float) -> str:
     if share > 9.99:
-        return "no interval at all" if share == float("inf") else "more than 999 %"
+        return "no interval" if share == float("inf") else "more than 999 %"
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
@@ -224,20 +223,18 @@ def _two_modes(run: Run) -> Conclusion | None:
     split = [figure for figure in sampled(result) if figure.cell.modes_s]
     if not split:
         return None
-    figure = split[0]
-    low, high = figure.cell.modes_s or (0.0, 0.0)
-    where = f"{format_size(figure.row.size_bytes)} {figure.placement}"
-    count = "the samples of 1 cell fall into two groups" if len(split) == 1 else f"the samples of {len(split)} cells fall into two groups"
-    message = f"{count}; {where}: {low * 1e6:.4g} and {high * 1e6:.4g} us"
+    low, high = split[0].cell.modes_s or (0.0, 0.0)
+    groups = f"samples of {counted(len(split), 'cell')} fall into two groups"
+    message = f"{groups}; at {where_text(split[0])} their medians are {low * 1e6:.4g} and {high * 1e6:.4g} us"
     return Conclusion(
         Verdict.WARN,
         message,
-        fix="do not rely on the median of such a cell: look for something that alternates (paths, clocks, other jobs)",
+        fix="do not rely on the median of such a cell; look for alternating paths or clocks, or other jobs",
     )
 
 
 def _between(run: Run) -> Conclusion | None:
-    """With --repeats: how far medians of communicators made anew are apart, beside how well each is known."""
+    """With --repeats: the differences between medians of repeats, and the interval within one repeat."""
     groups = [figures for figures in repeated(run.result).values() if len(figures) > 1]
     if not groups:
         return None
@@ -246,37 +243,37 @@ def _between(run: Run) -> Conclusion | None:
     worst = max(range(len(groups)), key=spreads.__getitem__)
     figure = groups[worst][0]
     message = (
-        f"between {len(groups[worst])} repeats a median differs by {_share_text(statistics.median(spreads))} (middle cell), at most by "
-        f"{_share_text(spreads[worst])} at {format_size(figure.row.size_bytes)} {figure.placement}"
+        f"medians of {len(groups[worst])} repeats differ by {_share_text(statistics.median(spreads))} in the middle cell, at most by "
+        f"{_share_text(spreads[worst])} at {where_text(figure)}"
     )
-    evidence = f"the middle interval within one repeat is {_share_text(statistics.median(within))} wide" if within else ""
+    evidence = f"within one repeat, the median width of intervals is {_share_text(statistics.median(within))}" if within else ""
     return Conclusion(Verdict.PASS, message, evidence)
 
 
 def _timed(find: Find) -> Find:
-    """For precise timing alone."""
+    """Only for precise timing."""
     return lambda run: find(run) if run.result.spec.sampling is not None and run.result.rows else None
 
 
-def _alone(find: Find) -> Find:
-    """What is said of one rank or pair, where each rank process has a core."""
+def _uncrowded(find: Find) -> Find:
+    """Only if each rank process has a core: findings on one rank or pair."""
     return _timed(lambda run: None if _crowded(run) else find(run))
 
 
 RULES = (
     Rule("crowded", (Verdict.WARN,),
-         "more ranks than cores on a host: no slow link or host is named, and a late rank only from 20 ms on", _timed(_crowded)),
+         "more ranks than cores on a host: slow links and hosts are not reported, late ranks only from 20 ms on", _timed(_crowded)),
     Rule("late_rank", (Verdict.WARN,),
-         "one rank starts operations later than all others in half of all cells or more: its host and GPU, and by how much", _timed(_late)),
-    Rule("slow_host", (Verdict.WARN,), "a process takes twice as long as the others to enqueue an operation", _alone(_slow_host)),
+         "one rank starts operations later than all others in half of all cells or more: host, GPU and delay", _timed(_late)),
+    Rule("slow_host", (Verdict.WARN,), "a process takes twice as long as the others to enqueue an operation", _uncrowded(_slow_host)),
     Rule("slow_link", (Verdict.WARN,),
-         "pairs of ranks that exchange data alone at less than 60 % of the upper quartile of pairs; where all pairs of one host or rank "
-         "are slow, that host or rank", _alone(_slow_link)),
+         "pairs of ranks that exchange data at less than 60 % of the upper quartile of pairs, one pair at a time; or the host or rank "
+         "whose pairs are all slow", _uncrowded(_slow_link)),
     Rule("links", (Verdict.PASS,),
          "no pair is slow (three ranks or more; after the sweep, one rank per host where there are several hosts)", _timed(_links)),
-    Rule("uncertain", (Verdict.WARN,), "cells whose median is not known as closely as asked, and the widest of them", _timed(_uncertain)),
+    Rule("uncertain", (Verdict.WARN,), "cells that did not reach the requested precision, and the least precise one", _timed(_uncertain)),
     Rule("two_modes", (Verdict.WARN,),
-         "cells whose samples fall into two groups: the median between them means little", _timed(_two_modes)),
+         "cells whose samples fall into two groups, so that their median means little", _timed(_two_modes)),
     Rule("repeats", (Verdict.PASS,),
-         "with `--repeats`: how much medians differ between communicators that are made anew", _timed(_between)),
+         "with `--repeats`: how much medians differ between newly created communicators", _timed(_between)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""From what took part in a run to what bounds it: the GPUs of its ranks, and the ports and features its NCCL settings leave. Pure."""
+"""The hardware that a run can use: the GPUs of its ranks, and the ports and features that its NCCL settings allow."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from busbw.model.fabric import NoFabric
 class Used:
     """The arguments of `bounds` for a run."""
 
-    topology: Topology  # hosts in order of their first rank, with the GPUs and ports in use alone
+    topology: Topology  # hosts in order of their first rank, with only the GPUs and ports in use
     ranks_per_host: list[int]
     nvls: bool
     collnet: bool
 
 
 def used(world: World, topology: Topology, environment: Mapping[str, str]) -> Used | NoFabric:
-    """What the ranks of `world` use of `topology` under NCCL's settings in `environment`, or why that is unknown.
+    """The part of `topology` that `world` uses with NCCL's settings in `environment`, or why it is unknown.
 
-    Where only CUDA could tell whether NVLS works, it counts as available unless NCCL_NVLS_ENABLE is 0.
+    If only CUDA could tell whether NVLS works, it counts as available unless NCCL_NVLS_ENABLE is 0.
     """
     if world.groups > 1:
-        return NoFabric(f"the ranks run in {world.groups} groups at once, which share the links")
+        return NoFabric(f"{world.groups} groups of ranks share the links")
     if any(not device.bus for device in world.devices):
-        return NoFabric("the ranks do not run on GPUs, and busbw has a model for GPUs alone")
+        return NoFabric("the ranks run on CPUs")
     by_host: dict[str, list[Device]] = {}
     for device in world.devices:
         by_host.setdefault(device.host, []).append(device)
@@ -49,7 +49,7 @@ def used(world: World, topology: Topology, environment: Mapping[str, str]) -> Us
 
 
 def ideals(collective: str, world: World, topology: Topology, environment: Mapping[str, str]) -> tuple[Ideal | None, Ideal | None]:
-    """The `ideal` and the `endpoint` of a run, for Result.ideal and Result.endpoint_ideal; None where unknown."""
+    """The `ideal` and the `endpoint` of a run, for Result.ideal and Result.endpoint_ideal; None if unknown."""
     use = used(world, topology, environment)
     if isinstance(use, NoFabric):
         return None, None
@@ -58,22 +58,22 @@ def ideals(collective: str, world: World, topology: Topology, environment: Mappi
 
 
 def _host(topology: Topology, name: str) -> Host | None:
-    """The host of that name, or the one of that short name: processes of one job may report either form."""
+    """The host with that name or short name: processes of one job may report either form."""
     exact = next((host for host in topology.hosts if host.hostname == name), None)
     short = name.partition(".")[0]
     return exact or next((host for host in topology.hosts if host.hostname.partition(".")[0] == short), None)
 
 
 def _narrowed(host: Host, devices: Sequence[Device], environment: Mapping[str, str]) -> Host:
-    prefixes = tuple(f"{device.bus.lower().partition('.')[0]}." for device in devices)  # a bus may come without its function
+    prefixes = tuple(f"{device.bus.lower().partition('.')[0]}." for device in devices)  # a Device.bus has no function number
     gpus = [gpu for gpu in host.gpus if gpu.bus_id.startswith(prefixes)]
     return msgspec.structs.replace(host, gpus=gpus or host.gpus, nics=nics_left(host.nics, environment))
 
 
 def nics_left(nics: Sequence[Nic], environment: Mapping[str, str]) -> list[Nic]:
-    """The ports that NCCL_IB_HCA, NCCL_IB_DISABLE and NCCL_SOCKET_IFNAME leave to NCCL's data.
+    """The ports that NCCL may use under NCCL_IB_HCA, NCCL_IB_DISABLE and NCCL_SOCKET_IFNAME.
 
-    Over sockets an RDMA port over Ethernet counts as its interface, and an InfiniBand port not at all: IP over it has no known rate.
+    With sockets, a RoCE port counts as its interface, and InfiniBand ports are left out: the rate of IP over InfiniBand is unknown.
     """
     rdma = [nic for nic in nics if nic.kind != "ethernet" and not nic.virtual]
     if rdma and environment.get("NCCL_IB_DISABLE", "").strip() != "1":
@@ -85,9 +85,9 @@ def nics_left(nics: Sequence[Nic], environment: Mapping[str, str]) -> list[Nic]:
 
 
 def list_matches(wanted: str, name: str) -> bool:
-    """Whether NCCL's list takes `name`: prefixes by default, whole names after `=`, all others after `^`; an empty list takes all.
+    """Whether a list in NCCL's syntax matches `name`: prefixes, exact names after `=`, exclusions after `^`; an empty list matches all.
 
-    A device may carry a port (`mlx5_0:1`), which must then match the name's own.
+    An entry with a port (`mlx5_0:1`) matches only that port.
     """
     wanted = wanted.strip()
     exclude = wanted.startswith("^")

@@ -98,7 +98,7 @@ def summary(comparison: Comparison) -> str:
     total, slower = number(len(comparison.cells)), comparison.of(Verdict.SLOWER)
     if not slower:
         faster = comparison.of(Verdict.FASTER)
-        return f"none of {total} slower, {len(faster)} faster" if comparison.told() else f"no verdict on any of {total}"
+        return f"none of {total} slower, {len(faster)} faster" if comparison.has_verdict() else f"no verdict on any of {total}"
     worst = max(slower, key=lambda cell: cell.ratio or 0.0)
     beyond = len(comparison.beyond())
     tolerated = f"{beyond} of them by more" if beyond else "none by more"

@@ -11,7 +11,7 @@ from typing import Any
 
 from busbw.core.collectives import Collective
 from busbw.core.errors import UsageError
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import LOG_ROWS, LOG_TABLES, Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.views import nccl_tests_rows as rows
@@ -212,9 +212,7 @@ def _unread(lines: list[str]) -> list[Finding]:
         return []
     message = f"{len(lines)} line{'s' if len(lines) > 1 else ''} of the table could not be read and are left out"
     return [
-        Finding(
-            "log.rows", Verdict.WARN, message, f"the first is: {lines[0]}", "read the JSON of the run (-J run.json) instead of its text"
-        )
+        Finding(LOG_ROWS, Verdict.WARN, message, f"the first is: {lines[0]}", "read the JSON of the run (-J run.json) instead of its text")
     ]
 
 
@@ -264,5 +262,5 @@ def read(text: str, collective: str | None = None) -> Result:
     if len(runs) > 1:
         message = f"the log holds {len(runs)} tables; this is the first"
         fix = "cut the log into one file per table to compare them"
-        result.findings.append(Finding("log.tables", Verdict.WARN, message, f"rows per table: {[len(run.lines) for run in runs]}", fix))
+        result.findings.append(Finding(LOG_TABLES, Verdict.WARN, message, f"rows per table: {[len(run.lines) for run in runs]}", fix))
     return result

@@ -8,7 +8,7 @@ from busbw.cli.main import guarded
 @pytest.mark.parametrize("target", ["95%", "0.95", "100%", "1"])
 def test_a_target_is_a_share_or_percent(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(["plan", "mlp-small", "--target", target, "--try", "udp"]) == 2
-    assert capsys.readouterr().err.startswith("error: 'udp' of 'udp' is no transport")
+    assert capsys.readouterr().err.startswith("error: 'udp' in 'udp' is not a transport")
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,11 @@ def test_losses_keep_their_numbers_and_have_an_order_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("as-is,udp", "'udp' of 'as-is,udp' is no transport"), ("tree,tree", "'tree,tree' names tree twice"), (" ,", "no transport is named")],
+    [
+        ("as-is,udp", "'udp' in 'as-is,udp' is not a transport"),
+        ("tree,tree", "'tree,tree' contains tree twice"),
+        (" ,", "no transport given"),
+    ],
 )
 def test_transports_that_cannot_be_meant(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

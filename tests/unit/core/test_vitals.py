@@ -67,7 +67,7 @@ def test_what_cannot_be_told_is_named_and_is_not_zero() -> None:
     before = reading(mlx5_0={"link_downed": 255, "out_of_buffer": 500, "np_cnp_sent": 3})
     seen = change(before, reading(mlx5_0={"link_downed": 255, "out_of_buffer": 3, "np_cnp_sent": 3, "rp_cnp_handled": 9}))
     assert seen.moved == {}, "rp_cnp_handled was unknown before"
-    assert seen.unread == ["mlx5_0 link_downed: it stands at its largest value", "mlx5_0 out_of_buffer: it was set back"]
+    assert seen.unread == ["mlx5_0 link_downed: it is saturated", "mlx5_0 out_of_buffer: it was reset"]
 
 
 def gpu(sm: int | None, reasons: int | None = None, **counters: int) -> GpuReading:
@@ -142,5 +142,5 @@ def test_counters_of_gpus_are_fields_of_nvml() -> None:
 def test_xids_have_a_meaning_and_unknown_ones_say_so() -> None:
     assert len({row.number for row in XIDS}) == len(XIDS)
     assert (xid_meaning(79), xid_meaning(147)) == ("GPU has fallen off the bus", "NVLink error")
-    assert "Xid catalogue" in xid_meaning(9999) and "Xid catalogue" in xid_fix(9999)
+    assert "Xid catalog" in xid_meaning(9999) and "Xid catalog" in xid_fix(9999)
     assert xid_meaning(79, switch=True) == "NVSwitch error" and "fabric manager" in xid_fix(22013, switch=True)

@@ -11,7 +11,9 @@ from types import ModuleType
 import msgspec
 
 from busbw.core import wire
+from busbw.core.finding import LOG_FINDINGS
 from busbw.core.result import AnyResult, Cell
+from busbw.model.findings import RULES
 
 ROOT = Path(__file__).parents[3]
 
@@ -58,12 +60,12 @@ def test_the_schema_has_the_words_of_figures_that_are_no_numbers(generate: Modul
 
 
 def test_every_finding_has_a_row_in_the_reference(generate: ModuleType) -> None:
-    literal = {
-        node.args[0].value
+    unregistered = [
+        f"{path.name}: {node.args[0].value}"
         for path in (ROOT / "src" / "busbw").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "Rule") and isinstance(node.args[0], ast.Constant)
-    }
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and isinstance(node.args[0], ast.Constant)
+    ]
+    assert unregistered == [], "ids come from RULES and LOG_FINDINGS"
     rows = [line.split("`")[1] for line in generate.pages()["findings.md"].splitlines() if line.startswith("| `")]
-    assert {"data", "bandwidth", "log.rows"} <= literal
-    assert sorted(rows) == sorted(literal)
+    assert rows == [*(rule.id for rule in RULES), *LOG_FINDINGS] and len(set(rows)) == len(rows)

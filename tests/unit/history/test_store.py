@@ -136,7 +136,7 @@ def test_a_writer_that_holds_the_file_is_waited_for_and_then_named(tmp_path: Pat
     holder.execute("BEGIN IMMEDIATE")
     error = refused(file)
     assert isinstance(error, TimedOut)
-    assert "another program has held it for 0.2 seconds" in error.message
+    assert "locked by another program for more than 0.2 s" in error.message
     with opened(file, create=False) as history:  # readers go on
         assert len(history.runs()) == 1
     holder.execute("ROLLBACK")
@@ -152,7 +152,7 @@ def test_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     error = refused(file)
     assert isinstance(error, UsageError)
-    assert f"its schema is {len(schema.MIGRATIONS) + 1}, this busbw knows up to {len(schema.MIGRATIONS)}" in error.message
+    assert f"schema {len(schema.MIGRATIONS) + 1} is newer than this busbw's {len(schema.MIGRATIONS)}" in error.message
 
 
 def test_an_older_schema_is_brought_up_to_date_and_keeps_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_another_programs_database_is_not_written_to(tmp_path: Path, made: str, 
     before = file.read_bytes()
     error = refused(file, create=create)
     assert isinstance(error, UsageError)
-    assert "an SQLite file, but no history of busbw" in error.message
+    assert "an SQLite file, but not a history of busbw" in error.message
     assert file.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["other.sqlite"]
 
@@ -206,7 +206,7 @@ def test_another_programs_database_is_not_written_to(tmp_path: Path, made: str, 
 def test_an_empty_file_is_no_history_to_read_and_a_place_for_one(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     file.touch()
-    assert "there is no history yet" in refused(file, create=False).message
+    assert "no such history" in refused(file, create=False).message
     assert file.read_bytes() == b""
     add(file, result(1))
 
@@ -255,7 +255,7 @@ def test_a_broken_database_is_named(tmp_path: Path) -> None:
     error = refused(file)
     assert isinstance(error, UsageError)
     assert "malformed" in error.message
-    assert error.hint.startswith("put back a copy")
+    assert error.hint.startswith("restore a backup")
 
 
 def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
     assert isinstance(refused(tmp_path / "file" / "h.sqlite"), UsageError)
     assert isinstance(refused(tmp_path), UsageError)
     missing = refused(tmp_path / "none.sqlite", create=False)
-    assert (missing.message.endswith("there is no history yet"), missing.hint) == (True, "busbw history add result.json")
+    assert (missing.message.endswith("no such history"), missing.hint) == (True, "busbw history add result.json")
     assert not (tmp_path / "none.sqlite").exists()
 
 

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from recordings import parse_archive
 
 from busbw.host.gpu import nvlink_rate, pcie_rate, read_gpus, sysfs_bus_id
 from busbw.host.nvml import collect, read_nvml
-from busbw.host.source import Reading, Source, Unavailable, parse_archive
+from busbw.host.source import Reading, Source, Unavailable
 
 
 class NVMLError(Exception):
@@ -70,12 +71,11 @@ def test_a_gpu_without_nvlink_has_none_of_it_rather_than_unknown() -> None:
 
 def test_a_gpu_that_does_not_answer_is_named() -> None:
     gpus = read_gpus(machine(collect(fake_nvml(lost=True))))
-    assert len(gpus.gpus) == 1 and gpus.reason == "GPU 1 does not answer: GPU is lost" and gpus.driver == "550.1"
+    assert len(gpus.gpus) == 1 and gpus.reason == "NVML cannot read GPU 1: GPU is lost" and gpus.driver == "550.1"
 
 
 def test_no_gpu_at_all_is_a_reason_too() -> None:
     assert read_gpus(machine({"driver": "550.1", "gpus": []})).reason == "NVML lists no GPU"
-    assert read_gpus(machine({"driver": "550.1"})).reason == "NVML's recorded answer is broken: KeyError: 'gpus'"
 
 
 def test_the_real_package_without_a_driver_gives_a_reason() -> None:

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from recordings import Recording, parse_archive, recorded
 
 from busbw.core.topology import Host, Nic
 from busbw.host.read import read_host
-from busbw.host.record import Recording
-from busbw.host.source import Live, Recorded, parse_archive
+from busbw.host.source import Live
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 MADE = runpy.run_path(str(HOSTS / "make.py"))
 
 
 def host(name: str) -> Host:
-    return read_host(Recorded(HOSTS / f"{name}.jsonl"))
+    return read_host(recorded(HOSTS / f"{name}.jsonl"))
 
 
 @pytest.mark.parametrize("name", sorted(MADE["HOSTS"]))
@@ -52,7 +52,7 @@ def test_a_lost_gpu_is_a_reason_and_no_nic_is_an_empty_list() -> None:
     lone = host("no-nic")
     assert lone.nics == [] and lone.cpus == 5
     assert [(gpu.name, gpu.nvlink, gpu.nvls, gpu.pcie) for gpu in lone.gpus] == [("NVIDIA H100 PCIe", 0, False, 63e9)]
-    assert lone.gpu_reason == "GPU 1 does not answer: GPU is lost"
+    assert lone.gpu_reason == "NVML cannot read GPU 1: GPU is lost"
 
 
 def test_a_real_machine_with_two_h200() -> None:
@@ -71,7 +71,7 @@ def test_a_real_machine_with_two_h200() -> None:
 
 @pytest.mark.parametrize("name", sorted(MADE["HOSTS"]))
 def test_a_recording_of_a_recording_reads_the_same_and_hosts_survive_json(name: str) -> None:
-    recording = Recording(Recorded(HOSTS / f"{name}.jsonl"))
+    recording = Recording(recorded(HOSTS / f"{name}.jsonl"))
     first = read_host(recording)
     assert read_host(parse_archive(recording.archive())) == first
     assert msgspec.json.decode(msgspec.json.encode(first), type=Host) == first

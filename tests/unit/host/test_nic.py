@@ -3,11 +3,12 @@
 import json
 
 import pytest
+from recordings import parse_archive
 
 from busbw.core.topology import Nic
 from busbw.host.interfaces import read_interfaces
 from busbw.host.nic import read_nics
-from busbw.host.source import Source, parse_archive
+from busbw.host.source import Source
 
 
 def machine(files: dict[str, str], links: dict[str, str] | None = None, names: dict[str, list[str]] | None = None) -> Source:

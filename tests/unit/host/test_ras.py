@@ -57,7 +57,10 @@ def test_the_report_is_read_to_its_end() -> None:
 
 
 def test_another_service_on_that_port_is_told() -> None:
-    with server(lambda _: b"HTTP/1.1 400\n") as (where, _), pytest.raises(Unavailable, match=r"is not NCCL RAS: it says 'HTTP/1\.1 400'"):
+    with (
+        server(lambda _: b"HTTP/1.1 400\n") as (where, _),
+        pytest.raises(Unavailable, match=r"is not NCCL RAS: it answers 'HTTP/1\.1 400'"),
+    ):
         status(where, 3)
 
 

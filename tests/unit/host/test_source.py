@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import Recording, parse_archive, recorded
 
-from busbw.core.errors import UsageError
-from busbw.host.record import Recording
-from busbw.host.source import Live, Reading, Recorded, Unavailable, parse_archive
+from busbw.host.source import Live, Reading, Unavailable
 
 
 def unavailable() -> str:
@@ -44,9 +43,9 @@ def test_a_live_call_runs_and_an_unavailable_one_gives_its_reason() -> None:
 
 
 def test_a_recorded_tree_answers_calls_from_its_files_and_never_runs_them(tree: Path) -> None:
-    recorded = Recorded(tree)
-    assert recorded.call("nvml", unavailable).text == '{"gpus": []}'
-    assert recorded.call("other", lambda: "ran").reason == "the recording has no 'other'"
+    machine = recorded(tree)
+    assert machine.call("nvml", unavailable).text == '{"gpus": []}'
+    assert machine.call("other", lambda: "ran").reason == "the recording has no 'other'"
 
 
 def test_an_archive_gives_the_answers_that_were_recorded(tree: Path, tmp_path: Path) -> None:
@@ -57,11 +56,11 @@ def test_an_archive_gives_the_answers_that_were_recorded(tree: Path, tmp_path: P
     called = recording.call("nvml", unavailable)
     archive = tmp_path / "host.jsonl"
     archive.write_text(recording.archive())
-    recorded = Recorded(archive)
-    assert [recorded.read(path) for path in asked] == first
-    assert (recorded.names("/sys/class/net/eth0"), recorded.link("/sys/class/net/eth0/device")) == (names, link)
-    assert recorded.call("nvml", lambda: "ran") == called == Reading(None, "no driver")
-    assert recorded.read("/never/asked").reason == "/never/asked: not in the recording"
+    later = recorded(archive)
+    assert [later.read(path) for path in asked] == first
+    assert (later.names("/sys/class/net/eth0"), later.link("/sys/class/net/eth0/device")) == (names, link)
+    assert later.call("nvml", lambda: "ran") == called == Reading(None, "no driver")
+    assert later.read("/never/asked").reason == "/never/asked: not in the recording"
 
 
 def test_a_directory_of_an_archive_lists_what_lies_below_it_but_not_what_was_missing() -> None:
@@ -79,23 +78,3 @@ def test_any_bytes_survive_a_recording(data: bytes) -> None:
     recording = Recording(One())
     recording.read("/blob")
     assert parse_archive(recording.archive()).read("/blob").data == data
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "a: empty"),
-        ("nonsense", "a:1: not JSON: 'nonsense'"),
-        ('{"schema": "other/1"}', "a: not a busbw.host/1 recording"),
-        ('{"schema": "busbw.host/1"}\n{"text": "x"}', "a:2: neither a path nor a call"),
-    ],
-)
-def test_what_is_no_archive_is_named_with_its_line(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_archive(text, "a")
-    assert caught.value.message.startswith(message)
-
-
-def test_a_missing_archive_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        Recorded(tmp_path / "gone.jsonl")

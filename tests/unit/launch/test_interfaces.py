@@ -6,9 +6,10 @@ import socket
 from ipaddress import IPv4Interface
 
 import pytest
+from recordings import parse_archive
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.source import Source, parse_archive
+from busbw.host.source import Source
 from busbw.launch import interfaces
 
 HAVE = {

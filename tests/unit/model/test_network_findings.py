@@ -1,4 +1,4 @@
-"""BBR is told of where a run between hosts went over the system's own TCP, and nowhere else."""
+"""BBR is reported if a run between hosts used the system's TCP, and only then."""
 
 import pytest
 
@@ -25,9 +25,9 @@ def told(congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic
 
 def test_hosts_with_bbr_are_named() -> None:
     (message,) = told(["bbr", "cubic"])
-    assert message.startswith("TCP's congestion control is BBR on h0: ")
+    assert message.startswith("TCP's congestion control is BBR on h0, ")
     (message,) = told(["bbr2"] * 5, network="Socket", engine="nccl", nic=RDMA, ranks=5)
-    assert "is BBR on h0, h1, h2 and 2 more: " in message
+    assert "is BBR on h0, h1, h2 and 2 more, " in message
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_two_ranks_on_one_gpu_leave_one_gpu(system: System) -> None:
 
 def test_groups_share_links_and_are_not_bounded(system: System) -> None:
     use = used(world(("h0", 0), ("h0", 1), groups=2), system(1), {})
-    assert use == NoFabric("the ranks run in 2 groups at once, which share the links")
+    assert use == NoFabric("2 groups of ranks share the links")
 
 
 @pytest.mark.parametrize(

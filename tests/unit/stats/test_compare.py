@@ -189,7 +189,7 @@ def test_the_repeats_of_a_file_are_runs_and_one_that_broke_off_is_left_out() -> 
 
 def test_too_few_runs_tell_nothing_and_say_how_many_would() -> None:
     comparison = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3))
-    assert not comparison.told()
+    assert not comparison.has_verdict()
     assert comparison.notes == ["3 and 3 runs cannot show a difference at 95 % confidence, only at 90 %: 4 per side can"]
     surer = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3), Limits(confidence=0.9))
     assert surer.of(Verdict.SLOWER) == surer.cells

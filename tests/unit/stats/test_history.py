@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from busbw.core.cells import CellKey, cells
-from busbw.core.history import Check, Standing, alike, digest, machine, stored
+from busbw.core.history import Check, Standing, machine
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.history.stored import alike, digest, stored
 from busbw.stats.history import check, needed
 
 NOW = datetime(2026, 11, 21, 18, 0, 0)

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.history import stored
 from busbw.core.result import Cell, Ideal, Library, Result, Row
+from busbw.history.stored import stored
 from busbw.views import findings, markdown, table, table_rich, words
 from busbw.views.read import read
 

@@ -1,14 +1,14 @@
-"""The bytes that each pair of ranks exchanges in alltoallv: generated with a spread, or read from a matrix file.
+"""The bytes that each pair of ranks exchanges in alltoallv: generated with a spread, or from a matrix file.
 
-Rules of nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes; a spread of 1 leaves nothing to oneself.
+As in nccl-tests 2.19.6: values are rounded down to a multiple of 16 bytes; at a spread of 1 a rank sends nothing to itself.
 """
 
 from collections.abc import Sequence
 
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import UsageError
+from busbw.core.layouts import GRAIN_BYTES
 
-GRAIN_BYTES = 16
 LARGEST_BYTES = 1 << 40  # more than any GPU holds
 
 
@@ -21,9 +21,9 @@ def generated_bytes(total: int, ranks: int, spread: float) -> list[list[int]]:
 
 
 def parse_matrix(text: str, ranks: int, scale: float, source: str) -> list[list[int]]:
-    """A square matrix of bytes, rows by lines, values by white space or commas, the rest of a line after # ignored.
+    """A square matrix of bytes: a row per line, values separated by white space or commas, comments after #.
 
-    UsageError names the row and value that are wrong, or the variable of the scale.
+    UsageError names the invalid row and value, or the variable of the scale.
     """
     if not 0 <= scale < float("inf"):
         raise UsageError(f"{ALLTOALLV.matrix_scale}={scale:g}: not a finite number of 0 or more", f"unset {ALLTOALLV.matrix_scale}")
@@ -47,7 +47,7 @@ def _bytes(value: str, scale: float, where: str) -> int:
         raise UsageError(f"{where}: '{value}' is not a number of bytes", "write bytes as numbers of 0 or more")
     if size > LARGEST_BYTES:
         scaled = f" times {ALLTOALLV.matrix_scale} {scale:g}" if scale != 1 else ""
-        raise UsageError(f"{where}: '{value}'{scaled} is more bytes than memory holds", f"give each pair at most {LARGEST_BYTES} bytes")
+        raise UsageError(f"{where}: '{value}'{scaled} is more than any memory holds", f"give each pair at most {LARGEST_BYTES} bytes")
     return int(size) // GRAIN_BYTES * GRAIN_BYTES
 
 

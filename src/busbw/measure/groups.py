@@ -1,4 +1,4 @@
-"""NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK: which group a process belongs to, by nccl-tests' rules."""
+"""NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK: the group of a process, by nccl-tests' rules."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _FORM = re.compile(r"\s*(and|&|or|\||mod|%|div|/)[a-z]*\s*(?:0b([01]+)|([+-]?\w+
 
 
 def color(process: int, environment: Mapping[str, str]) -> int:
-    """The group of `process`; 0 for all where nothing is asked for. UsageError for MOD and DIV by less than 1."""
+    """The group of `process`; 0 without these variables. UsageError for MOD and DIV by less than 1."""
     mask = environment.get("NCCL_TESTS_SPLIT_MASK")
     if mask is not None:
         return process & _hexadecimal(mask)
@@ -18,15 +18,15 @@ def color(process: int, environment: Mapping[str, str]) -> int:
     match = _FORM.match(text) if text else None
     if not match:
         return 0
-    word, binary, number = match.groups()
-    word, value = word.lower(), int(binary, 2) if binary else parse_int(number)
-    if word in ("and", "&"):
+    operation, binary, number = match.groups()
+    operation, value = operation.lower(), int(binary, 2) if binary else parse_int(number)
+    if operation in ("and", "&"):
         return process & value
-    if word in ("or", "|"):
+    if operation in ("or", "|"):
         return process | value
     if value <= 0:
         raise UsageError(f"NCCL_TESTS_SPLIT={text}: dividing processes by {value}", "give a number above 0")
-    return process % value if word in ("mod", "%") else process // value
+    return process % value if operation in ("mod", "%") else process // value
 
 
 def _hexadecimal(text: str) -> int:

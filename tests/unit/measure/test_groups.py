@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.groups import color
+from busbw.measure.groups import color
 
 PROCESSES = range(10)
 

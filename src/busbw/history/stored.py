@@ -1,0 +1,38 @@
+"""What the history stores about a result, and which stored runs it can be compared with."""
+
+import hashlib
+from datetime import datetime
+
+from busbw.core import wire
+from busbw.core.cells import every, peak, timing
+from busbw.core.history import StoredRun, machine
+from busbw.core.result import Result
+
+
+def digest(result: Result) -> str:
+    """SHA-256 of the result's content, independent of the file's name and white space."""
+    return hashlib.sha256(wire.encode(result)).hexdigest()
+
+
+def stored(result: Result, now: datetime) -> StoredRun:
+    """The facts of a result for listing and search. Its id is 0 until it is stored."""
+    sizes = [row.size_bytes for row in result.rows]
+    top = peak(every(result))
+    return StoredRun(
+        0, _when(result.start, now), machine(result), result.spec.collective, result.library.nccl, timing(result), min(sizes, default=0),
+        max(sizes, default=0), top.busbw if top else 0.0, result.complete, result.wrong(),
+    )  # fmt: skip
+
+
+def _when(start: str, now: datetime) -> str:
+    try:
+        when = datetime.fromisoformat(start)
+    except ValueError:
+        when = now
+    return when.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def alike(run: StoredRun, result: Result) -> bool:
+    """Whether a stored run is comparable: complete, without wrong data, and of the same machine, collective and timing."""
+    same = (run.machine, run.collective, run.timing) == (machine(result), result.spec.collective, timing(result))
+    return same and run.complete and not run.wrong
