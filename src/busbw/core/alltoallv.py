@@ -1,6 +1,6 @@
 """The bytes that each pair of ranks exchanges in alltoallv: generated with a spread, or read from a matrix file.
 
-Rules of nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes; with a spread of 1 a rank sends itself nothing, unless it is alone.
+Rules of nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes; with a spread of 1 only a single rank sends to itself.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def generated_bytes(total: int, ranks: int, spread: float) -> list[list[int]]:
 def parse_matrix(text: str, ranks: int, scale: float, source: str) -> list[list[int]]:
     """A square matrix of bytes, one row per line, values separated by white space or commas; the rest of a line after # is ignored.
 
-    Of a matrix for more ranks, the first rows and columns are used. UsageError names the row and value that are wrong, or the variable of the scale.
+    Of a matrix for more ranks, the first rows and columns are used. UsageError names the wrong row and value, or the variable of the scale.
     """
     if not 0 <= scale < float("inf"):
         raise UsageError(f"{ALLTOALLV.matrix_scale}={scale:g}: not a finite number of 0 or more", f"unset {ALLTOALLV.matrix_scale}")
@@ -32,7 +32,9 @@ def parse_matrix(text: str, ranks: int, scale: float, source: str) -> list[list[
         raise UsageError(f"{source}: {len(rows)} rows for {ranks} ranks", "give one row of bytes per rank")
     for number, row in enumerate(rows):
         if len(row) != len(rows):
-            raise UsageError(f"{source}: row {number} has {len(row)} values in a matrix of {len(rows)} rows", "give one value per row in each row")
+            raise UsageError(
+                f"{source}: row {number} has {len(row)} values in a matrix of {len(rows)} rows", "give one value per row in each row"
+            )
     return [[_bytes(value, scale, f"{source}: row {number}") for value in row[:ranks]] for number, row in enumerate(rows[:ranks])]
 
 

@@ -1,8 +1,8 @@
 """GPUs, streams, events and graphs through the CUDA driver API, with busbw's errors. The only module that calls the driver."""
 
 import ctypes
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from busbw.core.errors import CannotTell, CudaFailed
@@ -127,10 +127,20 @@ class Stream:
         self.gpu.activate()
         call("cuMemsetD8Async", driver().CUdeviceptr(address), value, size, self.raw)
 
-    def copy(self, target: int, source: int, size: int) -> None:
-        """Enqueue a copy within the GPU."""
-        self.gpu.activate()
-        call("cuMemcpyDtoDAsync", driver().CUdeviceptr(target), driver().CUdeviceptr(source), size, self.raw)
+    def copying(self, target: int, source: int, size: int) -> Callable[[], None]:
+        """A thunk that enqueues a copy within the GPU: one driver call, because its cost is part of a timed operation.
+
+        The stream decides where a copy runs, whichever GPU is current (CUDA programming guide, Stream and Event Behavior).
+        """
+        api = driver()
+        copy = partial(api.cuMemcpyDtoDAsync, api.CUdeviceptr(target), api.CUdeviceptr(source), size, self.raw)
+
+        def run() -> None:
+            status = copy()[0]
+            if int(status):
+                raise CudaFailed(f"cuMemcpyDtoDAsync: {_words(status)}", _hint(status))
+
+        return run
 
     def read(self, address: int, size: int) -> bytes:
         """`size` bytes of GPU memory, after all that was enqueued before."""

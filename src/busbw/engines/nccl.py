@@ -141,13 +141,12 @@ class NcclEngine:
     # -- calls ------------------------------------------------------------------------------------------------------------------
 
     def bind(self, call: Call) -> Launch:
-        """A thunk with every address computed: one NCCL call, or a group of them."""
+        """A thunk with every address computed: one NCCL call, a group of them, ordered steps, or nothing where no data moves."""
         every = [CALLS[call.collective.name](self._message(call, number)) for number in range(len(self._gpus))]
-        steps = [[launch for launches in step for launch in launches] for step in _aligned(every)]
-        if len(steps) > 1:
-            return Steps([together(step) for step in steps])
+        steps = [step for parts in _aligned(every) if (step := [launch for launches in parts for launch in launches])]
         # A call alone is a group of its own in NCCL; send and receive need theirs.
-        return steps[0][0] if len(steps[0]) == 1 else together(steps[0])
+        launches = [step[0] if len(step) == 1 else together(step) for step in steps]
+        return launches[0] if len(launches) == 1 else Steps(launches)
 
     def _message(self, call: Call, number: int) -> Message:
         who = Rank(self._nccl, self._version, self._comms[number], self._streams[number], self.ranks[number], self.size)

@@ -165,15 +165,15 @@ def _hypercube(m: Message) -> Groups:
     """After step k each rank holds the parts of the 2^k ranks that share its higher bits."""
     me, part = m.who.rank, m.part_bytes
     if not part:
-        return [[]]
+        return []
     own = m.recv + me * part
-    groups: Groups = [[partial(m.who.stream.copy, own, m.send, part)]] if own != m.send else []
+    groups: Groups = [[m.who.stream.copying(own, m.send, part)]] if own != m.send else []
     step = 1
     while step < m.who.size:
         held, peer = me & -step, me ^ step
         groups.append([m.to(peer, step * m.count, held * part, source=m.recv), m.of(peer, step * m.count, (held ^ step) * part)])
         step *= 2
-    return groups or [[]]
+    return groups
 
 
 CALLS: dict[str, Callable[[Message], Groups]] = {
