@@ -10,6 +10,9 @@ BusbwError            says what, where and the value seen; `hint` is the command
 Anything else that escapes is a bug in busbw and ends with exit 4.
 """
 
+from collections.abc import Mapping
+from difflib import get_close_matches
+
 from busbw.core.exits import Exit
 
 
@@ -33,6 +36,13 @@ class UsageError(BusbwError):
     """The command line (or a file it names) cannot be meant."""
 
     exit = Exit.USAGE
+
+
+def unknown(what: str, name: str, names: Mapping[str, str], option: str = "", also: str = "") -> UsageError:
+    """The error for a name that is in no row of a table of `what`s; `names` maps each accepted spelling to the row's own name."""
+    near = get_close_matches(name.lower(), names, 1)
+    meant = f"did you mean {names[near[0]]}? " if near else ""
+    return UsageError(f"{option}unknown {what} '{name}'", f"{meant}the {what}s are {', '.join(dict.fromkeys(names.values()))}{also}")
 
 
 class CannotTell(BusbwError):
