@@ -117,11 +117,6 @@ class Stream:
             raise CannotTell(f"GPU {self.gpu.index} ({self.gpu.bus}): {_words(status)}", _hint(status))
         return True
 
-    def wait(self) -> None:
-        """Block until it is idle."""
-        self.gpu.activate()
-        call("cuStreamSynchronize", self.raw)
-
     def set_bytes(self, address: int, value: int, size: int) -> None:
         """Enqueue: every one of `size` bytes becomes `value`."""
         self.gpu.activate()

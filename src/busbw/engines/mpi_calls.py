@@ -164,10 +164,6 @@ def _reduce_scatter(m: Messages) -> Launch:
     return m.reduction(run, m.send_bytes, m.recv_bytes, receives=True)
 
 
-def _all_gather(m: Messages) -> Launch:
-    return partial(m.comm.Allgather, MPI.IN_PLACE if m.call.in_place else m.send, m.recv)
-
-
 def _broadcast(m: Messages) -> Launch:
     bcast = partial(m.comm.Bcast, m.recv, m.root)
     if m.call.in_place or not m.is_root:
@@ -190,10 +186,6 @@ def _scatter(m: Messages) -> Launch:
     if not m.is_root:
         return partial(m.comm.Scatter, None, m.recv, m.root)
     return partial(m.comm.Scatter, m.send, MPI.IN_PLACE if m.call.in_place else m.recv, m.root)
-
-
-def _alltoall(m: Messages) -> Launch:
-    return partial(m.comm.Alltoall, MPI.IN_PLACE if m.call.in_place else m.send, m.recv)
 
 
 def _alltoallv(m: Messages) -> Launch:
@@ -222,11 +214,11 @@ def _hypercube(m: Messages) -> Launch:
 
 CALLS: dict[str, Callable[[Messages], Launch]] = {
     "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
+    "all_gather": lambda m: partial(m.comm.Allgather, MPI.IN_PLACE if m.call.in_place else m.send, m.recv),
     "reduce_scatter": _reduce_scatter,
     "broadcast": _broadcast,
     "reduce": _reduce,
-    "alltoall": _alltoall,
+    "alltoall": lambda m: partial(m.comm.Alltoall, MPI.IN_PLACE if m.call.in_place else m.send, m.recv),
     "alltoallv": _alltoallv,
     "gather": _gather,
     "scatter": _scatter,

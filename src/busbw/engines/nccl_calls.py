@@ -93,26 +93,6 @@ def premultiplier(dtype: DType, rank: int) -> bytes:
     return (encode(value, 0, dtype) if dtype.is_float else value).to_bytes(dtype.itemsize, "little")
 
 
-def _all_reduce(m: Message) -> Groups:
-    return m.reduction(m.who.nccl.all_reduce)
-
-
-def _reduce(m: Message) -> Groups:
-    return m.reduction(m.who.nccl.reduce, m.call.root)
-
-
-def _reduce_scatter(m: Message) -> Groups:
-    return m.reduction(m.who.nccl.reduce_scatter)
-
-
-def _all_gather(m: Message) -> Groups:
-    return m.collective(m.who.nccl.all_gather)
-
-
-def _broadcast(m: Message) -> Groups:
-    return m.collective(m.who.nccl.broadcast, m.call.root)
-
-
 def _alltoall(m: Message) -> Groups:
     if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
         return m.collective(m.who.nccl.allto_all)
@@ -177,11 +157,11 @@ def _hypercube(m: Message) -> Groups:
 
 
 CALLS: dict[str, Callable[[Message], Groups]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
+    "all_reduce": lambda m: m.reduction(m.who.nccl.all_reduce),
+    "all_gather": lambda m: m.collective(m.who.nccl.all_gather),
+    "reduce_scatter": lambda m: m.reduction(m.who.nccl.reduce_scatter),
+    "broadcast": lambda m: m.collective(m.who.nccl.broadcast, m.call.root),
+    "reduce": lambda m: m.reduction(m.who.nccl.reduce, m.call.root),
     "alltoall": _alltoall,
     "alltoallv": _alltoallv,
     "gather": _gather,
