@@ -11,7 +11,6 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"busbw run \.\.\. --dry-run prints its command: run that by hand", "start it by hand: mpirun -n 2 PROGRAM -b 8 -e 8"),
     (r"run the line that --dry-run prints by hand", "start it by hand: mpirun -n 2 PROGRAM -b 8 -e 8"),
     (r"or name more --hosts", "or start it on more hosts with mpirun or srun"),
-    (r"--engine: (?=there)", "BUSBW_ENGINE: "),
     (r"--engine (?=\w+ cannot run here)", "BUSBW_ENGINE="),
     (r"--engine (\w+)", r"BUSBW_ENGINE=\1"),
     (r"--engine\b", "BUSBW_ENGINE"),

@@ -65,7 +65,7 @@ class Types:
         return self._ops[key]
 
     def free(self) -> None:
-        """Free what was made."""
+        """Free all of them."""
         for datatype in self._datatypes.values():
             datatype.Free()
         self._free_ops()
@@ -202,7 +202,7 @@ def _sendrecv(m: Messages) -> Launch:
 
 
 def _hypercube(m: Messages) -> Launch:
-    """Own part into place, then blocks that double: with partner rank ^ 2^step, all parts that each has so far."""
+    """Copies its own part, then exchanges all parts held so far with partner rank ^ 2^step."""
     steps: list[Launch] = [] if m.call.in_place else [partial(np.copyto, m.part(m.recv_bytes, m.rank), m.send_bytes)]
     for step in range(m.ranks.bit_length() - 1):
         parts, partner = 1 << step, m.rank ^ 1 << step

@@ -97,7 +97,7 @@ def _alltoall(m: Message) -> Groups:
     if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
         return m.collective(m.who.nccl.allto_all)
     pairs = [(m.to(r, m.count, r * m.part_bytes), m.of(r, m.count, r * m.part_bytes)) for r in range(m.who.size)]
-    return _exchange([launch for pair in pairs for launch in pair], m.count)
+    return [[launch for pair in pairs for launch in pair]] if m.count else []
 
 
 def _gather(m: Message) -> Groups:
@@ -106,7 +106,7 @@ def _gather(m: Message) -> Groups:
     launches = [m.to(m.call.root, m.count, 0)]
     if m.who.rank == m.call.root:
         launches += [m.of(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
-    return _exchange(launches, m.count)
+    return [launches] if m.count else []
 
 
 def _scatter(m: Message) -> Groups:
@@ -115,11 +115,7 @@ def _scatter(m: Message) -> Groups:
     launches = [m.of(m.call.root, m.count, 0)]
     if m.who.rank == m.call.root:
         launches += [m.to(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
-    return _exchange(launches, m.count)
-
-
-def _exchange(launches: list[Launch], count: int) -> Groups:
-    return [launches if count else []]
+    return [launches] if m.count else []
 
 
 def _alltoallv(m: Message) -> Groups:

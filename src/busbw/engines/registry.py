@@ -1,4 +1,4 @@
-"""The table of engines: what each is for, whether it can run here, and how it is opened. Nothing is imported before it is needed."""
+"""The table of engines: purpose, availability and how to open each. Imports happen when an engine is opened."""
 
 import os
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from busbw.host import nvml
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an engine is opened with. `control` joins the communicator's processes, `process` and `local` number this one in the job
-    and on its host, `gpus` are the ranks it drives."""
+    """The arguments for opening an engine. `control` joins the communicator's processes, `process` and `local` number this one in the job
+    and on its host, `gpus` is the number of ranks it drives."""
 
     control: Control
     spec: SweepSpec
@@ -48,7 +48,7 @@ GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driv
 
 
 def _nccl_available() -> str | None:
-    """Cheap on purpose: CUDA starts in the ranks alone, and they say what they lack beyond this."""
+    """Cheap, because only the ranks start CUDA; they report what else is missing."""
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return "no NVIDIA GPU on this machine"
     missing = [package for name, package in (("nccl", "nccl4py"), ("cuda", "cuda-bindings")) if not find_spec(name)]
@@ -60,7 +60,7 @@ def _nccl_available() -> str | None:
 def _open_nccl(opening: Opening) -> Engine:
     from busbw.engines.nccl import NcclEngine
 
-    # Slurm and others can show each process its own GPUs alone; then they count from 0 in every process.
+    # Slurm and others can show each process only its own GPUs, which then count from 0.
     first = 0 if gpu_count() == opening.gpus else opening.local * opening.gpus
     return NcclEngine(opening.control, opening.spec, range(first, first + opening.gpus), opening.group, opening.process)
 
@@ -118,7 +118,7 @@ ENGINES: tuple[EngineRow, ...] = (
 )  # fmt: skip
 BY_NAME = {row.name: row for row in ENGINES}
 AUTO = "auto"
-AUTOMATIC = ("nccl", "mpi")  # what is tried, in order, when no engine is named; torch only measures when asked to
+AUTOMATIC = ("nccl", "mpi")  # tried in this order when no engine is named
 
 
 def engine(name: str) -> EngineRow:
@@ -137,10 +137,7 @@ def refuse_network(net: str, name: str) -> None:
 
 
 def ignored_options(spec: SweepSpec, name: str, *, strict: bool = True) -> list[str]:
-    """The options of the sweep that the engine called `name` does not use, as `--memory 1`, or `-M 1` where not `strict`.
-
-    Empty where all of them have their defaults.
-    """
+    """The options that differ from their defaults and that engine `name` does not use, as `--memory 1`, or `-M 1` without `strict`."""
     rows = [BY_FIELD[field] for field in engine(name).ignores]
     return [f"{row.name(strict=strict)} {getattr(spec, row.field)}" for row in rows if getattr(spec, row.field) != row.default]
 
@@ -154,8 +151,7 @@ def refuse_ignored(spec: SweepSpec, name: str) -> None:
 
 
 def choose_for(name: str, *, elsewhere: bool) -> tuple[EngineRow | None, str]:
-    """As `choose`, for ranks that run on other hosts where `elsewhere`: then a named engine need not run here, and None leaves
-    `auto` to the ranks (a login node has no GPUs)."""
+    """As `choose`; for ranks `elsewhere` a named engine need not run here, and None leaves `auto` to them (a login node has no GPUs)."""
     if not elsewhere:
         return choose(name)
     return (None if name in ("", AUTO) else engine(name)), ""
