@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from busbw.core.errors import CannotTell, UsageError, unknown
+from busbw.core.errors import NoMeasurement, UsageError, unknown
 from busbw.core.options import BY_FIELD
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine
@@ -73,7 +73,7 @@ def _open_torch(opening: Opening) -> Engine:
     from busbw.engines.torch import TorchEngine
 
     if opening.gpus > 1:
-        raise CannotTell(f"-t and -g ask for {opening.gpus} ranks a process; the torch engine has one", "start a process for each GPU")
+        raise NoMeasurement(f"-t and -g ask for {opening.gpus} ranks a process; the torch engine has one", "start a process for each GPU")
     return TorchEngine(opening.control, opening.spec, opening.local, opening.group, opening.process)
 
 
@@ -87,7 +87,7 @@ def _open_mpi(opening: Opening) -> Engine:
 
     comm = getattr(opening.control, "comm", None)
     if comm is None:
-        raise CannotTell("the mpi engine needs ranks that mpirun or srun started", "start it as `busbw run ... -n 4`, or under mpirun")
+        raise NoMeasurement("the mpi engine needs ranks that mpirun or srun started", "start it as `busbw run ... -n 4`, or under mpirun")
     return MpiEngine(comm, opening.process, opening.group)
 
 
@@ -160,13 +160,13 @@ def choose_for(name: str, *, elsewhere: bool) -> tuple[EngineRow | None, str]:
 def choose(name: str) -> tuple[EngineRow, str]:
     """The engine to use for `--engine NAME` ('' or 'auto': the first that can run), and why GPUs are not used where they are not.
 
-    CannotTell when the named engine, or every engine, cannot run here.
+    NoMeasurement when the named engine, or every engine, cannot run here.
     """
     if name not in ("", AUTO):
         row = engine(name)
         reason = row.availability()
         if reason:
-            raise CannotTell(f"--engine {name} cannot run here: {reason}", row.install)
+            raise NoMeasurement(f"--engine {name} cannot run here: {reason}", row.install)
         return row, ""
     reasons: dict[str, str] = {}
     for row in map(engine, AUTOMATIC):
@@ -175,7 +175,7 @@ def choose(name: str) -> tuple[EngineRow, str]:
             return row, "; ".join(reasons.values())
         reasons[row.name] = reason
     every = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    raise CannotTell(f"no engine can run here: {every}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")
+    raise NoMeasurement(f"no engine can run here: {every}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")
 
 
 def gpu_count() -> int:

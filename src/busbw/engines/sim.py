@@ -14,7 +14,7 @@ import numpy as np
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.probe import Probe
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
@@ -118,8 +118,8 @@ class SimEngine:
         """Returns at once: nothing runs in the background."""
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """Raises CannotTell: there are no CUDA graphs."""
-        raise CannotTell("-G: the sim engine has no CUDA graphs", "leave out -G")
+        """Raises NoMeasurement: there are no CUDA graphs."""
+        raise NoMeasurement("-G: the sim engine has no CUDA graphs", "leave out -G")
 
     def held(self) -> AbstractContextManager[None]:
         """Has no effect: the clock is virtual."""

@@ -3,13 +3,12 @@
 import itertools
 import os
 import random
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine, Launch
 from busbw.measure.clocks import Clocks
@@ -21,7 +20,6 @@ MOST_HELD = 32  # operations enqueued before any runs; queues of a GPU hold abou
 LEAD_S, MOST_LEAD = 300e-6, 8  # untimed operations that bring caches and links into the state of a long series
 TRAIL = 8  # untimed fences behind the last operation: the last four of a queue run 2 to 4 % slower
 TRAIL_UP_TO_S = 1e-3  # where that would show
-EMPTY = 5  # pairs of marks with nothing between in every batch; their median is what marks alone take (an H100: 1.3 to 2.9 us)
 TICKS = 64  # durations of nothing that are looked at
 FINEST_TICK_S = 1e-9  # below it two durations are the same, but for rounding
 SLACK = 1.5  # a slot of the common clock, in durations of an operation,
@@ -56,7 +54,7 @@ class Batches(Protocol):
 
 
 class HeldBatches:
-    """Operations of a device queue, all enqueued before the first runs: no host's speed is in their times, nor what marks alone take.
+    """Operations of a device queue, all enqueued before the first runs, so that no host's speed is in their times.
 
     Before each stands a fence, one or two tiny collectives: ranks enter the operation as closely as they leave those. Their number is
     random, alike on all ranks, because a library's buffers are used in turn and turns differ by more than 1 %.
@@ -65,7 +63,7 @@ class HeldBatches:
     def __init__(self, engine: Engine, spec: SweepSpec) -> None:
         blocking = [name for name in BLOCKING if os.environ.get(name, "0") not in ("", "0")]
         if blocking:
-            raise CannotTell(
+            raise NoMeasurement(
                 f"{blocking[0]}={os.environ[blocking[0]]}: launches would wait for a queue that is held",
                 f"unset {blocking[0]}, or use --timing classic",
             )
@@ -102,9 +100,7 @@ class HeldBatches:
             for number in range(lead):
                 fence()
                 launches[-1 - number % len(launches)]()
-            for index in range(2 * EMPTY):
-                engine.mark(index)
-            for number, launch in enumerate(launches, EMPTY):
+            for number, launch in enumerate(launches):
                 for _ in range(self._random.randint(1, 2)):
                     fence()
                 engine.mark(2 * number)
@@ -117,10 +113,9 @@ class HeldBatches:
                 fence()
         engine.synchronize(self._limit_s)
         self.progress.done += 1
-        times = [engine.elapsed_s(2 * number, 2 * number + 1) for number in range(EMPTY + len(launches))]
+        times = [engine.elapsed_s(2 * number, 2 * number + 1) for number in range(len(launches))]
         for rank, column in enumerate(zip(*times, strict=True)):
-            marks_s = statistics.median(column[:EMPTY])
-            taken.durations_s[rank].extend(max(seconds - marks_s, self.tick_s) for seconds in column[EMPTY:])
+            taken.durations_s[rank].extend(column)
 
 
 class ClockedBatches:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.engines.base import Call, Launch
 
 from .conftest import Noting
@@ -125,5 +125,5 @@ def test_no_iterations_give_a_row_whose_time_is_not_zero(measured: Measure) -> N
 
 
 def test_a_cuda_graph_where_there_are_none_is_refused(measured: Measure) -> None:
-    with pytest.raises(CannotTell, match="-G: the sim engine has no CUDA graphs"):
+    with pytest.raises(NoMeasurement, match="-G: the sim engine has no CUDA graphs"):
         measured("broadcast", cudagraph=1)
