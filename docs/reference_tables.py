@@ -10,6 +10,7 @@ from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
 from busbw.core.exits import EXIT_MEANING, NCCL_TESTS_EXIT_MEANING
+from busbw.core.options import BY_FIELD
 from busbw.core.redops import REDOPS
 from busbw.core.topology import Gpu, Host, Nic, Topology
 from busbw.engines.registry import AUTOMATIC, ENGINES
@@ -89,12 +90,14 @@ def _needs(row: object) -> str:
 
 def engines() -> str:
     """Engines, and the parameters of sim."""
-    rows = [(code(row.name), row.help, code(row.install)) for row in ENGINES]
+    rows = [
+        (code(row.name), row.help, code(row.install), ", ".join(code(f"-{BY_FIELD[one].short}") for one in row.ignores)) for row in ENGINES
+    ]
     parameters = [(code(name), f"{known.default:g}", known.allowed, known.meaning) for name, known in PARAMETERS.items()]
     return (
         f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the others run when they are named. "
         "`busbw engines` says which can run on this machine.\n\n"
-        + table(("engine", "what it measures", "install"), rows)
+        + table(("engine", "what it measures", "install", "options it does not use"), rows)
         + "## Parameters of sim\n\n`--sim NAME=VALUE,...`: the same seed gives the same run.\n\n"
         + table(("parameter", "default", "range", "meaning"), parameters)
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from busbw.core import layouts
-from busbw.core.errors import UsageError
+from busbw.core.errors import unknown
 from busbw.core.layouts import Buffers, InPlace, Layout, Move
 
 BusFactor = Callable[[int], Fraction]
@@ -121,6 +121,5 @@ def collective(name: str) -> Collective:
     """The row for a name such as `allreduce`, `AllReduce`, `all-reduce` or `bcast`; UsageError for an unknown name."""
     row = _BY_KEY.get(_key(name))
     if row is None:
-        known = ", ".join(r.name for r in COLLECTIVES)
-        raise UsageError(f"unknown collective '{name}'", f"use one of {known}")
+        raise unknown("collective", name, {key: row.name for row in COLLECTIVES for key in (row.name, row.torch_name, *row.aliases)})
     return row

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from busbw.core.errors import UsageError
+from busbw.core.errors import unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,5 @@ def dtype(name: str) -> DType:
     """The row for nccl-tests' or PyTorch's name, or a common short form; UsageError for an unknown name."""
     row = BY_NAME.get(name.lower())
     if row is None:
-        known = ", ".join(r.name for r in DTYPES)
-        raise UsageError(f"--datatype: unknown data type '{name}'", f"use one of {known}, or all")
+        raise unknown("data type", name, {key: row.name for key, row in BY_NAME.items()}, "--datatype: ", ", or all")
     return row

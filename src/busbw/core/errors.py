@@ -10,6 +10,9 @@ BusbwError               what failed, where, and the value seen; `hint` is the c
 Any other exception that reaches the command line is a bug in busbw: exit 4.
 """
 
+from collections.abc import Mapping
+from difflib import get_close_matches
+
 from busbw.core.exits import Exit
 from busbw.core.spelling import RUN, render
 
@@ -43,6 +46,13 @@ class UsageError(BusbwError):
     """Invalid arguments or input file."""
 
     exit = Exit.USAGE
+
+
+def unknown(what: str, name: str, names: Mapping[str, str], option: str = "", also: str = "") -> UsageError:
+    """The error for a name that is in no row of a table of `what`s; `names` maps each accepted spelling to the row's own name."""
+    near = get_close_matches(name.lower(), names, 1)
+    meant = f"did you mean {names[near[0]]}? " if near else ""
+    return UsageError(f"{option}unknown {what} '{name}'", f"{meant}the {what}s are {', '.join(dict.fromkeys(names.values()))}{also}")
 
 
 class NoMeasurement(BusbwError):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from busbw.core.errors import UsageError
+from busbw.core.errors import unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,5 @@ def redop(name: str) -> RedOp:
     """The row for `name`; UsageError for an unknown name."""
     row = BY_NAME.get(name.lower())
     if row is None:
-        known = ", ".join(r.name for r in REDOPS)
-        raise UsageError(f"--op: unknown reduction operator '{name}'", f"use one of {known}, or all")
+        raise unknown("reduction operator", name, {key: row.name for key, row in BY_NAME.items()}, "--op: ", ", or all")
     return row

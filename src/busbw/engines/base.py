@@ -1,4 +1,4 @@
-"""What an engine is: the only thing that runs collectives.
+"""The interface of an engine, which runs collectives.
 
 A process drives one or several ranks (several GPUs under one MPI process, or all of `sim`); every method acts on all of them.
 """
@@ -50,7 +50,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a call's data lies on one rank: which allocated buffer is sent from, and byte offsets; data is received in "recv"."""
+    """The send buffer of a call on one rank, and byte offsets into it and into "recv", which receives the data."""
 
     send_buffer: str
     send_offset: int
@@ -58,18 +58,18 @@ class Placement:
 
 
 def placement(call: Call, rank: int) -> Placement:
-    """The addresses nccl-tests uses: in place, everything lies in the receive buffer."""
+    """The addresses that nccl-tests uses: in place, both are in the receive buffer."""
     shift = call.shift_bytes
     if not call.in_place:
         return Placement("send", shift, shift)
     part = shift + rank * call.layout.count * call.dtype.itemsize
-    how = call.collective.in_place
-    return Placement("recv", part if how is InPlace.SEND_IN_RECV else shift, part if how is InPlace.RECV_IN_SEND else shift)
+    rule = call.collective.in_place
+    return Placement("recv", part if rule is InPlace.SEND_IN_RECV else shift, part if rule is InPlace.RECV_IN_SEND else shift)
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """`length` elements from `offset` (elements) of a buffer, with what they must hold: see Probe."""
+    """`length` elements from `offset` (elements) of a buffer, and their expected values: see Probe."""
 
     offset: int
     length: int
@@ -80,7 +80,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What a check saw: wrong elements, and the first of them (offset in elements of the checked buffer)."""
+    """The result of a check: the number of wrong elements, and the first of them (offset in elements of the checked buffer)."""
 
     count: int
     offset: int = 0
@@ -99,12 +99,12 @@ class Memory(Protocol):
 
 
 class Engine(Protocol):
-    """One way to run collectives. Opened on a Control; `ranks` are the local ranks in the communicator, in order."""
+    """Runs collectives. It is opened on a Control; `ranks` are the local ranks of the communicator, in order."""
 
     name: str
     ranks: Sequence[int]
     size: int  # ranks of the communicator
-    queued: bool  # a launch returns before its work is done: marks, not the host's clock, time it
+    queued: bool  # a launch returns before its work is done, so marks time it, not the host's clock
 
     def clock(self) -> float:
         """Seconds of the clock that times this engine (the host's; virtual in `sim`)."""
@@ -113,7 +113,7 @@ class Engine(Protocol):
         """One per local rank; ranks are those of the whole job, not of a split group."""
 
     def library(self) -> Library:
-        """Versions of what moves the data."""
+        """The library that moves the data, and its version."""
 
     def memory_bytes(self) -> int | None:
         """Total memory of the smallest local device, None when the sweep need not be capped."""
@@ -143,10 +143,10 @@ class Engine(Protocol):
         """A thunk that replays the launches as one CUDA graph; NoMeasurement where there are none."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Launches inside begin only when it is left (`queued` engines alone); inside nothing may wait for them."""
+        """Launches in this context begin when it exits; nothing in it may wait for them. Only for `queued` engines."""
 
     def fence(self) -> Launch:
-        """A thunk for a tiny collective that no rank leaves before all have come (`queued` engines alone)."""
+        """A thunk for a tiny collective that no rank leaves before all have entered it. Only for `queued` engines."""
 
     def mark(self, index: int) -> None:
         """Note a point in time on every local rank's stream (CPU: the clock)."""
@@ -158,4 +158,4 @@ class Engine(Protocol):
         """An error of the library underneath as NoMeasurement; any other as it is."""
 
     def close(self, *, abort: bool = False) -> None:
-        """Free everything; `abort` skips what would wait for peers."""
+        """Free everything; with `abort`, without waiting for peers."""

@@ -1,4 +1,4 @@
-"""Holding streams back: they wait for a number in host memory, so that work is enqueued before any of it runs."""
+"""Holds streams until a number in host memory is reached, so that work is enqueued before any of it runs."""
 
 import ctypes
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ class Gate:
 
     @contextmanager
     def shut(self, streams: Sequence[Stream]) -> Iterator[None]:
-        """What is enqueued on the streams meanwhile begins when this is left, by an error too."""
+        """Work enqueued on the streams in this context begins when it exits, also by an error."""
         ticket = (self._number.value + 1) % NUMBERS
         try:
             for stream in streams:

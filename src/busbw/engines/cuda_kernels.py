@@ -1,4 +1,4 @@
-"""Compiles probe.cu for one element type and operator with NVRTC, in the background, and keeps the code on disk for the next run."""
+"""Compiles probe.cu for one element type and operator with NVRTC, in the background, and stores the code on disk for the next run."""
 
 import ctypes
 import hashlib
@@ -47,7 +47,7 @@ def elements(dtype: DType, op: RedOp | None) -> str:
 
 
 class Cubins:
-    """Machine code for one GPU architecture (`sm`, such as 90), made once per type and operator and kept in `folder` (None: not kept)."""
+    """Machine code for one GPU architecture (`sm`, such as 90), compiled once per type and operator, stored in `folder` if given."""
 
     def __init__(self, sm: int, folder: Path | None) -> None:
         self._sm, self._folder = sm, folder
@@ -55,14 +55,14 @@ class Cubins:
         self._jobs: dict[str, Future[bytes]] = {}
 
     def start(self, dtype: DType, op: RedOp | None) -> "Future[bytes]":
-        """Begin to compile unless it has begun; the future raises NoMeasurement when NVRTC is missing or refuses."""
+        """Start compiling, unless started before; the future raises NoMeasurement when NVRTC is missing or fails."""
         name = elements(dtype, op)
         if name not in self._jobs:
             self._jobs[name] = self._worker.submit(self._load_or_compile, name)
         return self._jobs[name]
 
     def get(self, dtype: DType, op: RedOp | None) -> bytes:
-        """The code; waits for it."""
+        """The code, after waiting for it."""
         return self.start(dtype, op).result()
 
     def _load_or_compile(self, name: str) -> bytes:
@@ -84,7 +84,7 @@ def cubins(sm: int) -> Cubins:
 
 
 def cache_folder() -> Path | None:
-    """Where code is kept: under XDG_CACHE_HOME or ~/.cache; None where there is no home."""
+    """The folder of stored code, under XDG_CACHE_HOME or ~/.cache; None without a home folder."""
     try:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
@@ -140,7 +140,7 @@ def _nvrtc_version() -> tuple[int, int]:
 
 @lru_cache(maxsize=8)
 def _target(sm: int) -> bytes:
-    """The GPU's own architecture, or PTX of the newest that this NVRTC knows below it: the driver then finishes the work."""
+    """The GPU's own architecture, or PTX for the newest older one that this NVRTC supports; the driver compiles PTX."""
     nvrtc = _nvrtc()
     answer = nvrtc.nvrtcGetSupportedArchs()
     known = [int(arch) for arch in answer[-1]] if not int(answer[0]) else []
@@ -148,7 +148,7 @@ def _target(sm: int) -> bytes:
         return f"sm_{sm}".encode()
     older = [arch for arch in known if arch < sm]
     if not older:
-        raise NoMeasurement(f"NVRTC {_nvrtc_version()[0]} no longer makes code for sm_{sm}", "pip install 'busbw[cuda12]', or use -c 0")
+        raise NoMeasurement(f"NVRTC {_nvrtc_version()[0]} does not support sm_{sm}", "pip install 'busbw[cuda12]', or use -c 0")
     return f"compute_{max(older)}".encode()
 
 
@@ -169,4 +169,4 @@ def _write(file: Path, code: bytes) -> None:
             stream.write(hashlib.sha256(code).digest() + code)
         Path(name).replace(file)
     except OSError:
-        return  # a home that cannot be written costs the next run a compilation, nothing else
+        return  # the next run compiles again

@@ -1,4 +1,4 @@
-"""Verification's access to buffers in GPU memory: kernels write and compare on the GPU, and only what they found comes back."""
+"""Verification's access to buffers in GPU memory: kernels write and compare on the GPU, and only their findings are read back."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Address = Callable[[Call, str], int]
 
 
 def placed(rank: int, send: int, recv: int) -> Address:
-    """Where the call's "send" or "recv" data of `rank` begins, for buffers at these addresses: nccl-tests' in-place rule."""
+    """A function from a call and "send" or "recv" to the address of that data on `rank`, by nccl-tests' in-place rule."""
 
     def address(call: Call, buffer: str) -> int:
         where = placement(call, rank)
@@ -44,7 +44,7 @@ class CudaMemory:
         self._results, self._slots = 0, 0
 
     def prepare(self, dtype: DType, op: RedOp | None) -> None:
-        """Begin to compile what a check of this type and operator needs."""
+        """Start compiling the kernels for this type and operator."""
         self._cubins.start(dtype, op)
 
     def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
@@ -79,7 +79,7 @@ class CudaMemory:
         return Wrong(sum(int(one.wrong) for one in found), at, expected(region, offset, probe), got)
 
     def close(self) -> None:
-        """Free what the checks needed."""
+        """Free the memory of the checks' results."""
         if self._slots:
             self._gpu.free(self._results)
             self._results, self._slots = 0, 0

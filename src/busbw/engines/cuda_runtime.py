@@ -1,8 +1,8 @@
 """GPUs, streams, events and graphs through the CUDA driver API, with busbw's errors. The only module that calls the driver."""
 
 import ctypes
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from busbw.core.errors import CudaFailed, NoMeasurement
@@ -26,22 +26,22 @@ def driver() -> Any:
     except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
         raise NoMeasurement(f"no NVIDIA driver on this host: {error}", f"install it, or use {option('engine', 'mpi')} for CPUs") from error
     if int(status):
-        raise NoMeasurement(f"the NVIDIA driver does not start: cuInit says {status.name}", "look at `nvidia-smi` and the kernel log")
+        raise NoMeasurement(f"the NVIDIA driver does not start: cuInit returned {status.name}", "look at `nvidia-smi` and the kernel log")
     return api
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """A driver function's answer without its status; NoMeasurement with the driver's words when it failed."""
+    """The values that a driver function returns, without its status; CudaFailed with the driver's message when it fails."""
     api = driver()
     status, *answer = getattr(api, name)(*arguments)
     if int(status):
-        raise CudaFailed(f"{name}: {_words(status)}", _hint(status))
+        raise CudaFailed(f"{name}: {_message(status)}", _hint(status))
     return answer[0] if len(answer) == 1 else tuple(answer)
 
 
-def _words(status: Any) -> str:
+def _message(status: Any) -> str:
     _, text = driver().cuGetErrorString(status)
-    return f"{status.name}: {text.decode(errors='replace') if text else 'no explanation'}"
+    return f"{status.name}: {text.decode(errors='replace') if text else 'no message'}"
 
 
 def _hint(status: Any) -> str:
@@ -78,7 +78,7 @@ class Gpu:
         call("cuCtxSetCurrent", self._context)
 
     def free_bytes(self) -> int:
-        """Memory of the GPU that nobody uses now."""
+        """Free memory of the GPU."""
         self.activate()
         return int(call("cuMemGetInfo")[0])
 
@@ -88,7 +88,7 @@ class Gpu:
         return int(call("cuMemAlloc", size))
 
     def free(self, address: int) -> None:
-        """Give back what `allocate` gave."""
+        """Free memory that `allocate` returned."""
         self.activate()
         call("cuMemFree", driver().CUdeviceptr(address))
 
@@ -99,7 +99,7 @@ class Gpu:
 
 
 class Stream:
-    """A stream of a GPU: one of its own, or one made elsewhere, whose `handle` is given (0: the NULL stream)."""
+    """A stream of a GPU: a new one, or an existing one, whose `handle` is given (0: the NULL stream)."""
 
     def __init__(self, gpu: Gpu, handle: int | None = None) -> None:
         self.gpu = gpu
@@ -110,31 +110,36 @@ class Stream:
         self._query, self._not_ready = driver().cuStreamQuery, driver().CUresult.CUDA_ERROR_NOT_READY
 
     def idle(self) -> bool:
-        """Whether all that was enqueued is done; NoMeasurement when some of it failed."""
+        """Whether all enqueued work is done; NoMeasurement when some of it failed."""
         status = self._query(self.raw)[0]
         if status == self._not_ready:
             return False
         if int(status):
-            raise NoMeasurement(f"GPU {self.gpu.index} ({self.gpu.bus}): {_words(status)}", _hint(status))
+            raise NoMeasurement(f"GPU {self.gpu.index} ({self.gpu.bus}): {_message(status)}", _hint(status))
         return True
 
-    def wait(self) -> None:
-        """Block until it is idle."""
-        self.gpu.activate()
-        call("cuStreamSynchronize", self.raw)
-
     def set_bytes(self, address: int, value: int, size: int) -> None:
-        """Enqueue: every one of `size` bytes becomes `value`."""
+        """Enqueue setting each of `size` bytes to `value`."""
         self.gpu.activate()
         call("cuMemsetD8Async", driver().CUdeviceptr(address), value, size, self.raw)
 
-    def copy(self, target: int, source: int, size: int) -> None:
-        """Enqueue a copy within the GPU."""
-        self.gpu.activate()
-        call("cuMemcpyDtoDAsync", driver().CUdeviceptr(target), driver().CUdeviceptr(source), size, self.raw)
+    def copying(self, target: int, source: int, size: int) -> Callable[[], None]:
+        """A thunk that enqueues a copy within the GPU: one driver call, because its cost is part of a timed operation.
+
+        The stream decides where a copy runs, whichever GPU is current (CUDA programming guide, Stream and Event Behavior).
+        """
+        api = driver()
+        copy = partial(api.cuMemcpyDtoDAsync, api.CUdeviceptr(target), api.CUdeviceptr(source), size, self.raw)
+
+        def run() -> None:
+            status = copy()[0]
+            if int(status):
+                raise CudaFailed(f"cuMemcpyDtoDAsync: {_message(status)}", _hint(status))
+
+        return run
 
     def read(self, address: int, size: int) -> bytes:
-        """`size` bytes of GPU memory, after all that was enqueued before."""
+        """`size` bytes of GPU memory, read after all work enqueued before."""
         self.gpu.activate()
         buffer = ctypes.create_string_buffer(size)
         call("cuMemcpyDtoHAsync", ctypes.addressof(buffer), driver().CUdeviceptr(address), size, self.raw)
@@ -142,7 +147,7 @@ class Stream:
         return buffer.raw
 
     def launch(self, kernel: Any, threads: int, arguments: Sequence["ctypes.Structure | ctypes._SimpleCData[Any]"]) -> None:
-        """Enqueue a kernel for `threads` units of work, which it may share out over fewer threads."""
+        """Enqueue a kernel for `threads` units of work, which it may distribute over fewer threads."""
         self.gpu.activate()
         blocks = min(-(-threads // THREADS_PER_BLOCK), BLOCKS_PER_MULTIPROCESSOR * self.gpu.multiprocessors)
         pointers = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
@@ -154,12 +159,12 @@ class Stream:
         call("cuStreamBeginCapture", self.raw, driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
 
     def end_capture(self) -> Any:
-        """What was recorded, for `instantiate`, which CUDA refuses while another stream of this thread still records."""
+        """The recording, for `instantiate`, which CUDA refuses while another stream of this thread is recording."""
         self.gpu.activate()
         return call("cuStreamEndCapture", self.raw)
 
     def instantiate(self, recorded: Any) -> "Graph":
-        """A recording made ready to run."""
+        """An executable graph of a recording."""
         self.gpu.activate()
         try:
             return Graph(self, call("cuGraphInstantiate", recorded, 0))
@@ -167,14 +172,14 @@ class Stream:
             driver().cuGraphDestroy(recorded)
 
     def abandon_capture(self) -> None:
-        """End a recording that went wrong, so that the stream can be used again."""
+        """End a failed recording, so that the stream can be used again."""
         self.gpu.activate()
         status, graph = driver().cuStreamEndCapture(self.raw)
         if not int(status):
             driver().cuGraphDestroy(graph)
 
     def close(self) -> None:
-        """Destroy the stream if it was made here."""
+        """Destroy the stream, unless it was created elsewhere."""
         if self._owned:
             self.gpu.activate()
             call("cuStreamDestroy", self.raw)
@@ -201,7 +206,7 @@ class Graph:
 
 
 class Events:
-    """Numbered points in time on one stream."""
+    """Numbered events on one stream."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -209,17 +214,17 @@ class Events:
         self._record = driver().cuEventRecord
 
     def record(self, index: int) -> None:
-        """Note the time when all that was enqueued before is done."""
+        """Record event `index` behind all work enqueued before."""
         events = self._events
         if index >= len(events):
             self._stream.gpu.activate()
             events.extend(call("cuEventCreate", 0) for _ in range(max(index + 1, 2 * len(events)) - len(events)))
         status = self._record(events[index], self._stream.raw)[0]
         if int(status):
-            raise NoMeasurement(f"cuEventRecord: {_words(status)}", _hint(status))
+            raise NoMeasurement(f"cuEventRecord: {_message(status)}", _hint(status))
 
     def seconds(self, first: int, last: int) -> float:
-        """Seconds from one noted point to another."""
+        """Seconds from one event to another."""
         self._stream.gpu.activate()
         return float(call("cuEventElapsedTime", self._events[first], self._events[last])) / 1e3
 

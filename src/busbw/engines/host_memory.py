@@ -85,7 +85,7 @@ def _cached(kind: str, probe: Probe, rank: int, first: int) -> Bits:
 
 
 def sentinel(dtype: DType) -> int:
-    """The bit pattern of memory that no collective may touch."""
+    """The bit pattern of memory that no collective may write."""
     return int.from_bytes(bytes([SENTINEL_BYTE]) * dtype.itemsize, "little")
 
 

@@ -39,7 +39,7 @@ class MpiEngine:
         self._buffers: dict[str, Any] = {}
         self._marks: dict[int, float] = {}
         self._types = mpi_calls.Types()
-        np.seterr(all="ignore")  # timed in-place reductions run into infinities; the values of a timing do not matter
+        np.seterr(all="ignore")  # repeated in-place reductions overflow to infinity, which is harmless
 
     def clock(self) -> float:
         """The host's clock."""
@@ -76,7 +76,7 @@ class MpiEngine:
         return share
 
     def memory_use(self) -> dict[str, int]:
-        """Nothing is accounted here."""
+        """Empty: host memory is not accounted."""
         return {}
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
@@ -119,11 +119,11 @@ class MpiEngine:
         """Nothing to wait for: calls complete when they return."""
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """There are no CUDA graphs here."""
+        """Raises NoMeasurement: there are no CUDA graphs on CPUs."""
         raise NoMeasurement("-G: the mpi engine runs on CPUs and has no CUDA graphs", f"leave out -G, or use {option('engine', 'nccl')}")
 
     def held(self) -> AbstractContextManager[None]:
-        """Nothing is held: a launch completes its call."""
+        """Has no effect: a launch completes its call."""
         return nullcontext()
 
     def fence(self) -> Launch:
@@ -143,7 +143,7 @@ class MpiEngine:
         if not isinstance(error, MPI.Exception):
             return error
         message = f"MPI failed on rank {self._world_rank} on {platform.node()}: {error.Get_error_string()}"
-        return NoMeasurement(message, "another rank may have ended first: the lines above say so")
+        return NoMeasurement(message, "another rank may have ended first: see the lines above")
 
     def close(self, *, abort: bool = False) -> None:
         """Free the communicator, types and operators."""

@@ -65,7 +65,7 @@ class Types:
         return self._ops[key]
 
     def free(self) -> None:
-        """Free what was made."""
+        """Free all of them."""
         for datatype in self._datatypes.values():
             datatype.Free()
         self._free_ops()
@@ -164,10 +164,6 @@ def _reduce_scatter(m: Messages) -> Launch:
     return m.reduction(run, m.send_bytes, m.recv_bytes, receives=True)
 
 
-def _all_gather(m: Messages) -> Launch:
-    return partial(m.comm.Allgather, MPI.IN_PLACE if m.call.in_place else m.send, m.recv)
-
-
 def _broadcast(m: Messages) -> Launch:
     bcast = partial(m.comm.Bcast, m.recv, m.root)
     if m.call.in_place or not m.is_root:
@@ -192,10 +188,6 @@ def _scatter(m: Messages) -> Launch:
     return partial(m.comm.Scatter, m.send, MPI.IN_PLACE if m.call.in_place else m.recv, m.root)
 
 
-def _alltoall(m: Messages) -> Launch:
-    return partial(m.comm.Alltoall, MPI.IN_PLACE if m.call.in_place else m.send, m.recv)
-
-
 def _alltoallv(m: Messages) -> Launch:
     matrix = m.call.layout.matrix
     sends, recvs = list(matrix[m.rank]), [row[m.rank] for row in matrix]
@@ -210,7 +202,7 @@ def _sendrecv(m: Messages) -> Launch:
 
 
 def _hypercube(m: Messages) -> Launch:
-    """Own part into place, then blocks that double: with partner rank ^ 2^step, all parts that each has so far."""
+    """Copies its own part, then exchanges all parts held so far with partner rank ^ 2^step."""
     steps: list[Launch] = [] if m.call.in_place else [partial(np.copyto, m.part(m.recv_bytes, m.rank), m.send_bytes)]
     for step in range(m.ranks.bit_length() - 1):
         parts, partner = 1 << step, m.rank ^ 1 << step
@@ -222,11 +214,11 @@ def _hypercube(m: Messages) -> Launch:
 
 CALLS: dict[str, Callable[[Messages], Launch]] = {
     "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
+    "all_gather": lambda m: partial(m.comm.Allgather, MPI.IN_PLACE if m.call.in_place else m.send, m.recv),
     "reduce_scatter": _reduce_scatter,
     "broadcast": _broadcast,
     "reduce": _reduce,
-    "alltoall": _alltoall,
+    "alltoall": lambda m: partial(m.comm.Alltoall, MPI.IN_PLACE if m.call.in_place else m.send, m.recv),
     "alltoallv": _alltoallv,
     "gather": _gather,
     "scatter": _scatter,

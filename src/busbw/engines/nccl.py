@@ -31,8 +31,8 @@ from busbw.launch.control import Control
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 FENCE_BYTES = 256
-POLLS_BETWEEN_LOOKS = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
-SPIN_S, NAP_S = 0.1, 1e-4  # a wait ends exactly up to here, then within 0.2 %: it leaves its core to NCCL's network threads
+POLLS_PER_CHECK = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
+SPIN_S, NAP_S = 0.1, 1e-4  # shorter waits spin; longer ones leave the core to NCCL's network threads, at a cost of up to 0.2 %
 
 
 class NcclEngine:
@@ -52,10 +52,10 @@ class NcclEngine:
         self._free = [self._gpus[0].free_bytes()]  # before NCCL, after it, and after the buffers
         self._compile_first()
         self._version = int(self._nccl.get_version())
-        party = nccl_comms.meet(control, self._gpus, self._version)
-        self._comms = nccl_comms.open_all(control, spec, self._gpus, party, self._version)
-        self.ranks: Sequence[int] = range(party.first, party.first + len(self._gpus))
-        self.size = party.size
+        members = nccl_comms.meet(control, self._gpus, self._version)
+        self._comms = nccl_comms.open_all(control, spec, self._gpus, members, self._version)
+        self.ranks: Sequence[int] = range(members.first, members.first + len(self._gpus))
+        self.size = members.size
         self._free.append(self._gpus[0].free_bytes())
         self._streams = [Stream(gpu, 0 if spec.stream_null else None) for gpu in self._gpus]
         self._events = [Events(stream) for stream in self._streams]
@@ -66,7 +66,7 @@ class NcclEngine:
         self._replays: WeakSet[Replay] = WeakSet()
 
     def _compile_first(self) -> None:
-        """Compile what the first check needs while NCCL starts."""
+        """Start compiling the first check's kernel while NCCL starts."""
         if self._spec.check:
             op = redops(self._spec)[0] if self._spec.row.reduces else None
             cubins(self._gpus[0].sm).start(dtypes(self._spec)[0], op)
@@ -96,7 +96,7 @@ class NcclEngine:
         ]
 
     def library(self) -> Library:
-        """NCCL's version, those of the packages around it, and where the buffers come from."""
+        """The versions of NCCL and of the packages that call it, and the allocator of the buffers."""
         versions = {name: found for name in ("nccl4py", "cuda-bindings") if (found := _package(name))}
         versions["cuda driver"] = _cuda_version(int(call("cuDriverGetVersion")))
         versions["buffers"] = self._buffers.source
@@ -118,7 +118,7 @@ class NcclEngine:
         return None
 
     def memory_use(self) -> dict[str, int]:
-        """What the first local GPU's memory went to so far: NCCL's start, the buffers, and what the collectives took since."""
+        """Bytes of the first local GPU taken by NCCL's start, by the buffers, and by the collectives since then."""
         before, started, allocated = self._free
         now = self._gpus[0].free_bytes()
         parts = {"init": before - started, "user": started - allocated, "collective": allocated - now}
@@ -127,7 +127,7 @@ class NcclEngine:
     # -- buffers ----------------------------------------------------------------------------------------------------------------
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make both buffers of every GPU, each as large as the larger: in place, both lie in the receive buffer."""
+        """Make both buffers of every GPU, both of the larger size, because in place the receive buffer holds both."""
         self._buffers.allocate(max(send_bytes, recv_bytes, 1))
         self._free.append(self._gpus[0].free_bytes())
         self._memories = [
@@ -142,13 +142,12 @@ class NcclEngine:
     # -- calls ------------------------------------------------------------------------------------------------------------------
 
     def bind(self, call: Call) -> Launch:
-        """A thunk with every address computed: one NCCL call, or a group of them."""
+        """A thunk with every address computed: one NCCL call, a group of them, ordered steps, or nothing where no data moves."""
         every = [CALLS[call.collective.name](self._message(call, number)) for number in range(len(self._gpus))]
-        steps = [[launch for launches in step for launch in launches] for step in _aligned(every)]
-        if len(steps) > 1:
-            return Steps([together(step) for step in steps])
+        steps = [step for parts in _aligned(every) if (step := [launch for launches in parts for launch in launches])]
         # A call alone is a group of its own in NCCL; send and receive need theirs.
-        return steps[0][0] if len(steps[0]) == 1 else together(steps[0])
+        launches = [step[0] if len(step) == 1 else together(step) for step in steps]
+        return launches[0] if len(launches) == 1 else Steps(launches)
 
     def _message(self, call: Call, number: int) -> Message:
         who = Rank(self._nccl, self._version, self._comms[number], self._streams[number], self.ranks[number], self.size)
@@ -193,12 +192,12 @@ class NcclEngine:
                 gpu.activate()
             while not stream.idle():
                 polls += 1
-                if polls % POLLS_BETWEEN_LOOKS == 0:
-                    self._look_around(time.perf_counter() - begun, limit_s)
+                if polls % POLLS_PER_CHECK == 0:
+                    self._check_wait(time.perf_counter() - begun, limit_s)
                     gpu.activate()
 
-    def _look_around(self, waited: float, limit_s: float) -> None:
-        """NoMeasurement for NCCL's asynchronous errors and for too long a wait."""
+    def _check_wait(self, waited: float, limit_s: float) -> None:
+        """NoMeasurement for NCCL's asynchronous errors and for a wait beyond the limit."""
         for comm, rank in zip(self._comms, self.ranks, strict=True):
             result = int(self._nccl.comm_get_async_error(comm))
             if result not in (nccl_comms.SUCCESS, nccl_comms.IN_PROGRESS):
@@ -215,12 +214,12 @@ class NcclEngine:
             if not stream.idle():
                 late.append(str(rank))
         return TimedOut(
-            f"rank {', '.join(late)} on {platform.node()}: the GPU was not done after {limit_s:g} s",
-            "a rank that never joined or a stalled link looks like this; `ncclras` on any host says who waits for whom; -T sets the limit",
+            f"rank {', '.join(late)} on {platform.node()}: the GPU did not finish within {limit_s:g} s",
+            "a rank may not have joined, or a link may have stalled; `ncclras` on any host shows which ranks wait; -T sets the limit",
         )
 
     def held(self) -> AbstractContextManager[None]:
-        """Every local stream waits until it is left."""
+        """Every local stream waits until the context exits."""
         return self._gate.shut(self._streams)
 
     def fence(self) -> Launch:
@@ -244,7 +243,7 @@ class NcclEngine:
         return [events.seconds(first, last) for events in self._events]
 
     def explained(self, error: Exception) -> Exception:
-        """NCCL's errors as NoMeasurement. Thunks let them through as they are: catching them there would cost 0.25 us of a call's 6."""
+        """NCCL's errors as NoMeasurement. Thunks do not catch them, which would cost 0.25 us of a call's 6."""
         if isinstance(error, self._nccl.NCCLError):
             return nccl_comms.failure(error, self._comms[0] if self._comms else None, self.ranks)
         return error
@@ -252,7 +251,7 @@ class NcclEngine:
     # -- end --------------------------------------------------------------------------------------------------------------------
 
     def close(self, *, abort: bool = False) -> None:
-        """Free everything; with `abort`, communicators are torn down without waiting for peers, and errors on the way are passed over."""
+        """Free everything; with `abort`, communicators are torn down without waiting for peers, and errors are ignored."""
         steps: list[Launch] = [replay.close for replay in list(self._replays)]  # NCCL waits for graphs that hold its work
         steps += [] if abort else [self._buffers.deregister]
         steps += [partial(self._end, comm, abort) for comm in self._comms]
@@ -278,7 +277,7 @@ def _aligned(every: Sequence[Groups]) -> list[tuple[list[Launch], ...]]:
 
 
 def _chosen(devices: Sequence[int]) -> list[int]:
-    """The devices, or those that NCCL_TESTS_DEVICE counts from, on every process alike."""
+    """The devices, or as many from NCCL_TESTS_DEVICE on, which is the same on every process."""
     first = parse_int(os.environ.get(DEVICE_VARIABLE, "-1"))
     return list(devices) if first < 0 else [first + number for number in range(len(devices))]
 
@@ -288,7 +287,9 @@ def _existing(devices: Sequence[int]) -> Sequence[int]:
     missing = [index for index in devices if not 0 <= index < there]
     if missing or not devices:
         asked = f"GPU {missing[0]} was asked for" if missing else "no GPU was asked for"
-        raise NoMeasurement(f"{asked} on {platform.node()}, which has {there}", "start fewer ranks a host, or look at CUDA_VISIBLE_DEVICES")
+        raise NoMeasurement(
+            f"{asked} on {platform.node()}, which has {there}", "start fewer ranks on this host, or check CUDA_VISIBLE_DEVICES"
+        )
     return devices
 
 

@@ -16,7 +16,7 @@ SYMMETRIC_WINDOW = 1  # NCCL_WIN_COLL_SYMMETRIC
 
 
 class Buffers:
-    """Pairs of (send, recv) addresses, one per GPU; `how` is SweepSpec.local_register, and falls back as nccl-tests does on an old NCCL."""
+    """Pairs of (send, recv) addresses, one per GPU; `how` is SweepSpec.local_register, with nccl-tests' fallback on an old NCCL."""
 
     def __init__(self, nccl: Any, version: int, gpus: Sequence[Gpu], comms: Sequence[Any], how: int) -> None:
         self._nccl, self._version, self._gpus, self._comms = nccl, version, gpus, comms
@@ -26,11 +26,11 @@ class Buffers:
 
     @property
     def source(self) -> str:
-        """The allocator they come from."""
+        """Their allocator."""
         return "ncclMemAlloc" if self._version >= MEM_ALLOC_SINCE else "cudaMalloc"
 
     def allocate(self, size: int) -> None:
-        """Make and register both buffers of every GPU, of `size` bytes each; NoMeasurement when there is no room."""
+        """Allocate and register both buffers of every GPU, of `size` bytes each; NoMeasurement when memory is short."""
         self.pairs = [(self._new(gpu, size), self._new(gpu, size)) for gpu in self._gpus]
         if self._how not in (LOCAL, SYMMETRIC):
             return
@@ -66,17 +66,17 @@ class Buffers:
             if grouped:
                 nccl.group_end()
         except nccl.NCCLError as error:
-            told = failure(error, self._comms[0], ())
-            raise NoMeasurement(f"-R {self._how}: {told.message}", told.hint) from error
+            failed = failure(error, self._comms[0], ())
+            raise NoMeasurement(f"-R {self._how}: {failed.message}", failed.hint) from error
 
     def deregister(self) -> None:
-        """Before the communicators go."""
+        """Undo the registrations; to be called before the communicators are destroyed."""
         for undo, handle in reversed(self._registered):
             undo(handle)
         self._registered.clear()
 
     def free(self) -> None:
-        """After the communicators are gone, which may still use them."""
+        """Free the buffers; to be called after the communicators, which may use them, are destroyed."""
         for gpu, pair in zip(self._gpus, self.pairs, strict=False):
             gpu.activate()
             for address in pair:

@@ -93,31 +93,11 @@ def premultiplier(dtype: DType, rank: int) -> bytes:
     return (encode(value, 0, dtype) if dtype.is_float else value).to_bytes(dtype.itemsize, "little")
 
 
-def _all_reduce(m: Message) -> Groups:
-    return m.reduction(m.who.nccl.all_reduce)
-
-
-def _reduce(m: Message) -> Groups:
-    return m.reduction(m.who.nccl.reduce, m.call.root)
-
-
-def _reduce_scatter(m: Message) -> Groups:
-    return m.reduction(m.who.nccl.reduce_scatter)
-
-
-def _all_gather(m: Message) -> Groups:
-    return m.collective(m.who.nccl.all_gather)
-
-
-def _broadcast(m: Message) -> Groups:
-    return m.collective(m.who.nccl.broadcast, m.call.root)
-
-
 def _alltoall(m: Message) -> Groups:
     if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
         return m.collective(m.who.nccl.allto_all)
     pairs = [(m.to(r, m.count, r * m.part_bytes), m.of(r, m.count, r * m.part_bytes)) for r in range(m.who.size)]
-    return _exchange([launch for pair in pairs for launch in pair], m.count)
+    return [[launch for pair in pairs for launch in pair]] if m.count else []
 
 
 def _gather(m: Message) -> Groups:
@@ -126,7 +106,7 @@ def _gather(m: Message) -> Groups:
     launches = [m.to(m.call.root, m.count, 0)]
     if m.who.rank == m.call.root:
         launches += [m.of(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
-    return _exchange(launches, m.count)
+    return [launches] if m.count else []
 
 
 def _scatter(m: Message) -> Groups:
@@ -135,11 +115,7 @@ def _scatter(m: Message) -> Groups:
     launches = [m.of(m.call.root, m.count, 0)]
     if m.who.rank == m.call.root:
         launches += [m.to(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
-    return _exchange(launches, m.count)
-
-
-def _exchange(launches: list[Launch], count: int) -> Groups:
-    return [launches if count else []]
+    return [launches] if m.count else []
 
 
 def _alltoallv(m: Message) -> Groups:
@@ -165,23 +141,23 @@ def _hypercube(m: Message) -> Groups:
     """After step k each rank holds the parts of the 2^k ranks that share its higher bits."""
     me, part = m.who.rank, m.part_bytes
     if not part:
-        return [[]]
+        return []
     own = m.recv + me * part
-    groups: Groups = [[partial(m.who.stream.copy, own, m.send, part)]] if own != m.send else []
+    groups: Groups = [[m.who.stream.copying(own, m.send, part)]] if own != m.send else []
     step = 1
     while step < m.who.size:
         held, peer = me & -step, me ^ step
         groups.append([m.to(peer, step * m.count, held * part, source=m.recv), m.of(peer, step * m.count, (held ^ step) * part)])
         step *= 2
-    return groups or [[]]
+    return groups
 
 
 CALLS: dict[str, Callable[[Message], Groups]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
+    "all_reduce": lambda m: m.reduction(m.who.nccl.all_reduce),
+    "all_gather": lambda m: m.collective(m.who.nccl.all_gather),
+    "reduce_scatter": lambda m: m.reduction(m.who.nccl.reduce_scatter),
+    "broadcast": lambda m: m.collective(m.who.nccl.broadcast, m.call.root),
+    "reduce": lambda m: m.reduction(m.who.nccl.reduce, m.call.root),
     "alltoall": _alltoall,
     "alltoallv": _alltoallv,
     "gather": _gather,

@@ -1,4 +1,4 @@
-"""Opening and closing NCCL communicators: the library, its version, who takes part, the configuration, and errors in plain words."""
+"""Opening and closing NCCL communicators: the library, its version, the members, the configuration, and error messages."""
 
 import platform
 from collections import defaultdict
@@ -41,18 +41,18 @@ def version_text(version: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
-    """Who takes part: this process' first rank, the number of ranks, and (host, bus id) of each in order."""
+class Members:
+    """The ranks of a communicator: this process' first, their number, and (host, bus id) of each in order."""
 
     first: int
     size: int
-    places: tuple[tuple[str, str], ...]
+    gpus: tuple[tuple[str, str], ...]
 
-    def doubled(self) -> str:
-        """The GPUs that several ranks share, in words; empty where there are none."""
+    def shared_gpus(self) -> str:
+        """Text that names the GPUs that several ranks share; empty when no GPU is shared."""
         ranks: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for rank, place in enumerate(self.places):
-            ranks[place].append(rank)
+        for rank, gpu in enumerate(self.gpus):
+            ranks[gpu].append(rank)
         shared = [f"ranks {_and(who)} share GPU {bus} of {host}" for (host, bus), who in ranks.items() if len(who) > 1]
         return "; ".join(shared[:4])
 
@@ -61,8 +61,8 @@ def _and(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"
 
 
-def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Party:
-    """Tell all processes who is there; NoMeasurement when they run different versions of NCCL."""
+def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Members:
+    """Exchange the GPUs of all processes; NoMeasurement when their versions of NCCL differ."""
     mine = (platform.node(), version, [gpu.bus for gpu in gpus])
     everyone = control.allgather(mine)
     hosts: dict[int, list[str]] = defaultdict(list)
@@ -74,13 +74,13 @@ def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Party:
         raise NoMeasurement(
             f"NCCL differs between processes: {seen}", "install one version of nvidia-nccl-cu13 (or libnccl2) on every host"
         )
-    places = tuple((host, bus) for host, _, buses in everyone for bus in buses)
+    every = tuple((host, bus) for host, _, buses in everyone for bus in buses)
     first = sum(len(buses) for _, _, buses in everyone[: control.rank])
-    return Party(first, len(places), places)
+    return Members(first, len(every), every)
 
 
 def configuration(spec: SweepSpec, version: int) -> Any:
-    """ncclConfig_t with what nccl-tests sets: without it the same collective takes other paths and gives other numbers."""
+    """The ncclConfig_t of nccl-tests; NCCL takes other paths with another."""
     config = library().Config()
     if version >= NVLINK_CENTRIC_SINCE:
         config.nvlink_centric_sched = 1
@@ -92,8 +92,8 @@ def configuration(spec: SweepSpec, version: int) -> Any:
     return config
 
 
-def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], party: Party, version: int) -> list[Any]:
-    """A communicator for each local GPU, all initialised in one group; NoMeasurement with NCCL's words when that fails."""
+def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], members: Members, version: int) -> list[Any]:
+    """A communicator for each local GPU, all initialised in one group; NoMeasurement with NCCL's message when that fails."""
     nccl, config = library(), configuration(spec, version)
     comms: list[Any] = []
     try:
@@ -103,32 +103,32 @@ def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], party: Part
             nccl.group_start()
         for number, gpu in enumerate(gpus):
             gpu.activate()
-            comms.append(nccl.comm_init_rank_config(party.size, shared, party.first + number, config))
+            comms.append(nccl.comm_init_rank_config(members.size, shared, members.first + number, config))
         if len(gpus) > 1:
             nccl.group_end()
     except nccl.NCCLError as error:
-        raise _cannot_open(error, party, len(gpus)) from error
+        raise _cannot_open(error, members, len(gpus)) from error
     for number, comm in enumerate(comms):
         if not comm.handle:
-            raise NoMeasurement(f"NCCL gave rank {party.first + number} no communicator", "set NCCL_DEBUG=WARN to see why")
+            raise NoMeasurement(f"NCCL gave rank {members.first + number} no communicator", "set NCCL_DEBUG=WARN to see why")
     return comms
 
 
-def _cannot_open(error: Exception, party: Party, local: int) -> NoMeasurement:
-    told = failure(error, None, [party.first + number for number in range(local)])
-    doubled = party.doubled()
-    if not doubled:
-        return told
-    hint = "give every rank a GPU of its own (fewer ranks a host, or unset NCCL_TESTS_DEVICE), or a different NCCL_HOSTID to each rank"
-    return NoMeasurement(f"{told.message}; {doubled}", hint)
+def _cannot_open(error: Exception, members: Members, local: int) -> NoMeasurement:
+    failed = failure(error, None, [members.first + number for number in range(local)])
+    shared = members.shared_gpus()
+    if not shared:
+        return failed
+    hint = "give every rank its own GPU (fewer ranks per host, or unset NCCL_TESTS_DEVICE), or each rank its own NCCL_HOSTID"
+    return NoMeasurement(f"{failed.message}; {shared}", hint)
 
 
 def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> NoMeasurement:
-    """NCCL's error on these local ranks (none: the whole process), with its last words and the host."""
+    """The error for these local ranks (none: the whole process), with NCCL's last message and the host."""
     who = "" if not ranks else f" on rank {ranks[0]}" if len(ranks) == 1 else f" on ranks {ranks[0]} to {ranks[-1]}"
-    words = ""
-    with suppress(Exception):  # the error itself must be told even where NCCL has no words for it
+    last = ""
+    with suppress(Exception):  # the error must be reported even if NCCL has no message for it
         nccl = library()
-        words = nccl.get_last_error(comm if comm is not None else nccl.Comm(0)).strip()
-    message = f"NCCL failed{who} on {platform.node()}: {error}" + (f"; {words}" if words else "")
-    return NoMeasurement(message, "run again with NCCL_DEBUG=WARN to see what NCCL did before")
+        last = nccl.get_last_error(comm if comm is not None else nccl.Comm(0)).strip()
+    message = f"NCCL failed{who} on {platform.node()}: {error}" + (f"; {last}" if last else "")
+    return NoMeasurement(message, "run again with NCCL_DEBUG=WARN to see NCCL's warnings")

@@ -1,4 +1,4 @@
-"""What NCCL tells while it starts: NCCL has no call that says which network it uses, but its log does.
+"""Reads NCCL's log while it starts: no call of NCCL reports which network it uses, but the log does.
 
 The lines are those of NCCL 2.4 to 2.32: `Using network Socket`, from 2.28 on also `Assigned NET plugin Socket to comm`.
 """
@@ -27,17 +27,17 @@ class Log:
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """The networks it names, each once, in NCCL's words."""
+        """The networks it names, each once, as NCCL spells them."""
         found = (match.group(1) or match.group(2) for match in _NAMED.finditer(self.text))
         return tuple(dict.fromkeys(name.strip() for name in found))
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[Log]:
-    """Hears what NCCL logs until it is left; to be entered before this process first calls NCCL, which reads its variables once.
+    """Captures NCCL's log in this context; to be entered before this process first calls NCCL, which reads its variables once.
 
-    A user who set NCCL_DEBUG keeps the log as he asked for it: lines to stdout still go there, and a file of his is read. Levels below
-    INFO do not name the network, and nothing is heard. Afterwards NCCL writes where it would have written without this, at no cost.
+    With NCCL_DEBUG set, the log still goes where the user asked: to stdout, or to a file, which is read. Levels below INFO do not name
+    the network, and nothing is captured. Afterwards NCCL logs as it would have without this.
     """
     log = Log()
     level = os.environ.get(LEVEL, "").upper()
@@ -53,8 +53,8 @@ def listening() -> Iterator[Log]:
 def expanded(file: str) -> str:
     """NCCL_DEBUG_FILE as NCCL reads it: %h is the host's short name, %p the process, %% a percent sign."""
     host = platform.node().partition(".")[0].replace("%", "-").replace("/", "-")
-    words = {"h": host, "p": str(os.getpid()), "%": "%"}
-    return re.sub("%(.)", lambda match: words.get(match.group(1), match.group(0)), file)
+    values = {"h": host, "p": str(os.getpid()), "%": "%"}
+    return re.sub("%(.)", lambda match: values.get(match.group(1), match.group(0)), file)
 
 
 @contextlib.contextmanager
@@ -69,27 +69,27 @@ def _read(log: Log, file: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(log: Log) -> Iterator[None]:
-    """Nobody asked for a log: it goes to memory, and later to nowhere."""
+    """Without NCCL_DEBUG: the log goes to memory, and later to /dev/null."""
     memory = os.memfd_create("nccl-log")
     try:
         with _environment({**NEEDED, FILE: f"{_DESCRIPTORS}/{memory}"}):
             yield
     finally:
         log.text = _contents(memory)
-        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        _redirect(memory, nowhere)
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        _redirect(memory, null)
+        os.close(null)
         os.close(memory)
 
 
 @contextlib.contextmanager
 def _shared(log: Log) -> Iterator[None]:
-    """The user reads stdout: each line goes there at once, through `tee`, which no hanging or dying NCCL can hold up."""
+    """The log goes to stdout: through `tee`, so that lines appear at once even if NCCL hangs or dies."""
     memory = os.memfd_create("nccl-log")
     reading, writing = os.pipe()
     try:
         tee = subprocess.Popen(["tee", f"/dev/fd/{memory}"], stdin=reading, pass_fds=(memory,), start_new_session=True)
-    except OSError:  # without tee the log stays the user's alone
+    except OSError:  # without tee the log is not captured
         for one in (memory, reading, writing):
             os.close(one)
         yield
@@ -112,7 +112,7 @@ def _contents(memory: int) -> str:
 
 
 def _redirect(opened: int, target: int) -> None:
-    """Whatever else in this process has the file behind `opened` open writes to `target` from now on: NCCL keeps it open for ever."""
+    """Make every other descriptor of the file behind `opened` write to `target`: NCCL never closes its own."""
     wanted = os.fstat(opened)
     for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - the listing's own descriptor is gone when the next is looked at
         with contextlib.suppress(OSError):
@@ -122,7 +122,7 @@ def _redirect(opened: int, target: int) -> None:
 
 @contextlib.contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """These variables for a while: they steer what busbw hears, and are none of the run's."""
+    """Set these variables in this context; they are not part of the run's environment."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

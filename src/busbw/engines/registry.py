@@ -1,4 +1,4 @@
-"""The table of engines: what each is for, whether it can run here, and how it is opened. Nothing is imported before it is needed."""
+"""The table of engines: purpose, availability and how to open each. Imports happen when an engine is opened."""
 
 import os
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import NoMeasurement, UsageError, unknown
+from busbw.core.options import BY_FIELD
 from busbw.core.spelling import option
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
@@ -16,8 +17,8 @@ from busbw.launch.control import Control
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What an engine is opened with. `control` joins the communicator's processes, `process` and `local` number this one in the job
-    and on its host, `gpus` are the ranks it drives."""
+    """The arguments for opening an engine. `control` joins the communicator's processes, `process` and `local` number this one in the job
+    and on its host, `gpus` is the number of ranks it drives."""
 
     control: Control
     spec: SweepSpec
@@ -30,7 +31,10 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One engine. `availability` gives the reason why it cannot run here, or None; `install` what would make it run."""
+    """One engine. `availability` gives the reason why it cannot run here, or None; `install` what would make it run.
+
+    `ignores` are the fields of a SweepSpec that it does not use. An option that it refuses when it is called is not among them.
+    """
 
     name: str
     help: str
@@ -39,13 +43,14 @@ class EngineRow:
     open: Callable[[Opening], Engine]
     in_process: bool = False  # all ranks live in one process: no launcher
     nccl: bool = False  # whether its data can move through NCCL
+    ignores: tuple[str, ...] = ()
 
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
 
 
 def _nccl_available() -> str | None:
-    """Cheap on purpose: CUDA starts in the ranks alone, and they say what they lack beyond this."""
+    """Cheap, because only the ranks start CUDA; they report what else is missing."""
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return "no NVIDIA GPU on this machine"
     missing = [package for name, package in (("nccl", "nccl4py"), ("cuda", "cuda-bindings")) if not find_spec(name)]
@@ -57,7 +62,7 @@ def _nccl_available() -> str | None:
 def _open_nccl(opening: Opening) -> Engine:
     from busbw.engines.nccl import NcclEngine
 
-    # Slurm and others can show each process its own GPUs alone; then they count from 0 in every process.
+    # Slurm and others can show each process only its own GPUs, which then count from 0.
     first = 0 if gpu_count() == opening.gpus else opening.local * opening.gpus
     return NcclEngine(opening.control, opening.spec, range(first, first + opening.gpus), opening.group, opening.process)
 
@@ -69,6 +74,8 @@ def _torch_available() -> str | None:
 def _open_torch(opening: Opening) -> Engine:
     from busbw.engines.torch import TorchEngine
 
+    if opening.gpus > 1:
+        raise NoMeasurement(f"-t and -g ask for {opening.gpus} ranks a process; the torch engine has one", "start a process for each GPU")
     return TorchEngine(opening.control, opening.spec, opening.local, opening.group, opening.process)
 
 
@@ -98,24 +105,29 @@ def _open_sim(opening: Opening) -> Engine:
     return SimEngine(opening.gpus, opening.simulation)
 
 
+NCCL_ONLY = ("stream_null", "local_register", "cta_policy", "memory")
 ENGINES: tuple[EngineRow, ...] = (
     EngineRow("nccl", "GPUs through NCCL", "pip install 'busbw[cuda13]' (or [cuda12])", _nccl_available, _open_nccl, nccl=True),
     EngineRow(
-        "torch", "GPUs (NCCL) or CPUs (Gloo) through PyTorch", "pip install 'busbw[torch]'", _torch_available, _open_torch, nccl=True
+        "torch", "GPUs (NCCL) or CPUs (Gloo) through PyTorch", "pip install 'busbw[torch]'", _torch_available, _open_torch, nccl=True,
+        ignores=NCCL_ONLY,
     ),
-    EngineRow("mpi", "CPUs through MPI", "pip install 'busbw[mpi]'", _mpi_available, _open_mpi),
-    EngineRow("sim", "no hardware: a model with noise and faults", "pip install 'busbw[mpi]'", _sim_available, _open_sim, in_process=True),
-)
+    EngineRow("mpi", "CPUs through MPI", "pip install 'busbw[mpi]'", _mpi_available, _open_mpi, ignores=NCCL_ONLY),
+    EngineRow(
+        "sim", "no hardware: a model with noise and faults", "pip install 'busbw[mpi]'", _sim_available, _open_sim, in_process=True,
+        ignores=(*NCCL_ONLY, "timeout"),
+    ),
+)  # fmt: skip
 BY_NAME = {row.name: row for row in ENGINES}
 AUTO = "auto"
-AUTOMATIC = ("nccl", "mpi")  # what is tried, in order, when no engine is named; torch only measures when asked to
+AUTOMATIC = ("nccl", "mpi")  # tried in this order when no engine is named
 
 
 def engine(name: str) -> EngineRow:
     """The row called `name`; UsageError when there is none."""
     row = BY_NAME.get(name)
     if row is None:
-        raise UsageError(f"{option('engine_option')}: there is no engine '{name}'", f"use one of {', '.join(BY_NAME)}")
+        raise unknown("engine", name, dict(zip(BY_NAME, BY_NAME, strict=True)), f"{option('engine_option')}: ")
     return row
 
 
@@ -124,6 +136,27 @@ def refuse_network(net: str, name: str) -> None:
     if net and not engine(name).nccl:
         able = " or ".join(option("engine", row.name) for row in ENGINES if row.nccl)
         raise UsageError(f"--net {net}: engine {name} moves no data through NCCL", f"add {able}, or leave out --net")
+
+
+def ignored_options(spec: SweepSpec, name: str, *, strict: bool = True) -> list[str]:
+    """The options that differ from their defaults and that engine `name` does not use, as `--memory 1`, or `-M 1` without `strict`."""
+    rows = [BY_FIELD[field] for field in engine(name).ignores]
+    return [f"{row.name(strict=strict)} {getattr(spec, row.field)}" for row in rows if getattr(spec, row.field) != row.default]
+
+
+def refuse_ignored(spec: SweepSpec, name: str) -> None:
+    """UsageError where the sweep has options that the engine called `name` does not use."""
+    found = ignored_options(spec, name)
+    if found:
+        able = " or ".join(f"--engine {row.name}" for row in ENGINES if not ignored_options(spec, row.name))
+        raise UsageError(f"{', '.join(found)}: not used by engine {name}", f"leave it out, or add {able}")
+
+
+def choose_for(name: str, *, elsewhere: bool) -> tuple[EngineRow | None, str]:
+    """As `choose`; for ranks `elsewhere` a named engine need not run here, and None leaves `auto` to them (a login node has no GPUs)."""
+    if not elsewhere:
+        return choose(name)
+    return (None if name in ("", AUTO) else engine(name)), ""
 
 
 def choose(name: str) -> tuple[EngineRow, str]:

@@ -65,7 +65,7 @@ class SimEngine:
         return [Device(rank, os.getpid(), "sim", rank, "", "simulated GPU") for rank in self.ranks]
 
     def library(self) -> Library:
-        """The parameters, in place of versions."""
+        """The parameters, instead of versions."""
         return Library("sim", 0, {name: f"{value:g}" for name, value in self._p.items()})
 
     def memory_bytes(self) -> int | None:
@@ -73,7 +73,7 @@ class SimEngine:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self.size
 
     def memory_use(self) -> dict[str, int]:
-        """Nothing is accounted here."""
+        """Empty: memory is not accounted."""
         return {}
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
@@ -115,14 +115,14 @@ class SimEngine:
         return in_turn(launches)
 
     def synchronize(self, limit_s: float) -> None:
-        """Nothing runs in the background."""
+        """Returns at once: nothing runs in the background."""
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """There are no CUDA graphs here."""
+        """Raises NoMeasurement: there are no CUDA graphs."""
         raise NoMeasurement("-G: the sim engine has no CUDA graphs", "leave out -G")
 
     def held(self) -> AbstractContextManager[None]:
-        """Nothing is held: the clock is virtual."""
+        """Has no effect: the clock is virtual."""
         return nullcontext()
 
     def fence(self) -> Launch:
@@ -140,11 +140,11 @@ class SimEngine:
         return [own if rank == self._p["late_rank"] else end - start for rank in self.ranks]
 
     def explained(self, error: Exception) -> Exception:
-        """Nothing lies underneath."""
+        """The error itself: there is no library."""
         return error
 
     def close(self, *, abort: bool = False) -> None:
-        """Let the buffers go."""
+        """Free the buffers."""
         self._buffers.clear()
 
     def _seconds(self, call: Call) -> float:
@@ -181,7 +181,7 @@ class SimEngine:
 
 
 def _moves(call: Call, rank: int) -> bool:
-    """Whether there is such a rank, and it moves any data: nobody waits for one that has nothing to do."""
+    """Whether the rank exists and moves any data: no rank waits for one that moves nothing."""
     matrix = call.layout.matrix
     return 0 <= rank < call.layout.ranks and (not matrix or any(matrix[rank]) or any(row[rank] for row in matrix))
 

@@ -1,4 +1,4 @@
-"""The parameters of the simulated engine: one row each. Apart from the engine, so that the command line needs no numpy."""
+"""The parameters of the simulated engine. A module of its own, so that the command line needs no numpy."""
 
 import math
 from typing import NamedTuple
@@ -9,7 +9,7 @@ EXACT = 2.0**53  # whole numbers up to here are exact
 
 
 class Parameter(NamedTuple):
-    """What a parameter is without being given, the range it must be in, and what it means."""
+    """A parameter's default, range and meaning."""
 
     default: float
     least: float
@@ -58,7 +58,7 @@ def parse_parameters(text: str) -> dict[str, float]:
 
 
 def check_ranks(parameters: dict[str, float], ranks: int) -> None:
-    """UsageError for a fault of a rank that is not among `ranks`; -1 is nobody."""
+    """UsageError for a fault of a rank that is not among `ranks`; -1 is no rank."""
     for name in (name for name in PARAMETERS if name.endswith("_rank")):
         rank = int(parameters.get(name, -1))
         if rank >= ranks:

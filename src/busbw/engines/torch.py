@@ -1,6 +1,6 @@
 """Collectives through torch.distributed: GPUs with the NCCL that PyTorch carries, CPUs with Gloo.
 
-What PyTorch adds to every call is part of what is measured; that is the point of this engine. PyTorch has no out-of-place all_reduce,
+Times include what PyTorch adds to every call. PyTorch has no out-of-place all_reduce,
 broadcast and reduce: those copy first, as a program that needs both buffers would.
 """
 
@@ -57,11 +57,11 @@ class TorchEngine(TorchRank):
         return usable_bytes() // hosts.count(platform.node())
 
     def memory_use(self) -> dict[str, int]:
-        """Nothing is accounted here."""
+        """Empty: memory is not accounted."""
         return {}
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
-        """What this PyTorch refuses, found by asking it with a small call: its own words. Collective over the ranks."""
+        """The message with which this PyTorch refuses a small call. Collective over the ranks."""
         key = (collective.name, dtype.name, op.name if op else "")
         if key not in self._refused:
             reasons = [reason for reason in self._control.allgather(self._try(collective, dtype, op)) if reason]
@@ -131,7 +131,7 @@ class TorchEngine(TorchRank):
         stream, end = torch.cuda.current_stream(self._gpu), time.monotonic() + limit_s
         while not stream.query():
             if time.monotonic() > end:
-                raise TimedOut(f"rank {self._process}: the GPU was not done within {limit_s:g} s", "raise -T, or look at the other ranks")
+                raise TimedOut(f"rank {self._process}: the GPU did not finish within {limit_s:g} s", "raise -T, or look at the other ranks")
             time.sleep(POLL_S)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
@@ -146,7 +146,7 @@ class TorchEngine(TorchRank):
         return replay
 
     def held(self) -> AbstractContextManager[None]:
-        """PyTorch's current stream waits until it is left."""
+        """PyTorch's current stream waits until the context exits."""
         if self._gpu is None:
             return nullcontext()
         from busbw.engines.cuda_gate import Gate
@@ -184,12 +184,12 @@ class TorchEngine(TorchRank):
         """PyTorch's errors (all are RuntimeErrors) as NoMeasurement."""
         if not isinstance(error, RuntimeError):
             return error
-        words = (str(error).strip() or type(error).__name__).splitlines()[0]
-        message = f"PyTorch with {self.backend} failed on rank {self._process} on {platform.node()}: {words}"
-        return NoMeasurement(message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO says more")
+        text = (str(error).strip() or type(error).__name__).splitlines()[0]
+        message = f"PyTorch with {self.backend} failed on rank {self._process} on {platform.node()}: {text}"
+        return NoMeasurement(message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO logs more")
 
     def close(self, *, abort: bool = False) -> None:
-        """Leave the process group; without waiting for anyone when the job is being aborted."""
+        """Leave the process group; with `abort`, without waiting for peers."""
         self._buffers.clear()
         if self._gate is not None and not abort:
             self._gate[0].close()

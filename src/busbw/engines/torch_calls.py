@@ -37,13 +37,7 @@ class Tensors:
         name = self.call.op.name if self.call.op else "sum"
         if name == "mulsum":
             return dist._make_nccl_premul_sum(float(1 + self.rank % 2))
-        return {
-            "sum": dist.ReduceOp.SUM,
-            "prod": dist.ReduceOp.PRODUCT,
-            "min": dist.ReduceOp.MIN,
-            "max": dist.ReduceOp.MAX,
-            "avg": dist.ReduceOp.AVG,
-        }[name]
+        return getattr(dist.ReduceOp, {"prod": "PRODUCT"}.get(name, name.upper()))
 
     def parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """One view a rank."""
@@ -78,14 +72,6 @@ def _broadcast(t: Tensors) -> Launch:
     return _after_copy(t.recv, t.send, launch) if t.rank == t.call.root and not t.call.in_place else launch
 
 
-def _all_gather(t: Tensors) -> Launch:
-    return partial(dist.all_gather_into_tensor, t.recv, t.send, t.group)
-
-
-def _reduce_scatter(t: Tensors) -> Launch:
-    return partial(dist.reduce_scatter_tensor, t.recv, t.send, t.op, t.group)
-
-
 def _gather(t: Tensors) -> Launch:
     targets = t.parts(t.recv) if t.rank == t.call.root else None
     return partial(dist.gather, t.send, targets, t.call.root, t.group)
@@ -94,10 +80,6 @@ def _gather(t: Tensors) -> Launch:
 def _scatter(t: Tensors) -> Launch:
     sources = t.parts(t.send) if t.rank == t.call.root else None
     return partial(dist.scatter, t.recv, sources, t.call.root, t.group)
-
-
-def _alltoall(t: Tensors) -> Launch:
-    return partial(dist.all_to_all_single, t.recv, t.send, None, None, t.group)
 
 
 def _alltoallv(t: Tensors) -> Launch:
@@ -119,10 +101,6 @@ def _exchange(t: Tensors, to: int, source: torch.Tensor, of: int, target: torch.
     return run
 
 
-def _sendrecv(t: Tensors) -> Launch:
-    return _exchange(t, (t.rank + 1) % t.ranks, t.send, (t.rank - 1) % t.ranks, t.recv)
-
-
 def _hypercube(t: Tensors) -> Launch:
     count, rank = t.call.layout.count, t.rank
     steps: list[Launch] = [] if t.call.in_place else [lambda: t.parts(t.recv)[rank].copy_(t.send)]
@@ -135,14 +113,14 @@ def _hypercube(t: Tensors) -> Launch:
 
 CALLS: dict[str, Callable[[Tensors], Launch]] = {
     "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
+    "all_gather": lambda t: partial(dist.all_gather_into_tensor, t.recv, t.send, t.group),
+    "reduce_scatter": lambda t: partial(dist.reduce_scatter_tensor, t.recv, t.send, t.op, t.group),
     "broadcast": _broadcast,
     "reduce": _reduce,
-    "alltoall": _alltoall,
+    "alltoall": lambda t: partial(dist.all_to_all_single, t.recv, t.send, None, None, t.group),
     "alltoallv": _alltoallv,
     "gather": _gather,
     "scatter": _scatter,
-    "sendrecv": _sendrecv,
+    "sendrecv": lambda t: _exchange(t, (t.rank + 1) % t.ranks, t.send, (t.rank - 1) % t.ranks, t.recv),
     "hypercube": _hypercube,
 }

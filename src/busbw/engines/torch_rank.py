@@ -72,7 +72,7 @@ def _join(control: Control, backend: str, device: torch.device) -> Any:
         return dist.group.WORLD if dist.get_backend() == backend else dist.new_group(backend=backend)
     store, hosts = None, set(control.allgather(platform.node()))
     if control.rank == 0:
-        store = dist.TCPStore(_meeting_place(len(hosts)), 0, control.size, True, SETUP_LIMIT, wait_for_workers=False)
+        store = dist.TCPStore(_store_address(len(hosts)), 0, control.size, True, SETUP_LIMIT, wait_for_workers=False)
     host, port = control.bcast((store.host, store.port) if store else None)
     if store is None:
         store = dist.TCPStore(host, port, control.size, False, SETUP_LIMIT)
@@ -81,8 +81,8 @@ def _join(control: Control, backend: str, device: torch.device) -> Any:
     return dist.group.WORLD
 
 
-def _meeting_place(hosts: int) -> str:
-    """Where process 0's store is reached: this machine's own address, or that of the interface chosen for sockets, or its name."""
+def _store_address(hosts: int) -> str:
+    """The address of process 0's store: the loopback, the interface chosen for sockets, or the host name."""
     if hosts == 1:
         return "127.0.0.1"
     chosen = (os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME") or "").split(",")[0].lstrip("=")

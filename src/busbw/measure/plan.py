@@ -98,7 +98,8 @@ class Calls:
     def _matrix(self, size: int) -> list[list[int]]:
         source = os.environ.get(ALLTOALLV.matrix_file, "")
         if not source:
-            return alltoallv.generated_bytes(size, self.ranks, _number(ALLTOALLV.spread, 1.0, 0.0, 1.0))
+            whole_parts = self.collective.buffers(size // self.dtype.itemsize, self.ranks, self.dtype.itemsize).send * self.dtype.itemsize
+            return alltoallv.generated_bytes(whole_parts, self.ranks, _number(ALLTOALLV.spread, 1.0, 0.0, 1.0))
         if self.spec.min_bytes != self.spec.max_bytes:
             raise UsageError(f"{ALLTOALLV.matrix_file} needs one size, but -b and -e differ", "give -b and -e the same value")
         try:

@@ -147,7 +147,7 @@ class Runner:
         if checked:
             checked_s = self._check_rounds(call, launch, tally, self._begin("verify", where, size, 1))
         verified = time.perf_counter()
-        usual_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1))
+        usual_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1)) if self.spec.sampling else 0.0
         cell = self._timed(calls, call, size, where, tally if checked else None, usual_s)
         self._forecast.learn(size, verified - begun, time.perf_counter() - verified, usual_s)
         if checked:
@@ -155,14 +155,13 @@ class Runner:
         return cell
 
     def _untimed_s(self, launch: Launch, checked_s: float, progress: Progress) -> float:
-        """Run one operation before those that are timed, as nccl-tests has it, so that they do not follow a check; the seconds it took.
+        """Seconds of one operation, run so that those that are timed do not follow a check.
 
-        Precise timing spares one so long that what went before does not show in the next; `checked_s` is what it took under check.
+        One so long that what went before does not show in the next is left out; `checked_s` is what it took under check.
         """
-        if self.spec.sampling:
-            checked_s = self.job.reduce_all([checked_s], "max")[0]  # alike on all ranks
-            if checked_s > LONG_S:
-                return checked_s
+        checked_s = self.job.reduce_all([checked_s], "max")[0]  # the same on all ranks
+        if checked_s > LONG_S:
+            return checked_s
         took_s = self._once_s(launch)
         progress.done += 1
         return took_s

@@ -12,7 +12,7 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Device, Result
 from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
-from busbw.engines.registry import Opening, engine
+from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
 from busbw.measure import inject, network, plan
 from busbw.measure.events import At, Emit, Ended, Note, Started
@@ -39,6 +39,12 @@ def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: Non
             f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own",
             f"mpirun -np {ranks}, without -t and -g",
         )
+    if job.compat:
+        ignored = ignored_options(job.sweep, row.name, strict=False)
+        if ignored and control.rank == 0:
+            emit(Note(f"note: {', '.join(ignored)}: not used by engine {row.name}"))
+    else:
+        refuse_ignored(job.sweep, row.name)
     opening = Opening(
         control=party.group, spec=job.sweep, process=control.rank, local=party.local, group=party.color, gpus=job.gpus_per_process,
         simulation=job.simulation,

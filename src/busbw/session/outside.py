@@ -9,7 +9,7 @@ import msgspec
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.spelling import option
 from busbw.core.sweep import roots
-from busbw.engines.registry import AUTO, EngineRow, choose, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
+from busbw.engines.registry import AUTO, EngineRow, choose_for, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
 from busbw.host import net_plugin
 from busbw.launch import mpirun, slurm, torchrun
 from busbw.launch.hosts import Host, share
@@ -46,8 +46,7 @@ def launch(job: AnyJob, where: Where) -> Launch | None:
     if where.step:
         return _by_slurm(job, where, where.step)
     named = where.named()
-    # On other hosts the engine is chosen by their ranks: this machine may have no GPU.
-    row, missing = (engine(job.engine) if job.engine != AUTO else None, "") if named else choose(job.engine)
+    row, missing = choose_for(job.engine, elsewhere=bool(named))
     if row:
         refuse_network(job.net, row.name)
     if row and row.in_process:

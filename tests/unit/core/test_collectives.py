@@ -107,4 +107,11 @@ def test_no_spelling_belongs_to_two_rows() -> None:
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(UsageError, match="unknown collective 'allredcue'") as told:
         collective("allredcue")
+    assert told.value.hint.startswith("did you mean all_reduce? the collectives are all_reduce, all_gather")
     assert all(row.name in told.value.hint for row in COLLECTIVES)
+
+
+def test_a_name_like_no_other_gets_no_suggestion() -> None:
+    with pytest.raises(UsageError) as told:
+        collective("xyzzy")
+    assert told.value.hint.startswith("the collectives are ")

@@ -36,7 +36,7 @@ def test_an_error_is_rendered_for_the_frontend() -> None:
     error = TooFewGpus(4, 2)
     assert error.hint == "ask for at most 2, or name more --hosts"
     assert error.render(COMPAT).endswith("ask for at most 2, or start it on more hosts with mpirun or srun")
-    with pytest.raises(Exception, match="--engine: there is no engine 'ncl'"):
+    with pytest.raises(Exception, match="--engine: unknown engine 'ncl'"):
         engine("ncl")
 
 

@@ -43,6 +43,7 @@ def test_every_name_means_one_row() -> None:
 def test_unknown_names_are_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="--datatype: unknown data type 'flaot'") as told:
         dtype("flaot")
+    assert told.value.hint.startswith("did you mean float? the data types are ")
     assert all(row.name in told.value.hint for row in DTYPES)
     with pytest.raises(UsageError, match="--op: unknown reduction operator 'xor'") as told:
         redop("xor")

@@ -7,7 +7,6 @@ from collections import defaultdict
 
 import pytest
 
-from busbw.core import alltoallv
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.layouts import Layout
@@ -15,6 +14,7 @@ from busbw.core.redops import REDOPS
 from busbw.engines.base import Call
 from busbw.engines.cuda_memory import placed
 from busbw.engines.nccl_calls import CALLS, Message, Rank, premultiplier
+from busbw.measure import alltoallv
 
 OLD_NCCL = 22700
 SIZE, RECV_AT = 4096, 2048
@@ -39,8 +39,11 @@ class Wire:
         assert dtype == INT32.nccl and count > 0
         self.receives.append((peer, address, count * INT32.itemsize))
 
-    def copy(self, target, source, size):
-        self.memory[target : target + size] = self.memory[source : source + size]
+    def copying(self, target, source, size):
+        def run():
+            self.memory[target : target + size] = self.memory[source : source + size]
+
+        return run
 
 
 def end_group(wires: list[Wire]) -> None:
@@ -104,6 +107,14 @@ def test_every_element_arrives_where_the_table_says(name, ranks, in_place):
             at = recv + move.dst * item
             wanted[at : at + move.length * item] = sent[source][offset * item : (offset + move.length) * item]
         assert bytes(wire.memory) == bytes(wanted)
+
+
+@pytest.mark.parametrize(("in_place", "steps"), [(False, 1), (True, 0)])
+def test_a_hypercube_of_one_rank_is_a_copy_or_nothing(in_place, steps):
+    call, wire = call_of("hypercube", 1, in_place=in_place), Wire()
+    address = placed(0, 0, RECV_AT)
+    message = Message(Rank(wire, OLD_NCCL, None, wire, 0, 1), call, address(call, "send"), address(call, "recv"))
+    assert [len(step) for step in CALLS["hypercube"](message)] == [1] * steps
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)

@@ -14,9 +14,8 @@ def test_generated_bytes_are_whole_grains_and_sum_to_no_more_than_asked(total: i
     assert all(size % 16 == 0 and size >= 0 for row in matrix for size in row)
     columns = list(zip(*matrix, strict=True))
     assert len({sum(line) for line in (*matrix, *columns)}) == 1, "every rank sends and receives as much"
-    # Each value loses at most one grain; with one rank and all of the spread there is nobody to send to.
-    assert sum(matrix[0]) <= total
-    assert ranks == 1 or sum(matrix[0]) > total - 16 * ranks - 1
+    # Each value loses at most one grain.
+    assert total - 16 * ranks - 1 < sum(matrix[0]) <= total
 
 
 @given(st.integers(0, 1 << 34), st.integers(1, 33), st.floats(0, 1))
@@ -28,7 +27,15 @@ def test_every_rank_has_the_same_row_turned_to_its_place(total: int, ranks: int,
 def test_spread_0_is_even_and_spread_1_grows_with_distance_and_leaves_nothing_to_oneself() -> None:
     assert generated_bytes(4096, 4, 0.0) == [[1024] * 4] * 4
     assert generated_bytes(6144, 4, 1.0) == [[0, 1024, 2048, 3072], [3072, 0, 1024, 2048], [2048, 3072, 0, 1024], [1024, 2048, 3072, 0]]
-    assert generated_bytes(4096, 1, 1.0) == [[0]]
+
+
+@pytest.mark.parametrize(("total", "sent"), [(0, 0), (8, 0), (64, 64), (100, 96)])
+def test_a_single_rank_sends_all_to_itself_as_in_nccl_tests(total: int, sent: int) -> None:
+    assert generated_bytes(total, 1, 1.0) == generated_bytes(total, 1, 0.0) == [[sent]]
+
+
+def test_a_larger_matrix_is_cut_to_the_ranks() -> None:
+    assert parse_matrix("0 16 32\n48 64 80\n1 2 x\n", 2, 1.0, "m.txt") == [[0, 16], [48, 64]]
 
 
 def test_a_matrix_is_read_by_lines_with_blanks_or_commas_and_scaled() -> None:
@@ -65,7 +72,7 @@ def test_an_impossible_size_is_refused_where_it_stands(value: str, scale: float,
     ("text", "message"),
     [
         ("1 2\n", "m.txt: 1 rows for 2 ranks"),
-        ("1 2\n3\n", "m.txt: row 1 has 1 values for 2 ranks"),
+        ("1 2\n3\n", "m.txt: row 1 has 1 values in a matrix of 2 rows"),
         ("1 2\n3 four\n", "m.txt: row 1: 'four' is not a number of bytes"),
         ("1 -2\n3 4\n", "m.txt: row 0: '-2' is not a number of bytes"),
         ("1 inf\n3 4\n", "m.txt: row 0: 'inf' is not a number of bytes"),

@@ -88,6 +88,15 @@ def test_generated_alltoallv_moves_the_largest_total(monkeypatch: pytest.MonkeyP
     assert calls("alltoallv", ranks=4, size=6144).at(6144, in_place=False).layout.matrix[0] == (384, 384, 384, 384)
 
 
+@pytest.mark.parametrize(("ranks", "size", "matrix"), [(1, 64, ((16,),)), (1, 8, ((0,),)), (2, 48, ((0, 8), (8, 0)))])
+def test_generated_alltoallv_splits_whole_parts_of_16_bytes(ranks: int, size: int, matrix: tuple[tuple[int, ...], ...]) -> None:
+    made = calls("alltoallv", ranks=ranks, size=size)
+    call = made.at(size, in_place=False)
+    assert call.layout.matrix == matrix
+    total = 4 * sum(matrix[0])
+    assert made.moved_bytes(call) == (total, call.layout.count, total)
+
+
 def test_a_matrix_file_gives_each_pair_its_bytes_and_no_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "matrix"
     file.write_text("0 640\n160 40\n")

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from busbw.core.errors import NoMeasurement
+from busbw.engines.base import Call, Launch
+
+from .conftest import Noting
 
 Measure = Callable[..., Any]
 OPERATION_S = 10e-6 + 1024 / 100e9  # of 1024 bytes of broadcast, whose busbw is its algbw
@@ -16,6 +19,22 @@ def test_a_cell_is_one_untimed_operation_a_barrier_the_iterations_and_one_wait(m
     cell = ["launch", "wait", "barrier", "launch", "launch", "launch", "wait", "barrier"]
     assert seen.words == cell + cell
     assert [cell.time_s for cell in seen.cells] == pytest.approx([OPERATION_S] * 2)
+
+
+def test_only_a_barrier_stands_between_the_untimed_operation_and_the_clock(measured: Measure) -> None:
+    class Binding(Noting):
+        def bind(self, call: Call) -> Launch:
+            self.log.append(("bind",))
+            return super().bind(call)
+
+    words = measured("broadcast", kind=Binding).words
+    clock = words.index("barrier") + 1
+    assert words[clock - 4 : clock] == ["bind", "launch", "wait", "barrier"]
+
+
+def test_an_untimed_operation_never_writes_what_a_later_check_reads(measured: Measure) -> None:
+    words = measured("broadcast", check_timed=True, check=1).words
+    assert words[: words.index("barrier")].count("launch") == 1, "the one checked before timing"
 
 
 def test_out_of_place_comes_first(measured: Measure) -> None:

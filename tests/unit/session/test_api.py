@@ -33,7 +33,7 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
         (busbw.SweepSpec(collective="all_reduce", min_bytes=0), {}, "--minbytes 0"),
         (busbw.SweepSpec(collective="all_reduce", min_bytes=3, max_bytes=3), {"engine": "sim"}, "needs 4 B or more"),
         (busbw.SweepSpec(collective="all_gather", min_bytes=8, max_bytes=64), {"engine": "sim", "ranks": 8}, "needs 128 B or more"),
-        ("all_reduce", {"engine": "ncl"}, "there is no engine 'ncl'"),
+        ("all_reduce", {"engine": "ncl"}, "unknown engine 'ncl'"),
         ("all_reduce", {"engine": "sim", "hosts": "h1:2"}, "runs in this process"),
     ],
 )

@@ -1,0 +1,45 @@
+"""The table of engines: names, what each ignores of a sweep, and who chooses where ranks run elsewhere."""
+
+import msgspec
+import pytest
+
+from busbw.core.errors import UsageError
+from busbw.core.options import BY_FIELD
+from busbw.core.sweep import SweepSpec
+from busbw.engines import registry
+from busbw.engines.registry import AUTO, ENGINES, choose_for, engine, ignored_options, refuse_ignored
+
+PLAIN = SweepSpec(collective="all_reduce")
+OTHERS = {"stream_null": 1, "local_register": 2, "cta_policy": 2, "memory": 1, "timeout": 5}
+NEVER = {"nccl": (), "torch": ("-y 1", "-R 2", "-x 2", "-M 1"), "mpi": ("-y 1", "-R 2", "-x 2", "-M 1")}
+
+
+def test_a_misspelt_engine_is_told_which_was_meant() -> None:
+    with pytest.raises(UsageError, match="--engine: unknown engine 'ncll'") as told:
+        engine("ncll")
+    assert told.value.hint == "did you mean nccl? the engines are nccl, torch, mpi, sim"
+
+
+@pytest.mark.parametrize("row", ENGINES, ids=lambda row: row.name)
+def test_each_engine_names_the_options_it_ignores(row: registry.EngineRow) -> None:
+    spec = msgspec.structs.replace(PLAIN, **OTHERS)
+    expected = NEVER.get(row.name, ("-y 1", "-R 2", "-x 2", "-M 1", "-T 5"))
+    assert tuple(ignored_options(spec, row.name, strict=False)) == expected
+    assert ignored_options(PLAIN, row.name) == []
+    assert set(row.ignores) <= set(BY_FIELD)
+
+
+def test_an_ignored_option_is_refused_with_the_engines_that_use_it() -> None:
+    with pytest.raises(UsageError, match="--local-register 2, --memory 1: not used by engine mpi") as told:
+        refuse_ignored(msgspec.structs.replace(PLAIN, local_register=2, memory=1), "mpi")
+    assert told.value.hint == "leave it out, or add --engine nccl"
+    refuse_ignored(msgspec.structs.replace(PLAIN, timeout=5), "mpi")
+
+
+def test_ranks_elsewhere_choose_auto_themselves() -> None:
+    assert choose_for(AUTO, elsewhere=True) == (None, "")
+    assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), "though this machine has no GPU"
+    here, _ = choose_for(AUTO, elsewhere=False)
+    assert here is not None
+    with pytest.raises(UsageError):
+        choose_for("nope", elsewhere=True)
