@@ -11,7 +11,7 @@ use transport::{Error, Kind, Receiver, Request, Sender};
 /// Chunks of one exchange that are under way to or from a peer.
 const WINDOW: u32 = 8;
 /// Looks without any news before the thread sleeps, and for how long.
-const LOOKS: u32 = 200;
+const SPIN_POLLS: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(20);
 
 /// What goes to a peer and comes from it.
@@ -66,10 +66,10 @@ impl Job {
     pub fn fail(&self) {
         // SAFETY: of whoever made it.
         unsafe { self.numbers.failed.as_ref() }.store(1, Ordering::Release);
-        self.tell(self.chunks);
+        self.publish(self.chunks);
     }
 
-    fn tell(&self, ended: u32) {
+    fn publish(&self, ended: u32) {
         // SAFETY: of whoever made it.
         unsafe { self.numbers.done.as_ref() }.store(self.base.wrapping_add(ended), Ordering::Release);
     }
@@ -97,15 +97,15 @@ pub struct Peer {
 
 /// One direction of an exchange with one peer.
 #[derive(Default)]
-struct Way {
+struct Transfers {
     posted: u32,
     ended: u32,
     under_way: VecDeque<NonNull<Request>>,
 }
 
-impl Way {
+impl Transfers {
     /// Post as many chunks as may be, and take those that have ended, of which `sized` says how long they have to be; whether there was any.
-    fn go_on(
+    fn advance(
         &mut self,
         most: u32,
         sized: impl Fn(u32) -> usize,
@@ -125,8 +125,8 @@ impl Way {
             }
             let wanted = sized(self.ended);
             if sizes[0] != wanted {
-                let words = format!("chunk {} of an exchange has {} bytes at one rank and {wanted} at another", self.ended, sizes[0]);
-                return Err(Error::new(Kind::Usage, words));
+                let message = format!("chunk {} of an exchange has {} bytes at one rank and {wanted} at another", self.ended, sizes[0]);
+                return Err(Error::new(Kind::Usage, message));
             }
             self.under_way.pop_front();
             self.ended += 1;
@@ -140,40 +140,40 @@ impl Way {
 /// # Errors
 /// A peer is gone, `patience` is over without any news after the first chunk was ready, or `stopped`.
 pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -> bool) -> Result<(), Error> {
-    let mut ways: Vec<(Way, Way)> = peers.iter().map(|_| Default::default()).collect();
-    let (mut last, mut looks, mut told) = (Instant::now(), 0, 0);
-    while told < job.chunks {
+    let mut ways: Vec<(Transfers, Transfers)> = peers.iter().map(|_| Default::default()).collect();
+    let (mut last, mut idle_polls, mut reported) = (Instant::now(), 0, 0);
+    while reported < job.chunks {
         let have = job.have();
-        let mut news = false;
+        let mut progress = false;
         for ((out, within), (peer, part)) in ways.iter_mut().zip(peers.iter().zip(&job.parts)) {
             // SAFETY (both): whoever made the job keeps its memory.
             let sized = |length: usize| move |number: u32| cut(length, job.chunk, number).1;
-            news |= within.go_on(job.chunks, sized(part.recv_len), |number| {
+            progress |= within.advance(job.chunks, sized(part.recv_len), |number| {
                 let (at, size) = cut(part.recv_len, job.chunk, number);
                 unsafe { peer.receiver.irecv(&[(part.recv.add(at), size, 0)]) }
             })?;
-            news |= out.go_on(have, sized(part.send_len), |number| {
+            progress |= out.advance(have, sized(part.send_len), |number| {
                 let (at, size) = cut(part.send_len, job.chunk, number);
                 unsafe { peer.sender.isend(part.send.add(at), size, 0) }
             })?;
         }
         let ended = ways.iter().map(|(out, within)| out.ended.min(within.ended)).min().unwrap_or(job.chunks);
-        if ended > told {
-            told = ended;
-            job.tell(told);
+        if ended > reported {
+            reported = ended;
+            job.publish(reported);
         }
-        if news || have == 0 {
+        if progress || have == 0 {
             last = Instant::now();
         }
-        looks = if news { 0 } else { looks + 1 };
-        if looks > LOOKS {
+        idle_polls = if progress { 0 } else { idle_polls + 1 };
+        if idle_polls > SPIN_POLLS {
             thread::sleep(SLEEP);
             if stopped() {
                 return Err(Error::new(Kind::Usage, "closed while an exchange was under way"));
             }
             if last.elapsed() > patience {
-                let words = format!("{told} of {} chunks of an exchange, and nothing more for {} s", job.chunks, patience.as_secs());
-                return Err(Error::new(Kind::Remote, words));
+                let message = format!("{reported} of {} chunks of an exchange, and nothing more for {} s", job.chunks, patience.as_secs());
+                return Err(Error::new(Kind::Remote, message));
             }
         } else {
             std::hint::spin_loop();

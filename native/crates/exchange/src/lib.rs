@@ -18,7 +18,7 @@ pub use carry::{Job, Numbers, Part};
 use carry::{Peer, carry, passed};
 
 /// Between two looks at peers that have not come yet, and at whether an idle thread shall end.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
@@ -73,8 +73,8 @@ impl Exchange {
         while out.iter().any(Option::is_none) || back.iter().any(Option::is_none) {
             if Instant::now() > end {
                 let absent = back.iter().filter(|one| one.is_none()).count();
-                let words = format!("{absent} of {} ranks have not connected within {} s", handles.len(), within.as_secs());
-                return Err(Error::new(Kind::Remote, words));
+                let message = format!("{absent} of {} ranks have not connected within {} s", handles.len(), within.as_secs());
+                return Err(Error::new(Kind::Remote, message));
             }
             for (number, handle) in handles.iter().enumerate() {
                 if out[number].is_none() {
@@ -84,7 +84,7 @@ impl Exchange {
                     back[number] = self.listeners[number].accept()?;
                 }
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
         self.listeners.clear();
         let peers = out.into_iter().flatten().zip(back.into_iter().flatten()).map(|(sender, receiver)| Peer { sender, receiver });
@@ -154,7 +154,7 @@ impl Shared {
     }
 
     /// Have whoever waits in `wait` look.
-    fn tell(&self) {
+    fn notify(&self) {
         drop(lock(&self.jobs)); // who has looked and not begun to wait holds it
         self.ended.notify_all();
     }
@@ -166,7 +166,7 @@ fn serve(shared: &Shared, peers: Vec<Peer>, patience: Duration) {
         let carried = catch_unwind(AssertUnwindSafe(|| carry(&job, &peers, patience, &|| shared.is_closed())));
         let error = match carried {
             Ok(Ok(())) => {
-                shared.tell();
+                shared.notify();
                 continue;
             }
             Ok(Err(error)) => error.message,

@@ -125,12 +125,12 @@ fn a_lost_rank_ends_all_waits_with_its_reason() {
 #[test]
 fn ranks_that_disagree_about_a_length_are_told() {
     let mut all = ranks(2, 2 * CHUNK);
-    let told: Vec<_> = thread::scope(|scope| {
+    let outcomes: Vec<_> = thread::scope(|scope| {
         let running: Vec<_> =
             all.iter_mut().zip([CHUNK - 1, CHUNK]).map(|(rank, length)| scope.spawn(move || rank.exchange(length))).collect();
         running.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    assert!(told.iter().any(Result::is_err), "{told:?}");
+    assert!(outcomes.iter().any(Result::is_err), "{outcomes:?}");
 }
 
 #[test]

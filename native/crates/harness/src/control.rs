@@ -26,7 +26,7 @@ impl Control {
     ///
     /// # Errors
     /// The other process is gone.
-    pub fn say(&mut self, line: &str) -> Result<(), Failure> {
+    pub fn send(&mut self, line: &str) -> Result<(), Failure> {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(failed("control line"))
     }
 
@@ -34,7 +34,7 @@ impl Control {
     ///
     /// # Errors
     /// The other process is gone, or says nothing for two minutes.
-    pub fn hear(&mut self) -> Result<String, Failure> {
+    pub fn receive(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
             Ok(0) => Err("the other process has ended".to_owned()),
@@ -48,7 +48,7 @@ impl Control {
     /// # Errors
     /// As `hear`, or the line holds something else.
     pub fn values<T: FromStr, const N: usize>(&mut self) -> Result<[T; N], Failure> {
-        let line = self.hear()?;
+        let line = self.receive()?;
         let values: Option<Vec<T>> = line.split(' ').map(|word| word.parse().ok()).collect();
         values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("the other process said: {line}"))
     }
@@ -58,8 +58,8 @@ impl Control {
     /// # Errors
     /// As `hear`.
     pub fn meet(&mut self) -> Result<(), Failure> {
-        self.say("here")?;
-        let line = self.hear()?;
+        self.send("here")?;
+        let line = self.receive()?;
         if line == "here" { Ok(()) } else { Err(format!("the other process said: {line}")) }
     }
 }

@@ -1,15 +1,15 @@
 //! What the programs around the transport share: words of a command line, lines between two processes, memory, and processor
 //! time.
 
+mod arguments;
 mod control;
 mod memory;
 mod usage;
-mod words;
 
+pub use arguments::Arguments;
 pub use control::Control;
 pub use memory::Memory;
 pub use usage::{process_cpu_s, thread_cpu_s};
-pub use words::Words;
 
 /// What went wrong, in one line.
 pub type Failure = String;

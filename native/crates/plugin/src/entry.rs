@@ -44,11 +44,11 @@ pub fn given<T>(pointer: *mut T, what: &str) -> Result<NonNull<T>, Error> {
 ///
 /// # Safety
 /// `pointer` is NULL or may be written.
-pub unsafe fn place(pointer: *mut *mut c_void, what: &str) -> Result<NonNull<*mut c_void>, Error> {
-    let place = given(pointer, what)?;
+pub unsafe fn output(pointer: *mut *mut c_void, what: &str) -> Result<NonNull<*mut c_void>, Error> {
+    let output = given(pointer, what)?;
     // SAFETY: of the caller.
-    unsafe { place.write(ptr::null_mut()) };
-    Ok(place)
+    unsafe { output.write(ptr::null_mut()) };
+    Ok(output)
 }
 
 /// How loud a failed init is said.

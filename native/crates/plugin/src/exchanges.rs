@@ -12,20 +12,20 @@ use transport::{Handle, Level, Transport, lock};
 
 /// Where words of an error go: bytes, and how many there is room for, the zero at the end included.
 #[repr(C)]
-pub struct Words {
+pub struct ErrorText {
     at: *mut c_char,
     room: usize,
 }
 
-impl Words {
+impl ErrorText {
     /// # Safety
     /// There is so much room.
-    unsafe fn say(&self, words: &str) {
+    unsafe fn write(&self, message: &str) {
         let Some(most) = self.room.checked_sub(1) else { return };
-        let length = words.len().min(most);
+        let length = message.len().min(most);
         // SAFETY: of the caller.
         unsafe {
-            ptr::copy_nonoverlapping(words.as_ptr(), self.at.cast(), length);
+            ptr::copy_nonoverlapping(message.as_ptr(), self.at.cast(), length);
             *self.at.add(length) = 0;
         }
     }
@@ -34,14 +34,14 @@ impl Words {
     ///
     /// # Safety
     /// As `say`.
-    unsafe fn or_say<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Option<T> {
-        let words = match catch_unwind(AssertUnwindSafe(work)) {
+    unsafe fn or_write<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Option<T> {
+        let message = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(made)) => return Some(made),
-            Ok(Err(words)) => words,
+            Ok(Err(message)) => message,
             Err(_) => "a fault in busbw's library".to_owned(),
         };
         // SAFETY: of the caller.
-        unsafe { self.say(&words) };
+        unsafe { self.write(&message) };
         None
     }
 }
@@ -68,7 +68,7 @@ fn transport() -> Result<Arc<Transport>, String> {
 /// # Safety
 /// There is room for as many handles, and for the words.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, words: Words) -> *mut Exchange {
+pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, error: ErrorText) -> *mut Exchange {
     let open = || {
         let (made, own) = Exchange::open(transport()?, peers as usize).map_err(|error| error.message)?;
         // SAFETY: of the caller.
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, w
         Ok(Box::into_raw(Box::new(made)))
     };
     // SAFETY: of the caller.
-    unsafe { words.or_say(open) }.unwrap_or(ptr::null_mut())
+    unsafe { error.or_write(open) }.unwrap_or(ptr::null_mut())
 }
 
 /// Connect with all peers, by the handles that each has made for this rank; 0, or 1 with words. See `Exchange::join`.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn busbw_exchange_join(
     handles: *const Handle,
     join_s: f64,
     patience_s: f64,
-    words: Words,
+    error: ErrorText,
 ) -> i32 {
     // SAFETY: of the caller.
     let exchange = unsafe { &mut *exchange };
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn busbw_exchange_join(
     let (within, patience) = (Duration::from_secs_f64(join_s), Duration::from_secs_f64(patience_s));
     let join = || exchange.join(handles, within, patience).map_err(|error| error.message);
     // SAFETY: of the caller.
-    i32::from(unsafe { words.or_say(join) }.is_none())
+    i32::from(unsafe { error.or_write(join) }.is_none())
 }
 
 /// Begin an exchange: see `Job`. It fails later, as `busbw_exchange_error` says.
@@ -127,11 +127,11 @@ pub unsafe extern "C" fn busbw_exchange_post(
 /// # Safety
 /// `exchange` has joined, its jobs have this `done`, and there is room for the words.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_wait(exchange: *const Exchange, done: *const AtomicU32, until: u32, words: Words) -> i32 {
+pub unsafe extern "C" fn busbw_exchange_wait(exchange: *const Exchange, done: *const AtomicU32, until: u32, error: ErrorText) -> i32 {
     // SAFETY: of the caller.
     let (exchange, done) = unsafe { (&*exchange, &*done) };
     // SAFETY: of the caller.
-    i32::from(unsafe { words.or_say(|| exchange.wait(done, until)) }.is_none())
+    i32::from(unsafe { error.or_write(|| exchange.wait(done, until)) }.is_none())
 }
 
 /// 1 with words where an exchange has failed.
@@ -139,11 +139,11 @@ pub unsafe extern "C" fn busbw_exchange_wait(exchange: *const Exchange, done: *c
 /// # Safety
 /// `exchange` is open, and there is room for the words.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_error(exchange: *const Exchange, words: Words) -> i32 {
+pub unsafe extern "C" fn busbw_exchange_error(exchange: *const Exchange, text: ErrorText) -> i32 {
     // SAFETY: of the caller.
     let error = unsafe { &*exchange }.error();
     // SAFETY: of the caller.
-    i32::from(unsafe { words.or_say(|| error.map_or(Ok(()), Err)) }.is_none())
+    i32::from(unsafe { text.or_write(|| error.map_or(Ok(()), Err)) }.is_none())
 }
 
 /// End it: what is under way fails.

@@ -6,7 +6,7 @@ use std::ptr;
 use nccl_abi::common::{DeviceHandle, HANDLE_BYTES, NcclResult, pointer};
 use transport::{Error, Handle, Kind, Listener, Receiver, Sender};
 
-use crate::entry::{entry, given, place};
+use crate::entry::{entry, given, output};
 use crate::net::{Net, saturated};
 
 const _: () = assert!(size_of::<Handle>() == HANDLE_BYTES);
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn devices(ndev: *mut c_int) -> NcclResult {
 pub unsafe fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
     entry("listen", || {
         // SAFETY: NCCL's pointer.
-        let comm = unsafe { place(listen_comm, "place for the listen comm") }?;
+        let comm = unsafe { output(listen_comm, "place for the listen comm") }?;
         let handle = given(handle, "handle")?.cast::<Handle>();
         let net = Net::opened()?;
         let (index, _) = net.device(dev)?;
@@ -40,7 +40,7 @@ pub unsafe fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_v
 pub unsafe fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_void) -> NcclResult {
     entry("connect", || {
         // SAFETY: NCCL's pointer.
-        let comm = unsafe { place(send_comm, "place for the send comm") }?;
+        let comm = unsafe { output(send_comm, "place for the send comm") }?;
         let handle = given(handle, "handle")?.cast::<Handle>();
         let net = Net::opened()?;
         let (index, _) = net.device(dev)?;
@@ -56,7 +56,7 @@ pub unsafe fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_vo
 pub unsafe extern "C" fn accept(listen_comm: *mut c_void, recv_comm: *mut *mut c_void, _device: *mut *mut DeviceHandle) -> NcclResult {
     entry("accept", || {
         // SAFETY: NCCL's pointer.
-        let comm = unsafe { place(recv_comm, "place for the receive comm") }?;
+        let comm = unsafe { output(recv_comm, "place for the receive comm") }?;
         let mut listener = given(listen_comm, "listen comm")?.cast::<Listener>();
         // SAFETY: a Listener of `listen`, which one thread at a time uses.
         if let Some(receiver) = unsafe { listener.as_mut() }.accept()? {

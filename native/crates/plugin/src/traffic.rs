@@ -7,7 +7,7 @@ use std::slice;
 use nccl_abi::common::NcclResult;
 use transport::{Error, Kind, MAX_GROUP, Receiver, Request, Sender};
 
-use crate::entry::{entry, given, place};
+use crate::entry::{entry, given, output};
 use crate::net::saturated;
 
 // What the transport leaves in the sizes of buffers that a request does not have: no message is as long.
@@ -15,7 +15,7 @@ const NO_BUFFER: usize = usize::MAX;
 
 pub unsafe fn isend(send_comm: *mut c_void, data: *mut c_void, size: usize, tag: c_int, request: *mut *mut c_void) -> Result<(), Error> {
     // SAFETY: NCCL's pointer.
-    let request = unsafe { place(request, "place for the request") }?;
+    let request = unsafe { output(request, "place for the request") }?;
     let sender = given(send_comm, "send comm")?.cast::<Sender>();
     if size > 0 {
         given(data, "bytes to send")?;
@@ -45,7 +45,7 @@ pub unsafe fn irecv<S: Copy>(
     bytes: impl Fn(S) -> Result<usize, Error>,
 ) -> Result<(), Error> {
     // SAFETY: NCCL's pointer.
-    let request = unsafe { place(request, "place for the request") }?;
+    let request = unsafe { output(request, "place for the request") }?;
     let receiver = given(recv_comm, "receive comm")?.cast::<Receiver>();
     let n = usize::try_from(group.n).ok().filter(|n| (1..=MAX_GROUP).contains(n));
     let n = n.ok_or_else(|| Error::new(Kind::Usage, format!("irecv of {} buffers: 1 to {MAX_GROUP} are possible", group.n)))?;
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn iflush(
 ) -> NcclResult {
     entry("iflush", || {
         // SAFETY: NCCL's pointer.
-        unsafe { place(request, "place for the request") }?;
+        unsafe { output(request, "place for the request") }?;
         Err(Error::new(Kind::Internal, "iflush is for memory of GPUs, which is not offered"))
     })
 }

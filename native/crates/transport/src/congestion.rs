@@ -46,8 +46,8 @@ pub fn check(config: &Config) -> Result<(), Error> {
     let tried = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).and_then(|socket| set(&socket, &config.congestion));
     tried.map_err(|error| {
         let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
-        let words = format!("BUSBW_NET_CONGESTION={}: {error} (this kernel allows {})", config.congestion, known.trim());
-        Error::new(Kind::Usage, words)
+        let message = format!("BUSBW_NET_CONGESTION={}: {error} (this kernel allows {})", config.congestion, known.trim());
+        Error::new(Kind::Usage, message)
     })
 }
 

@@ -11,7 +11,7 @@ use crate::nic::Nic;
 use crate::wire::{Frame, Hello, VERSION};
 
 mod opening;
-use opening::{Opening, Way};
+use opening::{Opening, Route};
 
 /// For streams that are still opening once one is open: a path that does not work must not hold up those that do.
 const STRAGGLERS: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ pub(crate) struct Connecting {
     deadline: Instant,
     first_open: Option<Instant>,
     /// Times that those which do not open were sent another way.
-    turns: u32,
+    reroutes: u32,
 }
 
 /// An open stream, with the interface it uses.
@@ -36,9 +36,9 @@ pub(crate) struct Opened {
 impl Connecting {
     pub(crate) fn new(invitation: Invitation, nics: &[Nic], config: &Config, nonce: u64) -> Self {
         let streams = config.streams.max(nics.len().max(invitation.addresses.len())) + 1;
-        let openings = (0..streams).map(|index| Opening::new(own_way(index, nics, &invitation))).collect();
+        let openings = (0..streams).map(|index| Opening::new(own_route(index, nics, &invitation))).collect();
         let deadline = Instant::now() + Duration::from_secs(config.timeout_s);
-        Self { invitation, nonce, openings, deadline, first_open: None, turns: 0 }
+        Self { invitation, nonce, openings, deadline, first_open: None, reroutes: 0 }
     }
 
     /// Whether nobody has asked for it long after its time.
@@ -62,37 +62,37 @@ impl Connecting {
         if open + lost < self.openings.len() && !waited && now < self.deadline {
             return Ok(None);
         }
-        let may_turn = open > 0 && open < self.openings.len() && now < self.deadline;
-        if may_turn && (self.turns == 0 || open == 1 && self.may_come()) {
-            self.turn(nics);
+        let may_reroute = open > 0 && open < self.openings.len() && now < self.deadline;
+        if may_reroute && (self.reroutes == 0 || open == 1 && self.may_open()) {
+            self.reroute(nics);
             self.first_open = Some(now);
             return Ok(None);
         }
         match open {
             2.. => self.finish(nics).map(Some),
-            0 if now < self.deadline && self.may_come() => Ok(None),
+            0 if now < self.deadline && self.may_open() => Ok(None),
             _ => Err(self.error(nics)),
         }
     }
 
-    fn may_come(&self) -> bool {
-        self.openings.iter().any(|one| !one.is_open() && one.may_come())
+    fn may_open(&self) -> bool {
+        self.openings.iter().any(|one| !one.is_open() && one.may_open())
     }
 
     /// Those that do not open take the ways that work, each of which needs more than the stream for small messages; and where one way alone
     /// works, and does so no more, their own again.
-    fn turn(&mut self, nics: &[Nic]) {
-        self.turns += 1;
-        let mut ways: Vec<Way> = Vec::new();
+    fn reroute(&mut self, nics: &[Nic]) {
+        self.reroutes += 1;
+        let mut routes: Vec<Route> = Vec::new();
         for one in self.openings.iter().filter(|one| one.is_open()) {
-            if !ways.contains(&one.way) {
-                ways.push(one.way);
+            if !routes.contains(&one.route) {
+                routes.push(one.route);
             }
         }
-        let mut working = ways.into_iter().cycle();
+        let mut working = routes.into_iter().cycle();
         for (index, one) in self.openings.iter_mut().enumerate().filter(|(_, one)| !one.is_open()) {
-            let way = if self.turns % 2 == 1 { working.next() } else { None };
-            one.turn(way.unwrap_or_else(|| own_way(index, nics, &self.invitation)));
+            let route = if self.reroutes % 2 == 1 { working.next() } else { None };
+            one.reroute(route.unwrap_or_else(|| own_route(index, nics, &self.invitation)));
         }
     }
 
@@ -100,36 +100,36 @@ impl Connecting {
     fn finish(&mut self, nics: &[Nic]) -> Result<Vec<Opened>, Error> {
         let indices: Vec<usize> = (0..self.openings.len()).filter(|index| self.openings[*index].is_open()).collect();
         let mask = indices.iter().fold(0, |mask, index| mask | 1u64 << index);
-        let ready = Frame::Ready { mask, home: indices[0] as u64 }.encode();
-        let told = indices.iter().filter(|index| self.openings[**index].tell(&ready)).count();
-        if told == 0 {
+        let ready = Frame::Ready { mask, inline: indices[0] as u64 }.encode();
+        let failed = indices.iter().filter(|index| self.openings[**index].tell(&ready)).count();
+        if failed == 0 {
             return Err(self.error(nics));
         }
         let openings = std::mem::take(&mut self.openings).into_iter().filter(|one| one.is_open());
-        Ok(openings.filter_map(|one| one.socket.map(|socket| Opened { socket, nic: one.way.nic })).collect())
+        Ok(openings.filter_map(|one| one.socket.map(|socket| Opened { socket, nic: one.route.nic })).collect())
     }
 
     /// What each way came to.
     fn error(&self, nics: &[Nic]) -> Error {
-        let mut ways: Vec<String> = Vec::new();
+        let mut routes: Vec<String> = Vec::new();
         for one in &self.openings {
-            let words = one.words(nics);
-            if !ways.contains(&words) {
-                ways.push(words);
+            let message = one.message(nics);
+            if !routes.contains(&message) {
+                routes.push(message);
             }
         }
-        Error::new(Kind::Remote, format!("no connection {}", ways.join("; ")))
+        Error::new(Kind::Remote, format!("no connection {}", routes.join("; ")))
     }
 }
 
 /// Where a stream goes of its own accord: to the peer's address in the network of its interface, otherwise to each in turn.
-fn own_way(index: usize, nics: &[Nic], invitation: &Invitation) -> Way {
+fn own_route(index: usize, nics: &[Nic], invitation: &Invitation) -> Route {
     let nic = index % nics.len();
     let own = nics[nic].address.socket.ip();
     let addresses = &invitation.addresses;
     let near: Vec<_> = addresses.iter().filter(|there| same_network(own, there.socket.ip(), there.prefix)).collect();
     let to = if near.is_empty() { addresses[index % addresses.len()].socket } else { near[index % near.len()].socket };
-    Way { nic, to }
+    Route { nic, to }
 }
 
 #[cfg(test)]
@@ -161,7 +161,7 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(1));
         };
-        let told = format!("no connection to 127.0.0.1:{here} from lo: no answer; to 127.0.0.2:{refuses} from lo: Connection refused");
-        assert!(error.starts_with(&told), "{error}");
+        let failed = format!("no connection to 127.0.0.1:{here} from lo: no answer; to 127.0.0.2:{refuses} from lo: Connection refused");
+        assert!(error.starts_with(&failed), "{error}");
     }
 }

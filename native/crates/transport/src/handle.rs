@@ -2,12 +2,14 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use crate::Handle;
 use crate::error::{Error, Kind};
 use crate::wire::{TOKEN, VERSION};
 
+/// Opaque bytes that a listener gives to its peer: addresses, ports and a random token.
+pub type Handle = [u8; 128];
+
 /// Addresses that fit.
-pub const MOST_ADDRESSES: usize = 4;
+pub const MAX_ADDRESSES: usize = 4;
 
 const MAGIC: [u8; 4] = *b"bBwH";
 const HEAD: usize = 24;
@@ -37,9 +39,9 @@ impl Invitation {
         let mut to = [0; 128];
         to[..4].copy_from_slice(&MAGIC);
         to[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        to[6] = self.addresses.len().min(MOST_ADDRESSES) as u8;
+        to[6] = self.addresses.len().min(MAX_ADDRESSES) as u8;
         to[8..24].copy_from_slice(&self.token);
-        for (at, address) in self.addresses.iter().take(MOST_ADDRESSES).enumerate() {
+        for (at, address) in self.addresses.iter().take(MAX_ADDRESSES).enumerate() {
             let entry = &mut to[HEAD + at * ENTRY..HEAD + (at + 1) * ENTRY];
             let (ip, scope) = match address.socket {
                 SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
@@ -69,7 +71,7 @@ impl Invitation {
             ));
         }
         let count = usize::from(from[6]);
-        if count == 0 || count > MOST_ADDRESSES {
+        if count == 0 || count > MAX_ADDRESSES {
             return Err(Error::new(Kind::Usage, format!("the peer's handle has {count} addresses")));
         }
         let mut token = [0; TOKEN];

@@ -7,18 +7,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-mod bell;
 mod budget;
-mod choice;
 pub mod config;
 mod congestion;
 mod connect;
+mod doorbell;
 mod error;
 mod handle;
 mod listen;
 mod locks;
+mod log;
 mod nic;
-mod pages;
 mod pool;
 mod ports;
 #[cfg(any(test, fuzzing))]
@@ -27,12 +26,14 @@ mod receiver;
 mod recv_lane;
 mod request;
 mod send_lane;
+mod send_method;
 mod sender;
 mod sock;
 mod speed;
+mod stall;
 mod stats;
-mod still;
 mod wire;
+mod zerocopy;
 
 use budget::Budget;
 use config::Config;
@@ -40,36 +41,19 @@ use connect::Connecting;
 use handle::Invitation;
 use listen::Waiting;
 use nic::Nic;
-use pool::{Pool, Seat, Task, Way};
+use pool::{Direction, Pool, Task, TaskRef};
 use receiver::RecvCore;
 use recv_lane::RecvLane;
 use send_lane::SendLane;
 use sender::SendCore;
+use stall::Limits;
 use stats::{Counters, Register};
-use still::Limits;
 
 pub use error::{Error, Kind};
+pub use handle::Handle;
 pub use locks::lock;
-use request::Owner;
-pub use request::Request;
-
-/// Opaque bytes that a listener gives to its peer: addresses, ports and a random token.
-pub type Handle = [u8; 128];
-
-/// Buffers of one grouped receive at most.
-pub const MAX_GROUP: usize = 8;
-
-/// How loud a line of the log is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Something is wrong; always shown.
-    Warn,
-    /// Shown under NCCL_DEBUG=INFO.
-    Info,
-}
-
-/// Where lines of the log go; called from any thread.
-pub type Log = Arc<dyn Fn(Level, &str) + Send + Sync>;
+pub use log::{Level, Log};
+pub use request::{MAX_GROUP, Request};
 
 /// What the transport offers as one device: all interfaces that it uses together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +78,7 @@ pub struct Transport {
     /// Microseconds that closing connections may still wait for their last small messages, all together.
     linger_us: AtomicU64,
     /// What they may keep of chunks that come too early.
-    aside: Arc<Budget>,
+    early_budget: Arc<Budget>,
 }
 
 /// Waits for one peer.
@@ -106,7 +90,7 @@ pub struct Listener {
 /// The sending end of a connection.
 pub struct Sender {
     core: Arc<SendCore>,
-    seats: Vec<Seat>,
+    tasks: Vec<TaskRef>,
     number: usize,
     transport: Arc<Transport>,
 }
@@ -114,7 +98,7 @@ pub struct Sender {
 /// The receiving end of a connection.
 pub struct Receiver {
     core: Arc<RecvCore>,
-    seats: Vec<Seat>,
+    tasks: Vec<TaskRef>,
     number: usize,
     transport: Arc<Transport>,
 }
@@ -141,8 +125,8 @@ impl Transport {
         for (nic, speed) in nics.iter().zip(&speeds) {
             log(Level::Info, &format!("{} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
         }
-        for words in left_out {
-            log(Level::Info, &format!("not used: {words}"));
+        for message in left_out {
+            log(Level::Info, &format!("not used: {message}"));
         }
         let asked = (config.speed_mbps > 0).then_some(config.speed_mbps);
         let threads = config.threads_for_speeds(nics.iter().map(|nic| asked.or(nic.speed_mbps)));
@@ -161,7 +145,7 @@ impl Transport {
             connecting: Mutex::default(),
             register,
             linger_us,
-            aside: receiver::budget(),
+            early_budget: receiver::early_budget(),
         }))
     }
 
@@ -210,17 +194,21 @@ impl Transport {
         };
         drop(every);
         let mut opened = opened.into_iter();
-        let Some(home) = opened.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
-        let peer = home.socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+        let Some(inline) = opened.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
+        let peer = inline.socket.peer_addr().ok().and_then(|peer| peer.as_socket());
         let lanes: Vec<_> = opened.collect();
         let label = self.label("to", peer);
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| self.nics[lane.nic].name.clone())));
         let number = self.register.add(&counters);
-        let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, home.socket);
+        let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, inline.socket);
         let sockets = lanes.into_iter().map(|lane| lane.socket).collect();
-        let seats =
-            self.seat(Way::Out, sockets, |seats| core.seated(seats), |lane, socket| Box::new(SendLane::new(core.clone(), lane, socket)))?;
-        Ok(Some(Box::new(Sender { core, seats, number, transport: self.clone() })))
+        let tasks = self.task_ref(
+            Direction::Out,
+            sockets,
+            |tasks| core.set_tasks(tasks),
+            |lane, socket| Box::new(SendLane::new(core.clone(), lane, socket)),
+        )?;
+        Ok(Some(Box::new(Sender { core, tasks, number, transport: self.clone() })))
     }
 
     fn check(&self, device: usize) -> Result<(), Error> {
@@ -230,25 +218,25 @@ impl Transport {
         Err(Error::new(Kind::Usage, format!("device {device}: there are {}", self.devices.len())))
     }
 
-    fn label(&self, way: &str, peer: Option<SocketAddr>) -> String {
+    fn label(&self, direction: &str, peer: Option<SocketAddr>) -> String {
         let peer = peer.map_or_else(|| "a peer that has gone".to_owned(), |peer| peer.ip().to_canonical().to_string());
-        format!("{way} {peer} over {}", self.devices[0].name)
+        format!("{direction} {peer} over {}", self.devices[0].name)
     }
 
     /// Give every socket to an I/O thread; `known` gets the seats before the first of them runs.
-    fn seat<S>(
+    fn task_ref<S>(
         &self,
-        way: Way,
+        direction: Direction,
         sockets: Vec<S>,
-        known: impl FnOnce(Vec<Seat>),
+        known: impl FnOnce(Vec<TaskRef>),
         mut task: impl FnMut(usize, S) -> Box<dyn Task>,
-    ) -> Result<Vec<Seat>, Error> {
-        let seats = sockets.iter().map(|_| self.pool.reserve(way)).collect::<Result<Vec<_>, _>>()?;
-        known(seats.clone());
-        for (lane, (socket, seat)) in sockets.into_iter().zip(&seats).enumerate() {
-            self.pool.seat(seat, task(lane, socket));
+    ) -> Result<Vec<TaskRef>, Error> {
+        let tasks = sockets.iter().map(|_| self.pool.reserve(direction)).collect::<Result<Vec<_>, _>>()?;
+        known(tasks.clone());
+        for (lane, (socket, task_ref)) in sockets.into_iter().zip(&tasks).enumerate() {
+            self.pool.task_ref(task_ref, task(lane, socket));
         }
-        Ok(seats)
+        Ok(tasks)
     }
 }
 
@@ -273,18 +261,18 @@ impl Listener {
             (transport.log)(Level::Info, &format!("{} connections were dropped that did not know the token", self.waiting.dropped));
         }
         let mut streams = streams.into_iter();
-        let Some(home) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
+        let Some(inline) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
         let lanes: Vec<_> = streams.collect();
-        let label = transport.label("from", Some(home.peer));
+        let label = transport.label("from", Some(inline.peer));
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| transport.nics[lane.nic].name.clone())));
         let number = transport.register.add(&counters);
-        let core = RecvCore::new(label, transport.log.clone(), counters, home, &transport.aside);
-        let known = |seats| core.seated(seats);
+        let core = RecvCore::new(label, transport.log.clone(), counters, inline, &transport.early_budget);
+        let known = |tasks| core.set_tasks(tasks);
         let limits = Limits::of(&transport.config);
-        let seats = transport.seat(Way::In, lanes, known, |lane, one| {
+        let tasks = transport.task_ref(Direction::In, lanes, known, |lane, one| {
             Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, limits))
         })?;
-        Ok(Some(Box::new(Receiver { core, seats, number, transport: transport.clone() })))
+        Ok(Some(Box::new(Receiver { core, tasks, number, transport: transport.clone() })))
     }
 }
 
@@ -306,7 +294,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         self.core.linger(&self.transport.linger_us);
         self.core.close();
-        self.seats.iter().for_each(Seat::remove);
+        self.tasks.iter().for_each(TaskRef::remove);
         self.core.part(&self.transport.pool);
         self.transport.ended(self.number, &self.core.counters);
     }
@@ -329,27 +317,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.core.close();
-        self.seats.iter().for_each(Seat::remove);
+        self.tasks.iter().for_each(TaskRef::remove);
         self.transport.ended(self.number, &self.core.counters);
-    }
-}
-
-impl Request {
-    /// Whether it is done: then `sizes` (as many as buffers) has the bytes sent or received, and the request is no more.
-    ///
-    /// # Safety
-    /// `request` came from isend or irecv of a connection that still lives, and has not tested done before.
-    ///
-    /// # Errors
-    /// The peer is gone, or sent more than was posted.
-    pub unsafe fn test(request: NonNull<Self>, sizes: &mut [usize]) -> Result<bool, Error> {
-        // SAFETY: requests live as long as their connection, and so does the connection's core.
-        unsafe {
-            let request = request.as_ref();
-            match request.owner {
-                Owner::Send(core) => (*core).test(request, sizes),
-                Owner::Receive(core) => (*core).test(request, sizes),
-            }
-        }
     }
 }

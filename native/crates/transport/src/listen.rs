@@ -16,14 +16,14 @@ use crate::sock::{self, Io};
 use crate::wire::{self, Frame, HEADER, HELLO, Hello, TOKEN, VERSION};
 
 /// Connections that have not yet shown the token: more push out the oldest.
-const MOST_STRANGERS: usize = 64;
+const MAX_UNVERIFIED: usize = 64;
 /// For a connection to show it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// New connections looked at in one call.
-const MOST_AT_ONCE: usize = 256;
+const MAX_ACCEPTS: usize = 256;
 const BACKLOG: i32 = 4096;
 
-struct Stranger {
+struct Unverified {
     socket: Socket,
     nic: usize,
     since: Instant,
@@ -47,7 +47,7 @@ pub(crate) struct Welcomed {
 pub(crate) struct Waiting {
     listening: Vec<(Socket, usize)>,
     token: [u8; TOKEN],
-    strangers: Vec<Stranger>,
+    unverified: Vec<Unverified>,
     nonce: Option<u64>,
     streams: Vec<Welcomed>,
     /// The streams there will be, and the one for small messages.
@@ -79,9 +79,9 @@ impl Waiting {
                 }
                 bound => bound.map_err(|(_, error)| error)?,
             };
-            let told = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
-            socket.listen(BACKLOG).map_err(told)?;
-            let here = socket.local_addr().map_err(told)?.as_socket();
+            let failed = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
+            socket.listen(BACKLOG).map_err(failed)?;
+            let here = socket.local_addr().map_err(failed)?.as_socket();
             addresses.push(Address { socket: here.unwrap_or(nic.address.socket), prefix: nic.address.prefix });
             listening.push((socket, number));
         }
@@ -92,7 +92,7 @@ impl Waiting {
             names: listening.iter().map(|(_, number)| nics[*number].name.as_str()).collect::<Vec<_>>().join("+"),
             listening,
             token,
-            strangers: Vec::new(),
+            unverified: Vec::new(),
             nonce: None,
             streams: Vec::new(),
             ready: None,
@@ -105,20 +105,20 @@ impl Waiting {
     /// Go on as far as possible: the streams once all have come, the one for small messages first.
     pub(crate) fn advance(&mut self, config: &Config) -> Result<Option<Vec<Welcomed>>, Error> {
         let now = Instant::now();
-        self.meet(now)?;
-        self.hear(now, config)?;
+        self.accept_new(now)?;
+        self.read_hellos(now, config)?;
         self.read_ready();
         let there = self.streams.iter().fold(0, |there, one| there | 1u64 << one.index);
-        let Some((mask, home)) = self.ready.filter(|(mask, _)| there & mask == *mask) else {
-            return self.in_time(now, config).map(|()| None);
+        let Some((mask, inline)) = self.ready.filter(|(mask, _)| there & mask == *mask) else {
+            return self.check_deadline(now, config).map(|()| None);
         };
         self.streams.retain(|one| mask & (1 << one.index) != 0);
-        self.streams.sort_by_key(|one| (one.index != home, one.index));
+        self.streams.sort_by_key(|one| (one.index != inline, one.index));
         Ok(Some(std::mem::take(&mut self.streams)))
     }
 
     /// A peer that has begun must come to an end.
-    fn in_time(&self, now: Instant, config: &Config) -> Result<(), Error> {
+    fn check_deadline(&self, now: Instant, config: &Config) -> Result<(), Error> {
         let Some((_, peer)) = self.begun.filter(|(begun, _)| now - *begun > Duration::from_secs(config.timeout_s)) else { return Ok(()) };
         let (there, which) =
             (self.streams.len(), if self.ready.is_some() { "others are missing" } else { "it does not say how many there are" });
@@ -126,9 +126,9 @@ impl Waiting {
         Err(Error::new(Kind::Remote, format!("{peer} has opened {there} streams over {names}, and for {limit_s} s {which}")))
     }
 
-    fn meet(&mut self, now: Instant) -> Result<(), Error> {
+    fn accept_new(&mut self, now: Instant) -> Result<(), Error> {
         for (socket, nic) in &self.listening {
-            for _ in 0..MOST_AT_ONCE {
+            for _ in 0..MAX_ACCEPTS {
                 let socket = match socket.accept() {
                     Ok((socket, _)) => socket,
                     Err(error) if is_shortage(&error) => return Err(shortage(&error)),
@@ -137,27 +137,27 @@ impl Waiting {
                 if socket.set_nonblocking(true).is_err() {
                     continue;
                 }
-                if self.strangers.len() == MOST_STRANGERS {
-                    self.strangers.remove(0);
+                if self.unverified.len() == MAX_UNVERIFIED {
+                    self.unverified.remove(0);
                     self.dropped += 1;
                 }
-                self.strangers.push(Stranger { socket, nic: *nic, since: now, hello: [0; HELLO], have: 0 });
+                self.unverified.push(Unverified { socket, nic: *nic, since: now, hello: [0; HELLO], have: 0 });
                 // Whoever speaks at once is heard before others push it out.
-                if let Some(last) = self.strangers.last_mut() {
-                    last.listen();
+                if let Some(last) = self.unverified.last_mut() {
+                    last.read_hello();
                 }
             }
         }
         Ok(())
     }
 
-    fn hear(&mut self, now: Instant, config: &Config) -> Result<(), Error> {
-        for mut stranger in std::mem::take(&mut self.strangers) {
-            let alive = stranger.listen();
-            if stranger.have == HELLO {
-                self.judge(stranger, config)?;
-            } else if alive && now - stranger.since < PATIENCE {
-                self.strangers.push(stranger);
+    fn read_hellos(&mut self, now: Instant, config: &Config) -> Result<(), Error> {
+        for mut unverified in std::mem::take(&mut self.unverified) {
+            let alive = unverified.read_hello();
+            if unverified.have == HELLO {
+                self.verify(unverified, config)?;
+            } else if alive && now - unverified.since < PATIENCE {
+                self.unverified.push(unverified);
             } else {
                 self.dropped += 1;
             }
@@ -165,15 +165,15 @@ impl Waiting {
         Ok(())
     }
 
-    fn judge(&mut self, stranger: Stranger, config: &Config) -> Result<(), Error> {
-        let hello = Hello::decode(&stranger.hello).filter(|hello| bool::from(hello.token.ct_eq(&self.token)));
+    fn verify(&mut self, unverified: Unverified, config: &Config) -> Result<(), Error> {
+        let hello = Hello::decode(&unverified.hello).filter(|hello| bool::from(hello.token.ct_eq(&self.token)));
         let Some(hello) = hello else {
             self.dropped += 1;
             return Ok(());
         };
         // SAFETY: our own bytes; a new socket takes so few at once, and a peer that does not get them tries again.
-        unsafe { sock::send(stranger.socket.as_raw_fd(), &wire::welcome(), std::ptr::null(), 0) };
-        let Some(peer) = stranger.socket.peer_addr().ok().and_then(|peer| peer.as_socket()) else { return Ok(()) };
+        unsafe { sock::send(unverified.socket.as_raw_fd(), &wire::welcome(), std::ptr::null(), 0) };
+        let Some(peer) = unverified.socket.peer_addr().ok().and_then(|peer| peer.as_socket()) else { return Ok(()) };
         if hello.version != VERSION {
             let message =
                 format!("{peer} speaks version {} of busbw's format, this is {VERSION}: install one version everywhere", hello.version);
@@ -191,9 +191,9 @@ impl Waiting {
             return Ok(());
         }
         self.streams.retain(|one| one.index != index);
-        sock::tune(&stranger.socket, config);
-        sock::expect_answers(&stranger.socket, config.timeout_s);
-        self.streams.push(Welcomed { socket: stranger.socket, peer, index, attempt, nic: stranger.nic, first: [0; HEADER], have: 0 });
+        sock::tune(&unverified.socket, config);
+        sock::set_user_timeout(&unverified.socket, config.timeout_s);
+        self.streams.push(Welcomed { socket: unverified.socket, peer, index, attempt, nic: unverified.nic, first: [0; HEADER], have: 0 });
         Ok(())
     }
 
@@ -215,7 +215,9 @@ impl Waiting {
         }
         self.ready = self.streams.iter().find_map(|one| match Frame::decode(&one.first) {
             // One that leaves out the stream for small messages is nonsense.
-            Ok(Frame::Ready { mask, home }) if one.have == HEADER && home < 63 && mask & (1 << home) != 0 => Some((mask, home as usize)),
+            Ok(Frame::Ready { mask, inline }) if one.have == HEADER && inline < 63 && mask & (1 << inline) != 0 => {
+                Some((mask, inline as usize))
+            }
             _ => None,
         });
     }
@@ -227,12 +229,12 @@ fn is_shortage(error: &std::io::Error) -> bool {
 }
 
 fn shortage(error: &std::io::Error) -> Error {
-    Error::new(Kind::System, format!("accepting a connection: {error}{}", sock::limit_words(error)))
+    Error::new(Kind::System, format!("accepting a connection: {error}{}", sock::descriptor_hint(error)))
 }
 
-impl Stranger {
+impl Unverified {
     /// Read on; false where nothing more will come.
-    fn listen(&mut self) -> bool {
+    fn read_hello(&mut self) -> bool {
         let room = &mut self.hello[self.have..];
         if room.is_empty() {
             return true;

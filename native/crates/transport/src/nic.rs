@@ -9,7 +9,7 @@ use socket2::{Socket, Type};
 
 use crate::config::Config;
 use crate::error::{Error, Kind};
-use crate::handle::{Address, MOST_ADDRESSES};
+use crate::handle::{Address, MAX_ADDRESSES};
 
 /// An interface with the address to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Nic {
 }
 
 /// An interface that is this many times slower than the fastest is for something else.
-const MUCH_SLOWER: u32 = 4;
+const SLOW_FACTOR: u32 = 4;
 
 /// Usable interfaces in the kernel's order, at most as many as a handle names; and, in words, those left out.
 ///
@@ -66,9 +66,9 @@ pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
     }
     let mut left_out = Vec::new();
     if config.ifname.is_empty() {
-        left_out = leave_slow_ones(&mut found);
+        left_out = drop_slow(&mut found);
     }
-    left_out.extend(found.drain(found.len().min(MOST_ADDRESSES)..).map(|nic| format!("{} (more than {MOST_ADDRESSES})", nic.name)));
+    left_out.extend(found.drain(found.len().min(MAX_ADDRESSES)..).map(|nic| format!("{} (more than {MAX_ADDRESSES})", nic.name)));
     if found.is_empty() {
         let mut names: Vec<_> = every.into_iter().map(|(name, _)| name).collect();
         names.dedup();
@@ -79,24 +79,25 @@ pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
 }
 
 /// A chunk on a slow interface holds up its whole message: a management network beside fast ones does more harm than good.
-fn leave_slow_ones(found: &mut Vec<Nic>) -> Vec<String> {
+fn drop_slow(found: &mut Vec<Nic>) -> Vec<String> {
     let fastest = found.iter().filter_map(|nic| nic.speed_mbps).max().unwrap_or(0);
-    let slow = |nic: &Nic| nic.speed_mbps.is_some_and(|speed| speed < fastest / MUCH_SLOWER);
-    let words = |nic: &Nic| format!("{} ({} Mbit/s beside {fastest}; BUSBW_NET_IFNAME takes it in)", nic.name, nic.speed_mbps.unwrap_or(0));
-    let left_out = found.iter().filter(|nic| slow(nic)).map(words).collect();
+    let slow = |nic: &Nic| nic.speed_mbps.is_some_and(|speed| speed < fastest / SLOW_FACTOR);
+    let message =
+        |nic: &Nic| format!("{} ({} Mbit/s beside {fastest}; BUSBW_NET_IFNAME takes it in)", nic.name, nic.speed_mbps.unwrap_or(0));
+    let left_out = found.iter().filter(|nic| slow(nic)).map(message).collect();
     found.retain(|nic| !slow(nic));
     left_out
 }
 
 /// Whether a name is meant by a list in the words of NCCL_SOCKET_IFNAME.
-fn selected(name: &str, words: &str) -> bool {
-    let (words, exclude) = words.strip_prefix('^').map_or((words, false), |rest| (rest, true));
-    let (words, exact) = words.strip_prefix('=').map_or((words, false), |rest| (rest, true));
-    let hit = words.split(',').map(str::trim).filter(|word| !word.is_empty()).any(|word| {
+fn selected(name: &str, list: &str) -> bool {
+    let (list, exclude) = list.strip_prefix('^').map_or((list, false), |rest| (rest, true));
+    let (list, exact) = list.strip_prefix('=').map_or((list, false), |rest| (rest, true));
+    let hit = list.split(',').map(str::trim).filter(|word| !word.is_empty()).any(|word| {
         let (word, _) = word.split_once(':').unwrap_or((word, ""));
         if exact { name == word } else { name.starts_with(word) }
     });
-    words.is_empty() || hit != exclude
+    list.is_empty() || hit != exclude
 }
 
 fn is_local(name: &str) -> bool {
@@ -199,8 +200,8 @@ mod tests {
             ("eth0", "^=eth", true),
             ("eth0", "eth0:7000", true),
         ];
-        for (name, words, expected) in cases {
-            assert_eq!(selected(name, words), expected, "{name} in '{words}'");
+        for (name, list, expected) in cases {
+            assert_eq!(selected(name, list), expected, "{name} in '{list}'");
         }
     }
 
@@ -223,7 +224,7 @@ mod tests {
             speed_mbps,
         };
         let mut found = vec![nic("eth0", Some(1_000)), nic("eth1", Some(100_000)), nic("eth2", None), nic("eth3", Some(25_000))];
-        let left_out = leave_slow_ones(&mut found);
+        let left_out = drop_slow(&mut found);
         assert_eq!(left_out, ["eth0 (1000 Mbit/s beside 100000; BUSBW_NET_IFNAME takes it in)"]);
         assert_eq!(found.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>(), ["eth1", "eth2", "eth3"]);
     }

@@ -13,7 +13,7 @@ use socket2::Socket;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::handle::MOST_ADDRESSES;
+use crate::handle::MAX_ADDRESSES;
 use crate::nic::Nic;
 use crate::sock;
 
@@ -30,7 +30,7 @@ const ROWS: u16 = 800;
 /// This process' first path.
 static FIRST: OnceLock<u16> = OnceLock::new();
 /// Streams so far, by interface: each may be a bond of its own.
-static NEXT: [AtomicU16; MOST_ADDRESSES] = [const { AtomicU16::new(0) }; MOST_ADDRESSES];
+static NEXT: [AtomicU16; MAX_ADDRESSES] = [const { AtomicU16::new(0) }; MAX_ADDRESSES];
 
 /// A socket on the `at`th interface whose source port makes the way to `target` the path after that of the socket before. Processes of a host
 /// begin one after the other where they know their number there, and anywhere where they do not.
@@ -39,7 +39,7 @@ static NEXT: [AtomicU16; MOST_ADDRESSES] = [const { AtomicU16::new(0) }; MOST_AD
 /// The system refuses a socket: of which kind, and in words.
 pub(crate) fn socket(nic: &Nic, at: usize, target: SocketAddr, config: &Config, random: u64) -> Result<Socket, (ErrorKind, Error)> {
     let first = *FIRST.get_or_init(|| config.local_rank.map_or(random as u16, |rank| rank.wrapping_mul(config.streams as u16)));
-    let number = first.wrapping_add(NEXT[at % MOST_ADDRESSES].fetch_add(1, Ordering::Relaxed));
+    let number = first.wrapping_add(NEXT[at % MAX_ADDRESSES].fetch_add(1, Ordering::Relaxed));
     let known = folded(nic.address.socket.ip()) ^ folded(target.ip()) ^ xor(&target.port().to_be_bytes());
     for attempt in 0..TRIES {
         match sock::bound(nic, port(number, known, random, attempt)) {

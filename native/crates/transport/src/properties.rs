@@ -1,9 +1,8 @@
 //! What holds for any bytes that are read as the wire format or as a handle. Fuzzing looks for bytes that break it, the tests below try a
 //! fixed set.
 
-use crate::Handle;
-use crate::handle::{Invitation, MOST_ADDRESSES, same_network};
-use crate::wire::{Chunk, Frame, HEADER, HELLO, Hello, MOST_CHUNKS, WELCOME, read_welcome};
+use crate::handle::{Handle, Invitation, MAX_ADDRESSES, same_network};
+use crate::wire::{Chunk, Frame, HEADER, HELLO, Hello, MAX_CHUNKS, WELCOME, read_welcome};
 
 /// Read the beginning of `bytes` (zeros where they end) as each of the words of a stream.
 ///
@@ -40,7 +39,7 @@ pub fn frames(bytes: &[u8]) {
 /// What was read is not what is written again.
 pub fn handle(bytes: &[u8]) {
     let Ok(read) = Invitation::decode(&padded::<{ size_of::<Handle>() }>(bytes)) else { return };
-    assert!((1..=MOST_ADDRESSES).contains(&read.addresses.len()));
+    assert!((1..=MAX_ADDRESSES).contains(&read.addresses.len()));
     assert_eq!(Invitation::decode(&read.encode()), Ok(read.clone()));
     for one in &read.addresses {
         for other in &read.addresses {
@@ -66,7 +65,7 @@ fn same(read: &[u8], written: &[u8], meant: &[(usize, usize)]) {
 /// No chunk reaches beyond its message, and all together cover it.
 fn fits(chunk: &Chunk) {
     let (index, count) = (chunk.index(), chunk.count());
-    assert!(index < count && count as u64 <= MOST_CHUNKS, "{chunk:?}");
+    assert!(index < count && count as u64 <= MAX_CHUNKS, "{chunk:?}");
     let end = chunk.offset.checked_add(chunk.len() as u64);
     assert!(end.is_some_and(|end| end <= chunk.total && (end == chunk.total) == (index + 1 == count)), "{chunk:?}");
     assert!(chunk.len() > 0 || chunk.total == 0, "{chunk:?}");
@@ -115,7 +114,7 @@ mod tests {
                 Frame::Chunk(one),
                 Frame::Chunk(Chunk { offset: 0, ..one }),
                 Frame::Ack { seq: total, below: offset },
-                Frame::Ready { mask: total, home: offset },
+                Frame::Ready { mask: total, inline: offset },
             ][random.word() as usize % 4];
             let bytes = damaged(frame.encode(), &mut random);
             read += usize::from(Frame::decode(&bytes).is_ok());

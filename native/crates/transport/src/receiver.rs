@@ -7,29 +7,29 @@ use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::budget::Budget;
 use crate::error::{Error, Kind};
 use crate::listen::Welcomed;
 use crate::locks::lock;
-use crate::pool::Seat;
-use crate::request::{Owner, Request};
+use crate::log::{Level, Log};
+use crate::pool::TaskRef;
+use crate::request::{Completion, MAX_GROUP, Request};
 use crate::stats::Counters;
 use crate::wire::Chunk;
-use crate::{Level, Log, MAX_GROUP};
 
-mod aside;
-mod small;
-pub(crate) use aside::{Aside, Progress, budget};
-use small::Home;
-pub(crate) use small::flush;
+mod early;
+mod inline;
+pub(crate) use early::{EarlyChunk, Progress, early_budget};
+use inline::InlineStream;
+pub(crate) use inline::flush;
 
 /// Between looks for writers that have left.
 const PAUSE: Duration = Duration::from_micros(100);
 /// The stream of small messages, among the bits of streams.
-const HOME: usize = 63;
+const INLINE: usize = 63;
 
 /// A buffer to fill: address, bytes, tag.
 pub(crate) type Buffer = (*mut u8, usize, i32);
@@ -89,15 +89,15 @@ struct State {
     /// Buffers of each request, taken ones marked.
     groups: Vec<Vec<(Buffer, bool)>>,
     /// Streams that wait for a message to be posted.
-    early: Vec<(u64, usize)>,
+    waiting: Vec<(u64, usize)>,
     /// Chunks that do.
-    aside: Vec<Aside>,
+    early: Vec<EarlyChunk>,
     /// Acknowledgements for whichever stream comes first.
     acks: Vec<(u64, u64)>,
     /// Streams whose acknowledgements do not arrive.
     stuck: u64,
     dead: u64,
-    place: usize,
+    slot: usize,
     /// Chunks written so far.
     chunks: u64,
     /// Threads that write into callers' buffers at this moment, and whether none may begin.
@@ -114,44 +114,44 @@ pub(crate) struct RecvCore {
     pub(crate) log: Log,
     pub(crate) counters: Arc<Counters>,
     state: Mutex<State>,
-    home: Mutex<Home>,
+    inline: Mutex<InlineStream>,
     /// All that may still come is in the stream of small messages.
     lanes_over: AtomicBool,
     failed: OnceLock<Error>,
     /// Why nothing more comes, while what is kept aside can still be received.
     gone: OnceLock<Error>,
     requests: Box<[Request]>,
-    seats: OnceLock<Vec<Seat>>,
+    tasks: OnceLock<Vec<TaskRef>>,
     /// Times the caller has tested in vain: while it does not, nobody waits.
     asked: AtomicU64,
-    aside: Arc<Budget>,
+    early_budget: Arc<Budget>,
 }
 
 impl RecvCore {
-    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, home: Welcomed, aside: &Arc<Budget>) -> Arc<Self> {
-        let home = Home::new(home.socket, &home.first[..home.have]);
-        Arc::new_cyclic(|this| Self {
+    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, inline: Welcomed, early_budget: &Arc<Budget>) -> Arc<Self> {
+        let inline = InlineStream::new(inline.socket, &inline.first[..inline.have]);
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
             label,
             log,
             counters,
-            state: Mutex::new(State { groups: vec![Vec::new(); crate::request::PLACES], ..State::default() }),
-            home: Mutex::new(home),
+            state: Mutex::new(State { groups: vec![Vec::new(); crate::request::SLOTS], ..State::default() }),
+            inline: Mutex::new(inline),
             lanes_over: AtomicBool::new(false),
             failed: OnceLock::new(),
             gone: OnceLock::new(),
-            requests: Request::places(|| Owner::Receive(this.as_ptr())),
-            seats: OnceLock::new(),
+            requests: Request::slots(this.as_ptr()),
+            tasks: OnceLock::new(),
             asked: AtomicU64::new(0),
-            aside: aside::part_of(aside),
+            early_budget: early::connection_budget(early_budget),
         })
     }
 
-    pub(crate) fn seated(&self, seats: Vec<Seat>) {
-        let _ = self.seats.set(seats);
+    pub(crate) fn set_tasks(&self, tasks: Vec<TaskRef>) {
+        let _ = self.tasks.set(tasks);
     }
 
-    fn seats(&self) -> &[Seat] {
-        self.seats.get().map_or(&[], Vec::as_slice)
+    fn tasks(&self) -> &[TaskRef] {
+        self.tasks.get().map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn fail(&self, error: Error) {
@@ -179,64 +179,33 @@ impl RecvCore {
             return Err(error.clone());
         }
         let mut state = lock(&self.state);
-        let place = state.place;
-        let request = &self.requests[place];
+        let slot = state.slot;
+        let request = &self.requests[slot];
         if request.is_taken() {
             return Ok(None);
         }
         request.take(buffers.len());
-        state.place = (place + 1) % self.requests.len();
-        state.groups[place].clear();
-        state.groups[place].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
+        state.slot = (slot + 1) % self.requests.len();
+        state.groups[slot].clear();
+        state.groups[slot].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
         let part = (buffers.len() == 1).then_some(0);
         for _ in buffers {
-            state.posts.push_back(Post {
-                request: place,
-                part,
-                total: 0,
-                chunk: 0,
-                seen: Vec::new(),
-                left: 0,
-                writers: 0,
-                complete: false,
-            });
+            state.posts.push_back(Post { request: slot, part, total: 0, chunk: 0, seen: Vec::new(), left: 0, writers: 0, complete: false });
         }
         let posted = state.base + state.posts.len() as u64;
-        state.early.retain(|&(seq, lane)| {
+        state.waiting.retain(|&(seq, lane)| {
             let now = seq < posted;
             if now {
-                self.seats()[lane].kick();
+                self.tasks()[lane].kick();
             }
             !now
         });
-        let waits = !state.aside.is_empty();
+        let waits = !state.early.is_empty();
         drop(state);
         if waits {
-            self.place_aside(posted)?;
+            self.deliver_early(posted)?;
         }
         Ok(Some(NonNull::from(request)))
-    }
-
-    /// Whether a request is done; looks for small messages itself.
-    pub(crate) fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
-        if request.finish(sizes) {
-            return Ok(true);
-        }
-        if !request.by_chunks.load(Ordering::Relaxed) || self.lanes_over.load(Ordering::Relaxed) {
-            if let Ok(mut home) = self.home.try_lock() {
-                if let Some(error) = (!home.over).then(|| self.hear(&mut home)).and_then(Result::err) {
-                    self.fail(self.error(error.kind, &error.message));
-                }
-            }
-            if request.finish(sizes) {
-                return Ok(true);
-            }
-        }
-        if Seat::help(self.seats()) && request.finish(sizes) {
-            return Ok(true);
-        }
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.failed.get().or(self.gone.get()).map_or(Ok(false), |error| Err(error.clone()))
     }
 
     /// Callers' buffers are written by nobody after this, whatever the threads do; and the stream of small messages is closed.
@@ -246,7 +215,7 @@ impl RecvCore {
             std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
         }
         // By name: a child of fork() may hold it open.
-        let _ = lock(&self.home).socket.shutdown(Shutdown::Both);
+        let _ = lock(&self.inline).socket.shutdown(Shutdown::Both);
     }
 
     // -- any thread ------------------------------------------------------------------------------------------------
@@ -259,8 +228,8 @@ impl RecvCore {
         }
         let at = (chunk.seq - state.base) as usize;
         if at >= state.posts.len() {
-            if let Some(wait) = lane.map(|lane| (chunk.seq, lane)).filter(|wait| !state.early.contains(wait)) {
-                state.early.push(wait);
+            if let Some(wait) = lane.map(|lane| (chunk.seq, lane)).filter(|wait| !state.waiting.contains(wait)) {
+                state.waiting.push(wait);
             }
             return Ok(Claim::Early);
         }
@@ -336,9 +305,9 @@ impl RecvCore {
     pub(crate) fn over(&self, lane: usize, why: &str) {
         let mut state = lock(&self.state);
         state.dead |= 1 << lane;
-        let lanes = (1u64 << self.seats().len()) - 1;
-        let (lanes_over, all_over) = (state.dead & lanes == lanes, state.dead == lanes | 1 << HOME);
-        let (left, waits) = (!state.aside.is_empty(), !state.posts.is_empty());
+        let lanes = (1u64 << self.tasks().len()) - 1;
+        let (lanes_over, all_over) = (state.dead & lanes == lanes, state.dead == lanes | 1 << INLINE);
+        let (left, waits) = (!state.early.is_empty(), !state.posts.is_empty());
         self.lanes_over.store(lanes_over, Ordering::Relaxed); // under the lock: of two streams that end at once the last has the last word
         if !lanes_over {
             self.repeat(&mut state); // what it said last may not have arrived
@@ -348,8 +317,31 @@ impl RecvCore {
             let error = self.error(Kind::Remote, why);
             if left { drop(self.gone.set(error)) } else { self.fail(error) }
         } else if waits {
-            let which = if lane == HOME { "the stream of small messages".to_owned() } else { format!("stream {lane}") };
+            let which = if lane == INLINE { "the stream of small messages".to_owned() } else { format!("stream {lane}") };
             (self.log)(Level::Info, &format!("{}: {which} has ended ({why})", self.label));
         }
+    }
+}
+
+impl Completion for RecvCore {
+    fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
+        if request.finish(sizes) {
+            return Ok(true);
+        }
+        if !request.by_chunks.load(Ordering::Relaxed) || self.lanes_over.load(Ordering::Relaxed) {
+            if let Ok(mut inline) = self.inline.try_lock() {
+                if let Some(error) = (!inline.over).then(|| self.hear(&mut inline)).and_then(Result::err) {
+                    self.fail(self.error(error.kind, &error.message));
+                }
+            }
+            if request.finish(sizes) {
+                return Ok(true);
+            }
+        }
+        if TaskRef::help(self.tasks()) && request.finish(sizes) {
+            return Ok(true);
+        }
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.failed.get().or(self.gone.get()).map_or(Ok(false), |error| Err(error.clone()))
     }
 }

@@ -9,21 +9,21 @@ use socket2::Socket;
 
 use crate::error::{Error, Kind};
 use crate::pool::{self, Look, Next, Task};
-use crate::receiver::{Aside, Claim, Progress, RecvCore, flush};
+use crate::receiver::{Claim, EarlyChunk, Progress, RecvCore, flush};
 use crate::sock::{self, Io};
-use crate::still::{Limits, Standing, Still};
+use crate::stall::{Flow, Limits, StallDetector};
 use crate::wire::{Chunk, Frame, HEADER};
 
 /// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
-const MOST_UNREAD: usize = 64 << 10;
+const MAX_UNREAD: usize = 64 << 10;
 
 enum Stage {
     /// Reading a header.
     Head,
     /// No buffer is posted for this chunk yet: its bytes wait in the kernel, unless others are behind it that have to come first.
-    Early(Chunk),
+    Waiting(Chunk),
     /// So many bytes of the chunk are kept aside.
-    Aside(Aside, usize),
+    Early(EarlyChunk, usize),
     /// So many bytes of the chunk are in its buffer.
     Body(Chunk, *mut u8, usize),
     /// So many bytes are still to be read and forgotten.
@@ -39,23 +39,23 @@ pub(crate) struct RecvLane {
     stage: Stage,
     /// Acknowledgements that the kernel has not taken, and bytes of all that there were.
     out: Vec<u8>,
-    told: u64,
-    still: Still,
+    ack_bytes: u64,
+    stall: StallDetector,
     /// Its acknowledgements do not arrive.
     stuck: bool,
     limits: Limits,
-    waits: Waits,
-    nowhere: Box<[u8]>,
+    wait: EarlyWait,
+    discarded: Box<[u8]>,
 }
 
 /// A stream whose next chunk has no receive. As a rule the receive comes. But where the caller waits for an earlier message, and nothing
 /// of the connection moves, what is missing may lie behind this chunk, sent again after its own stream was lost.
 #[derive(Default)]
-struct Waits {
+struct EarlyWait {
     since: Option<Instant>,
     seen: Progress,
     /// Chunks make way until so many messages are complete.
-    make_way: Option<u64>,
+    read_ahead: Option<u64>,
 }
 
 // SAFETY: the address is of a buffer that the core says may be written.
@@ -78,12 +78,12 @@ impl RecvLane {
             have,
             stage: Stage::Head,
             out: Vec::new(),
-            told: 0,
-            still: Still::default(),
+            ack_bytes: 0,
+            stall: StallDetector::default(),
             stuck: false,
             limits,
-            waits: Waits::default(),
-            nowhere: Box::default(),
+            wait: EarlyWait::default(),
+            discarded: Box::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl RecvLane {
 
     fn step(&mut self, share: &mut usize) -> Result<Step, Error> {
         match self.stage {
-            Stage::Head if self.out.len() >= MOST_UNREAD => Ok(Step::Blocked), // until there is room again
+            Stage::Head if self.out.len() >= MAX_UNREAD => Ok(Step::Blocked), // until there is room again
             Stage::Head => {
                 if self.have < HEADER {
                     // SAFETY: nothing is asked for but the header.
@@ -122,19 +122,19 @@ impl RecvLane {
                 }
                 self.have = 0;
                 match Frame::decode(&self.head)? {
-                    Frame::Chunk(chunk) => self.place(chunk),
+                    Frame::Chunk(chunk) => self.route(chunk),
                     Frame::Ready { .. } => Ok(Step::On), // what another stream has said before
                     Frame::Ack { .. } => Err(Error::new(Kind::Remote, "a frame that only senders understand")),
                 }
             }
-            Stage::Early(chunk) => self.place(chunk),
-            Stage::Aside(..) => self.aside(share),
+            Stage::Waiting(chunk) => self.route(chunk),
+            Stage::Early(..) => self.read_early(share),
             Stage::Body(chunk, to, done) => self.body(chunk, to, done, share),
             Stage::Skip(left) => {
-                if self.nowhere.is_empty() {
-                    self.nowhere = vec![0; 64 << 10].into();
+                if self.discarded.is_empty() {
+                    self.discarded = vec![0; 64 << 10].into();
                 }
-                let (to, most) = (self.nowhere.as_mut_ptr(), self.nowhere.len());
+                let (to, most) = (self.discarded.as_mut_ptr(), self.discarded.len());
                 // SAFETY: our own buffer.
                 match unsafe { self.receive(to, left, most) } {
                     Err(step) => Ok(step),
@@ -147,14 +147,14 @@ impl RecvLane {
         }
     }
 
-    fn place(&mut self, chunk: Chunk) -> Result<Step, Error> {
+    fn route(&mut self, chunk: Chunk) -> Result<Step, Error> {
         match self.core.claim(&chunk, Some(self.lane))? {
             Claim::Early => {
-                self.stage = Stage::Early(chunk);
-                return Ok(if self.make_way() { Step::On } else { Step::Blocked });
+                self.stage = Stage::Waiting(chunk);
+                return Ok(if self.read_ahead() { Step::On } else { Step::Blocked });
             }
             Claim::Stale(below) => {
-                self.core.counters.twice();
+                self.core.counters.duplicate();
                 self.acknowledge(&chunk, below); // again: the first may have been lost with its stream
                 self.stage = if chunk.len() == 0 { Stage::Head } else { Stage::Skip(chunk.len()) };
             }
@@ -169,45 +169,45 @@ impl RecvLane {
     }
 
     /// Keep the chunk that waits aside, if what is behind it must come through and memory is left: whether it is.
-    fn make_way(&mut self) -> bool {
-        let Stage::Early(chunk) = self.stage else { return false };
-        self.waits.make_way = self.waits.make_way.filter(|messages| *messages == self.core.progress().messages);
-        let Some(aside) = self.waits.make_way.and_then(|_| self.core.room_aside(chunk)) else { return false };
-        self.stage = Stage::Aside(aside, 0);
+    fn read_ahead(&mut self) -> bool {
+        let Stage::Waiting(chunk) = self.stage else { return false };
+        self.wait.read_ahead = self.wait.read_ahead.filter(|messages| *messages == self.core.progress().messages);
+        let Some(early) = self.wait.read_ahead.and_then(|_| self.core.reserve_early(chunk)) else { return false };
+        self.stage = Stage::Early(early, 0);
         true
     }
 
     /// Whether chunks that wait for their receive have to make way from now on.
-    fn look_behind(&mut self, now: Instant) -> bool {
-        if !matches!(self.stage, Stage::Early(_)) {
-            self.waits.since = None;
+    fn check_wait(&mut self, now: Instant) -> bool {
+        if !matches!(self.stage, Stage::Waiting(_)) {
+            self.wait.since = None;
             return false;
         }
-        let (before, seen) = (self.waits.seen, self.core.progress());
-        self.waits.seen = seen;
-        if self.waits.since.is_none() || seen.chunks != before.chunks || seen.messages != before.messages {
-            self.waits.since = Some(now);
+        let (before, seen) = (self.wait.seen, self.core.progress());
+        self.wait.seen = seen;
+        if self.wait.since.is_none() || seen.chunks != before.chunks || seen.messages != before.messages {
+            self.wait.since = Some(now);
         }
-        let stands = seen.owes && seen.asked != before.asked && self.waits.since.is_some_and(|since| now - since >= self.limits.stall);
+        let stands = seen.owes && seen.asked != before.asked && self.wait.since.is_some_and(|since| now - since >= self.limits.stall);
         // The end of a stream is behind its last chunk, too.
         if stands || sock::closed_by_peer(&self.socket) {
-            self.waits.make_way = Some(seen.messages);
+            self.wait.read_ahead = Some(seen.messages);
         }
-        self.make_way()
+        self.read_ahead()
     }
 
     /// Read on a chunk that is kept aside.
-    fn aside(&mut self, share: &mut usize) -> Result<Step, Error> {
-        let Stage::Aside(mut aside, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
-        let left = aside.bytes.len() - done;
+    fn read_early(&mut self, share: &mut usize) -> Result<Step, Error> {
+        let Stage::Early(mut early, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
+        let left = early.bytes.len() - done;
         // SAFETY: our own buffer.
-        let got = unsafe { self.receive(aside.bytes.as_mut_ptr().wrapping_add(done), left, left) };
+        let got = unsafe { self.receive(early.bytes.as_mut_ptr().wrapping_add(done), left, left) };
         let more = *got.as_ref().unwrap_or(&0);
         *share = share.saturating_sub(more);
         if more == left {
-            self.core.put_aside(aside)?;
+            self.core.keep_early(early)?;
         } else {
-            self.stage = Stage::Aside(aside, done + more);
+            self.stage = Stage::Early(early, done + more);
         }
         Ok(got.err().unwrap_or(Step::On))
     }
@@ -236,15 +236,15 @@ impl RecvLane {
     /// Tell the peer that a message is complete, where it is.
     fn acknowledge(&mut self, chunk: &Chunk, below: Option<u64>) {
         match below {
-            Some(below) if self.stuck => self.core.say_elsewhere(chunk.seq, below),
-            Some(below) => self.say(chunk.seq, below),
+            Some(below) if self.stuck => self.core.acknowledge_elsewhere(chunk.seq, below),
+            Some(below) => self.send_ack(chunk.seq, below),
             None => {}
         }
     }
 
-    fn say(&mut self, seq: u64, below: u64) {
+    fn send_ack(&mut self, seq: u64, below: u64) {
         self.out.extend_from_slice(&Frame::Ack { seq, below }.encode());
-        self.told += HEADER as u64;
+        self.ack_bytes += HEADER as u64;
         flush(&self.socket, &mut self.out);
     }
 }
@@ -257,7 +257,7 @@ impl Task for RecvLane {
     fn run(&mut self, mut share: usize) -> Next {
         flush(&self.socket, &mut self.out);
         for (seq, below) in self.core.take_acks(self.lane) {
-            self.say(seq, below);
+            self.send_ack(seq, below);
         }
         while share > 0 {
             share = share.saturating_sub(HEADER); // headers alone and bytes that are forgotten keep nobody waiting either
@@ -282,15 +282,15 @@ impl Task for RecvLane {
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        let stuck = self.still.look(&self.socket, self.told - self.out.len() as u64, self.limits, now) != Standing::Moves;
-        if stuck || self.still.clear() {
-            self.core.sticks(self.lane, stuck);
+        let stuck = self.stall.look(&self.socket, self.ack_bytes - self.out.len() as u64, self.limits, now) != Flow::Moves;
+        if stuck || self.stall.clear() {
+            self.core.set_stuck(self.lane, stuck);
             self.stuck = stuck;
         }
-        if self.look_behind(now) {
+        if self.check_wait(now) {
             return Look::Run;
         }
-        let waits = matches!(self.stage, Stage::Early(_)) || !self.still.clear();
+        let waits = matches!(self.stage, Stage::Waiting(_)) || !self.stall.clear();
         if waits { Look::Again } else { Look::Enough }
     }
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use socket2::Socket;
 
-use crate::choice::{Choice, Sent};
 use crate::pool::{self, Look, Next, Task};
-use crate::sender::{Job, Leave, SendCore};
+use crate::send_method::{SendMethod, Sent};
+use crate::sender::{Job, ReadPermit, SendCore};
 use crate::sock::{self, Io};
-use crate::still::{Standing, Still};
+use crate::stall::{Flow, StallDetector};
 use crate::wire::{Frame, HEADER};
 
 /// What goes out instead of a buffer that is no longer ours: the peer has the message and throws the rest away.
@@ -29,16 +29,16 @@ pub(crate) struct SendLane {
     taken: u64,
     heard: [u8; 16 * HEADER],
     have: usize,
-    choice: Choice,
-    still: Still,
+    send_method: SendMethod,
+    stall: StallDetector,
     /// No answer has come for too long.
     silent: bool,
 }
 
 impl SendLane {
     pub(crate) fn new(core: Arc<SendCore>, lane: usize, socket: Socket) -> Self {
-        sock::short_queue(&socket);
-        let choice = Choice::new(core.config.zerocopy);
+        sock::limit_unsent(&socket);
+        let send_method = SendMethod::new(core.config.zerocopy);
         Self {
             core,
             lane,
@@ -49,8 +49,8 @@ impl SendLane {
             taken: 0,
             heard: [0; 16 * HEADER],
             have: 0,
-            choice,
-            still: Still::default(),
+            send_method,
+            stall: StallDetector::default(),
             silent: false,
         }
     }
@@ -89,13 +89,13 @@ impl SendLane {
             let done = self.sent.saturating_sub(HEADER);
             let reading = self.core.read(job.chunk.seq);
             let (data, left) = match &reading {
-                Leave::Read { .. } => (job.data.wrapping_add(done), pool::piece(length - done, share)),
-                Leave::Acknowledged => (NOTHING.as_ptr(), (length - done).min(NOTHING.len())),
-                Leave::Closed => return Ok(Next::Gone),
+                ReadPermit::Read { .. } => (job.data.wrapping_add(done), pool::piece(length - done, share)),
+                ReadPermit::Acknowledged => (NOTHING.as_ptr(), (length - done).min(NOTHING.len())),
+                ReadPermit::Closed => return Ok(Next::Gone),
             };
             // SAFETY: we are a reader of the message, so its bytes are there; or they are our own. Until the peer has acknowledged the
             // message they stay as they are, and after that it throws away whatever comes.
-            let Sent { outcome, referred, full } = unsafe { self.choice.send(self.socket.as_raw_fd(), head, data, left) };
+            let Sent { outcome, referred, full } = unsafe { self.send_method.send(self.socket.as_raw_fd(), head, data, left) };
             drop(reading);
             if referred > 0 {
                 self.core.counters.referred(self.lane, referred);
@@ -161,18 +161,18 @@ impl Task for SendLane {
 
     fn tick(&mut self, now: Instant) -> Look {
         if self.core.looks(self.lane) {
-            self.core.look_home(now);
+            self.core.check_inline(now);
         }
-        let standing = self.still.look(&self.socket, self.taken, self.core.limits, now);
-        if standing == Standing::Silent {
+        let standing = self.stall.look(&self.socket, self.taken, self.core.limits, now);
+        if standing == Flow::Silent {
             self.silent = true;
             return Look::Run;
         }
         if !self.core.is_stalled(self.lane) {
-            if standing == Standing::Stalled {
+            if standing == Flow::Stalled {
                 self.core.stalled(self.lane);
             }
-        } else if self.still.clear() {
+        } else if self.stall.clear() {
             self.core.moves(self.lane);
         }
         // One that stalls is looked at until it moves or ends, whatever others do meanwhile.

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::config::Config;
 use crate::congestion;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::nic::Nic;
 
 /// What a non-blocking call came to.
@@ -37,13 +37,13 @@ pub fn bound(nic: &Nic, port: u16) -> Result<Socket, (io::ErrorKind, Error)> {
         Ok(socket)
     };
     make().map_err(|error| {
-        let words = format!("a socket on {} ({address}): {error}{}", nic.name, limit_words(&error));
-        (error.kind(), Error::new(crate::Kind::System, words))
+        let message = format!("a socket on {} ({address}): {error}{}", nic.name, descriptor_hint(&error));
+        (error.kind(), Error::new(Kind::System, message))
     })
 }
 
 /// Where a process has no more descriptors: how many it may have.
-pub fn limit_words(error: &io::Error) -> String {
+pub fn descriptor_hint(error: &io::Error) -> String {
     if error.raw_os_error() != Some(libc::EMFILE) {
         return String::new();
     }
@@ -58,7 +58,7 @@ const UNSENT: libc::c_int = 64 << 10;
 
 /// A stream of chunks is free when the network has taken what it was given, not when there is room in the kernel: megabytes would lie
 /// there on a slow path while others have nothing to do.
-pub fn short_queue(socket: &Socket) {
+pub fn limit_unsent(socket: &Socket) {
     let _ = set(socket.as_raw_fd(), libc::TCP_NOTSENT_LOWAT, UNSENT);
 }
 
@@ -106,7 +106,7 @@ fn set(fd: RawFd, option: libc::c_int, value: libc::c_int) -> bool {
 
 /// Bytes under way that are not acknowledged for `timeout_s` end a stream. For the receiving end alone, whose acknowledgements always find
 /// room: to the kernel, a peer that is busy and does not read is as good as one that is gone, and it ends both.
-pub fn expect_answers(socket: &Socket, timeout_s: u64) {
+pub fn set_user_timeout(socket: &Socket, timeout_s: u64) {
     let _ = SockRef::from(socket).set_tcp_user_timeout(Some(Duration::from_secs(timeout_s)));
 }
 
@@ -142,7 +142,7 @@ pub unsafe fn send(fd: RawFd, head: &[u8], data: *const u8, len: usize) -> Io {
 }
 
 /// Send `head`, which waits for what is sent next: both go out in one packet.
-pub fn announce(fd: RawFd, head: &[u8]) -> Io {
+pub fn send_more(fd: RawFd, head: &[u8]) -> Io {
     // SAFETY: readable, and copied within the call.
     outcome(unsafe { libc::send(fd, head.as_ptr().cast(), head.len(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE) })
 }
@@ -199,9 +199,9 @@ pub fn trouble(socket: &impl AsRawFd) -> Trouble {
 pub fn abort(fd: RawFd) {
     // SAFETY: all zero but the family is the address that undoes a connection, and is read within the call.
     unsafe {
-        let mut nobody: libc::sockaddr = std::mem::zeroed();
-        nobody.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
-        libc::connect(fd, &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t);
+        let mut unspecified: libc::sockaddr = std::mem::zeroed();
+        unspecified.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
+        libc::connect(fd, &raw const unspecified, size_of::<libc::sockaddr>() as libc::socklen_t);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::nic::Nic;
 /// Mbit/s that are told: NCCL plans channels by it, and ranks are to find the same.
 const STEPS_MBPS: [u32; 8] = [1_000, 10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000];
 /// Streams that are thought to add up.
-const MOST_STREAMS: usize = 8;
+const MAX_STREAMS: usize = 8;
 const WARM_UP: Duration = Duration::from_millis(5);
 const LASTS: Duration = Duration::from_millis(20);
 /// For anything to move at all.
@@ -25,7 +25,7 @@ pub(crate) fn of(nic: &Nic, config: &Config) -> u32 {
     nic.speed_mbps.unwrap_or_else(|| {
         // A virtual interface carries what the processors copy: what one stream does here, times those that can run.
         let one = local_mbps(nic).unwrap_or(0.0);
-        rounded(one * config.threads.min(MOST_STREAMS) as f64)
+        rounded(one * config.threads.min(MAX_STREAMS) as f64)
     })
 }
 

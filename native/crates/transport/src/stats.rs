@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::locks::lock;
-use crate::{Level, Log};
+use crate::log::{Level, Log};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -48,7 +48,7 @@ pub(crate) struct Counters {
     bytes: AtomicU64,
     resent: AtomicU64,
     stalls: AtomicU64,
-    twice: AtomicU64,
+    duplicate: AtomicU64,
     queue: AtomicU64,
 }
 
@@ -57,7 +57,7 @@ impl Counters {
     pub(crate) fn new(label: String, nics: impl IntoIterator<Item = String>) -> Self {
         let zero = || AtomicU64::new(0);
         let lanes = nics.into_iter().map(|nic| Lane { nic, bytes: zero(), chunks: zero(), referred: zero() }).collect();
-        Self { label, lanes, messages: zero(), bytes: zero(), resent: zero(), stalls: zero(), twice: zero(), queue: zero() }
+        Self { label, lanes, messages: zero(), bytes: zero(), resent: zero(), stalls: zero(), duplicate: zero(), queue: zero() }
     }
 
     /// A message was given to be sent, or has arrived.
@@ -84,8 +84,8 @@ impl Counters {
     }
 
     /// A chunk came that had come before.
-    pub(crate) fn twice(&self) {
-        self.twice.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn duplicate(&self) {
+        self.duplicate.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Chunks that wait for a stream.
@@ -112,7 +112,7 @@ impl Counters {
             of(&self.bytes),
             of(&self.resent),
             of(&self.stalls),
-            of(&self.twice),
+            of(&self.duplicate),
             of(&self.queue),
         );
         for (at, (nic, Sum { bytes, chunks, referred })) in self.nics().into_iter().enumerate() {
@@ -154,14 +154,16 @@ pub(crate) struct Register {
 
 impl Register {
     /// Begin to write to `place`, a file or `unix:PATH`; nowhere where it is empty.
-    pub(crate) fn write_to(self: &Arc<Self>, place: &str, log: &Log) {
-        if place.is_empty() {
+    pub(crate) fn write_to(self: &Arc<Self>, destination: &str, log: &Log) {
+        if destination.is_empty() {
             return;
         }
-        let (last_words, heard) = channel();
-        *lock(&self.writer) = Some(last_words);
-        let (register, place, log) = (Arc::downgrade(self), place.to_owned(), log.clone());
-        let made = std::thread::Builder::new().name("busbw-net-stats".to_owned()).spawn(move || follow(&register, &heard, &place, &log));
+        let (to_writer, last_lines) = channel();
+        *lock(&self.writer) = Some(to_writer);
+        let (register, destination, log) = (Arc::downgrade(self), destination.to_owned(), log.clone());
+        let made = std::thread::Builder::new()
+            .name("busbw-net-stats".to_owned())
+            .spawn(move || follow(&register, &last_lines, &destination, &log));
         drop(made); // without the thread there are no lines, and all else works
     }
 
@@ -196,8 +198,8 @@ impl Register {
         let nics = over.iter().map(|(nic, Sum { bytes, chunks, referred })| {
             format!("{nic} {:.3} GB in {chunks} chunks ({:.3} GB sent by reference)", *bytes as f64 / 1e9, *referred as f64 / 1e9)
         });
-        let words = nics.collect::<Vec<_>>().join(", ");
-        format!("{} connections: {words}; {} stalls", self.count.load(Ordering::Relaxed), self.troubles.load(Ordering::Relaxed))
+        let message = nics.collect::<Vec<_>>().join(", ");
+        format!("{} connections: {message}; {} stalls", self.count.load(Ordering::Relaxed), self.troubles.load(Ordering::Relaxed))
     }
 }
 
@@ -211,14 +213,14 @@ enum Target {
 }
 
 impl Target {
-    fn open(place: &str) -> std::io::Result<Self> {
-        match place.strip_prefix("unix:") {
+    fn open(destination: &str) -> std::io::Result<Self> {
+        match destination.strip_prefix("unix:") {
             Some(path) => {
                 let socket = UnixStream::connect(path)?;
                 socket.set_write_timeout(Some(INTERVAL))?;
                 Ok(Self::Socket(socket))
             }
-            None => OpenOptions::new().create(true).append(true).open(place).map(Self::File),
+            None => OpenOptions::new().create(true).append(true).open(destination).map(Self::File),
         }
     }
 
@@ -232,14 +234,14 @@ impl Target {
 }
 
 /// Write once a second until the transport is no more. A target that fails is opened again, and told of once.
-fn follow(register: &Weak<Register>, heard: &Receiver<String>, place: &str, log: &Log) {
-    let (mut target, mut told, mut before) = (None, false, String::new());
+fn follow(register: &Weak<Register>, last_lines: &Receiver<String>, destination: &str, log: &Log) {
+    let (mut target, mut warned, mut before) = (None, false, String::new());
     loop {
         let mut lines = String::new();
-        match heard.recv_timeout(INTERVAL) {
+        match last_lines.recv_timeout(INTERVAL) {
             Ok(line) => {
                 lines.push_str(&line);
-                lines.extend(heard.try_iter());
+                lines.extend(last_lines.try_iter());
             }
             Err(RecvTimeoutError::Timeout) => {
                 let Some(register) = register.upgrade() else { return };
@@ -256,7 +258,7 @@ fn follow(register: &Weak<Register>, heard: &Receiver<String>, place: &str, log:
         before = content;
         let written = match &mut target {
             Some(open) => Target::write(open, &lines),
-            None => Target::open(place).and_then(|mut open| {
+            None => Target::open(destination).and_then(|mut open| {
                 let written = open.write(&lines);
                 target = Some(open);
                 written
@@ -264,8 +266,8 @@ fn follow(register: &Weak<Register>, heard: &Receiver<String>, place: &str, log:
         };
         if let Err(error) = written {
             target = None;
-            if !std::mem::replace(&mut told, true) {
-                log(Level::Warn, &format!("BUSBW_NET_STATS={place}: {error}"));
+            if !std::mem::replace(&mut warned, true) {
+                log(Level::Warn, &format!("BUSBW_NET_STATS={destination}: {error}"));
             }
         }
     }
@@ -283,7 +285,7 @@ mod tests {
         counters.chunk(2, 400);
         counters.referred(2, 300);
         counters.stall(2);
-        counters.twice();
+        counters.duplicate();
         counters.queue(5);
         let line = counters.line(3, 1.5);
         assert!(line.starts_with("{\"time_s\":1.500,\"pid\":"), "{line}");

@@ -13,10 +13,10 @@ pub const WELCOME: usize = 8;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 40;
 /// Chunks of one message at most: bounds what a header can make the receiver allocate to one bit each.
-pub const MOST_CHUNKS: u64 = 1 << 20;
+pub const MAX_CHUNKS: u64 = 1 << 20;
 
 /// Bytes of a chunk at most: as many as a connection may keep aside.
-pub const MOST_OF_CHUNK: usize = 64 << 20;
+pub const MAX_CHUNK: usize = 64 << 20;
 
 /// Small messages after which one is acknowledged, with all before it, as soon as no other waits to be read,
 pub const ACK_EVERY: usize = 8;
@@ -90,7 +90,7 @@ pub enum Frame {
     /// Message `seq` is complete, and so are all before `below`.
     Ack { seq: u64, below: u64 },
     /// The streams with their bit in `mask` are all there will be; `home` is the one that carries small messages. The first frame of each.
-    Ready { mask: u64, home: u64 },
+    Ready { mask: u64, inline: u64 },
 }
 
 /// A part of a message.
@@ -127,7 +127,7 @@ impl Chunk {
     fn checked(self) -> Result<Self, Error> {
         let whole = self.total == 0 && self.offset == 0;
         let part = self.chunk > 0 && self.offset < self.total && self.offset % u64::from(self.chunk) == 0;
-        if !whole && (!part || self.len() > MOST_OF_CHUNK || self.total.div_ceil(u64::from(self.chunk)) > MOST_CHUNKS) {
+        if !whole && (!part || self.len() > MAX_CHUNK || self.total.div_ceil(u64::from(self.chunk)) > MAX_CHUNKS) {
             return Err(Error::new(Kind::Remote, format!("a chunk that cannot be: {self:?}")));
         }
         Ok(self)
@@ -140,7 +140,7 @@ impl Frame {
         let (kind, tag, words, chunk) = match *self {
             Self::Chunk(c) => (1, c.tag, [c.seq, c.total, c.offset], c.chunk),
             Self::Ack { seq, below } => (2, 0, [seq, below, 0], 0),
-            Self::Ready { mask, home } => (3, 0, [mask, home, 0], 0),
+            Self::Ready { mask, inline } => (3, 0, [mask, inline, 0], 0),
         };
         let mut to = [0; HEADER];
         to[..2].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
@@ -169,7 +169,7 @@ impl Frame {
                 Chunk { seq: word(0), total: word(1), offset: word(2), chunk, tag }.checked().map(Self::Chunk)
             }
             2 => Ok(Self::Ack { seq: word(0), below: word(1) }),
-            3 => Ok(Self::Ready { mask: word(0), home: word(1) }),
+            3 => Ok(Self::Ready { mask: word(0), inline: word(1) }),
             other => Err(Error::new(Kind::Remote, format!("a frame of unknown kind {other}"))),
         }
     }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn frames_survive_the_wire() {
         let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18, tag: -2 };
-        for frame in [Frame::Chunk(chunk), Frame::Ack { seq: u64::MAX, below: 5 }, Frame::Ready { mask: 0b1011, home: 1 }] {
+        for frame in [Frame::Chunk(chunk), Frame::Ack { seq: u64::MAX, below: 5 }, Frame::Ready { mask: 0b1011, inline: 1 }] {
             assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
         assert_eq!((chunk.index(), chunk.count(), chunk.len()), (3, 4096, 1 << 18));

@@ -125,13 +125,13 @@ fn accepted(listener: &mut Listener) -> Box<Receiver> {
 fn words_of_an_attempt_that_was_given_up_and_come_late_replace_no_stream() {
     let transport = open(Config::default());
     let (mut listener, handle) = transport.listen(0).unwrap();
-    let mut home = stream(&handle, 0, 1);
+    let mut inline = stream(&handle, 0, 1);
     let mut second = stream(&handle, 1, 2);
     pause(20);
     assert!(listener.accept().unwrap().is_none());
     let _late = stream(&handle, 1, 1); // its end comes later still
     pause(20);
-    home.write_all(&frame(3, [3, 0, 0], 0)).unwrap();
+    inline.write_all(&frame(3, [3, 0, 0], 0)).unwrap();
     let receiver = accepted(&mut listener);
     let mut got = vec![0u8; 100];
     let received = irecv(&receiver, &mut got);

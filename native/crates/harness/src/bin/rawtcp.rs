@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use harness::{Control, Failure, Memory, Words, failed, process_cpu_s};
+use harness::{Arguments, Control, Failure, Memory, failed, process_cpu_s};
 
 const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME]\n       rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \
                      [--piece BYTES] [--congestion NAME]";
@@ -34,7 +34,7 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
-    let (plan, way) = match read(Words::of_process()) {
+    let (plan, way) = match read(Arguments::from_process()) {
         Ok(asked) => asked,
         Err(failure) => {
             eprintln!("error: {failure}\n\n{USAGE}");
@@ -69,7 +69,7 @@ impl Way {
 }
 
 /// The plan (None: to serve), and where.
-fn read(mut words: Words) -> Result<(Option<Plan>, Way), Failure> {
+fn read(mut words: Arguments) -> Result<(Option<Plan>, Way), Failure> {
     let (streams, seconds) = (words.value("--streams", 1)?, words.value("--seconds", 5.0)?);
     let (both, piece) = (words.flag("--both"), words.value("--piece", 1 << 20)?);
     let congestion = words.value("--congestion", String::new())?;
@@ -109,7 +109,7 @@ fn serve_one(way: &Way, listener: &TcpListener, mut control: Control) -> Result<
     }
     control.meet()?;
     let (received, cpu_s) = carry(made, seconds, piece as usize)?;
-    control.say(&format!("{} {} {cpu_s}", received.0, received.1))
+    control.send(&format!("{} {} {cpu_s}", received.0, received.1))
 }
 
 fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
@@ -118,7 +118,7 @@ fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
     let connect = || TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")));
     let mut control = Control::over(connect()?)?;
     let count = if both { 2 * streams } else { streams };
-    control.say(&format!("{count} {piece} {seconds}"))?;
+    control.send(&format!("{count} {piece} {seconds}"))?;
     let mut made = Vec::new();
     for number in 0..count {
         let mut stream = connect()?;

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// From an interface to an address of the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct Route {
     pub(super) nic: usize,
     pub(super) to: SocketAddr,
 }
@@ -36,32 +36,32 @@ enum Stage {
 
 /// Why an attempt failed.
 #[derive(Default)]
-struct Trouble {
-    words: String,
+struct Failure {
+    message: String,
     /// The way is down, and may come back: not a peer that refuses.
     down: bool,
 }
 
 pub(super) struct Opening {
     pub(super) socket: Option<Socket>,
-    pub(super) way: Way,
+    pub(super) route: Route,
     stage: Stage,
     /// On this way, and on all.
     attempts: u32,
     every: u32,
     lost: Option<Instant>,
-    trouble: Trouble,
+    failure: Failure,
 }
 
-impl Trouble {
+impl Failure {
     fn of(error: &io::Error, nic: &Nic) -> Self {
-        Self { words: error.to_string(), down: is_down(error.kind(), nic) }
+        Self { message: error.to_string(), down: is_down(error.kind(), nic) }
     }
 }
 
-impl<T: Into<String>> From<T> for Trouble {
-    fn from(words: T) -> Self {
-        Self { words: words.into(), down: false }
+impl<T: Into<String>> From<T> for Failure {
+    fn from(message: T) -> Self {
+        Self { message: message.into(), down: false }
     }
 }
 
@@ -76,13 +76,13 @@ fn is_down(kind: ErrorKind, nic: &Nic) -> bool {
 }
 
 impl Opening {
-    pub(super) fn new(way: Way) -> Self {
-        Self { socket: None, way, stage: Stage::Lost, attempts: 0, every: 0, lost: None, trouble: Trouble::default() }
+    pub(super) fn new(route: Route) -> Self {
+        Self { socket: None, route, stage: Stage::Lost, attempts: 0, every: 0, lost: None, failure: Failure::default() }
     }
 
     /// Begin anew on another way.
-    pub(super) fn turn(&mut self, way: Way) {
-        *self = Self { every: self.every, ..Self::new(way) };
+    pub(super) fn reroute(&mut self, route: Route) {
+        *self = Self { every: self.every, ..Self::new(route) };
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -95,44 +95,44 @@ impl Opening {
     }
 
     /// Whether it may still open, or already has.
-    pub(super) fn may_come(&self) -> bool {
-        !self.has_failed() || self.trouble.down
+    pub(super) fn may_open(&self) -> bool {
+        !self.has_failed() || self.failure.down
     }
 
     /// Which way it takes, and what it came to.
-    pub(super) fn words(&self, nics: &[Nic]) -> String {
-        let what = match (&self.trouble.words, self.is_open()) {
-            (words, _) if !words.is_empty() => words,
+    pub(super) fn message(&self, nics: &[Nic]) -> String {
+        let what = match (&self.failure.message, self.is_open()) {
+            (message, _) if !message.is_empty() => message,
             (_, true) => "open, and one stream is too few",
             _ => "no answer",
         };
-        format!("to {} from {}: {what}", self.way.to, nics[self.way.nic].name)
+        format!("to {} from {}: {what}", self.route.to, nics[self.route.nic].name)
     }
 
     /// Go on as far as possible.
     pub(super) fn attempt(&mut self, hello: Hello, nics: &[Nic], config: &Config, now: Instant) {
         let pause = PAUSE * (1 << self.attempts.min(ATTEMPTS)) / 2;
-        let again = self.may_come() && self.lost.is_none_or(|lost| now - lost >= pause);
+        let again = self.may_open() && self.lost.is_none_or(|lost| now - lost >= pause);
         if self.is_open() || (matches!(self.stage, Stage::Lost) && !again) {
             return;
         }
-        if let Err(trouble) = self.advance(&nics[self.way.nic], config, hello) {
-            self.trouble = trouble;
+        if let Err(failure) = self.advance(&nics[self.route.nic], config, hello) {
+            self.failure = failure;
             (self.stage, self.socket, self.lost) = (Stage::Lost, None, Some(now));
         }
     }
 
-    fn advance(&mut self, nic: &Nic, config: &Config, hello: Hello) -> Result<(), Trouble> {
+    fn advance(&mut self, nic: &Nic, config: &Config, hello: Hello) -> Result<(), Failure> {
         if matches!(self.stage, Stage::Lost) {
             (self.attempts, self.every) = (self.attempts + 1, self.every + 1);
             self.socket = Some(self.begin(nic, config, hello)?);
             self.stage = Stage::Connecting;
         }
         let Some(socket) = &self.socket else { return Ok(()) };
-        let told = |error: io::Error| Trouble::of(&error, nic);
+        let failed = |error: io::Error| Failure::of(&error, nic);
         if matches!(self.stage, Stage::Connecting) {
-            if let Some(error) = socket.take_error().map_err(told)? {
-                return Err(told(error));
+            if let Some(error) = socket.take_error().map_err(failed)? {
+                return Err(failed(error));
             }
             if socket.peer_addr().is_err() {
                 return Ok(()); // not yet
@@ -146,7 +146,7 @@ impl Opening {
                 Io::Done(bytes) if sent + bytes == HELLO => self.stage = Stage::Awaiting([0; WELCOME], 0),
                 Io::Done(bytes) => self.stage = Stage::Greeting(sent + bytes),
                 Io::Blocked => {}
-                Io::Ended(error) => return Err(error.map_or_else(|| "the greeting does not go out".into(), told)),
+                Io::Ended(error) => return Err(error.map_or_else(|| "the greeting does not go out".into(), failed)),
             }
         }
         if let Stage::Awaiting(answer, have) = self.stage {
@@ -155,19 +155,19 @@ impl Opening {
         Ok(())
     }
 
-    fn begin(&self, nic: &Nic, config: &Config, hello: Hello) -> Result<Socket, Trouble> {
-        let Way { nic: at, to } = self.way;
+    fn begin(&self, nic: &Nic, config: &Config, hello: Hello) -> Result<Socket, Failure> {
+        let Route { nic: at, to } = self.route;
         let made = if hello.index == 0 { sock::bound(nic, 0) } else { ports::socket(nic, at, to, config, hello.nonce) };
-        let socket = made.map_err(|(kind, Error { message, .. })| Trouble { words: message, down: is_down(kind, nic) })?;
+        let socket = made.map_err(|(kind, Error { message, .. })| Failure { message, down: is_down(kind, nic) })?;
         sock::tune(&socket, config);
         match socket.connect(&to.into()) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(Trouble::of(&error, nic)),
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(Failure::of(&error, nic)),
             _ => Ok(socket),
         }
     }
 
     /// Read on in what the peer answers.
-    fn answer(&mut self, fd: RawFd, mut answer: [u8; WELCOME], have: usize, nic: &Nic) -> Result<Stage, Trouble> {
+    fn answer(&mut self, fd: RawFd, mut answer: [u8; WELCOME], have: usize, nic: &Nic) -> Result<Stage, Failure> {
         let room = &mut answer[have..];
         // SAFETY: our own buffer.
         match unsafe { sock::receive(fd, room.as_mut_ptr(), room.len(), &mut []) } {
@@ -181,7 +181,7 @@ impl Opening {
             }
             Io::Done(bytes) => Ok(Stage::Awaiting(answer, have + bytes)),
             Io::Blocked => Ok(Stage::Awaiting(answer, have)),
-            Io::Ended(error) => Err(error.map_or_else(|| "it closed the connection".into(), |error| Trouble::of(&error, nic))),
+            Io::Ended(error) => Err(error.map_or_else(|| "it closed the connection".into(), |error| Failure::of(&error, nic))),
         }
     }
 
@@ -189,12 +189,12 @@ impl Opening {
     pub(super) fn tell(&mut self, frame: &[u8; HEADER]) -> bool {
         let Some(socket) = &self.socket else { return false };
         // SAFETY: our own bytes; a new socket takes so few at once.
-        let told = matches!(unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) }, Io::Done(HEADER));
-        if !told {
+        let failed = matches!(unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) }, Io::Done(HEADER));
+        if !failed {
             // Half a frame must not be followed by another: to whoever uses it next it is a stream that the network has lost.
             let _ = socket.shutdown(Shutdown::Both);
-            self.trouble = "it ended as it opened".into();
+            self.failure = "it ended as it opened".into();
         }
-        told
+        failed
     }
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::place::Place;
-use super::{Look, Next};
-use crate::bell;
+use super::slot::Slot;
+use super::task::{Look, Next};
 use crate::config::SHORT_SPIN_US;
+use crate::doorbell;
 use crate::error::Error;
 use crate::locks::lock;
 
@@ -22,11 +22,11 @@ const EVENTS: usize = 64;
 /// Bytes after which another stream of the thread has its turn.
 const SHARE: usize = 1 << 20;
 /// What every thread may look for work before it sleeps.
-const SHORT_LOOK: Duration = Duration::from_micros(SHORT_SPIN_US);
+const SHORT_SPIN: Duration = Duration::from_micros(SHORT_SPIN_US);
 pub(super) const EVENTFD: u64 = u64::MAX;
 
 pub(super) enum Order {
-    Add(u64, Arc<Place>),
+    Add(u64, Arc<Slot>),
     Kick(u64),
     Remove(u64),
     Quit,
@@ -36,14 +36,14 @@ pub(super) enum Order {
 pub(super) struct Shared {
     pub(super) epoll: OwnedFd,
     pub(super) eventfd: OwnedFd,
-    pub(super) bell: bell::Bell<Order>,
+    pub(super) doorbell: doorbell::Doorbell<Order>,
     /// How many there are of each way.
     pub(super) streams: [AtomicUsize; 2],
 }
 
 impl Shared {
     pub(super) fn order(&self, order: Order) {
-        if self.bell.leave(order) {
+        if self.doorbell.leave(order) {
             let one = 1u64;
             // SAFETY: eight bytes to an eventfd; it can only fail where it is full, which rings too.
             unsafe { libc::write(self.eventfd.as_raw_fd(), (&raw const one).cast(), 8) };
@@ -63,12 +63,12 @@ pub(super) fn watch(shared: &Shared, fd: RawFd, key: u64, events: i32) -> Result
 
 /// How many threads of a pool look for work for long, of how many may: on a link that is slower than they are all of them would, and
 /// none would get more done.
-pub(super) struct Lookers {
+pub(super) struct Spinners {
     now: AtomicUsize,
     most: usize,
 }
 
-impl Lookers {
+impl Spinners {
     pub(super) fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self { now: AtomicUsize::new(0), most: (threads / 4).max(1) })
     }
@@ -90,7 +90,7 @@ impl Lookers {
 /// Whether looking for work pays: only where it comes, as a rule, before the look ends. Over a link that is slower than its threads it
 /// does not.
 #[derive(Default)]
-struct Looks {
+struct SpinHistory {
     /// Mean of the last waits, in looks. However long one was it counts as two: what a training does between two steps says little of the
     /// next exchange.
     usual: f32,
@@ -98,7 +98,7 @@ struct Looks {
     blind: u8,
 }
 
-impl Looks {
+impl SpinHistory {
     /// Whether to look this time. Where it has not paid, each eighth time: a thread that sleeps cannot tell how soon work came, since it
     /// takes as long as many a look to wake it.
     fn next(&mut self) -> bool {
@@ -120,28 +120,28 @@ impl Looks {
 pub(super) struct Worker {
     shared: Arc<Shared>,
     spin: Duration,
-    lookers: Arc<Lookers>,
-    looks: Looks,
+    spinners: Arc<Spinners>,
+    looks: SpinHistory,
     /// How long it looks for work this time,
     look: Duration,
     /// as one of the lookers.
     long: bool,
-    places: HashMap<u64, Arc<Place>>,
+    slots: HashMap<u64, Arc<Slot>>,
     ready: VecDeque<u64>,
     ticked: Instant,
 }
 
 impl Worker {
     /// Without streams.
-    pub(super) fn new(shared: Arc<Shared>, spin: Duration, lookers: Arc<Lookers>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, spin: Duration, spinners: Arc<Spinners>) -> Self {
         Self {
             shared,
             spin,
-            lookers,
-            looks: Looks::default(),
+            spinners,
+            looks: SpinHistory::default(),
             look: Duration::ZERO,
             long: false,
-            places: HashMap::new(),
+            slots: HashMap::new(),
             ready: VecDeque::new(),
             ticked: Instant::now(),
         }
@@ -151,14 +151,14 @@ impl Worker {
         let mut idle_since: Option<Instant> = None;
         let mut wants_ticks = false;
         loop {
-            if self.shared.bell.rung() && self.take_orders() {
+            if self.shared.doorbell.has_orders() && self.take_orders() {
                 return;
             }
             for _ in 0..RUNS {
                 let Some(key) = self.ready.pop_front() else { break };
                 if let Some(since) = idle_since.take() {
                     self.looks.add(since.elapsed(), self.look);
-                    self.look_no_more();
+                    self.stop_spinning();
                 }
                 self.run(key);
                 wants_ticks = true; // until the next one says otherwise
@@ -173,44 +173,44 @@ impl Worker {
                 continue;
             }
             let since = *idle_since.get_or_insert_with(|| {
-                self.look_for_work();
+                self.start_spinning();
                 now
             });
-            if self.events(0) || self.shared.bell.rung() {
+            if self.events(0) || self.shared.doorbell.has_orders() {
                 continue;
             }
             if now - since < self.look {
                 std::hint::spin_loop();
                 continue;
             }
-            self.look_no_more();
-            if self.shared.bell.lie_down(wants_ticks) {
+            self.stop_spinning();
+            if self.shared.doorbell.prepare_to_sleep(wants_ticks) {
                 self.events(if wants_ticks { TICK.as_millis() as i32 } else { -1 });
             }
-            self.shared.bell.get_up();
+            self.shared.doorbell.wake_up();
         }
     }
 
     /// How long to look for work before sleeping, from now on.
-    fn look_for_work(&mut self) {
+    fn start_spinning(&mut self) {
         let pays = self.looks.next();
-        self.long = pays && self.spin > SHORT_LOOK && self.lookers.join();
+        self.long = pays && self.spin > SHORT_SPIN && self.spinners.join();
         self.look = match (pays, self.long) {
             (false, _) => Duration::ZERO,
-            (true, false) => self.spin.min(SHORT_LOOK),
+            (true, false) => self.spin.min(SHORT_SPIN),
             (true, true) => self.spin,
         };
     }
 
-    fn look_no_more(&mut self) {
+    fn stop_spinning(&mut self) {
         if std::mem::take(&mut self.long) {
-            self.lookers.leave();
+            self.spinners.leave();
         }
     }
 
     /// Whether to end.
     fn take_orders(&mut self) -> bool {
-        for order in self.shared.bell.take() {
+        for order in self.shared.doorbell.take() {
             match order {
                 Order::Add(key, task) => self.add(key, task),
                 Order::Kick(key) => self.queue(key),
@@ -221,12 +221,12 @@ impl Worker {
         false
     }
 
-    fn add(&mut self, key: u64, place: Arc<Place>) {
-        let Some(mut task) = lock(&place.held).task.take() else { return };
+    fn add(&mut self, key: u64, slot: Arc<Slot>) {
+        let Some(mut task) = lock(&slot.held).task.take() else { return };
         match watch(&self.shared, task.fd(), key, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) {
             Ok(()) => {
-                lock(&place.held).task = Some(task);
-                self.places.insert(key, place);
+                lock(&slot.held).task = Some(task);
+                self.slots.insert(key, slot);
                 self.queue(key);
             }
             Err(error) => task.broken(&error.message),
@@ -234,7 +234,7 @@ impl Worker {
     }
 
     fn remove(&mut self, key: u64) {
-        let Some(task) = self.places.remove(&key).and_then(|place| lock(&place.held).task.take()) else { return };
+        let Some(task) = self.slots.remove(&key).and_then(|slot| lock(&slot.held).task.take()) else { return };
         // By name: a child of fork() may hold the same socket open, which would keep it in the set.
         // SAFETY: both descriptors are open.
         unsafe { libc::epoll_ctl(self.shared.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, task.fd(), std::ptr::null_mut()) };
@@ -242,16 +242,16 @@ impl Worker {
     }
 
     fn queue(&mut self, key: u64) {
-        if let Some(place) = self.places.get(&key) {
-            if place.queue() {
+        if let Some(slot) = self.slots.get(&key) {
+            if slot.queue() {
                 self.ready.push_back(key);
             }
         }
     }
 
     fn run(&mut self, key: u64) {
-        let Some(place) = self.places.get(&key).filter(|place| place.take()) else { return }; // somebody has helped
-        let next = match place.held.try_lock() {
+        let Some(slot) = self.slots.get(&key).filter(|slot| slot.take()) else { return }; // somebody has helped
+        let next = match slot.held.try_lock() {
             Ok(mut held) => held.run(SHARE),
             Err(TryLockError::Poisoned(held)) => held.into_inner().run(SHARE),
             Err(TryLockError::WouldBlock) => {
@@ -269,8 +269,8 @@ impl Worker {
     fn tick(&mut self, now: Instant) -> bool {
         let mut wanted = false;
         let (mut moved, mut gone) = (Vec::new(), Vec::new());
-        for (key, place) in &self.places {
-            match lock(&place.held).guarded(|task| task.tick(now)) {
+        for (key, slot) in &self.slots {
+            match lock(&slot.held).guarded(|task| task.tick(now)) {
                 Some(look) => {
                     wanted |= look != Look::Enough;
                     if look == Look::Run {
@@ -293,9 +293,9 @@ impl Worker {
         for event in events.iter().take(count.max(0) as usize) {
             let key = event.u64;
             if key == EVENTFD {
-                let mut rung = 0u64;
+                let mut has_orders = 0u64;
                 // SAFETY: eight bytes from an eventfd.
-                unsafe { libc::read(self.shared.eventfd.as_raw_fd(), (&raw mut rung).cast(), 8) };
+                unsafe { libc::read(self.shared.eventfd.as_raw_fd(), (&raw mut has_orders).cast(), 8) };
             } else {
                 self.queue(key);
             }
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn looking_stops_after_some_looks_in_vain_and_one_that_is_not_begins_it_again() {
         let (look, soon, late) = (Duration::from_micros(20), Duration::from_micros(3), Duration::from_secs(1));
-        let mut looks = Looks::default();
+        let mut looks = SpinHistory::default();
         let vain = (0..100).take_while(|_| looks.next().then(|| looks.add(late, look)).is_some()).count();
         assert!((4..=8).contains(&vain), "{vain}");
         let mut later: Vec<_> = (0..64).map(|_| looks.next().then(|| looks.add(late, look)).is_some()).collect();

@@ -9,7 +9,7 @@ use socket2::Socket;
 
 use super::SendCore;
 use crate::locks::lock;
-use crate::pool::{Look, Next, Pool, Task, Way};
+use crate::pool::{Direction, Look, Next, Pool, Task};
 use crate::sock::{self, Io};
 
 /// For the peer to have the last small messages of all connections of the process, over other streams where theirs has just stalled.
@@ -32,12 +32,12 @@ impl SendCore {
 
     fn delivered(&self) -> bool {
         {
-            let mut home = lock(&self.home);
-            self.flush_home(&mut home);
+            let mut inline = lock(&self.inline);
+            self.flush_inline(&mut inline);
         }
-        self.look_home(Instant::now());
+        self.check_inline(Instant::now());
         let state = lock(&self.state);
-        state.flying.iter().all(|flying| flying.request.is_some()) && lock(&self.home).kept.is_empty()
+        state.in_flight.iter().all(|in_flight| in_flight.request.is_some()) && lock(&self.inline).kept.is_empty()
     }
 
     /// Callers' buffers are read by nobody after this, whatever the threads do.
@@ -47,8 +47,8 @@ impl SendCore {
             std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
         }
         if self.abandoned() {
-            let reset = self.seats().iter().filter(|seat| seat.reset()).count();
-            self.say(&format!("closed before all was sent: {reset} of its {} streams are reset", self.seats().len()));
+            let reset = self.tasks().iter().filter(|task_ref| task_ref.reset()).count();
+            self.say(&format!("closed before all was sent: {reset} of its {} streams are reset", self.tasks().len()));
         }
     }
 
@@ -56,39 +56,39 @@ impl SendCore {
     /// may go out: it may be pages of these buffers, which are the callers' again.
     pub(crate) fn abandoned(&self) -> bool {
         let state = lock(&self.state);
-        state.closed && state.flying.iter().any(|flying| flying.request.is_some())
+        state.closed && state.in_flight.iter().any(|in_flight| in_flight.request.is_some())
     }
 
     fn is_read(&self) -> bool {
         let state = lock(&self.state);
-        state.flying.iter().chain(&state.parting).any(|flying| flying.readers > 0)
+        state.in_flight.iter().chain(&state.retired).any(|in_flight| in_flight.readers > 0)
     }
 
     /// Close the stream of small messages. What the peer's kernel has not taken stays with a thread: a socket closed while it has unread
     /// acknowledgements would throw it away.
     pub(crate) fn part(&self, pool: &Pool) {
-        let home = lock(&self.home);
-        let left = !home.ended && home.backlog.is_empty() && sock::unacknowledged(&home.socket) > 0;
-        if left && home.socket.shutdown(Shutdown::Write).is_ok() {
-            if let (Ok(socket), Ok(seat)) = (home.socket.try_clone(), pool.reserve(Way::Out)) {
+        let inline = lock(&self.inline);
+        let left = !inline.ended && inline.backlog.is_empty() && sock::unacknowledged(&inline.socket) > 0;
+        if left && inline.socket.shutdown(Shutdown::Write).is_ok() {
+            if let (Ok(socket), Ok(task_ref)) = (inline.socket.try_clone(), pool.reserve(Direction::Out)) {
                 let end = Instant::now() + Duration::from_secs(self.config.timeout_s);
-                pool.seat(&seat, Box::new(Parting { socket, end, over: false }));
+                pool.task_ref(&task_ref, Box::new(Draining { socket, end, over: false }));
                 return;
             }
         }
         // By name: a child of fork() may hold the socket open.
-        let _ = home.socket.shutdown(Shutdown::Both);
+        let _ = inline.socket.shutdown(Shutdown::Both);
     }
 }
 
 /// A stream of small messages whose connection has been closed before the peer's kernel had all.
-struct Parting {
+struct Draining {
     socket: Socket,
     end: Instant,
     over: bool,
 }
 
-impl Task for Parting {
+impl Task for Draining {
     fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -114,7 +114,7 @@ impl Task for Parting {
     fn broken(&mut self, _why: &str) {}
 }
 
-impl Drop for Parting {
+impl Drop for Draining {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }

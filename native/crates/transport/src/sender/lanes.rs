@@ -2,29 +2,29 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Flying, Job, NONE, SendCore, State};
-use crate::Level;
+use super::{InFlight, Job, NONE, SendCore, State};
 use crate::error::{Error, Kind};
 use crate::locks::lock;
+use crate::log::Level;
 
 /// Whether a thread may read a message's bytes.
-pub(crate) enum Leave<'a> {
+pub(crate) enum ReadPermit<'a> {
     /// As long as it holds this.
-    Read { _while_held: Reading<'a> },
+    Read { _while_held: ReadGuard<'a> },
     /// The message has been acknowledged, so that its buffer may be the caller's again. The peer has it, and throws away what still comes.
     Acknowledged,
     /// The connection has been closed: what was begun stays unfinished.
     Closed,
 }
 
-pub(crate) struct Reading<'a> {
+pub(crate) struct ReadGuard<'a> {
     core: &'a SendCore,
     seq: u64,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for ReadGuard<'_> {
     fn drop(&mut self) {
-        self.core.has_read(self.seq);
+        self.core.end_read(self.seq);
     }
 }
 
@@ -40,40 +40,40 @@ impl SendCore {
             return None;
         };
         self.counters.queue(state.queue.len());
-        if let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == job.chunk.seq) {
-            flying.carriers[job.chunk.index()] = lane as u8;
+        if let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == job.chunk.seq) {
+            in_flight.carriers[job.chunk.index()] = lane as u8;
         }
         Some(job)
     }
 
     /// Leave to read a message's bytes. Whoever gives them back to the caller waits for this reader, which never waits itself.
-    pub(crate) fn read(&self, seq: u64) -> Leave<'_> {
+    pub(crate) fn read(&self, seq: u64) -> ReadPermit<'_> {
         let mut state = lock(&self.state);
         if state.closed {
-            return Leave::Closed;
+            return ReadPermit::Closed;
         }
-        let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == seq) else { return Leave::Acknowledged };
-        flying.readers += 1;
-        Leave::Read { _while_held: Reading { core: self, seq } }
+        let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == seq) else { return ReadPermit::Acknowledged };
+        in_flight.readers += 1;
+        ReadPermit::Read { _while_held: ReadGuard { core: self, seq } }
     }
 
-    fn has_read(&self, seq: u64) {
+    fn end_read(&self, seq: u64) {
         let mut state = lock(&self.state);
-        if let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == seq) {
-            flying.readers -= 1;
+        if let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == seq) {
+            in_flight.readers -= 1;
             return;
         }
-        let Some(at) = state.parting.iter().position(|flying| flying.seq() == seq) else { return };
-        state.parting[at].readers -= 1;
-        if state.parting[at].readers == 0 {
-            self.give_back(&state.parting.swap_remove(at));
+        let Some(at) = state.retired.iter().position(|in_flight| in_flight.seq() == seq) else { return };
+        state.retired[at].readers -= 1;
+        if state.retired[at].readers == 0 {
+            self.give_back(&state.retired.swap_remove(at));
         }
     }
 
     /// The caller may do with a message's buffer as it likes.
-    fn give_back(&self, flying: &Flying) {
-        if let Some(place) = flying.request {
-            self.requests[place].complete(0, flying.job.chunk.total);
+    fn give_back(&self, in_flight: &InFlight) {
+        if let Some(slot) = in_flight.request {
+            self.requests[slot].complete(0, in_flight.job.chunk.total);
         }
     }
 
@@ -85,20 +85,20 @@ impl SendCore {
     pub(super) fn acknowledged(&self, state: &mut State, seq: u64, below: u64) {
         let over = |one: u64| one == seq || one < below;
         let mut at = 0;
-        while at < state.flying.len() {
-            if !over(state.flying[at].seq()) {
+        while at < state.in_flight.len() {
+            if !over(state.in_flight[at].seq()) {
                 at += 1;
                 continue;
             }
-            if let Some(flying) = state.flying.remove(at) {
-                if flying.carriers.contains(&NONE) {
-                    state.queue.retain(|job| job.chunk.seq != flying.seq());
+            if let Some(in_flight) = state.in_flight.remove(at) {
+                if in_flight.carriers.contains(&NONE) {
+                    state.queue.retain(|job| job.chunk.seq != in_flight.seq());
                 }
                 self.unacknowledged.fetch_sub(1, Ordering::Relaxed);
-                if flying.readers == 0 {
-                    self.give_back(&flying);
+                if in_flight.readers == 0 {
+                    self.give_back(&in_flight);
                 } else {
-                    state.parting.push(flying);
+                    state.retired.push(in_flight);
                 }
             }
         }
@@ -111,7 +111,7 @@ impl SendCore {
 
     /// Whether anything is under way that may stand still.
     pub(crate) fn busy(&self) -> bool {
-        self.unacknowledged.load(Ordering::Relaxed) > 0 || !lock(&self.home).kept.is_empty()
+        self.unacknowledged.load(Ordering::Relaxed) > 0 || !lock(&self.inline).kept.is_empty()
     }
 
     /// A stream makes no progress: others take what it carries, where there are any.
@@ -123,7 +123,7 @@ impl SendCore {
         }
         state.stalled |= 1 << lane;
         state.idle &= !(1 << lane);
-        let again = self.carry_again(&mut state, lane);
+        let again = self.requeue(&mut state, lane);
         drop(state);
         self.counters.stall(again);
         self.say(&format!("stream {lane} makes no progress, {again} chunks go over others"));
@@ -135,7 +135,7 @@ impl SendCore {
         if state.stalled & (1 << lane) != 0 {
             state.stalled &= !(1 << lane);
             drop(state);
-            self.seats()[lane].kick();
+            self.tasks()[lane].kick();
             self.say(&format!("stream {lane} moves again"));
         }
     }
@@ -149,15 +149,15 @@ impl SendCore {
     pub(crate) fn ended(&self, lane: usize, why: &str) {
         let mut state = lock(&self.state);
         state.dead |= 1 << lane;
-        let again = self.carry_again(&mut state, lane);
+        let again = self.requeue(&mut state, lane);
         let alive = self.alive(&state);
         // Where only stalled ones are left, they are the way that there is.
         let freed = if alive & !state.stalled == 0 { std::mem::take(&mut state.stalled) } else { 0 };
         drop(state);
-        for (lane, seat) in self.seats().iter().enumerate() {
+        for (lane, task_ref) in self.tasks().iter().enumerate() {
             let looks = alive.trailing_zeros() as usize == lane; // after small messages, from now on
             if alive & (1 << lane) != 0 && (looks || freed & (1 << lane) != 0) {
-                seat.kick();
+                task_ref.kick();
             }
         }
         if alive == 0 {
@@ -184,10 +184,10 @@ impl SendCore {
         (self.log)(Level::Info, &format!("{}: {what}", self.label));
     }
 
-    fn carry_again(&self, state: &mut State, lane: usize) -> usize {
-        let State { flying, queue, .. } = state;
+    fn requeue(&self, state: &mut State, lane: usize) -> usize {
+        let State { in_flight, queue, .. } = state;
         let mut jobs = Vec::new();
-        for one in flying.iter_mut() {
+        for one in in_flight.iter_mut() {
             for number in 0..one.carriers.len() {
                 if one.carriers[number] == lane as u8 {
                     one.carriers[number] = NONE;
@@ -214,28 +214,29 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::pool::{Pool, Way};
+    use crate::pool::{Direction, Pool};
+    use crate::request::Completion;
     use crate::stats::Counters;
 
     #[test]
     fn a_message_is_not_done_while_a_thread_is_inside_the_kernel_with_its_buffer() {
-        let (home, _far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+        let (inline, _far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
         let counters = Arc::new(Counters::new(String::new(), ["a", "b"].map(str::to_owned)));
-        let core = SendCore::new(String::new(), Arc::new(Config { inline: 0, ..Config::default() }), Arc::new(|_, _| {}), counters, home);
+        let core = SendCore::new(String::new(), Arc::new(Config { inline: 0, ..Config::default() }), Arc::new(|_, _| {}), counters, inline);
         let pool = Pool::new(1, 0);
-        core.seated((0..2).map(|_| pool.reserve(Way::Out).unwrap()).collect());
+        core.set_tasks((0..2).map(|_| pool.reserve(Direction::Out).unwrap()).collect());
         let (buffer, mut size) = ([7u8; 100], [0]);
         // SAFETY: the buffer outlives the core.
         let request = unsafe { core.isend(buffer.as_ptr(), buffer.len(), 0).unwrap().unwrap().as_ref() };
         let seq = core.pull(0).unwrap().chunk.seq;
         let late = core.read(seq);
-        assert!(matches!(late, Leave::Read { .. }));
+        assert!(matches!(late, ReadPermit::Read { .. }));
         core.stalled(0);
         let again = core.pull(1).unwrap();
         drop(core.read(again.chunk.seq));
         core.arrived(seq, seq + 1);
         assert_eq!(core.test(request, &mut size), Ok(false), "stream 0 reads it");
-        assert!(matches!(core.read(seq), Leave::Acknowledged), "nobody begins to");
+        assert!(matches!(core.read(seq), ReadPermit::Acknowledged), "nobody begins to");
         drop(late);
         assert_eq!((core.test(request, &mut size), size), (Ok(true), [100]));
     }

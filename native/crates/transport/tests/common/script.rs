@@ -148,7 +148,7 @@ struct Receive {
 struct Scene {
     streams: Vec<TcpStream>,
     /// Which of them carries small messages.
-    home: usize,
+    inline: usize,
     receiver: Box<Receiver>,
     receives: Vec<Receive>,
     /// Number of the next whole message.
@@ -175,10 +175,10 @@ pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
         stream.set_nonblocking(true).unwrap();
         stream.write_all(&hello(&handle, index, 1)).unwrap();
     }
-    let home = shape / 16 % count;
-    (&streams[home]).write_all(&frame(3, 0, [mask, home as u64, 0], 0)).unwrap();
+    let inline = shape / 16 % count;
+    (&streams[inline]).write_all(&frame(3, 0, [mask, inline as u64, 0], 0)).unwrap();
     let Some(receiver) = accepted(&mut listener, odd_mask.map_or(usize::MAX, |_| LOOKS)) else { return 0 };
-    let mut scene = Scene { streams, home, receiver, receives: Vec::new(), next: 0, done: 0 };
+    let mut scene = Scene { streams, inline, receiver, receives: Vec::new(), next: 0, done: 0 };
     for _ in 0..ACTIONS {
         if script.0.is_empty() {
             break;
@@ -240,7 +240,7 @@ impl Scene {
         let count = total.div_ceil(u64::from(chunk)).max(1);
         let special = (way / 4) as u64 % count;
         let streams = self.streams.len();
-        let lanes: Vec<_> = (first..first + streams).map(|at| at % streams).filter(|at| *at != self.home).collect();
+        let lanes: Vec<_> = (first..first + streams).map(|at| at % streams).filter(|at| *at != self.inline).collect();
         for number in 0..count {
             let head = Head { seq: self.next, total, offset: number * u64::from(chunk), chunk, tag: way as i32 / 128 };
             let times = if number != special { 1 } else { [1, 1, 0, 2][way % 4] };

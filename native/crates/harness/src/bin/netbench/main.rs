@@ -7,7 +7,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
 
-use harness::{Control, Failure, Words, failed, process_cpu_s, thread_cpu_s};
+use harness::{Arguments, Control, Failure, failed, process_cpu_s, thread_cpu_s};
 
 use drive::{Channel, Mode};
 use lane::Lane;
@@ -39,7 +39,7 @@ struct Seen {
 }
 
 fn main() -> ExitCode {
-    let (plan, library, address, port) = match read(Words::of_process()) {
+    let (plan, library, address, port) = match read(Arguments::from_process()) {
         Ok(asked) => asked,
         Err(failure) => {
             eprintln!("error: {failure}\n\n{USAGE}");
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 /// The plan (None: to serve), the library, and where the control line is.
-fn read(mut words: Words) -> Result<(Option<Plan>, String, String, u16), Failure> {
+fn read(mut words: Arguments) -> Result<(Option<Plan>, String, String, u16), Failure> {
     let mode = words.value("--mode", "both-ways".to_owned())?;
     let (channels, size) = (words.value("--channels", 2)?, words.value("--size", 1 << 20)?);
     let (in_flight, seconds) = (words.value("--in-flight", 8)?, words.value("--seconds", 5.0)?);
@@ -89,18 +89,18 @@ fn serve(library: &str, address: &str, port: u16) -> Result<(), Failure> {
     let listener = TcpListener::bind((address, port)).map_err(failed(format!("{address} port {port}")))?;
     println!("listening on {}", listener.local_addr().map_err(failed("address"))?);
     let mut control = Control::over(listener.accept().map_err(failed("accept"))?.0)?;
-    let mode = control.hear()?;
+    let mode = control.receive()?;
     let [channels, size, in_flight] = control.values()?;
     let plan = Plan { mode, channels, size, in_flight, seconds: 0.0 };
     let seen = take_part(&Plugin::open(library)?, &mut control, &plan, false)?;
-    control.say(&format!("{} {} {} {}", seen.bytes, seen.seconds, seen.cpu_s, seen.driver_cpu_s))
+    control.send(&format!("{} {} {} {}", seen.bytes, seen.seconds, seen.cpu_s, seen.driver_cpu_s))
 }
 
 fn run(library: &str, address: &str, port: u16, plan: &Plan) -> Result<(), Failure> {
     let stream = TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")))?;
     let mut control = Control::over(stream)?;
-    control.say(&plan.mode)?;
-    control.say(&format!("{} {} {}", plan.channels, plan.size, plan.in_flight))?;
+    control.send(&plan.mode)?;
+    control.send(&format!("{} {} {}", plan.channels, plan.size, plan.in_flight))?;
     let seen = take_part(&Plugin::open(library)?, &mut control, plan, true)?;
     let [bytes, seconds, cpu_s, driver_cpu_s] = control.values()?;
     println!("{}", line(plan, &seen, &Seen { bytes, seconds, cpu_s, driver_cpu_s, halves_s: Vec::new() }));
@@ -140,11 +140,11 @@ fn connect(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) -> R
     for _ in 0..if receives { plan.channels } else { 0 } {
         let (listener, handle) = plugin.listen()?;
         listeners.push(listener);
-        control.say(&handle.iter().map(|byte| format!("{byte:02x}")).collect::<String>())?;
+        control.send(&handle.iter().map(|byte| format!("{byte:02x}")).collect::<String>())?;
     }
     let mut handles = Vec::new();
     for _ in 0..if sends { plan.channels } else { 0 } {
-        handles.push(unhex(&control.hear()?)?);
+        handles.push(unhex(&control.receive()?)?);
     }
     let lane = |comm, out| Lane::new(comm, out, plan.size, plan.in_flight);
     let mut channels: Vec<Channel> = (0..plan.channels).map(|_| Channel { out: None, back: None }).collect();

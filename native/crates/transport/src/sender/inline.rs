@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use socket2::Socket;
 
-use super::{Flying, SendCore, State};
-use crate::Level;
+use super::{InFlight, SendCore, State};
 use crate::error::Error;
 use crate::locks::lock;
+use crate::log::Level;
 use crate::sock::{self, Io};
-use crate::still::{Standing, Still};
+use crate::stall::{Flow, StallDetector};
 use crate::wire::{Chunk, Frame, HEADER};
 
 /// A small message, until it is acknowledged.
@@ -30,7 +30,7 @@ impl Kept {
 }
 
 /// The stream of small messages, used by the caller's thread.
-pub(crate) struct Home {
+pub(crate) struct InlineStream {
     pub(super) socket: Socket,
     /// Not yet taken by the kernel.
     pub(super) backlog: VecDeque<u8>,
@@ -41,10 +41,10 @@ pub(crate) struct Home {
     marks: VecDeque<(u64, usize, u64)>, // where each request's bytes end, its place and size
     heard: Vec<u8>,
     pub(super) ended: bool,
-    still: Still,
+    stall: StallDetector,
 }
 
-impl Home {
+impl InlineStream {
     pub(super) fn new(socket: Socket) -> Self {
         Self {
             socket,
@@ -55,96 +55,96 @@ impl Home {
             marks: VecDeque::new(),
             heard: Vec::new(),
             ended: false,
-            still: Still::default(),
+            stall: StallDetector::default(),
         }
     }
 }
 
 impl SendCore {
-    pub(super) fn send_small(&self, home: &mut Home, kept: Kept, place: usize, looks: usize) {
+    pub(super) fn send_small(&self, inline: &mut InlineStream, kept: Kept, slot: usize, looks: usize) {
         let head = Frame::Chunk(kept.chunk()).encode();
         let whole = HEADER + kept.bytes.len();
-        home.given += whole as u64;
-        home.marks.push_back((home.given, place, kept.bytes.len() as u64));
+        inline.given += whole as u64;
+        inline.marks.push_back((inline.given, slot, kept.bytes.len() as u64));
         let mut sent = 0;
-        if home.backlog.is_empty() && !home.ended {
+        if inline.backlog.is_empty() && !inline.ended {
             // SAFETY: our own bytes.
-            match unsafe { sock::send(home.socket.as_raw_fd(), &head, kept.bytes.as_ptr(), kept.bytes.len()) } {
+            match unsafe { sock::send(inline.socket.as_raw_fd(), &head, kept.bytes.as_ptr(), kept.bytes.len()) } {
                 Io::Done(bytes) => sent = bytes,
                 Io::Blocked => {}
-                Io::Ended(_) => home.ended = true, // its messages are kept: see `look_home`
+                Io::Ended(_) => inline.ended = true, // its messages are kept: see `look_home`
             }
         }
-        home.taken += sent as u64;
-        home.backlog.extend(head[sent.min(HEADER)..].iter().chain(&kept.bytes[sent.saturating_sub(HEADER)..]));
-        if home.kept.is_empty() {
-            if let Some(seat) = self.seats().get(looks) {
-                seat.rouse();
+        inline.taken += sent as u64;
+        inline.backlog.extend(head[sent.min(HEADER)..].iter().chain(&kept.bytes[sent.saturating_sub(HEADER)..]));
+        if inline.kept.is_empty() {
+            if let Some(task_ref) = self.tasks().get(looks) {
+                task_ref.rouse();
             }
         }
-        home.kept.push_back(kept);
-        self.settle_home(home);
+        inline.kept.push_back(kept);
+        self.complete_inline(inline);
     }
 
     /// Requests whose bytes the kernel has are done: their buffers are free, and copies are kept.
-    fn settle_home(&self, home: &mut Home) {
-        while let Some(&(end, place, size)) = home.marks.front() {
-            if end > home.taken {
+    fn complete_inline(&self, inline: &mut InlineStream) {
+        while let Some(&(end, slot, size)) = inline.marks.front() {
+            if end > inline.taken {
                 break;
             }
-            home.marks.pop_front();
-            self.requests[place].complete(0, size);
+            inline.marks.pop_front();
+            self.requests[slot].complete(0, size);
         }
     }
 
-    pub(super) fn flush_home(&self, home: &mut Home) {
-        while !home.backlog.is_empty() && !home.ended {
-            let (front, _) = home.backlog.as_slices();
+    pub(super) fn flush_inline(&self, inline: &mut InlineStream) {
+        while !inline.backlog.is_empty() && !inline.ended {
+            let (front, _) = inline.backlog.as_slices();
             // SAFETY: our own bytes.
-            match unsafe { sock::send(home.socket.as_raw_fd(), &[], front.as_ptr(), front.len()) } {
+            match unsafe { sock::send(inline.socket.as_raw_fd(), &[], front.as_ptr(), front.len()) } {
                 Io::Done(bytes) => {
-                    home.taken += bytes as u64;
-                    home.backlog.drain(..bytes);
+                    inline.taken += bytes as u64;
+                    inline.backlog.drain(..bytes);
                 }
                 Io::Blocked => break,
-                Io::Ended(_) => home.ended = true,
+                Io::Ended(_) => inline.ended = true,
             }
         }
-        self.settle_home(home);
+        self.complete_inline(inline);
     }
 
     /// Read acknowledgements from the stream of small messages.
     ///
     /// # Errors
     /// What came is no acknowledgement: the connection has failed.
-    pub(super) fn hear_home(&self, home: &mut Home, state: &mut State) -> Result<(), Error> {
-        self.read_home(home, state).map_err(|error| {
+    pub(super) fn read_acks(&self, inline: &mut InlineStream, state: &mut State) -> Result<(), Error> {
+        self.try_read_acks(inline, state).map_err(|error| {
             let error = self.error(error.kind, &error.message);
             let _ = self.failed.set(error.clone());
             error
         })
     }
 
-    fn read_home(&self, home: &mut Home, state: &mut State) -> Result<(), Error> {
+    fn try_read_acks(&self, inline: &mut InlineStream, state: &mut State) -> Result<(), Error> {
         let mut buffer = [0u8; 16 * HEADER];
-        while !home.ended {
+        while !inline.ended {
             // SAFETY: our own buffer.
-            match unsafe { sock::receive(home.socket.as_raw_fd(), buffer.as_mut_ptr(), buffer.len(), &mut []) } {
+            match unsafe { sock::receive(inline.socket.as_raw_fd(), buffer.as_mut_ptr(), buffer.len(), &mut []) } {
                 Io::Done(bytes) => {
-                    home.heard.extend_from_slice(&buffer[..bytes]);
+                    inline.heard.extend_from_slice(&buffer[..bytes]);
                     if bytes < buffer.len() {
                         break;
                     }
                 }
                 Io::Blocked => break,
-                Io::Ended(_) => home.ended = true,
+                Io::Ended(_) => inline.ended = true,
             }
         }
-        let whole = home.heard.len() / HEADER * HEADER;
-        let frames: Vec<_> = home.heard.drain(..whole).collect();
+        let whole = inline.heard.len() / HEADER * HEADER;
+        let frames: Vec<_> = inline.heard.drain(..whole).collect();
         for frame in frames.chunks_exact(HEADER) {
             if let Frame::Ack { seq, below } = Frame::decode(frame.try_into().unwrap_or(&[0; HEADER]))? {
-                home.kept.retain(|kept| kept.seq > seq); // they are taken in order
+                inline.kept.retain(|kept| kept.seq > seq); // they are taken in order
                 self.acknowledged(state, seq, below);
             }
         }
@@ -153,42 +153,42 @@ impl SendCore {
 
     /// Called by the first stream's tick: small messages go as chunks when their stream stands still, and are forgotten once the peer's
     /// kernel has them and no stream is in doubt.
-    pub(crate) fn look_home(&self, now: Instant) {
+    pub(crate) fn check_inline(&self, now: Instant) {
         let mut state = lock(&self.state);
-        let mut home = lock(&self.home);
-        if let Err(error) = self.hear_home(&mut home, &mut state) {
-            drop((home, state));
+        let mut inline = lock(&self.inline);
+        if let Err(error) = self.read_acks(&mut inline, &mut state) {
+            drop((inline, state));
             return (self.log)(Level::Info, &error.message);
         }
-        if home.kept.is_empty() {
+        if inline.kept.is_empty() {
             return;
         }
-        let Home { socket, still, taken, ended, .. } = &mut *home;
-        let stuck = *ended || still.look(socket, *taken, self.limits, now) != Standing::Moves;
+        let InlineStream { socket, stall, taken, ended, .. } = &mut *inline;
+        let stuck = *ended || stall.look(socket, *taken, self.limits, now) != Flow::Moves;
         if stuck && self.alive(&state) != 0 {
             let why = if *ended { "has ended" } else { "makes no progress" };
-            let again = self.forsake_home(&mut home, &mut state);
-            drop((home, state));
+            let again = self.abandon_inline(&mut inline, &mut state);
+            drop((inline, state));
             self.counters.stall(again);
             self.say(&format!("the stream of small messages {why}, {again} go over others"));
-        } else if sock::unacknowledged(&home.socket) == 0 && home.backlog.is_empty() {
-            home.kept.clear();
+        } else if sock::unacknowledged(&inline.socket) == 0 && inline.backlog.is_empty() {
+            inline.kept.clear();
         }
     }
 
     /// Small messages go over the other streams from now on. How many are sent again.
-    fn forsake_home(&self, home: &mut Home, state: &mut State) -> usize {
-        self.home_down.store(true, Ordering::Relaxed);
-        let again = home.kept.len();
-        for kept in home.kept.drain(..) {
+    fn abandon_inline(&self, inline: &mut InlineStream, state: &mut State) -> usize {
+        self.inline_down.store(true, Ordering::Relaxed);
+        let again = inline.kept.len();
+        for kept in inline.kept.drain(..) {
             let data = kept.bytes.as_ptr();
-            self.fly(state, Flying::new(None, kept.chunk(), data, Some(kept.bytes)));
+            self.start_message(state, InFlight::new(None, kept.chunk(), data, Some(kept.bytes)));
         }
         // The copies go elsewhere, so the callers' buffers are free.
-        home.taken = home.given;
-        home.backlog.clear();
-        home.ended = true; // half a message may be in it: it is never used again
-        self.settle_home(home);
+        inline.taken = inline.given;
+        inline.backlog.clear();
+        inline.ended = true; // half a message may be in it: it is never used again
+        self.complete_inline(inline);
         again
     }
 }

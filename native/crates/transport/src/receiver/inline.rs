@@ -5,18 +5,18 @@ use std::sync::atomic::Ordering;
 
 use socket2::Socket;
 
-use super::{Claim, HOME, RecvCore};
+use super::{Claim, INLINE, RecvCore};
 use crate::error::{Error, Kind};
 use crate::locks::lock;
 use crate::sock::{self, Io};
 use crate::wire::{ACK_AT_LATEST, ACK_EVERY, Frame, HEADER};
 
 /// Of the stream of small messages; a message and its header always fit.
-const HOME_BUFFER: usize = 64 << 10;
+const INLINE_BUFFER: usize = 64 << 10;
 /// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
-const MOST_UNREAD: usize = 64 << 10;
+const MAX_UNREAD: usize = 64 << 10;
 
-pub(super) struct Home {
+pub(super) struct InlineStream {
     pub(super) socket: Socket,
     buffer: Box<[u8]>,
     start: usize,
@@ -32,42 +32,42 @@ pub(super) struct Home {
     pub(super) over: bool,
 }
 
-impl Home {
+impl InlineStream {
     /// `first` has come already.
     pub(super) fn new(socket: Socket, first: &[u8]) -> Self {
-        let mut buffer: Box<[u8]> = vec![0; HOME_BUFFER].into();
+        let mut buffer: Box<[u8]> = vec![0; INLINE_BUFFER].into();
         buffer[..first.len()].copy_from_slice(first);
         Self { socket, buffer, start: 0, end: first.len(), last: 0, since_ack: 0, out: Vec::new(), ended: None, over: false }
     }
 }
 
 impl RecvCore {
-    pub(super) fn hear(&self, home: &mut Home) -> Result<(), Error> {
+    pub(super) fn hear(&self, inline: &mut InlineStream) -> Result<(), Error> {
         loop {
-            if home.start > 0 {
-                home.buffer.copy_within(home.start..home.end, 0);
-                (home.start, home.end) = (0, home.end - home.start);
+            if inline.start > 0 {
+                inline.buffer.copy_within(inline.start..inline.end, 0);
+                (inline.start, inline.end) = (0, inline.end - inline.start);
             }
-            let room = if home.ended.is_some() { &mut [][..] } else { &mut home.buffer[home.end..] };
+            let room = if inline.ended.is_some() { &mut [][..] } else { &mut inline.buffer[inline.end..] };
             let (mut more, mut quiet) = (false, false);
             if !room.is_empty() {
                 let asked = room.len();
                 // SAFETY: our own buffer.
-                match unsafe { sock::receive(home.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut []) } {
-                    Io::Done(bytes) => (home.end, more) = (home.end + bytes, bytes == asked),
+                match unsafe { sock::receive(inline.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut []) } {
+                    Io::Done(bytes) => (inline.end, more) = (inline.end + bytes, bytes == asked),
                     Io::Blocked => quiet = true,
-                    Io::Ended(why) => home.ended = Some(reason(why)),
+                    Io::Ended(why) => inline.ended = Some(reason(why)),
                 }
             }
-            let waits = self.deliver(home, quiet)?;
+            let waits = self.deliver(inline, quiet)?;
             // What came before the end still counts.
-            if let Some(why) = home.ended.as_ref().filter(|_| !waits && !home.over) {
-                self.over(HOME, why);
-                home.over = true;
+            if let Some(why) = inline.ended.as_ref().filter(|_| !waits && !inline.over) {
+                self.over(INLINE, why);
+                inline.over = true;
             }
             // Messages are in order: none that is posted now is behind one that waits.
             let lanes_over = waits && self.lanes_over.load(Ordering::Relaxed);
-            if lanes_over && (home.ended.is_some() || sock::closed_by_peer(&home.socket)) {
+            if lanes_over && (inline.ended.is_some() || sock::closed_by_peer(&inline.socket)) {
                 let _ = self.gone.set(self.error(Kind::Remote, "the peer closed the connection"));
             }
             if !more {
@@ -78,23 +78,23 @@ impl RecvCore {
 
     /// Hand out the whole messages in the buffer whose receives are posted; whether one waits for its receive. The acknowledgement of the
     /// last ones waits until it is `quiet`: to send it takes as long as a message does, and the caller waits for none of it then.
-    fn deliver(&self, home: &mut Home, quiet: bool) -> Result<bool, Error> {
+    fn deliver(&self, inline: &mut InlineStream, quiet: bool) -> Result<bool, Error> {
         let mut waits = false;
-        while home.end - home.start >= HEADER && (home.out.len() < MOST_UNREAD || home.ended.is_some()) {
-            let head = home.buffer[home.start..home.start + HEADER].try_into().unwrap_or([0; HEADER]);
+        while inline.end - inline.start >= HEADER && (inline.out.len() < MAX_UNREAD || inline.ended.is_some()) {
+            let head = inline.buffer[inline.start..inline.start + HEADER].try_into().unwrap_or([0; HEADER]);
             let chunk = match Frame::decode(&head)? {
                 Frame::Chunk(chunk) => chunk,
                 Frame::Ready { .. } => {
-                    home.start += HEADER; // the first of each stream
+                    inline.start += HEADER; // the first of each stream
                     continue;
                 }
                 Frame::Ack { .. } => return Err(Error::new(Kind::Remote, "a frame that only senders understand")),
             };
             let length = chunk.len();
-            if length > HOME_BUFFER - HEADER || chunk.count() != 1 {
+            if length > INLINE_BUFFER - HEADER || chunk.count() != 1 {
                 return Err(Error::new(Kind::Remote, format!("a small message of {} bytes", chunk.total)));
             }
-            if home.end - home.start < HEADER + length {
+            if inline.end - inline.start < HEADER + length {
                 break;
             }
             match self.claim(&chunk, None)? {
@@ -105,25 +105,25 @@ impl RecvCore {
                 Claim::Stale(_) => {}
                 Claim::Into(to) => {
                     if self.resume(&chunk) {
-                        let from = home.buffer[home.start + HEADER..].as_ptr();
+                        let from = inline.buffer[inline.start + HEADER..].as_ptr();
                         // SAFETY: we are a writer of a buffer that has room for the whole message.
                         unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
                         self.written(&chunk);
                     }
                 }
             }
-            home.start += HEADER + length;
-            home.last = chunk.seq;
-            home.since_ack += 1;
+            inline.start += HEADER + length;
+            inline.last = chunk.seq;
+            inline.since_ack += 1;
         }
         let due = if quiet { ACK_EVERY } else { ACK_AT_LATEST };
-        if home.since_ack >= due && home.ended.is_none() {
-            home.since_ack = 0;
+        if inline.since_ack >= due && inline.ended.is_none() {
+            inline.since_ack = 0;
             let below = lock(&self.state).base;
             // All small ones up to the last have been taken, even where a large one before them is not complete.
-            home.out.extend_from_slice(&Frame::Ack { seq: home.last, below }.encode());
+            inline.out.extend_from_slice(&Frame::Ack { seq: inline.last, below }.encode());
         }
-        flush(&home.socket, &mut home.out);
+        flush(&inline.socket, &mut inline.out);
         Ok(waits)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{Next, Task};
+use super::task::{Next, Task};
 
 /// Bytes that whoever helps carries at a time: it has other things to do.
 const HELP: usize = 256 << 10;
@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_micros(50);
 
 /// A stream's place.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct Slot {
     pub(super) held: Mutex<Held>,
     /// Since when it waits for its turn, in nanoseconds of `now`; 0: it does not. Whoever takes this away runs it.
     waits: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct Place {
     over: AtomicBool,
 }
 
-impl Place {
+impl Slot {
     /// It is to have its turn: whether that is new.
     pub(super) fn queue(&self) -> bool {
         self.waits.compare_exchange(0, now(), Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -28,7 +28,7 @@ impl Limits {
 
 /// What a look came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Flow {
     /// Nothing is under way, or it goes on, or the peer only reads slowly.
     Moves,
     /// The network does not take what is under way.
@@ -39,18 +39,18 @@ pub(crate) enum Standing {
 
 /// A stream as it was when last looked at.
 #[derive(Default)]
-pub(crate) struct Still {
+pub(crate) struct StallDetector {
     taken: u64,
     unacknowledged: usize,
     since: Option<Instant>,
     silent: Option<Instant>,
 }
 
-impl Still {
+impl StallDetector {
     /// Look again: `taken` counts the bytes that the kernel has taken for it so far.
-    pub(crate) fn look(&mut self, socket: &impl AsRawFd, taken: u64, limits: Limits, now: Instant) -> Standing {
+    pub(crate) fn look(&mut self, socket: &impl AsRawFd, taken: u64, limits: Limits, now: Instant) -> Flow {
         if self.unacknowledged == 0 && taken == self.taken {
-            return Standing::Moves; // nothing new, and nothing was left: no need to ask the kernel
+            return Flow::Moves; // nothing new, and nothing was left: no need to ask the kernel
         }
         // Bytes that the kernel takes are no progress; those that the peer has are.
         let (before, unacknowledged) = (self.acknowledged(), sock::unacknowledged(socket));
@@ -58,7 +58,7 @@ impl Still {
         (self.taken, self.unacknowledged) = (taken, unacknowledged);
         if begins || unacknowledged == 0 || self.acknowledged() != before {
             (self.since, self.silent) = ((unacknowledged > 0).then_some(now), None);
-            return Standing::Moves;
+            return Flow::Moves;
         }
         let trouble = sock::trouble(socket);
         let since = *self.since.get_or_insert(now);
@@ -66,11 +66,11 @@ impl Still {
         self.silent = silent;
         let silent_for = |limit| silent.is_some_and(|silent| now - silent >= limit);
         if silent_for(limits.silence) {
-            Standing::Silent
+            Flow::Silent
         } else if now - since >= limits.stall && (trouble.tries_again || silent_for(PROBES)) {
-            Standing::Stalled
+            Flow::Stalled
         } else {
-            Standing::Moves
+            Flow::Moves
         }
     }
 

@@ -15,7 +15,7 @@ pub const ROOM: usize = 512 << 10;
 struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
-    nowhere: OwnedFd,
+    discarded: OwnedFd,
 }
 
 impl Pipe {
@@ -37,8 +37,8 @@ impl Pipe {
         if room < ROOM as libc::c_int {
             return None;
         }
-        let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null").ok()?.into();
-        Some(Self { read, write, nowhere })
+        let discarded = std::fs::OpenOptions::new().write(true).open("/dev/null").ok()?.into();
+        Some(Self { read, write, discarded })
     }
 
     /// References to as many bytes as fit; None where the memory has no pages that could be referred to, or the system forbids it.
@@ -70,9 +70,9 @@ impl Pipe {
     }
 
     /// Forget so many bytes; whether that worked.
-    fn forget(&self, mut len: usize) -> bool {
+    fn discard(&self, mut len: usize) -> bool {
         while len > 0 {
-            match self.move_to(self.nowhere.as_raw_fd(), len, 0) {
+            match self.move_to(self.discarded.as_raw_fd(), len, 0) {
                 gone @ 1.. => len -= gone as usize,
                 _ => return false,
             }
@@ -87,12 +87,12 @@ thread_local! {
 }
 
 /// Whether this thread has a pipe.
-pub fn possible() -> bool {
-    PIPE.with_borrow_mut(|place| {
-        if place.is_none() {
-            *place = Pipe::new();
+pub fn available() -> bool {
+    PIPE.with_borrow_mut(|cached| {
+        if cached.is_none() {
+            *cached = Pipe::new();
         }
-        place.is_some()
+        cached.is_some()
     })
 }
 
@@ -102,8 +102,8 @@ pub fn possible() -> bool {
 /// # Safety
 /// `data` is readable for `len` bytes, and nobody changes them before the peer has them.
 pub unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Option<(usize, bool)> {
-    PIPE.with_borrow_mut(|place| {
-        let pipe = place.as_ref()?;
+    PIPE.with_borrow_mut(|cached| {
+        let pipe = cached.as_ref()?;
         let mut sent = 0;
         while sent < len {
             // SAFETY: the caller's promise.
@@ -111,8 +111,8 @@ pub unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Opti
             let (gone, end) = without_signals(|| pipe.empty_into(fd, put));
             sent += gone;
             if gone < put {
-                if !pipe.forget(put - gone) {
-                    *place = None;
+                if !pipe.discard(put - gone) {
+                    *cached = None;
                 }
                 return match end {
                     Io::Blocked => Some((sent, true)),
@@ -160,7 +160,7 @@ pub(crate) mod tests {
     #[test]
     fn memory_that_is_not_there_is_refused_and_a_peer_that_is_gone_ends_it() {
         let (near, far) = pair();
-        assert!(possible());
+        assert!(available());
         // SAFETY: the kernel finds out.
         assert!(unsafe { send(near.as_raw_fd(), 4096 as *const u8, 1 << 16, ROOM) }.is_none());
         drop(far);
@@ -169,8 +169,8 @@ pub(crate) mod tests {
         let bytes = vec![0u8; 1 << 16];
         let ended = || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len(), ROOM) }.is_none();
         assert!((0..100).any(|_| ended() || (std::thread::sleep(Duration::from_millis(10)), false).1));
-        let mut choice = crate::choice::Choice::new(true);
-        let sent = unsafe { choice.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
+        let mut send_method = crate::send_method::SendMethod::new(true);
+        let sent = unsafe { send_method.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
         assert!(matches!(sent.outcome, Io::Ended(Some(_))), "whoever copies is told why");
     }
 }

@@ -18,13 +18,13 @@ const DOZING: u8 = 1; // wakes up for the next tick
 const ASLEEP: u8 = 2;
 
 /// Orders for one thread, from any.
-pub struct Bell<T> {
+pub struct Doorbell<T> {
     state: AtomicU8,
     waiting: AtomicBool, // orders are there
     orders: Mutex<Vec<T>>,
 }
 
-impl<T> Bell<T> {
+impl<T> Doorbell<T> {
     /// Of a thread that is awake.
     pub fn new() -> Self {
         Self { state: AtomicU8::new(AWAKE), waiting: AtomicBool::new(false), orders: Mutex::new(Vec::new()) }
@@ -39,12 +39,12 @@ impl<T> Bell<T> {
     }
 
     /// Whether the thread will look around by itself before long. One that is awake may have decided to sleep.
-    pub fn dozes(&self) -> bool {
+    pub fn is_dozing(&self) -> bool {
         self.state.load(Ordering::Acquire) == DOZING
     }
 
     /// Whether orders are there.
-    pub fn rung(&self) -> bool {
+    pub fn has_orders(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
@@ -56,14 +56,14 @@ impl<T> Bell<T> {
 
     /// The thread lies down, `dozing` until the next tick or for as long as it takes: false where orders are there already. Whoever leaves
     /// one from here on rings; whoever left one before is seen by the look at `waiting`.
-    pub fn lie_down(&self, dozing: bool) -> bool {
+    pub fn prepare_to_sleep(&self, dozing: bool) -> bool {
         self.state.store(if dozing { DOZING } else { ASLEEP }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        !self.rung()
+        !self.has_orders()
     }
 
     /// The thread is up again.
-    pub fn get_up(&self) {
+    pub fn wake_up(&self) {
         self.state.store(AWAKE, Ordering::Release);
     }
 }
@@ -81,12 +81,12 @@ mod tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3); // beyond it there are too many
         model.check(|| {
-            let (bell, eventfd) = (Arc::new(Bell::new()), Arc::new(Notify::new()));
+            let (doorbell, eventfd) = (Arc::new(Doorbell::new()), Arc::new(Notify::new()));
             let others: Vec<_> = (0..2)
                 .map(|order| {
-                    let (bell, eventfd) = (bell.clone(), eventfd.clone());
+                    let (doorbell, eventfd) = (doorbell.clone(), eventfd.clone());
                     thread::spawn(move || {
-                        if bell.leave(order) {
+                        if doorbell.leave(order) {
                             eventfd.notify();
                         }
                     })
@@ -94,14 +94,14 @@ mod tests {
                 .collect();
             let mut taken = Vec::new();
             while taken.len() < 2 {
-                if bell.rung() {
-                    taken.extend(bell.take());
+                if doorbell.has_orders() {
+                    taken.extend(doorbell.take());
                     continue;
                 }
-                if bell.lie_down(false) {
+                if doorbell.prepare_to_sleep(false) {
                     eventfd.wait(); // loom fails the model where nobody ever notifies
                 }
-                bell.get_up();
+                doorbell.wake_up();
             }
             taken.sort_unstable();
             assert_eq!(taken, [0, 1]);

@@ -3,8 +3,8 @@
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use crate::pages::{self, ROOM};
 use crate::sock::{self, Io};
+use crate::zerocopy::{self, ROOM};
 
 /// By reference has to be so much cheaper: more and smaller packets may come of it, which cost the peer something.
 const WORTH: f32 = 0.8;
@@ -57,7 +57,7 @@ impl Sent {
 
 /// Which way is cheaper for a stream, by its own measurement: it depends on the interface, its driver and the memory.
 #[derive(Default)]
-pub struct Choice {
+pub struct SendMethod {
     copied: Cost,
     referred: Cost,
     sends: u32,
@@ -66,7 +66,7 @@ pub struct Choice {
     room: usize,
 }
 
-impl Choice {
+impl SendMethod {
     /// Of a stream that may not choose where `allowed` is false.
     pub fn new(allowed: bool) -> Self {
         Self { impossible: !allowed, room: ROOM, ..Self::default() }
@@ -81,14 +81,14 @@ impl Choice {
             let out = if head.is_empty() {
                 0
             } else {
-                match sock::announce(fd, head) {
+                match sock::send_more(fd, head) {
                     Io::Done(out) if out == head.len() => out,
                     end => return Sent::copied(end),
                 }
             };
             let begun = Instant::now();
             // SAFETY: the caller's promise.
-            let sent = unsafe { pages::send(fd, data, len, self.room) };
+            let sent = unsafe { zerocopy::send(fd, data, len, self.room) };
             if let Some((referred, full)) = sent {
                 self.referred.learn(begun.elapsed(), referred);
                 self.room = if full { referred } else { 2 * self.room }.clamp(LITTLE, ROOM);
@@ -119,7 +119,7 @@ impl Choice {
         } else {
             (self.referred.of_a_byte() < WORTH * self.copied.of_a_byte()) != (self.sends % 64 == 0)
         };
-        self.impossible = refer && !pages::possible();
+        self.impossible = refer && !zerocopy::available();
         refer && !self.impossible
     }
 }
@@ -127,19 +127,19 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::tests::pair;
+    use crate::zerocopy::tests::pair;
     use std::io::Read;
     use std::net::TcpStream;
     use std::os::fd::AsRawFd;
 
     /// Send all of it, a piece at a time: how often the socket was full.
-    fn send_all(choice: &mut Choice, near: &TcpStream, head: &[u8], bytes: &[u8], piece: usize) -> usize {
+    fn send_all(send_method: &mut SendMethod, near: &TcpStream, head: &[u8], bytes: &[u8], piece: usize) -> usize {
         let (mut sent, mut full_ones) = (0, 0);
         while sent < head.len() + bytes.len() {
             let (ahead, at) = (&head[sent.min(head.len())..], sent.saturating_sub(head.len()));
             let len = piece.min(bytes.len() - at);
             // SAFETY: they stay as they are until the reader has them.
-            let Sent { outcome, full, .. } = unsafe { choice.send(near.as_raw_fd(), ahead, bytes[at..].as_ptr(), len) };
+            let Sent { outcome, full, .. } = unsafe { send_method.send(near.as_raw_fd(), ahead, bytes[at..].as_ptr(), len) };
             let blocked = match outcome {
                 Io::Done(more) => {
                     sent += more;
@@ -168,29 +168,29 @@ mod tests {
             far.read_exact(&mut came).unwrap();
             assert!(&came[..head.len()] == head && came[head.len()..] == copy);
         });
-        let mut choice = Choice::new(true);
-        let full = send_all(&mut choice, &near, head, &bytes, 300_000);
+        let mut send_method = SendMethod::new(true);
+        let full = send_all(&mut send_method, &near, head, &bytes, 300_000);
         reader.join().unwrap();
         assert!(full > 0, "what was left in the pipe has been forgotten at least once");
-        assert!(choice.referred.bytes > 0.0 && choice.copied.bytes > 0.0, "both ways were tried");
+        assert!(send_method.referred.bytes > 0.0 && send_method.copied.bytes > 0.0, "both ways were tried");
     }
 
     #[test]
     fn the_cheaper_way_is_taken_and_the_other_tried_now_and_then() {
         for (copied, referred) in [(40, 20), (20, 40)] {
-            let mut choice = Choice::new(true);
+            let mut send_method = SendMethod::new(true);
             let mut took_referred = 0;
             for _ in 0..640 {
-                let refer = choice.refer(1 << 16);
+                let refer = send_method.refer(1 << 16);
                 took_referred += u32::from(refer);
-                let (way, took) = if refer { (&mut choice.referred, referred) } else { (&mut choice.copied, copied) };
-                way.learn(Duration::from_micros(took), 1 << 16);
+                let (method, took) = if refer { (&mut send_method.referred, referred) } else { (&mut send_method.copied, copied) };
+                method.learn(Duration::from_micros(took), 1 << 16);
             }
             let right = if referred < copied { took_referred } else { 640 - took_referred };
             assert!((620..=632).contains(&right), "{right}"); // but each 64th, and half of the first eight
         }
-        assert!(!Choice::new(true).refer(LITTLE - 1));
-        assert!(!Choice::new(false).refer(1 << 20));
+        assert!(!SendMethod::new(true).refer(LITTLE - 1));
+        assert!(!SendMethod::new(false).refer(1 << 20));
     }
 
     #[test]

@@ -4,20 +4,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Claim, HOME, RecvCore, State};
-use crate::Level;
+use super::{Claim, INLINE, RecvCore, State};
 use crate::budget::{Budget, Room};
 use crate::error::Error;
 use crate::locks::lock;
+use crate::log::Level;
 use crate::wire::Chunk;
 
 /// Bytes of chunks that a connection keeps here,
-const MOST_ASIDE: usize = 64 << 20;
+const EARLY_PER_CONNECTION: usize = 64 << 20;
 /// and all connections of a process.
-const MOST_ASIDE_ALL: usize = 256 << 20;
+const EARLY_PER_PROCESS: usize = 256 << 20;
 
 /// A chunk that came before its receive, and is read out of the stream all the same.
-pub(crate) struct Aside {
+pub(crate) struct EarlyChunk {
     pub(crate) chunk: Chunk,
     pub(crate) bytes: Box<[u8]>,
     _room: Room,
@@ -37,13 +37,13 @@ pub(crate) struct Progress {
 }
 
 /// What all connections of a process may keep aside.
-pub(crate) fn budget() -> Arc<Budget> {
-    Budget::new(MOST_ASIDE_ALL, None)
+pub(crate) fn early_budget() -> Arc<Budget> {
+    Budget::new(EARLY_PER_PROCESS, None)
 }
 
 /// And one of them.
-pub(super) fn part_of(all: &Arc<Budget>) -> Arc<Budget> {
-    Budget::new(MOST_ASIDE, Some(all.clone()))
+pub(super) fn connection_budget(all: &Arc<Budget>) -> Arc<Budget> {
+    Budget::new(EARLY_PER_CONNECTION, Some(all.clone()))
 }
 
 impl RecvCore {
@@ -55,27 +55,27 @@ impl RecvCore {
     }
 
     /// Memory for a chunk that has no receive; None where too much is kept already.
-    pub(crate) fn room_aside(&self, chunk: Chunk) -> Option<Aside> {
-        let room = self.aside.take(chunk.len())?;
-        Some(Aside { chunk, bytes: vec![0; chunk.len()].into(), _room: room })
+    pub(crate) fn reserve_early(&self, chunk: Chunk) -> Option<EarlyChunk> {
+        let room = self.early_budget.take(chunk.len())?;
+        Some(EarlyChunk { chunk, bytes: vec![0; chunk.len()].into(), _room: room })
     }
 
     /// A chunk that came before its receive is complete.
-    pub(crate) fn put_aside(&self, aside: Aside) -> Result<(), Error> {
+    pub(crate) fn keep_early(&self, early: EarlyChunk) -> Result<(), Error> {
         let posted = {
             let mut state = lock(&self.state);
-            state.aside.push(aside);
+            state.early.push(early);
             state.base + state.posts.len() as u64
         };
-        self.place_aside(posted) // its receive may have come meanwhile
+        self.deliver_early(posted) // its receive may have come meanwhile
     }
 
     /// Bring the chunks kept aside into the buffers that are posted now.
-    pub(super) fn place_aside(&self, posted: u64) -> Result<(), Error> {
+    pub(super) fn deliver_early(&self, posted: u64) -> Result<(), Error> {
         loop {
             let mut state = lock(&self.state);
-            let Some(at) = state.aside.iter().position(|aside| aside.chunk.seq < posted) else { break };
-            let Aside { chunk, bytes, .. } = &state.aside.swap_remove(at);
+            let Some(at) = state.early.iter().position(|early| early.chunk.seq < posted) else { break };
+            let EarlyChunk { chunk, bytes, .. } = &state.early.swap_remove(at);
             drop(state);
             let below = match self.claim(chunk, None)? {
                 Claim::Into(to) if self.resume(chunk) => {
@@ -90,8 +90,8 @@ impl RecvCore {
                 self.acknowledge_by_any(&mut lock(&self.state), chunk.seq, below);
             }
         }
-        let home_over = || lock(&self.state).dead & (1 << HOME) != 0;
-        if let Some(error) = self.gone.get().filter(|_| lock(&self.state).aside.is_empty() && home_over()) {
+        let inline_over = || lock(&self.state).dead & (1 << INLINE) != 0;
+        if let Some(error) = self.gone.get().filter(|_| lock(&self.state).early.is_empty() && inline_over()) {
             self.fail(error.clone());
         }
         Ok(())
@@ -99,15 +99,15 @@ impl RecvCore {
 
     fn acknowledge_by_any(&self, state: &mut State, seq: u64, below: u64) {
         state.acks.push((seq, below));
-        for (lane, seat) in self.seats().iter().enumerate() {
+        for (lane, task_ref) in self.tasks().iter().enumerate() {
             if (state.dead | state.stuck) & (1 << lane) == 0 {
-                seat.kick();
+                task_ref.kick();
             }
         }
     }
 
     /// Message `seq`, and all before `below`, have arrived: to be said by whichever streams' words do.
-    pub(crate) fn say_elsewhere(&self, seq: u64, below: u64) {
+    pub(crate) fn acknowledge_elsewhere(&self, seq: u64, below: u64) {
         self.acknowledge_by_any(&mut lock(&self.state), seq, below);
     }
 
@@ -127,7 +127,7 @@ impl RecvCore {
     }
 
     /// A stream's acknowledgements do not arrive, or do again: others say what it said, all at once.
-    pub(crate) fn sticks(&self, lane: usize, stuck: bool) {
+    pub(crate) fn set_stuck(&self, lane: usize, stuck: bool) {
         let mut state = lock(&self.state);
         if (state.stuck & (1 << lane) != 0) == stuck {
             return;
@@ -138,7 +138,7 @@ impl RecvCore {
             drop(state);
             (self.log)(Level::Info, &format!("{}: acknowledgements over stream {lane} do not arrive, others repeat them", self.label));
         } else if !state.acks.is_empty() {
-            self.seats()[lane].kick(); // they have waited for a stream that works
+            self.tasks()[lane].kick(); // they have waited for a stream that works
         }
     }
 }

@@ -5,11 +5,11 @@ use std::str::FromStr;
 use crate::Failure;
 
 /// The words after a program's name that nobody has taken yet.
-pub struct Words(Vec<String>);
+pub struct Arguments(Vec<String>);
 
-impl Words {
+impl Arguments {
     /// Of this process.
-    pub fn of_process() -> Self {
+    pub fn from_process() -> Self {
         Self(std::env::args().skip(1).collect())
     }
 
@@ -46,8 +46,8 @@ impl Words {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Words {
-        Words(line.split(' ').map(str::to_owned).collect())
+    fn words(line: &str) -> Arguments {
+        Arguments(line.split(' ').map(str::to_owned).collect())
     }
 
     #[test]
