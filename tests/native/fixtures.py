@@ -9,6 +9,7 @@ import netlab
 import peers
 import pytest
 import rails
+from abi import NET_TABLES
 
 Job = Callable[..., tuple[peers.Peer, peers.Peer]]
 
@@ -54,7 +55,7 @@ def own_rails() -> Iterator[Callable[..., rails.Rails]]:
         yield make
 
 
-@pytest.fixture(params=[8, 11], ids=["v8", "v11"])
+@pytest.fixture(params=NET_TABLES, ids="v{}".format)
 def version(request: pytest.FixtureRequest) -> int:
     """Of the table that is called."""
     value: int = request.param

@@ -14,18 +14,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from abi import NET_TABLES, SYMBOLS, TUNERS, newest
 from libnccl import NO_SYMBOLS
 
-from busbw.host.net_plugin import PATH_BYTES, SYMBOLS
+from busbw.host.net_plugin import PATH_BYTES
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
 
 DRIVER = Path(__file__).with_name("libnccl.py")
 OTHERS = "BUSBW_TEST_LIBNCCL"
-OLDEST, V11_SINCE = 22700, 22800
+OLDEST = 22700
 FORGETS = range(22800, 23000)  # versions seen to: 2.28.3, 2.28.9, 2.29.7; not 2.27.7, 2.30.7, 2.32.3
 # Every symbol by which some version finds a plugin of any kind.
-TUNERS = {"ncclTunerPlugin_v2", "ncclTunerPlugin_v5"}
 ENTRY = re.compile(rb"nccl(?:\w+Plugin|Profiler)_v\d+")
 Run = Callable[..., str]
 
@@ -98,7 +98,7 @@ def networks(log: str) -> list[str]:
 def test_libnccl_takes_the_newest_table_that_it_knows_and_begins_with_it(log: Run, version: int) -> None:
     got = log(NCCL_NET="busbw")
     assert re.search(r"^ncclNetInit 0 changed$", got, re.MULTILINE), got
-    table = 11 if version >= V11_SINCE else 8
+    table = newest({row.version: row.since for row in NET_TABLES.values()}, version)
     assert re.findall(r"Loaded net plugin (.*)", got) == [f"busbw (v{table})"]
     assert re.search(r"NCCL INFO busbw: lo \S+ at 10000 Mbit/s", got), got
     assert networks(got) == ["busbw"]
@@ -112,10 +112,10 @@ def test_libnccl_finds_the_tuner_in_the_networks_library_and_no_profiler(
     """Where none is named, tuner and profiler are sought in the network's library."""
     sought = {name.decode() for name in ENTRY.findall(libnccl.read_bytes())}
     library = CDLL(str(plugin_library))
-    assert {name for name in sought if hasattr(library, name)} == (set(SYMBOLS) | TUNERS) & sought
+    assert {name for name in sought if hasattr(library, name)} == SYMBOLS & sought
     got = log(NCCL_NET="busbw")
     assert re.search(r"^ncclTunerPluginLoad 0 changed\nncclProfilerPluginInit 0 same$", got, re.MULTILINE), got
-    table = 5 if version >= V11_SINCE else 2
+    table = newest(TUNERS, version)
     assert re.search(rf"TUNER/Plugin: Using busbw \(v{table}\)", got), got
 
 

@@ -13,7 +13,6 @@ from busbw.engines import nccl_log
 from busbw.engines.base import Control
 from busbw.engines.registry import engine, refuse_network
 from busbw.host import net_plugin
-from busbw.launch import interfaces
 from busbw.measure.job import Job
 
 MOST_HOSTS = 4  # named in an error
@@ -44,7 +43,7 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
 
 def _blocks(job: Job, control: Control) -> dict[str, str]:
     """For all ranks, as they must be: what the host with the fastest network needs; none where somebody has chosen. Collective."""
-    mine = None if chosen(os.environ) else channels(interfaces.plugin_rate(os.environ))
+    mine = None if chosen(os.environ) else channels(net_plugin.rate(os.environ))
     said = control.allgather((mine, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE)))
     wanted, hosts, gpus, threads = zip(*said, strict=True)
     if None in wanted:

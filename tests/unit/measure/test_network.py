@@ -12,7 +12,7 @@ import pytest
 from busbw.core.errors import CannotTell, UsageError
 from busbw.core.result import Library
 from busbw.core.sweep import SweepSpec
-from busbw.launch import interfaces
+from busbw.host import net_plugin
 from busbw.launch.control import SoloControl
 from busbw.measure import network
 from busbw.measure.job import Job, decode, encode
@@ -104,7 +104,7 @@ def test_all_ranks_make_the_channels_that_the_fastest_host_needs(
         def allgather(self, value: Any) -> list[Any]:
             return [value, *((wanted, f"h{at}", 1, None) for at, wanted in enumerate(others))]
 
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: 3.125e9)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: 3.125e9)
     for _ in range(2):  # again, for --repeats
         with network.starting(job("busbw"), Others()):
             assert os.environ.get("NCCL_MIN_NCHANNELS") == made
@@ -128,7 +128,7 @@ def test_hosts_of_one_gpu_make_narrow_blocks_unless_somebody_has_chosen(
         def allgather(self, value: Any) -> list[Any]:
             return [value, (8, *other)]
 
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     with network.starting(msgspec.structs.replace(job("busbw"), gpus_per_process=gpus), Other()):
         assert os.environ["NCCL_MIN_NCHANNELS"] == "8"
         assert os.environ.get("NCCL_NTHREADS") == made
@@ -136,7 +136,7 @@ def test_hosts_of_one_gpu_make_narrow_blocks_unless_somebody_has_chosen(
 
 @pytest.mark.usefixtures("plugin")
 def test_channels_that_somebody_has_chosen_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     os.environ["NCCL_MAX_NCHANNELS"] = "8"
     with network.starting(job("busbw"), SoloControl()):
         assert "NCCL_MIN_NCHANNELS" not in os.environ

@@ -9,28 +9,9 @@ mod logger;
 mod net;
 mod net_v11;
 mod net_v8;
+mod rate;
 mod setup;
 #[cfg(test)]
 mod tests;
 mod traffic;
 mod tuner;
-
-/// For NCCL 2.20 to 2.27.
-#[allow(non_upper_case_globals)]
-#[unsafe(no_mangle)]
-pub static ncclNetPlugin_v8: nccl_abi::net_v8::Net = net_v8::TABLE;
-
-/// For NCCL 2.28 and newer.
-#[allow(non_upper_case_globals)]
-#[unsafe(no_mangle)]
-pub static ncclNetPlugin_v11: nccl_abi::net_v11::Net = net_v11::TABLE;
-
-/// For NCCL 2.21 to 2.27.
-#[allow(non_upper_case_globals)]
-#[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v2: nccl_abi::tuner::TunerV2 = tuner::V2;
-
-/// For NCCL 2.28 and newer.
-#[allow(non_upper_case_globals)]
-#[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v5: nccl_abi::tuner::TunerV5 = tuner::V5;

@@ -8,34 +8,15 @@ use nccl_abi::net_v11::{CommConfig, MAX_DEVS_PER_NIC, Net as Table, Properties, 
 
 use crate::entry::{entry, given, init_entry};
 use crate::logger;
-use crate::net::{MAX_COLL_BYTES, MAX_COMMS, MAX_P2P_BYTES, NAME, Net, NetDevice, saturated};
-use crate::setup;
+use crate::net::{MAX_COLL_BYTES, MAX_COMMS, MAX_P2P_BYTES, Net, NetDevice, saturated};
+use crate::setup::{self, net_table};
 use crate::traffic::{self, Group};
 
-pub const TABLE: Table = Table {
-    name: NAME.as_ptr(),
-    init,
-    devices: setup::devices,
-    get_properties,
-    listen,
-    connect,
-    accept: setup::accept,
-    reg_mr: setup::reg_mr,
-    reg_mr_dma_buf: None,
-    dereg_mr: setup::dereg_mr,
-    isend,
-    irecv,
-    iflush: traffic::iflush,
-    test: traffic::test,
-    close_send: setup::close_send,
-    close_recv: setup::close_recv,
-    close_listen: setup::close_listen,
-    get_device_mr: None,
-    irecv_consumed: None,
-    make_v_device: None,
-    finalize,
-    set_net_attr: None,
-};
+/// For NCCL 2.28 and newer.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclNetPlugin_v11: Table =
+    net_table!(Table { init, get_properties, listen, connect, isend, irecv, make_v_device: None, finalize, set_net_attr: None });
 
 pub fn properties(index: usize, device: &NetDevice) -> Properties {
     let mut devs = [0; MAX_DEVS_PER_NIC];
@@ -84,13 +65,8 @@ unsafe extern "C" fn finalize(_ctx: *mut c_void) -> NcclResult {
 }
 
 unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclResult {
-    entry("getProperties", || {
-        let props = given(props, "place for the properties")?;
-        let (index, device) = Net::opened()?.device(dev)?;
-        // SAFETY: NCCL's structure.
-        unsafe { props.write(properties(index, device)) };
-        Ok(())
-    })
+    // SAFETY: of NCCL.
+    unsafe { setup::get_properties(dev, props, properties) }
 }
 
 unsafe extern "C" fn listen(_ctx: *mut c_void, dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {

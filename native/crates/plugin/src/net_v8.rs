@@ -6,33 +6,16 @@ use nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID
 use nccl_abi::net_v8::{Net as Table, Properties};
 use transport::{Error, Kind};
 
-use crate::entry::{entry, given, init_entry};
+use crate::entry::{entry, init_entry};
 use crate::logger;
-use crate::net::{MAX_COMMS, NAME, Net, NetDevice};
-use crate::setup;
+use crate::net::{MAX_COMMS, Net, NetDevice};
+use crate::setup::{self, net_table};
 use crate::traffic::{self, Group};
 
-pub const TABLE: Table = Table {
-    name: NAME.as_ptr(),
-    init,
-    devices: setup::devices,
-    get_properties,
-    listen,
-    connect,
-    accept: setup::accept,
-    reg_mr: setup::reg_mr,
-    reg_mr_dma_buf: None,
-    dereg_mr: setup::dereg_mr,
-    isend,
-    irecv,
-    iflush: traffic::iflush,
-    test: traffic::test,
-    close_send: setup::close_send,
-    close_recv: setup::close_recv,
-    close_listen: setup::close_listen,
-    get_device_mr: None,
-    irecv_consumed: None,
-};
+/// For NCCL 2.20 to 2.27.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclNetPlugin_v8: Table = net_table!(Table { init, get_properties, listen, connect, isend, irecv });
 
 pub fn properties(index: usize, device: &NetDevice) -> Properties {
     Properties {
@@ -59,13 +42,8 @@ unsafe extern "C" fn init(logger: Option<Logger>) -> NcclResult {
 }
 
 unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclResult {
-    entry("getProperties", || {
-        let props = given(props, "place for the properties")?;
-        let (index, device) = Net::opened()?.device(dev)?;
-        // SAFETY: NCCL's structure.
-        unsafe { props.write(properties(index, device)) };
-        Ok(())
-    })
+    // SAFETY: of NCCL.
+    unsafe { setup::get_properties(dev, props, properties) }
 }
 
 unsafe extern "C" fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {

@@ -7,15 +7,49 @@ use nccl_abi::common::{DeviceHandle, HANDLE_BYTES, NcclResult, pointer};
 use transport::{Error, Handle, Kind, Listener, Receiver, Sender};
 
 use crate::entry::{entry, given, output};
-use crate::net::{Net, saturated};
+use crate::net::{Net, NetDevice, saturated};
 
 const _: () = assert!(size_of::<Handle>() == HANDLE_BYTES);
+
+/// A table of functions for NCCL: those given, and those that are the same in all versions.
+macro_rules! net_table {
+    ($table:ident { $($entry:tt)* }) => {
+        $table {
+            name: crate::net::NAME.as_ptr(),
+            devices: crate::setup::devices,
+            accept: crate::setup::accept,
+            reg_mr: crate::setup::reg_mr,
+            reg_mr_dma_buf: None,
+            dereg_mr: crate::setup::dereg_mr,
+            iflush: crate::traffic::iflush,
+            test: crate::traffic::test,
+            close_send: crate::setup::close_send,
+            close_recv: crate::setup::close_recv,
+            close_listen: crate::setup::close_listen,
+            get_device_mr: None,
+            irecv_consumed: None,
+            $($entry)*
+        }
+    };
+}
+pub(crate) use net_table;
 
 pub unsafe extern "C" fn devices(ndev: *mut c_int) -> NcclResult {
     entry("devices", || {
         let ndev = given(ndev, "place for the number of devices")?;
         // SAFETY: NCCL's int.
         unsafe { ndev.write(saturated(Net::opened()?.devices.len())) };
+        Ok(())
+    })
+}
+
+/// `properties` fills the structure of the version from a device and its number.
+pub unsafe fn get_properties<P>(dev: c_int, props: *mut P, properties: impl FnOnce(usize, &NetDevice) -> P) -> NcclResult {
+    entry("getProperties", || {
+        let props = given(props, "place for the properties")?;
+        let (index, device) = Net::opened()?.device(dev)?;
+        // SAFETY: NCCL's structure.
+        unsafe { props.write(properties(index, device)) };
         Ok(())
     })
 }

@@ -9,8 +9,9 @@ use transport::{Device, Error, Kind, Level, MAX_GROUP};
 
 use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;
-use crate::tuner::{Favour, Tuner, prefer};
-use crate::{ncclNetPlugin_v8 as V8, ncclNetPlugin_v11 as V11, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5};
+use crate::net_v8::ncclNetPlugin_v8 as V8;
+use crate::net_v11::ncclNetPlugin_v11 as V11;
+use crate::tuner::{Favour, Tuner, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5, prefer};
 
 fn failed(kind: Kind) -> NcclResult {
     entry("test", || Err(Error::new(kind, "on purpose")))

@@ -13,8 +13,15 @@ use transport::Error;
 use crate::entry::{entry, given, names_us};
 use crate::net::{NAME, Net};
 
-pub const V2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init: init_v2, get_coll_info: get_coll_info_v2, destroy: finalize };
-pub const V5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info: get_coll_info_v5, finalize };
+/// For NCCL 2.21 to 2.27.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init: init_v2, get_coll_info: get_coll_info_v2, destroy: finalize };
+
+/// For NCCL 2.28 and newer.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info: get_coll_info_v5, finalize };
 
 /// Bytes that a rank passes on at once, from which on Simple is faster than LL and LL128.
 const SIMPLE_FROM: usize = 64 << 10;

@@ -54,6 +54,7 @@ pub use handle::Handle;
 pub use locks::lock;
 pub use log::{Level, Log};
 pub use request::{MAX_GROUP, Request};
+pub use speed::stated as stated_mbps;
 
 /// What the transport offers as one device: all interfaces that it uses together.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,6 +25,11 @@ pub struct Nic {
 }
 
 impl Nic {
+    /// Whether it is hardware, or a bond of hardware, for which the kernel adds up the speeds of its members.
+    pub fn is_hardware(&self) -> bool {
+        is_hardware(Path::new(SYSFS), &self.name)
+    }
+
     /// Whether it is there, set up, and has a carrier.
     pub fn is_up(&self) -> bool {
         // SAFETY: all zero is a valid ifreq.
@@ -41,6 +46,7 @@ impl Nic {
     }
 }
 
+const SYSFS: &str = "/sys/class/net";
 /// An interface that is this many times slower than the fastest is for something else.
 const SLOW_FACTOR: u32 = 4;
 
@@ -109,15 +115,21 @@ fn link_local(ip: IpAddr) -> bool {
 }
 
 fn pci_path(name: &str) -> Option<String> {
-    let path = std::fs::canonicalize(format!("/sys/class/net/{name}/device")).ok()?;
+    let path = std::fs::canonicalize(format!("{SYSFS}/{name}/device")).ok()?;
     Some(path.to_str()?.to_owned())
 }
 
+fn is_hardware(sysfs: &Path, name: &str) -> bool {
+    let members = std::fs::read_to_string(sysfs.join(name).join("bonding/slaves")).unwrap_or_default();
+    let device = |name: &str| sysfs.join(name).join("device").exists();
+    device(name) || !members.trim().is_empty() && members.split_whitespace().all(device)
+}
+
 fn speed(name: &str) -> Option<u32> {
-    if !Path::new(&format!("/sys/class/net/{name}/device")).exists() {
+    if !is_hardware(Path::new(SYSFS), name) {
         return None;
     }
-    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    let text = std::fs::read_to_string(format!("{SYSFS}/{name}/speed")).ok()?;
     text.trim().parse::<i64>().ok().and_then(|speed| u32::try_from(speed).ok()).filter(|speed| *speed > 0)
 }
 
@@ -203,6 +215,20 @@ mod tests {
         for (name, list, expected) in cases {
             assert_eq!(selected(name, list), expected, "{name} in '{list}'");
         }
+    }
+
+    #[test]
+    fn a_bond_of_hardware_is_hardware() {
+        let sysfs = std::env::temp_dir().join(format!("busbw-sysfs-{}", std::process::id()));
+        for name in ["eth0/device", "eth1/device", "veth0", "bond0/bonding", "bond1/bonding", "bond2/bonding"] {
+            std::fs::create_dir_all(sysfs.join(name)).unwrap();
+        }
+        for (bond, members) in [("bond0", "eth0 eth1\n"), ("bond1", "eth0 veth0\n"), ("bond2", "\n")] {
+            std::fs::write(sysfs.join(bond).join("bonding/slaves"), members).unwrap();
+        }
+        let found = ["eth0", "veth0", "bond0", "bond1", "bond2"].map(|name| is_hardware(&sysfs, name));
+        std::fs::remove_dir_all(&sysfs).unwrap();
+        assert_eq!(found, [true, false, true, false, false]);
     }
 
     #[test]

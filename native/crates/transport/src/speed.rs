@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::nic::Nic;
+use crate::nic::{self, Nic};
 
 /// Mbit/s that are told: NCCL plans channels by it, and ranks are to find the same.
 const STEPS_MBPS: [u32; 8] = [1_000, 10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000];
@@ -27,6 +27,16 @@ pub(crate) fn of(nic: &Nic, config: &Config) -> u32 {
         let one = local_mbps(nic).unwrap_or(0.0);
         rounded(one * config.threads.min(MAX_STREAMS) as f64)
     })
+}
+
+/// Mbit/s of all interfaces that `config` selects, as the hardware or BUSBW_NET_SPEED states it; None if one does not. Nothing is measured.
+/// Unless interfaces are named, virtual ones count only where there is no hardware.
+pub fn stated(config: &Config) -> Option<u32> {
+    let (mut nics, _) = nic::find(config).ok()?;
+    if config.ifname.is_empty() && nics.iter().any(Nic::is_hardware) {
+        nics.retain(Nic::is_hardware);
+    }
+    nics.iter().map(|nic| if config.speed_mbps > 0 { Some(config.speed_mbps) } else { nic.speed_mbps }).sum()
 }
 
 /// The highest step that is reached.
@@ -80,5 +90,13 @@ mod tests {
         let speed = of(&nic, &config);
         assert!(STEPS_MBPS.contains(&speed) && speed >= 1_000);
         assert_eq!(of(&nic, &Config { speed_mbps: 1234, ..config }), 1234);
+    }
+
+    #[test]
+    fn nothing_is_stated_for_a_virtual_interface_unless_it_is_set() {
+        let config = Config { ifname: "=lo".to_owned(), ..Config::default() };
+        assert_eq!(stated(&config), None);
+        assert_eq!(stated(&Config { speed_mbps: 1234, ..config.clone() }), Some(1234));
+        assert_eq!(stated(&Config { ifname: "=nonesuch".to_owned(), speed_mbps: 1234, ..config }), None);
     }
 }
