@@ -56,8 +56,8 @@ impl Job {
     /// `parts` has one for each peer, cut into `chunks` of `chunk` bytes each.
     ///
     /// # Safety
-    /// What parts and numbers point to stays, and is not used otherwise, until `done` has come to `base` + `chunks`. What is received may be
-    /// written as soon as the jobs before it have ended.
+    /// What parts and numbers point to stays, and is not used otherwise, until `done` has come to `base` + `chunks`. What is received may
+    /// be written as soon as the jobs before it have ended.
     pub unsafe fn new(parts: &[Part], chunk: usize, chunks: u32, numbers: Numbers, base: u32) -> Self {
         Self { parts: parts.to_vec(), chunk, chunks, numbers, base }
     }
@@ -104,7 +104,8 @@ struct Transfers {
 }
 
 impl Transfers {
-    /// Post as many chunks as may be, and take those that have ended, of which `sized` says how long they have to be; whether there was any.
+    /// Post as many chunks as may be, and take those that have ended, of which `sized` says how long they have to be; whether there was
+    /// any.
     fn advance(
         &mut self,
         most: u32,

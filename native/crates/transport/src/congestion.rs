@@ -16,8 +16,8 @@ const OTHERS: [&str; 2] = ["cubic", "reno"];
 
 /// Give a stream what the settings say.
 ///
-/// BBR sends no faster than it has seen its stream send lately. Streams of collectives pause between messages, and what is seen then may be a
-/// segment for each answer that was held back: it goes on so for some 50 ms, in which a collective stands still
+/// BBR sends no faster than it has seen its stream send lately. Streams of collectives pause between messages, and what is seen then may be
+/// a segment for each answer that was held back: it goes on so for some 50 ms, in which a collective stands still
 /// (benchmarks/net_loss_2cpu_202611).
 ///
 /// # Errors

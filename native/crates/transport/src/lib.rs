@@ -1,5 +1,5 @@
-//! A TCP transport of many streams for point-to-point messages, as NCCL's net plugins need it: messages of a connection arrive in order,
-//! several are in flight at a time, and their chunks take whichever stream is free.
+//! A TCP transport with several streams for each connection, for point-to-point messages as NCCL's net plugins exchange them. The messages
+//! of a connection arrive in order, several are in flight at once, and their chunks go over whichever stream is free.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -56,14 +56,14 @@ pub use log::{Level, Log};
 pub use request::{MAX_GROUP, Request};
 pub use speed::stated as stated_mbps;
 
-/// What the transport offers as one device: all interfaces that it uses together.
+/// A device that the transport offers. It stands for all interfaces in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Interface names, joined by `+`.
     pub name: String,
-    /// Real path of the first one's PCI device in sysfs; None for a virtual interface.
+    /// Real path of the first interface's PCI device in sysfs; None for a virtual interface.
     pub pci_path: Option<String>,
-    /// In Mbit/s, of all together.
+    /// Sum over all interfaces in Mbit/s.
     pub speed_mbps: u32,
 }
 
@@ -76,9 +76,9 @@ pub struct Transport {
     pool: Pool,
     connecting: Mutex<HashMap<Handle, Connecting>>,
     register: Arc<Register>,
-    /// Microseconds that closing connections may still wait for their last small messages, all together.
+    /// Microseconds that all closing connections together may still wait for their last small messages.
     linger_us: AtomicU64,
-    /// What they may keep of chunks that come too early.
+    /// Memory for the early-arrival buffers of all connections.
     early_budget: Arc<Budget>,
 }
 
@@ -105,18 +105,18 @@ pub struct Receiver {
 }
 
 impl Transport {
-    /// Read `BUSBW_NET_*`, find interfaces, start nothing yet.
+    /// Read `BUSBW_NET_*` and find the interfaces. No thread starts yet.
     ///
     /// # Errors
-    /// A variable that cannot be meant, or no usable interface.
+    /// A variable has an invalid value, or there is no usable interface.
     pub fn open(log: Log) -> Result<Arc<Self>, Error> {
         Self::with(Config::from_env()?, log)
     }
 
-    /// As `open`, with settings from elsewhere.
+    /// Like `open`, with the given settings.
     ///
     /// # Errors
-    /// No usable interface, or a congestion control that cannot be had.
+    /// There is no usable interface, or the congestion control is not available.
     pub fn with(config: Config, log: Log) -> Result<Arc<Self>, Error> {
         congestion::check(&config)?;
         let (nics, left_out) = nic::find(&config)?;
@@ -131,7 +131,10 @@ impl Transport {
         }
         let asked = (config.speed_mbps > 0).then_some(config.speed_mbps);
         let threads = config.threads_for_speeds(nics.iter().map(|nic| asked.or(nic.speed_mbps)));
-        log(Level::Info, &format!("{} streams a connection, {threads} I/O threads, small up to {} bytes", config.streams, config.inline));
+        log(
+            Level::Info,
+            &format!("{} streams per connection, {threads} I/O threads, inline messages up to {} bytes", config.streams, config.inline),
+        );
         let register = Arc::new(Register::default());
         register.write_to(&config.stats, &log);
         let pool = Pool::new(threads, config.spin_us.unwrap_or_default());
@@ -150,41 +153,41 @@ impl Transport {
         }))
     }
 
-    /// A connection has ended; after the last one comes a line on all of them.
+    /// Remove an ended connection. After the last one, log a summary of all.
     fn ended(&self, number: usize, counters: &Counters) {
         if self.register.remove(number, counters) {
             (self.log)(Level::Info, &self.register.summary());
         }
     }
 
-    /// What it offers: one device, of all interfaces together.
+    /// The devices on offer: one, for all interfaces together.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// Whether protocol and channels of collectives shall be chosen for this network.
+    /// Whether the library's tuner is on (`BUSBW_NET_TUNE`).
     pub fn tunes(&self) -> bool {
         self.config.tune
     }
 
-    /// Listen for one peer, at once.
+    /// Listen for one peer. Does not wait.
     ///
     /// # Errors
-    /// No such device, or the system refuses a socket.
+    /// There is no such device, or the system refuses a socket.
     pub fn listen(self: &Arc<Self>, device: usize) -> Result<(Box<Listener>, Handle), Error> {
         self.check(device)?;
         let (waiting, invitation) = Waiting::new(&self.nics)?;
         Ok((Box::new(Listener { transport: self.clone(), waiting }), invitation.encode()))
     }
 
-    /// Connect to a listener: never waits; None until called again often enough with the same handle.
+    /// Connect to a listener. Does not wait: returns None until the connection is open; call again with the same handle.
     ///
     /// # Errors
-    /// The handle is none of ours, or the peer refuses or does not answer in time.
+    /// The handle has another format, or the peer refuses or does not answer in time.
     pub fn connect(self: &Arc<Self>, device: usize, handle: &Handle) -> Result<Option<Box<Sender>>, Error> {
         self.check(device)?;
         let mut every = lock(&self.connecting);
-        every.retain(|_, one| !one.given_up()); // by a caller that asks no more
+        every.retain(|_, one| !one.given_up()); // by callers that stopped calling
         let mut one = match every.remove(handle) {
             Some(one) => one,
             None => Connecting::new(Invitation::decode(handle)?, &self.nics, &self.config, nonce()?),
@@ -216,15 +219,15 @@ impl Transport {
         if device < self.devices.len() {
             return Ok(());
         }
-        Err(Error::new(Kind::Usage, format!("device {device}: there are {}", self.devices.len())))
+        Err(Error::new(Kind::Usage, format!("no device {device}: there are {}", self.devices.len())))
     }
 
     fn label(&self, direction: &str, peer: Option<SocketAddr>) -> String {
-        let peer = peer.map_or_else(|| "a peer that has gone".to_owned(), |peer| peer.ip().to_canonical().to_string());
+        let peer = peer.map_or_else(|| "a disconnected peer".to_owned(), |peer| peer.ip().to_canonical().to_string());
         format!("{direction} {peer} over {}", self.devices[0].name)
     }
 
-    /// Give every socket to an I/O thread; `known` gets the seats before the first of them runs.
+    /// Give each socket to an I/O thread. `known` receives all tasks before the first of them runs.
     fn task_ref<S>(
         &self,
         direction: Direction,
@@ -243,7 +246,7 @@ impl Transport {
 
 fn nonce() -> Result<u64, Error> {
     let mut bytes = [0; 8];
-    // SAFETY: getrandom writes at most eight bytes; so few come at once.
+    // SAFETY: `bytes` is a local array of 8 bytes, the length given. A call for at most 256 bytes is never interrupted (man 2 getrandom).
     if unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), 8, 0) } != 8 {
         return Err(Error::system("random bytes"));
     }
@@ -251,15 +254,15 @@ fn nonce() -> Result<u64, Error> {
 }
 
 impl Listener {
-    /// The connection, once the peer has come: never waits.
+    /// Accept the peer's connection. Does not wait: returns None until the peer has connected.
     ///
     /// # Errors
-    /// The system refuses, or the peer speaks another version.
+    /// The system refuses, or the peer uses another version.
     pub fn accept(&mut self) -> Result<Option<Box<Receiver>>, Error> {
         let transport = &self.transport;
         let Some(streams) = self.waiting.advance(&transport.config)? else { return Ok(None) };
         if self.waiting.dropped > 0 {
-            (transport.log)(Level::Info, &format!("{} connections were dropped that did not know the token", self.waiting.dropped));
+            (transport.log)(Level::Info, &format!("dropped {} connections without a valid token", self.waiting.dropped));
         }
         let mut streams = streams.into_iter();
         let Some(inline) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
@@ -278,15 +281,15 @@ impl Listener {
 }
 
 impl Sender {
-    /// Begin to send `size` bytes at `data`; None where too many are under way. `tag` selects the buffer of a grouped receive.
+    /// Start to send `size` bytes at `data`; None if too many messages are in flight. `tag` selects the buffer of a grouped receive.
     ///
     /// # Safety
-    /// `data` stays readable until the request has tested done or this connection is dropped.
+    /// `data` stays readable and unchanged until the request has tested done or this connection is dropped.
     ///
     /// # Errors
     /// The peer is gone.
     pub unsafe fn isend(&self, data: *const u8, size: usize, tag: i32) -> Result<Option<NonNull<Request>>, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps `data` as the core requires: the core holds this same contract.
         unsafe { self.core.isend(data, size, tag) }
     }
 }
@@ -302,15 +305,15 @@ impl Drop for Sender {
 }
 
 impl Receiver {
-    /// Post buffers (address, bytes, tag), 1 to MAX_GROUP of them, for the next as many messages; None where too many are posted.
+    /// Post 1 to MAX_GROUP buffers (address, bytes, tag) for as many messages; None if too many are posted.
     ///
     /// # Safety
-    /// The buffers stay writable until the request has tested done or this connection is dropped.
+    /// The buffers stay writable and otherwise unused until the request has tested done or this connection is dropped.
     ///
     /// # Errors
     /// The peer is gone.
     pub unsafe fn irecv(&self, buffers: &[(*mut u8, usize, i32)]) -> Result<Option<NonNull<Request>>, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the buffers as the core requires: the core holds this same contract.
         unsafe { self.core.irecv(buffers) }
     }
 }

@@ -32,8 +32,8 @@ static FIRST: OnceLock<u16> = OnceLock::new();
 /// Streams so far, by interface: each may be a bond of its own.
 static NEXT: [AtomicU16; MAX_ADDRESSES] = [const { AtomicU16::new(0) }; MAX_ADDRESSES];
 
-/// A socket on the `at`th interface whose source port makes the way to `target` the path after that of the socket before. Processes of a host
-/// begin one after the other where they know their number there, and anywhere where they do not.
+/// A socket on the `at`th interface whose source port makes the way to `target` the path after that of the socket before. Processes of a
+/// host begin one after the other where they know their number there, and anywhere where they do not.
 ///
 /// # Errors
 /// The system refuses a socket: of which kind, and in words.

@@ -28,7 +28,7 @@ pub struct Request {
     sizes: [AtomicU64; MAX_GROUP],
 }
 
-// SAFETY: `owner` points to the core whose array holds this request. The core is dropped after the array, and it is Send and Sync.
+// SAFETY: `owner` points to the core that owns the array with this request, so it lives at least as long; a core is Send and Sync.
 unsafe impl Send for Request {}
 // SAFETY: as for Send; all other fields are atomic.
 unsafe impl Sync for Request {}
@@ -48,12 +48,12 @@ impl Request {
             .collect()
     }
 
-    /// Whether its last use is not over; only the caller's thread begins and ends uses.
+    /// Whether the slot is in use. Only the caller's thread starts and ends uses.
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Acquire)
     }
 
-    /// Begin with `parts` parts.
+    /// Start a use with `parts` parts.
     pub(crate) fn take(&self, parts: usize) {
         self.taken.store(true, Ordering::Relaxed);
         self.parts.store(parts, Ordering::Relaxed);
@@ -61,13 +61,13 @@ impl Request {
         self.left.store(parts, Ordering::Relaxed);
     }
 
-    /// A part is complete, with so many bytes.
+    /// Mark a part as complete, with its bytes.
     pub(crate) fn complete(&self, part: usize, bytes: u64) {
         self.sizes[part].store(bytes, Ordering::Relaxed);
         self.left.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether all parts are; then the place is free again and `sizes` filled.
+    /// Whether all parts are complete. If so, the slot is free again and `sizes` is filled.
     pub(crate) fn finish(&self, sizes: &mut [usize]) -> bool {
         if self.left.load(Ordering::Acquire) != 0 {
             return false;

@@ -1,6 +1,6 @@
-//! The sending end: small messages go out at once on a stream of their own, large ones as chunks that any free stream takes.
+//! The sending end. Small messages go out at once on the inline stream, large ones as chunks on any free stream.
 //!
-//! Nothing is forgotten before the peer has acknowledged it: what a stream that died or stalled carried goes over another one.
+//! Messages are kept until the peer acknowledges them, so that another stream can resend what a dead or stalled one carried.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -26,38 +26,38 @@ pub(crate) use lanes::ReadPermit;
 mod inline;
 use inline::{InlineStream, Kept};
 
-/// Small messages that are kept until acknowledged; beyond it the caller has to try again.
+/// Small messages kept until acknowledged. When the limit is reached, the caller has to try again.
 const MAX_KEPT: usize = 64;
-/// NCCL has up to 32 messages under way, whatever the peer has not acknowledged yet.
+/// NCCL has up to 32 messages in flight, whatever the peer has acknowledged.
 const _: () = assert!(MAX_KEPT - (ACK_AT_LATEST - 1) >= 32);
-/// Kept messages from which on acknowledgements are read: as many as two of them tell of, so that most messages need not look.
+/// Acknowledgements are read when this many messages are kept. Two of them cover that many, so most messages skip the read.
 const READ_FROM: usize = 2 * ACK_EVERY;
 const NONE: u8 = u8::MAX;
 const SMALLEST_CHUNK: usize = 64 << 10;
 const LARGEST_CHUNK: usize = 512 << 10;
 const PAGE: usize = 4096;
 
-/// A chunk and where its bytes are.
+/// A chunk and the address of its bytes.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) chunk: Chunk,
     pub(crate) data: *const u8,
-    /// What `data` points into, where that is a small message's copy.
+    /// Owns the memory behind `data` if that is the copy of a small message.
     _kept: Option<Arc<[u8]>>,
 }
 
-// SAFETY: the bytes are read by whom `SendCore::read` lets, or are the job's own.
+// SAFETY: `data` is read only while `SendCore::read` permits it, and until then the caller keeps the buffer; or `_kept` owns it.
 unsafe impl Send for Job {}
 
-/// A message that went, or goes, as chunks, until it is acknowledged.
+/// A message sent as chunks, until it is acknowledged.
 struct InFlight {
-    /// Its request, until that is done; a small message's is done before it comes here.
+    /// The slot of its request; None for a small message, whose request was done before.
     request: Option<usize>,
     /// The first chunk.
     job: Job,
-    /// Which stream took each chunk.
+    /// The stream that took each chunk.
     carriers: Vec<u8>,
-    /// Threads that are inside the kernel with its bytes at this moment.
+    /// Threads that are in a system call with its bytes.
     readers: usize,
 }
 
@@ -82,17 +82,17 @@ pub(crate) struct State {
     next: u64,
     queue: VecDeque<Job>,
     in_flight: VecDeque<InFlight>,
-    /// Acknowledged ones that a thread still reads: a stream that had stalled may come to life just then.
+    /// Acknowledged messages that a thread still reads, as when a stalled stream resumes at that moment.
     retired: Vec<InFlight>,
     idle: u64,
     dead: u64,
     stalled: u64,
     slot: usize,
-    /// The callers' buffers are theirs again.
+    /// No thread may start to read callers' buffers.
     closed: bool,
 }
 
-/// What streams and callers of a sending end share.
+/// The state shared by the streams and callers of a sending end.
 pub(crate) struct SendCore {
     pub(crate) label: String,
     pub(crate) config: Arc<Config>,
@@ -127,7 +127,7 @@ impl SendCore {
         })
     }
 
-    /// The streams that carry chunks, once they have their seats.
+    /// Set the chunk streams, once they have their tasks.
     pub(crate) fn set_tasks(&self, tasks: Vec<TaskRef>) {
         let _ = self.tasks.set(tasks);
     }
@@ -136,10 +136,10 @@ impl SendCore {
         self.tasks.get().map_or(&[], Vec::as_slice)
     }
 
-    // -- the caller's thread ---------------------------------------------------------------------------------------
+    // Called by the caller's thread.
 
     /// # Safety
-    /// As Sender::isend.
+    /// As for `Sender::isend`.
     pub(crate) unsafe fn isend(&self, data: *const u8, size: usize, tag: i32) -> Result<Option<NonNull<Request>>, Error> {
         if let Some(error) = self.failed.get() {
             return Err(error.clone());
@@ -160,12 +160,12 @@ impl SendCore {
                 }
             }
             request.take(1);
-            // SAFETY: readable for `size` bytes (the caller's promise).
+            // SAFETY: isend's caller guarantees that `data` is readable for `size` bytes during this call; the copy is made here.
             let bytes = if size == 0 { Arc::default() } else { unsafe { std::slice::from_raw_parts(data, size) }.into() };
             let seq = state.sequence();
-            let looks = self.alive(&state).trailing_zeros() as usize;
-            self.send_small(&mut inline, Kept { seq, tag, bytes }, slot, looks);
-            // After it is out: nobody waits for what is read here. Whoever calls next gets the error.
+            let monitor = self.alive(&state).trailing_zeros() as usize;
+            self.send_small(&mut inline, Kept { seq, tag, bytes }, slot, monitor);
+            // After sending, so that no one waits for this read. The next call returns the error.
             if inline.kept.len() >= READ_FROM {
                 let _ = self.read_acks(&mut inline, &mut state);
             }
@@ -180,14 +180,14 @@ impl SendCore {
         Ok(Some(NonNull::from(request)))
     }
 
-    /// As even as streams take them, but neither so small that headers cost nor so large that one stream keeps the rest waiting.
+    /// Divide evenly between streams, but not so small that headers cost much, nor so large that one stream delays the rest.
     fn chunk_size(&self, size: usize) -> u32 {
         let fitting = if self.config.chunk > 0 {
             self.config.chunk
         } else {
             size.div_ceil(self.tasks().len().max(1)).next_multiple_of(PAGE).clamp(SMALLEST_CHUNK, LARGEST_CHUNK)
         };
-        // A message of more chunks than a header may name has larger ones.
+        // A header can name at most MAX_CHUNKS chunks, so very large messages get larger ones.
         fitting.max(size.div_ceil(crate::wire::MAX_CHUNKS as usize)) as u32
     }
 
@@ -199,7 +199,7 @@ impl SendCore {
         self.kick(state, count);
     }
 
-    /// Wake up as many idle streams as there is work for.
+    /// Wake as many idle streams as there are chunks.
     fn kick(&self, state: &mut State, mut work: usize) {
         let mut idle = state.idle & !state.stalled & !state.dead;
         while idle != 0 && work > 0 {

@@ -1,5 +1,5 @@
-//! Peers that know the token and talk nonsense: nothing panics, nothing is written where it may not be, everything ends. `native/fuzz` looks
-//! for scripts that break this with coverage; here a fixed set runs.
+//! Peers that know the token and talk nonsense: nothing panics, nothing is written where it may not be, everything ends. `native/fuzz`
+//! looks for scripts that break this with coverage; here a fixed set runs.
 
 #[path = "common/script.rs"]
 mod script;

@@ -1,5 +1,5 @@
-//! What keeps a receiving end from standing still when streams do: chunks that wait for their receive make way for those behind them, and
-//! acknowledgements go over other streams.
+//! What lets a receiving end continue when streams stall: the early-arrival buffer, and acknowledgements that are repeated on other
+//! streams.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,66 +11,66 @@ use crate::locks::lock;
 use crate::log::Level;
 use crate::wire::Chunk;
 
-/// Bytes of chunks that a connection keeps here,
+/// Limit of the early-arrival buffer of a connection in bytes.
 const EARLY_PER_CONNECTION: usize = 64 << 20;
-/// and all connections of a process.
+/// Limit of those of all connections of a process together.
 const EARLY_PER_PROCESS: usize = 256 << 20;
 
-/// A chunk that came before its receive, and is read out of the stream all the same.
+/// A chunk read before its receive was posted.
 pub(crate) struct EarlyChunk {
     pub(crate) chunk: Chunk,
     pub(crate) bytes: Box<[u8]>,
     _room: Room,
 }
 
-/// How far a connection is; what does not change stands still.
+/// Progress of a connection. If nothing changes, it is stalled.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Messages that are complete.
+    /// Complete messages.
     pub(crate) messages: u64,
-    /// Chunks that have been written.
+    /// Chunks written.
     pub(crate) chunks: u64,
-    /// Times the caller has asked for a message that is not there.
+    /// Times the caller tested without success.
     pub(crate) asked: u64,
     /// A receive is posted whose message is not complete.
     pub(crate) owes: bool,
 }
 
-/// What all connections of a process may keep aside.
+/// The memory that all connections of a process may use.
 pub(crate) fn early_budget() -> Arc<Budget> {
     Budget::new(EARLY_PER_PROCESS, None)
 }
 
-/// And one of them.
+/// The memory that one connection may use.
 pub(super) fn connection_budget(all: &Arc<Budget>) -> Arc<Budget> {
     Budget::new(EARLY_PER_CONNECTION, Some(all.clone()))
 }
 
 impl RecvCore {
-    /// Of this connection.
+    /// The progress of this connection.
     pub(crate) fn progress(&self) -> Progress {
         let state = lock(&self.state);
         let asked = self.asked.load(Ordering::Relaxed);
         Progress { messages: state.base, chunks: state.chunks, asked, owes: !state.posts.is_empty() }
     }
 
-    /// Memory for a chunk that has no receive; None where too much is kept already.
+    /// Reserve memory for a chunk without a receive; None if too much is in use.
     pub(crate) fn reserve_early(&self, chunk: Chunk) -> Option<EarlyChunk> {
         let room = self.early_budget.take(chunk.len())?;
         Some(EarlyChunk { chunk, bytes: vec![0; chunk.len()].into(), _room: room })
     }
 
-    /// A chunk that came before its receive is complete.
+    /// Store a chunk that arrived completely before its receive was posted.
     pub(crate) fn keep_early(&self, early: EarlyChunk) -> Result<(), Error> {
         let posted = {
             let mut state = lock(&self.state);
             state.early.push(early);
             state.base + state.posts.len() as u64
         };
-        self.deliver_early(posted) // its receive may have come meanwhile
+        self.deliver_early(posted) // the receive may have been posted meanwhile
     }
 
-    /// Bring the chunks kept aside into the buffers that are posted now.
+    /// Copy early chunks to the buffers that are posted now.
     pub(super) fn deliver_early(&self, posted: u64) -> Result<(), Error> {
         loop {
             let mut state = lock(&self.state);
@@ -78,10 +78,11 @@ impl RecvCore {
             let EarlyChunk { chunk, bytes, .. } = &state.early.swap_remove(at);
             drop(state);
             let below = match self.claim(chunk, None)? {
-                Claim::Into(to) if self.resume(chunk) => {
-                    // SAFETY: we are a writer of a buffer that has room for the whole message.
+                Claim::Into(to) if self.begin_write(chunk) => {
+                    // SAFETY: `begin_write` made this thread a writer, so `to` stays valid until `finish_write`; `claim` checked that the
+                    // chunk fits.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-                    self.written(chunk)
+                    self.finish_write(chunk)
                 }
                 Claim::Stale(below) => below,
                 _ => None,
@@ -90,8 +91,8 @@ impl RecvCore {
                 self.acknowledge_by_any(&mut lock(&self.state), chunk.seq, below);
             }
         }
-        let inline_over = || lock(&self.state).dead & (1 << INLINE) != 0;
-        if let Some(error) = self.gone.get().filter(|_| lock(&self.state).early.is_empty() && inline_over()) {
+        let inline_ended = || lock(&self.state).dead & (1 << INLINE) != 0;
+        if let Some(error) = self.gone.get().filter(|_| lock(&self.state).early.is_empty() && inline_ended()) {
             self.fail(error.clone());
         }
         Ok(())
@@ -106,13 +107,13 @@ impl RecvCore {
         }
     }
 
-    /// Message `seq`, and all before `below`, have arrived: to be said by whichever streams' words do.
+    /// Have any working stream send that message `seq` and all below `below` are complete.
     pub(crate) fn acknowledge_elsewhere(&self, seq: u64, below: u64) {
         self.acknowledge_by_any(&mut lock(&self.state), seq, below);
     }
 
-    /// Say again of all messages that are complete that they are.
-    pub(super) fn repeat(&self, state: &mut State) {
+    /// Repeat the acknowledgements of all complete messages.
+    pub(super) fn repeat_acks(&self, state: &mut State) {
         let below = state.base;
         let behind: Vec<u64> = (below..).zip(&state.posts).filter(|(_, post)| post.complete).map(|(seq, _)| seq).collect();
         for seq in behind.into_iter().chain([u64::MAX]) {
@@ -120,13 +121,13 @@ impl RecvCore {
         }
     }
 
-    /// Acknowledgements that any stream may carry, for one whose own do arrive.
+    /// The acknowledgements that any stream may send, for a stream whose own arrive.
     pub(crate) fn take_acks(&self, lane: usize) -> Vec<(u64, u64)> {
         let mut state = lock(&self.state);
         if state.stuck & (1 << lane) == 0 { std::mem::take(&mut state.acks) } else { Vec::new() }
     }
 
-    /// A stream's acknowledgements do not arrive, or do again: others say what it said, all at once.
+    /// The acknowledgements of a stream stop to arrive, or arrive again. If they stop, others repeat all of them.
     pub(crate) fn set_stuck(&self, lane: usize, stuck: bool) {
         let mut state = lock(&self.state);
         if (state.stuck & (1 << lane) != 0) == stuck {
@@ -134,11 +135,11 @@ impl RecvCore {
         }
         state.stuck ^= 1 << lane;
         if stuck {
-            self.repeat(&mut state);
+            self.repeat_acks(&mut state);
             drop(state);
-            (self.log)(Level::Info, &format!("{}: acknowledgements over stream {lane} do not arrive, others repeat them", self.label));
+            (self.log)(Level::Info, &format!("{}: acknowledgements on stream {lane} do not arrive, other streams repeat them", self.label));
         } else if !state.acks.is_empty() {
-            self.tasks()[lane].kick(); // they have waited for a stream that works
+            self.tasks()[lane].kick(); // they waited for a working stream
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of small messages: read by the caller's thread when it tests a receive.
+//! The inline stream, read by the caller's thread when it tests a receive.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use crate::locks::lock;
 use crate::sock::{self, Io};
 use crate::wire::{ACK_AT_LATEST, ACK_EVERY, Frame, HEADER};
 
-/// Of the stream of small messages; a message and its header always fit.
+/// Holds the largest small message and its header.
 const INLINE_BUFFER: usize = 64 << 10;
-/// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
+/// Limit of unread acknowledgements in bytes. Beyond it, nothing more is read from the peer.
 const MAX_UNREAD: usize = 64 << 10;
 
 pub(super) struct InlineStream {
@@ -21,28 +21,28 @@ pub(super) struct InlineStream {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The last message taken out, and how many since the last acknowledgement.
+    /// The last message delivered, and messages since the last acknowledgement.
     last: u64,
     since_ack: usize,
     /// Acknowledgements that the kernel has not taken.
     out: Vec<u8>,
-    /// Why nothing more comes.
+    /// Why no more data will arrive.
     ended: Option<String>,
-    /// And all that came is delivered.
-    pub(super) over: bool,
+    /// All data that arrived has been delivered.
+    pub(super) finished: bool,
 }
 
 impl InlineStream {
-    /// `first` has come already.
+    /// `first` has been received before.
     pub(super) fn new(socket: Socket, first: &[u8]) -> Self {
         let mut buffer: Box<[u8]> = vec![0; INLINE_BUFFER].into();
         buffer[..first.len()].copy_from_slice(first);
-        Self { socket, buffer, start: 0, end: first.len(), last: 0, since_ack: 0, out: Vec::new(), ended: None, over: false }
+        Self { socket, buffer, start: 0, end: first.len(), last: 0, since_ack: 0, out: Vec::new(), ended: None, finished: false }
     }
 }
 
 impl RecvCore {
-    pub(super) fn hear(&self, inline: &mut InlineStream) -> Result<(), Error> {
+    pub(super) fn read_inline(&self, inline: &mut InlineStream) -> Result<(), Error> {
         loop {
             if inline.start > 0 {
                 inline.buffer.copy_within(inline.start..inline.end, 0);
@@ -52,22 +52,22 @@ impl RecvCore {
             let (mut more, mut quiet) = (false, false);
             if !room.is_empty() {
                 let asked = room.len();
-                // SAFETY: our own buffer.
+                // SAFETY: `room` is a part of `inline.buffer`, which is borrowed mutably during the call.
                 match unsafe { sock::receive(inline.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut []) } {
                     Io::Done(bytes) => (inline.end, more) = (inline.end + bytes, bytes == asked),
                     Io::Blocked => quiet = true,
                     Io::Ended(why) => inline.ended = Some(reason(why)),
                 }
             }
-            let waits = self.deliver(inline, quiet)?;
-            // What came before the end still counts.
-            if let Some(why) = inline.ended.as_ref().filter(|_| !waits && !inline.over) {
-                self.over(INLINE, why);
-                inline.over = true;
+            let blocked = self.deliver(inline, quiet)?;
+            // Data received before the end still counts.
+            if let Some(why) = inline.ended.as_ref().filter(|_| !blocked && !inline.finished) {
+                self.stream_ended(INLINE, why);
+                inline.finished = true;
             }
-            // Messages are in order: none that is posted now is behind one that waits.
-            let lanes_over = waits && self.lanes_over.load(Ordering::Relaxed);
-            if lanes_over && (inline.ended.is_some() || sock::closed_by_peer(&inline.socket)) {
+            // Messages are in order, so no posted receive can be behind one that waits.
+            let lanes_ended = blocked && self.lanes_ended.load(Ordering::Relaxed);
+            if lanes_ended && (inline.ended.is_some() || sock::closed_by_peer(&inline.socket)) {
                 let _ = self.gone.set(self.error(Kind::Remote, "the peer closed the connection"));
             }
             if !more {
@@ -76,39 +76,40 @@ impl RecvCore {
         }
     }
 
-    /// Hand out the whole messages in the buffer whose receives are posted; whether one waits for its receive. The acknowledgement of the
-    /// last ones waits until it is `quiet`: to send it takes as long as a message does, and the caller waits for none of it then.
+    /// Deliver the complete messages whose receives are posted; returns whether one waits for its receive. Unless many are due,
+    /// acknowledgements are sent only when the stream is `quiet`: sending one takes as long as a message, and the caller would wait for it.
     fn deliver(&self, inline: &mut InlineStream, quiet: bool) -> Result<bool, Error> {
-        let mut waits = false;
+        let mut blocked = false;
         while inline.end - inline.start >= HEADER && (inline.out.len() < MAX_UNREAD || inline.ended.is_some()) {
             let head = inline.buffer[inline.start..inline.start + HEADER].try_into().unwrap_or([0; HEADER]);
             let chunk = match Frame::decode(&head)? {
                 Frame::Chunk(chunk) => chunk,
                 Frame::Ready { .. } => {
-                    inline.start += HEADER; // the first of each stream
+                    inline.start += HEADER; // the first frame of each stream
                     continue;
                 }
-                Frame::Ack { .. } => return Err(Error::new(Kind::Remote, "a frame that only senders understand")),
+                Frame::Ack { .. } => return Err(Error::new(Kind::Remote, "received an acknowledgement for data that was never sent")),
             };
             let length = chunk.len();
             if length > INLINE_BUFFER - HEADER || chunk.count() != 1 {
-                return Err(Error::new(Kind::Remote, format!("a small message of {} bytes", chunk.total)));
+                return Err(Error::new(Kind::Remote, format!("an inline message of {} bytes", chunk.total)));
             }
             if inline.end - inline.start < HEADER + length {
                 break;
             }
             match self.claim(&chunk, None)? {
                 Claim::Early => {
-                    waits = true;
+                    blocked = true;
                     break;
                 }
                 Claim::Stale(_) => {}
                 Claim::Into(to) => {
-                    if self.resume(&chunk) {
+                    if self.begin_write(&chunk) {
                         let from = inline.buffer[inline.start + HEADER..].as_ptr();
-                        // SAFETY: we are a writer of a buffer that has room for the whole message.
+                        // SAFETY: `begin_write` made this thread a writer, so `to` stays valid until `finish_write`; `claim` checked that
+                        // the message fits.
                         unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
-                        self.written(&chunk);
+                        self.finish_write(&chunk);
                     }
                 }
             }
@@ -120,22 +121,22 @@ impl RecvCore {
         if inline.since_ack >= due && inline.ended.is_none() {
             inline.since_ack = 0;
             let below = lock(&self.state).base;
-            // All small ones up to the last have been taken, even where a large one before them is not complete.
+            // All small messages up to the last are taken, even if a large one before them is not complete.
             inline.out.extend_from_slice(&Frame::Ack { seq: inline.last, below }.encode());
         }
         flush(&inline.socket, &mut inline.out);
-        Ok(waits)
+        Ok(blocked)
     }
 }
 
-/// Send what the kernel takes of `out`.
+/// Send as much of `out` as the kernel takes.
 pub(crate) fn flush(socket: &Socket, out: &mut Vec<u8>) {
     while !out.is_empty() {
-        // SAFETY: our own bytes.
+        // SAFETY: `out` is borrowed during the call, which reads at most its length.
         match unsafe { sock::send(socket.as_raw_fd(), &[], out.as_ptr(), out.len()) } {
             Io::Done(bytes) => drop(out.drain(..bytes)),
             Io::Blocked => return,
-            Io::Ended(_) => out.clear(), // reading tells why
+            Io::Ended(_) => out.clear(), // the next read returns the error
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of small messages: copied and sent by the caller's thread, kept until the peer has them.
+//! The inline stream: small messages are copied and sent by the caller's thread, and kept until the peer has them.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
@@ -29,17 +29,17 @@ impl Kept {
     }
 }
 
-/// The stream of small messages, used by the caller's thread.
+/// The inline stream, used by the caller's thread.
 pub(crate) struct InlineStream {
     pub(super) socket: Socket,
-    /// Not yet taken by the kernel.
+    /// Bytes that the kernel has not taken.
     pub(super) backlog: VecDeque<u8>,
-    /// Bytes handed over so far, and taken by the kernel so far.
+    /// Bytes passed to the stream, and bytes that the kernel has taken.
     given: u64,
     taken: u64,
     pub(super) kept: VecDeque<Kept>,
-    marks: VecDeque<(u64, usize, u64)>, // where each request's bytes end, its place and size
-    heard: Vec<u8>,
+    marks: VecDeque<(u64, usize, u64)>, // end of each message in the stream, slot of its request, size
+    acks: Vec<u8>,
     pub(super) ended: bool,
     stall: StallDetector,
 }
@@ -53,7 +53,7 @@ impl InlineStream {
             taken: 0,
             kept: VecDeque::new(),
             marks: VecDeque::new(),
-            heard: Vec::new(),
+            acks: Vec::new(),
             ended: false,
             stall: StallDetector::default(),
         }
@@ -61,24 +61,24 @@ impl InlineStream {
 }
 
 impl SendCore {
-    pub(super) fn send_small(&self, inline: &mut InlineStream, kept: Kept, slot: usize, looks: usize) {
+    pub(super) fn send_small(&self, inline: &mut InlineStream, kept: Kept, slot: usize, monitor: usize) {
         let head = Frame::Chunk(kept.chunk()).encode();
         let whole = HEADER + kept.bytes.len();
         inline.given += whole as u64;
         inline.marks.push_back((inline.given, slot, kept.bytes.len() as u64));
         let mut sent = 0;
         if inline.backlog.is_empty() && !inline.ended {
-            // SAFETY: our own bytes.
+            // SAFETY: `kept.bytes` is an Arc that this function owns, so it is readable for its length during the call.
             match unsafe { sock::send(inline.socket.as_raw_fd(), &head, kept.bytes.as_ptr(), kept.bytes.len()) } {
                 Io::Done(bytes) => sent = bytes,
                 Io::Blocked => {}
-                Io::Ended(_) => inline.ended = true, // its messages are kept: see `look_home`
+                Io::Ended(_) => inline.ended = true, // its messages are kept: see `check_inline`
             }
         }
         inline.taken += sent as u64;
         inline.backlog.extend(head[sent.min(HEADER)..].iter().chain(&kept.bytes[sent.saturating_sub(HEADER)..]));
         if inline.kept.is_empty() {
-            if let Some(task_ref) = self.tasks().get(looks) {
+            if let Some(task_ref) = self.tasks().get(monitor) {
                 task_ref.rouse();
             }
         }
@@ -86,7 +86,7 @@ impl SendCore {
         self.complete_inline(inline);
     }
 
-    /// Requests whose bytes the kernel has are done: their buffers are free, and copies are kept.
+    /// Complete the requests whose bytes the kernel has: their buffers are free, since the messages were copied.
     fn complete_inline(&self, inline: &mut InlineStream) {
         while let Some(&(end, slot, size)) = inline.marks.front() {
             if end > inline.taken {
@@ -100,7 +100,7 @@ impl SendCore {
     pub(super) fn flush_inline(&self, inline: &mut InlineStream) {
         while !inline.backlog.is_empty() && !inline.ended {
             let (front, _) = inline.backlog.as_slices();
-            // SAFETY: our own bytes.
+            // SAFETY: `front` borrows from the backlog, which does not change during the call.
             match unsafe { sock::send(inline.socket.as_raw_fd(), &[], front.as_ptr(), front.len()) } {
                 Io::Done(bytes) => {
                     inline.taken += bytes as u64;
@@ -113,10 +113,10 @@ impl SendCore {
         self.complete_inline(inline);
     }
 
-    /// Read acknowledgements from the stream of small messages.
+    /// Read acknowledgements from the inline stream.
     ///
     /// # Errors
-    /// What came is no acknowledgement: the connection has failed.
+    /// Something other than an acknowledgement arrived: the connection has failed.
     pub(super) fn read_acks(&self, inline: &mut InlineStream, state: &mut State) -> Result<(), Error> {
         self.try_read_acks(inline, state).map_err(|error| {
             let error = self.error(error.kind, &error.message);
@@ -128,10 +128,10 @@ impl SendCore {
     fn try_read_acks(&self, inline: &mut InlineStream, state: &mut State) -> Result<(), Error> {
         let mut buffer = [0u8; 16 * HEADER];
         while !inline.ended {
-            // SAFETY: our own buffer.
+            // SAFETY: `buffer` is a local array, writable for its whole length during the call.
             match unsafe { sock::receive(inline.socket.as_raw_fd(), buffer.as_mut_ptr(), buffer.len(), &mut []) } {
                 Io::Done(bytes) => {
-                    inline.heard.extend_from_slice(&buffer[..bytes]);
+                    inline.acks.extend_from_slice(&buffer[..bytes]);
                     if bytes < buffer.len() {
                         break;
                     }
@@ -140,19 +140,19 @@ impl SendCore {
                 Io::Ended(_) => inline.ended = true,
             }
         }
-        let whole = inline.heard.len() / HEADER * HEADER;
-        let frames: Vec<_> = inline.heard.drain(..whole).collect();
+        let whole = inline.acks.len() / HEADER * HEADER;
+        let frames: Vec<_> = inline.acks.drain(..whole).collect();
         for frame in frames.chunks_exact(HEADER) {
             if let Frame::Ack { seq, below } = Frame::decode(frame.try_into().unwrap_or(&[0; HEADER]))? {
-                inline.kept.retain(|kept| kept.seq > seq); // they are taken in order
+                inline.kept.retain(|kept| kept.seq > seq); // the peer takes them in order
                 self.acknowledged(state, seq, below);
             }
         }
         Ok(())
     }
 
-    /// Called by the first stream's tick: small messages go as chunks when their stream stands still, and are forgotten once the peer's
-    /// kernel has them and no stream is in doubt.
+    /// Called by the first stream's tick. Resends small messages as chunks if the inline stream is stalled; discards them once the peer's
+    /// kernel has them.
     pub(crate) fn check_inline(&self, now: Instant) {
         let mut state = lock(&self.state);
         let mut inline = lock(&self.inline);
@@ -170,13 +170,13 @@ impl SendCore {
             let again = self.abandon_inline(&mut inline, &mut state);
             drop((inline, state));
             self.counters.stall(again);
-            self.say(&format!("the stream of small messages {why}, {again} go over others"));
+            self.log_info(&format!("the inline stream {why}, {again} messages are resent on other streams"));
         } else if sock::unacknowledged(&inline.socket) == 0 && inline.backlog.is_empty() {
             inline.kept.clear();
         }
     }
 
-    /// Small messages go over the other streams from now on. How many are sent again.
+    /// From now on send small messages as chunks. Returns how many are resent.
     fn abandon_inline(&self, inline: &mut InlineStream, state: &mut State) -> usize {
         self.inline_down.store(true, Ordering::Relaxed);
         let again = inline.kept.len();
@@ -184,10 +184,10 @@ impl SendCore {
             let data = kept.bytes.as_ptr();
             self.start_message(state, InFlight::new(None, kept.chunk(), data, Some(kept.bytes)));
         }
-        // The copies go elsewhere, so the callers' buffers are free.
+        // The copies are sent from `kept`, so the callers' buffers are free.
         inline.taken = inline.given;
         inline.backlog.clear();
-        inline.ended = true; // half a message may be in it: it is never used again
+        inline.ended = true; // it may end with part of a message, so it is never used again
         self.complete_inline(inline);
         again
     }
