@@ -16,7 +16,7 @@ need 'cargo install cargo-fuzz' cargo fuzz
 say() { printf '\n== %s\n' "$1"; }
 
 say 'loom: the thread that sleeps and the bell that wakes it'
-RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport --lib bell
+RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport --lib doorbell
 
 say 'AddressSanitizer: the tests of the transport, of exchanges and of the plugin'
 RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target-dir target/asan --target "$host" -p transport -p exchange -p plugin

@@ -1,4 +1,4 @@
-//! Opening a connection from the sending end: several streams at once, none of them ever waited for.
+//! Opening a connection from the sending end: several streams at once, without blocking.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::wire::{Frame, Hello, VERSION};
 mod opening;
 use opening::{Opening, Route};
 
-/// For streams that are still opening once one is open: a path that does not work must not hold up those that do.
+/// Time for the remaining streams once one is open, so that a broken path does not delay the working ones.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 
 /// A connection that is being opened.
@@ -23,11 +23,11 @@ pub(crate) struct Connecting {
     openings: Vec<Opening>,
     deadline: Instant,
     first_open: Option<Instant>,
-    /// Times that those which do not open were sent another way.
+    /// How often streams that do not open were moved to another route.
     reroutes: u32,
 }
 
-/// An open stream, with the interface it uses.
+/// An open stream and the interface it uses.
 pub(crate) struct Opened {
     pub(crate) socket: Socket,
     pub(crate) nic: usize,
@@ -41,12 +41,12 @@ impl Connecting {
         Self { invitation, nonce, openings, deadline, first_open: None, reroutes: 0 }
     }
 
-    /// Whether nobody has asked for it long after its time.
+    /// Whether its caller stopped asking long after the deadline.
     pub(crate) fn given_up(&self) -> bool {
         Instant::now() > self.deadline + STRAGGLERS
     }
 
-    /// Go on as far as possible: the open streams once there will be no more, the one for small messages first.
+    /// Continue as far as possible. Returns the open streams once no more will open; the first is the inline stream.
     pub(crate) fn advance(&mut self, nics: &[Nic], config: &Config) -> Result<Option<Vec<Opened>>, Error> {
         let now = Instant::now();
         for index in 0..self.openings.len() {
@@ -79,8 +79,8 @@ impl Connecting {
         self.openings.iter().any(|one| !one.is_open() && one.may_open())
     }
 
-    /// Those that do not open take the ways that work, each of which needs more than the stream for small messages; and where one way alone
-    /// works, and does so no more, their own again.
+    /// Move streams that do not open to routes that work. A single open stream is not enough; if its route opens no second one, the others
+    /// go back to their own routes.
     fn reroute(&mut self, nics: &[Nic]) {
         self.reroutes += 1;
         let mut routes: Vec<Route> = Vec::new();
@@ -96,7 +96,7 @@ impl Connecting {
         }
     }
 
-    /// Tell the peer which streams there are. Over each of them: the way of one may just have failed.
+    /// Announce the open streams to the peer, on each of them, because one route may have just failed.
     fn finish(&mut self, nics: &[Nic]) -> Result<Vec<Opened>, Error> {
         let indices: Vec<usize> = (0..self.openings.len()).filter(|index| self.openings[*index].is_open()).collect();
         let mask = indices.iter().fold(0, |mask, index| mask | 1u64 << index);
@@ -109,7 +109,7 @@ impl Connecting {
         Ok(openings.filter_map(|one| one.socket.map(|socket| Opened { socket, nic: one.route.nic })).collect())
     }
 
-    /// What each way came to.
+    /// The result of each route.
     fn error(&self, nics: &[Nic]) -> Error {
         let mut routes: Vec<String> = Vec::new();
         for one in &self.openings {
@@ -122,7 +122,7 @@ impl Connecting {
     }
 }
 
-/// Where a stream goes of its own accord: to the peer's address in the network of its interface, otherwise to each in turn.
+/// A stream's own route: to the peer's address in the network of its interface, or to each address in turn.
 fn own_route(index: usize, nics: &[Nic], invitation: &Invitation) -> Route {
     let nic = index % nics.len();
     let own = nics[nic].address.socket.ip();
@@ -139,13 +139,13 @@ mod tests {
     use super::*;
     use crate::handle::Address;
 
-    /// Of the network 127.0.0.`number`/32.
+    /// In the network 127.0.0.`number`/32.
     fn address(number: u8, port: u16) -> Address {
         Address { socket: SocketAddr::from(([127, 0, 0, number], port)), prefix: 32 }
     }
 
     #[test]
-    fn each_way_is_named_with_what_it_came_to() {
+    fn an_error_names_each_route_and_its_result() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let refuses = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap().port(); // closed at once
         let here = silent.local_addr().unwrap().port();

@@ -31,7 +31,7 @@ impl<T> Doorbell<T> {
     }
 
     /// Queue an order. Returns whether the caller has to wake the thread, because it sleeps or is about to.
-    pub fn leave(&self, order: T) -> bool {
+    pub fn post(&self, order: T) -> bool {
         self.orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(order);
         self.waiting.store(true, Ordering::Release);
         fence(Ordering::SeqCst); // pairs with the fence in `prepare_to_sleep`: one of the two sees what the other stored
@@ -86,7 +86,7 @@ mod tests {
                 .map(|order| {
                     let (doorbell, eventfd) = (doorbell.clone(), eventfd.clone());
                     thread::spawn(move || {
-                        if doorbell.leave(order) {
+                        if doorbell.post(order) {
                             eventfd.notify();
                         }
                     })

@@ -1,4 +1,4 @@
-//! The 128 bytes that a listener gives to its peer: format, token, and the addresses it listens on, one an interface.
+//! The 128 bytes that a listener gives to its peer: format, token, and the addresses it listens on, one for each interface.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -8,33 +8,33 @@ use crate::wire::{TOKEN, VERSION};
 /// Opaque bytes that a listener gives to its peer: addresses, ports and a random token.
 pub type Handle = [u8; 128];
 
-/// Addresses that fit.
+/// The number of addresses that fit.
 pub const MAX_ADDRESSES: usize = 4;
 
 const MAGIC: [u8; 4] = *b"bBwH";
 const HEAD: usize = 24;
 const ENTRY: usize = 24; // address 16, port 2, prefix length 1, zero 1, scope 4
 
-/// An address to connect to, with the length of its network's prefix.
+/// An address to connect to, and the prefix length of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Where a listener is.
+    /// Address and port of a listener.
     pub socket: SocketAddr,
     /// Bits of the network part.
     pub prefix: u8,
 }
 
-/// What a handle says.
+/// The contents of a handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invitation {
-    /// The secret to show.
+    /// The secret that a connection must show.
     pub token: [u8; TOKEN],
     /// At least one.
     pub addresses: Vec<Address>,
 }
 
 impl Invitation {
-    /// As bytes; addresses beyond MOST_ADDRESSES are left out.
+    /// Encode; addresses beyond MAX_ADDRESSES are left out.
     pub fn encode(&self) -> Handle {
         let mut to = [0; 128];
         to[..4].copy_from_slice(&MAGIC);
@@ -55,10 +55,10 @@ impl Invitation {
         to
     }
 
-    /// What the peer sent us.
+    /// Decode a peer's handle.
     ///
     /// # Errors
-    /// Bytes that no listener of this format made: the peer uses another network or another version.
+    /// The bytes are not from a listener of this format: the peer uses another network or another version.
     pub fn decode(from: &Handle) -> Result<Self, Error> {
         if from[..4] != MAGIC {
             return Err(Error::new(Kind::Usage, "the peer's handle is not busbw's: do all ranks load the same plugin?"));
@@ -67,7 +67,7 @@ impl Invitation {
         if version != VERSION {
             return Err(Error::new(
                 Kind::Usage,
-                format!("the peer speaks version {version}, this is {VERSION}: install one version everywhere"),
+                format!("the peer uses version {version}, this host {VERSION}: install the same version on all hosts"),
             ));
         }
         let count = usize::from(from[6]);
@@ -84,7 +84,7 @@ fn address(entry: &[u8]) -> Address {
     let mut octets = [0; 16];
     octets.copy_from_slice(&entry[..16]);
     let (ip, port) = (Ipv6Addr::from(octets), u16::from_le_bytes([entry[16], entry[17]]));
-    // The peer's scope numbers its own interfaces: ours is set when connecting.
+    // The peer's scope numbers its own interfaces. Connecting sets ours.
     let socket = match ip.to_ipv4_mapped() {
         Some(v4) => SocketAddr::new(IpAddr::V4(v4), port),
         None => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, 0)),
@@ -92,7 +92,7 @@ fn address(entry: &[u8]) -> Address {
     Address { socket, prefix: entry[18] }
 }
 
-/// Whether two addresses are in one network of this prefix length.
+/// Whether two addresses are in the same network of this prefix length.
 pub fn same_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     let bits = |ip: IpAddr| match ip {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),

@@ -228,7 +228,7 @@ impl Transport {
     }
 
     /// Give each socket to an I/O thread. `known` receives all tasks before the first of them runs.
-    fn task_ref<S>(
+    fn start_tasks<S>(
         &self,
         direction: Direction,
         sockets: Vec<S>,
@@ -238,7 +238,7 @@ impl Transport {
         let tasks = sockets.iter().map(|_| self.pool.reserve(direction)).collect::<Result<Vec<_>, _>>()?;
         known(tasks.clone());
         for (lane, (socket, task_ref)) in sockets.into_iter().zip(&tasks).enumerate() {
-            self.pool.task_ref(task_ref, task(lane, socket));
+            self.pool.start(task_ref, task(lane, socket));
         }
         Ok(tasks)
     }
@@ -273,7 +273,7 @@ impl Listener {
         let core = RecvCore::new(label, transport.log.clone(), counters, inline, &transport.early_budget);
         let known = |tasks| core.set_tasks(tasks);
         let limits = Limits::of(&transport.config);
-        let tasks = transport.task_ref(Direction::In, lanes, known, |lane, one| {
+        let tasks = transport.start_tasks(Direction::In, lanes, known, |lane, one| {
             Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, limits))
         })?;
         Ok(Some(Box::new(Receiver { core, tasks, number, transport: transport.clone() })))

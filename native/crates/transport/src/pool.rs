@@ -1,4 +1,4 @@
-//! I/O threads of a process: each owns some streams, works while there is something to do, and sleeps otherwise.
+//! I/O threads of a process. Each thread owns some streams, runs them while there is work, and sleeps otherwise.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use slot::{Held, Slot};
 pub use task::{Direction, Look, Next, Task, piece};
 use worker::{EVENTFD, Order, Shared, Spinners, Worker, watch};
 
-/// A stream's place: whom to kick.
+/// A stream's task on its thread.
 #[derive(Clone)]
 pub struct TaskRef {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub struct TaskRef {
     _counted: Arc<Counted>,
 }
 
-/// Among the streams of a thread, until the last of a seat's copies is gone.
+/// Counts the task for its thread's load until the last clone of the TaskRef is dropped.
 struct Counted {
     shared: Arc<Shared>,
     direction: Direction,
@@ -39,20 +39,20 @@ impl Drop for Counted {
 }
 
 impl TaskRef {
-    /// There is something to do.
+    /// Run the task soon.
     pub fn kick(&self) {
         self.shared.order(Order::Kick(self.key));
     }
 
-    /// There is something to look at from time to time.
+    /// Let the thread tick the task: wake it unless it wakes for its next tick anyway.
     pub fn rouse(&self) {
         if !self.shared.doorbell.is_dozing() {
             self.kick();
         }
     }
 
-    /// Do some of the work of one of these streams that has waited long for its thread, which is busy with others: whether there is any.
-    /// For callers that would otherwise only ask again whether it is done.
+    /// Run one of these tasks in the calling thread if it has waited long because its own thread is busy. Returns whether one ran.
+    /// For callers that would otherwise only poll again.
     pub fn help(tasks: &[Self]) -> bool {
         let Some((task_ref, next)) = tasks.iter().find_map(|task_ref| Some((task_ref, task_ref.slot.help()?))) else { return false };
         match next {
@@ -63,7 +63,7 @@ impl TaskRef {
         true
     }
 
-    /// End the stream at once: nothing of what the kernel still has goes out after this. False where its thread did not let go of it for a
+    /// Abort the stream: the kernel sends nothing more of it. Returns false if its thread kept it busy for a
     /// second.
     pub fn reset(&self) -> bool {
         self.slot.stop();
@@ -82,13 +82,13 @@ impl TaskRef {
         }
     }
 
-    /// Have the thread drop the stream, soon.
+    /// Have the thread drop the task soon.
     pub fn remove(&self) {
         self.shared.order(Order::Remove(self.key));
     }
 }
 
-/// All threads; they start with the first stream.
+/// All threads. They start with the first stream.
 pub struct Pool {
     threads: usize,
     spin: Duration,
@@ -98,21 +98,21 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// No thread yet.
+    /// A pool without running threads.
     pub fn new(threads: usize, spin_us: u64) -> Self {
         let (spin, spinners) = (Duration::from_micros(spin_us), Spinners::new(threads));
         Self { threads, spin, spinners, workers: Mutex::default(), keys: AtomicU64::new(0) }
     }
 
-    /// A seat for a stream, on the thread that has the fewest of its way, and of those the fewest; the stream comes with `seat`.
+    /// Reserve a task on the thread with the fewest streams in this direction, and among those the fewest streams. `start` adds the stream.
     ///
     /// # Errors
-    /// The system gives no threads or descriptors.
+    /// The system refuses threads or descriptors.
     pub fn reserve(&self, direction: Direction) -> Result<TaskRef, Error> {
         let mut workers = lock(&self.workers);
         while workers.len() < self.threads {
             let number = workers.len();
-            workers.push(start(number, self.spin, &self.spinners)?); // those that have started serve the next attempt
+            workers.push(start_thread(number, self.spin, &self.spinners)?); // the next call continues after those that have started
         }
         let load = |shared: &Arc<Shared>| {
             let [out, back] = [Direction::Out, Direction::In].map(|direction| shared.streams[direction as usize].load(Ordering::Relaxed));
@@ -124,8 +124,8 @@ impl Pool {
         Ok(TaskRef { shared, key: self.keys.fetch_add(1, Ordering::Relaxed), slot: Arc::default(), _counted: counted })
     }
 
-    /// Hand a stream to the thread of its seat.
-    pub fn task_ref(&self, task_ref: &TaskRef, task: Box<dyn Task>) {
+    /// Hand a stream to the thread of its task.
+    pub fn start(&self, task_ref: &TaskRef, task: Box<dyn Task>) {
         *lock(&task_ref.slot.held) = Held::of(task);
         task_ref.shared.order(Order::Add(task_ref.key, task_ref.slot.clone()));
     }
@@ -139,8 +139,8 @@ impl Drop for Pool {
     }
 }
 
-fn start(number: usize, spin: Duration, spinners: &Arc<Spinners>) -> Result<Arc<Shared>, Error> {
-    // SAFETY: new descriptors, each owned from here on where there is one.
+fn start_thread(number: usize, spin: Duration, spinners: &Arc<Spinners>) -> Result<Arc<Shared>, Error> {
+    // SAFETY: `fd` was returned by the call just made and is used nowhere else, so the OwnedFd is its only owner.
     let made =
         |fd: RawFd| if fd < 0 { Err(Error::system("a descriptor of an I/O thread")) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) };
     let epoll = made(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
@@ -154,9 +154,9 @@ fn start(number: usize, spin: Duration, spinners: &Arc<Spinners>) -> Result<Arc<
     Ok(shared)
 }
 
-/// Threads made by `make` get no signals: those are the program's own.
+/// Run `make` with all signals blocked, so that threads it starts inherit that: signals belong to the program.
 fn without_signals<T>(make: impl FnOnce() -> T) -> T {
-    // SAFETY: both sets are filled before they are read, and this thread's mask is put back.
+    // SAFETY: `all` and `before` are local sets; sigfillset fills the first, and the second is read only if sigmask has filled it.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);

@@ -1,13 +1,13 @@
-//! What holds for any bytes that are read as the wire format or as a handle. Fuzzing looks for bytes that break it, the tests below try a
+//! Properties that hold for any bytes read as the wire format or as a handle. Fuzzing searches for counterexamples; the tests below try a
 //! fixed set.
 
 use crate::handle::{Handle, Invitation, MAX_ADDRESSES, same_network};
 use crate::wire::{Chunk, Frame, HEADER, HELLO, Hello, MAX_CHUNKS, WELCOME, read_welcome};
 
-/// Read the beginning of `bytes` (zeros where they end) as each of the words of a stream.
+/// Decode the start of `bytes` (padded with zeros) as each header of a stream.
 ///
 /// # Panics
-/// What was read is not what is written again, or its numbers do not fit each other.
+/// Encoding does not give the same bytes back, or the numbers contradict each other.
 pub fn frames(bytes: &[u8]) {
     let head = padded::<HEADER>(bytes);
     if let Ok(frame) = Frame::decode(&head) {
@@ -33,10 +33,10 @@ pub fn frames(bytes: &[u8]) {
     }
 }
 
-/// Read `bytes` (zeros where they end) as a handle.
+/// Decode `bytes` (padded with zeros) as a handle.
 ///
 /// # Panics
-/// What was read is not what is written again.
+/// Encoding does not give the same bytes back.
 pub fn handle(bytes: &[u8]) {
     let Ok(read) = Invitation::decode(&padded::<{ size_of::<Handle>() }>(bytes)) else { return };
     assert!((1..=MAX_ADDRESSES).contains(&read.addresses.len()));
@@ -54,7 +54,7 @@ fn padded<const SIZE: usize>(bytes: &[u8]) -> [u8; SIZE] {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }
 
-/// What has a meaning, from where to where, survives; the rest is ignored by who reads and zero from who writes.
+/// Bytes in the ranges `meant` survive decoding and encoding; the others are ignored by readers and written as zero.
 fn same(read: &[u8], written: &[u8], meant: &[(usize, usize)]) {
     for at in 0..read.len() {
         let expected = if meant.iter().any(|(from, to)| (*from..*to).contains(&at)) { read[at] } else { 0 };
@@ -62,7 +62,7 @@ fn same(read: &[u8], written: &[u8], meant: &[(usize, usize)]) {
     }
 }
 
-/// No chunk reaches beyond its message, and all together cover it.
+/// No chunk extends beyond its message, and together they cover it.
 fn fits(chunk: &Chunk) {
     let (index, count) = (chunk.index(), chunk.count());
     assert!(index < count && count as u64 <= MAX_CHUNKS, "{chunk:?}");
@@ -75,7 +75,7 @@ fn fits(chunk: &Chunk) {
 mod tests {
     use super::*;
 
-    /// Bytes in the same order on every machine: xorshift64.
+    /// The same bytes on every machine: xorshift64.
     struct Random(u64);
 
     impl Random {
@@ -86,14 +86,14 @@ mod tests {
             self.0
         }
 
-        /// As often small as large, and near powers of two.
+        /// Small and large numbers, and neighbours of powers of two.
         fn number(&mut self) -> u64 {
             let power = 1u64.wrapping_shl(self.word() as u32);
             [self.word() % 4, self.word(), power, power.wrapping_sub(1)][self.word() as usize % 4]
         }
     }
 
-    /// `base` with up to three of its bytes changed.
+    /// `base` with up to three bytes changed.
     fn damaged<const SIZE: usize>(base: [u8; SIZE], random: &mut Random) -> [u8; SIZE] {
         let mut bytes = base;
         for _ in 0..random.word() % 4 {
@@ -123,7 +123,7 @@ mod tests {
             let hello = Hello { version: total as u16, index: offset as u16, nonce: random.word(), token, attempt };
             frames(&damaged(hello.encode(), &mut random));
         }
-        assert!((25_000..75_000).contains(&read), "{read} were read: too few, or too few refused, to say anything");
+        assert!((25_000..75_000).contains(&read), "{read} were accepted: too few or too many for a useful test");
     }
 
     #[test]
@@ -142,6 +142,6 @@ mod tests {
             read += usize::from(Invitation::decode(&bytes).is_ok());
             handle(&bytes);
         }
-        assert!((20_000..40_000).contains(&read), "{read} were read: too few, or too few refused, to say anything");
+        assert!((20_000..40_000).contains(&read), "{read} were accepted: too few or too many for a useful test");
     }
 }

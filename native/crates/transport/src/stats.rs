@@ -1,4 +1,4 @@
-//! Counters of every connection, and the thread that writes them as JSON lines to a file or a socket.
+//! Counters of each connection, and the thread that writes them as JSON lines to a file or a socket.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::log::{Level, Log};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counters of one stream of chunks.
+/// Counters of one chunk stream.
 struct Lane {
     nic: String,
     bytes: AtomicU64,
@@ -23,12 +23,12 @@ struct Lane {
     referred: AtomicU64,
 }
 
-/// What the streams of an interface have carried.
+/// What the streams of an interface have sent or received.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     bytes: u64,
     chunks: u64,
-    /// Bytes sent by reference, of chunks under way too.
+    /// Bytes sent by reference, including those of unfinished chunks.
     referred: u64,
 }
 
@@ -40,7 +40,7 @@ impl std::ops::AddAssign for Sum {
     }
 }
 
-/// Counters of one end of a connection. Whoever counts goes on at once: values are exact, but not all of one moment.
+/// Counters of one end of a connection. Each is exact, but together they are not a snapshot of one moment.
 pub(crate) struct Counters {
     label: String,
     lanes: Vec<Lane>,
@@ -60,35 +60,35 @@ impl Counters {
         Self { label, lanes, messages: zero(), bytes: zero(), resent: zero(), stalls: zero(), duplicate: zero(), queue: zero() }
     }
 
-    /// A message was given to be sent, or has arrived.
+    /// A message was posted for sending, or has arrived.
     pub(crate) fn message(&self, bytes: u64) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A stream has carried a chunk.
+    /// A stream has transferred a chunk.
     pub(crate) fn chunk(&self, lane: usize, bytes: usize) {
         self.lanes[lane].bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.lanes[lane].chunks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A stream has sent so many bytes without a copy.
+    /// A stream has sent bytes without a copy.
     pub(crate) fn referred(&self, lane: usize, bytes: usize) {
         self.lanes[lane].referred.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A stream was given up, for now or for good: others send its chunks again.
+    /// A stream stalled or ended, and others resend its chunks.
     pub(crate) fn stall(&self, resent: usize) {
         self.stalls.fetch_add(1, Ordering::Relaxed);
         self.resent.fetch_add(resent as u64, Ordering::Relaxed);
     }
 
-    /// A chunk came that had come before.
+    /// A chunk arrived again.
     pub(crate) fn duplicate(&self) {
         self.duplicate.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Chunks that wait for a stream.
+    /// The number of chunks that wait for a stream.
     pub(crate) fn queue(&self, chunks: usize) {
         self.queue.store(chunks as u64, Ordering::Relaxed);
     }
@@ -142,7 +142,7 @@ fn quoted(text: &str) -> String {
     made
 }
 
-/// All connections of the process, those that have ended summed up.
+/// All connections of the process; sums for those that have ended.
 #[derive(Default)]
 pub(crate) struct Register {
     every: Mutex<Vec<(usize, Weak<Counters>)>>,
@@ -153,7 +153,7 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    /// Begin to write to `place`, a file or `unix:PATH`; nowhere where it is empty.
+    /// Start to write to `destination`, a file or `unix:PATH`. Does nothing if it is empty.
     pub(crate) fn write_to(self: &Arc<Self>, destination: &str, log: &Log) {
         if destination.is_empty() {
             return;
@@ -164,17 +164,17 @@ impl Register {
         let made = std::thread::Builder::new()
             .name("busbw-net-stats".to_owned())
             .spawn(move || follow(&register, &last_lines, &destination, &log));
-        drop(made); // without the thread there are no lines, and all else works
+        drop(made); // without the thread there are no lines, but everything else works
     }
 
-    /// A new connection.
+    /// Add a connection.
     pub(crate) fn add(&self, counters: &Arc<Counters>) -> usize {
         let number = self.count.fetch_add(1, Ordering::Relaxed) as usize;
         lock(&self.every).push((number, Arc::downgrade(counters)));
         number
     }
 
-    /// A connection has ended: its last line is written, and it counts in the summary. Whether it was the last.
+    /// Remove an ended connection: write its last line and add it to the summary. Returns whether it was the last.
     pub(crate) fn remove(&self, number: usize, counters: &Counters) -> bool {
         let last = {
             let mut every = lock(&self.every);
@@ -192,7 +192,7 @@ impl Register {
         last
     }
 
-    /// One line on all connections that have ended: what their chunks were; small messages are not among them.
+    /// One line about all ended connections. Counts chunks, but no inline messages.
     pub(crate) fn summary(&self) -> String {
         let over = lock(&self.over);
         let nics = over.iter().map(|(nic, Sum { bytes, chunks, referred })| {
@@ -224,7 +224,7 @@ impl Target {
         }
     }
 
-    /// Lines are whole: several processes may append to one file.
+    /// Lines are written whole, because several processes may append to one file.
     fn write(&mut self, lines: &str) -> std::io::Result<()> {
         match self {
             Self::File(file) => file.write_all(lines.as_bytes()),
@@ -233,7 +233,7 @@ impl Target {
     }
 }
 
-/// Write once a second until the transport is no more. A target that fails is opened again, and told of once.
+/// Write once a second until the transport is dropped. Opens a failed target again, and warns once.
 fn follow(register: &Weak<Register>, last_lines: &Receiver<String>, destination: &str, log: &Log) {
     let (mut target, mut warned, mut before) = (None, false, String::new());
     loop {
@@ -253,7 +253,7 @@ fn follow(register: &Weak<Register>, last_lines: &Receiver<String>, destination:
         }
         let content = lines.split_once("\"pid\"").map_or("", |(_, rest)| rest).to_owned();
         if lines.is_empty() || content == before {
-            continue; // nothing has moved
+            continue; // nothing has changed
         }
         before = content;
         let written = match &mut target {

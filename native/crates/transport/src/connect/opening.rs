@@ -1,4 +1,4 @@
-//! One stream that is being opened: attempts, and what they come to.
+//! One stream that is being opened.
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
@@ -14,9 +14,9 @@ use crate::ports;
 use crate::sock::{self, Io};
 use crate::wire::{self, HEADER, HELLO, Hello, VERSION, WELCOME};
 
-/// Attempts of one stream: a listener under attack may have dropped it. A way that is down is tried for longer.
+/// Attempts of one stream, as a listener under attack may have dropped it. A route that is down is tried for longer.
 const ATTEMPTS: u32 = 5;
-/// Before the second attempt; before each other twice as long, until it is 16 times.
+/// Before the second attempt. Each later pause is twice as long, up to 16 times.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// From an interface to an address of the peer.
@@ -38,7 +38,7 @@ enum Stage {
 #[derive(Default)]
 struct Failure {
     message: String,
-    /// The way is down, and may come back: not a peer that refuses.
+    /// The route is down and may recover. False if the peer refuses.
     down: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Opening {
     pub(super) socket: Option<Socket>,
     pub(super) route: Route,
     stage: Stage,
-    /// On this way, and on all.
+    /// On this route, and on all.
     attempts: u32,
     every: u32,
     lost: Option<Instant>,
@@ -65,11 +65,11 @@ impl<T: Into<String>> From<T> for Failure {
     }
 }
 
-/// Whether an error tells of an interface, or the way from it, that may come back.
+/// Whether an error means that an interface or its route is down and may recover.
 fn is_down(kind: ErrorKind, nic: &Nic) -> bool {
     match kind {
         ErrorKind::AddrNotAvailable | ErrorKind::HostUnreachable | ErrorKind::NetworkDown | ErrorKind::TimedOut => true,
-        // One that is up and has no route never had one: whoever chose it has to know soon.
+        // An interface that is up without a route will not get one: report it soon.
         ErrorKind::NetworkUnreachable => !nic.is_up(),
         _ => false,
     }
@@ -80,7 +80,7 @@ impl Opening {
         Self { socket: None, route, stage: Stage::Lost, attempts: 0, every: 0, lost: None, failure: Failure::default() }
     }
 
-    /// Begin anew on another way.
+    /// Start again on another route.
     pub(super) fn reroute(&mut self, route: Route) {
         *self = Self { every: self.every, ..Self::new(route) };
     }
@@ -89,27 +89,27 @@ impl Opening {
         matches!(self.stage, Stage::Open)
     }
 
-    /// Whether it is not worth waiting for, where others are open.
+    /// Whether to stop waiting for it if others are open.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.stage, Stage::Lost) && self.attempts >= ATTEMPTS
     }
 
-    /// Whether it may still open, or already has.
+    /// Whether it is open or may still open.
     pub(super) fn may_open(&self) -> bool {
         !self.has_failed() || self.failure.down
     }
 
-    /// Which way it takes, and what it came to.
+    /// Its route and the result.
     pub(super) fn message(&self, nics: &[Nic]) -> String {
         let what = match (&self.failure.message, self.is_open()) {
             (message, _) if !message.is_empty() => message,
-            (_, true) => "open, and one stream is too few",
+            (_, true) => "open, but one stream is not enough",
             _ => "no answer",
         };
         format!("to {} from {}: {what}", self.route.to, nics[self.route.nic].name)
     }
 
-    /// Go on as far as possible.
+    /// Continue as far as possible.
     pub(super) fn attempt(&mut self, hello: Hello, nics: &[Nic], config: &Config, now: Instant) {
         let pause = PAUSE * (1 << self.attempts.min(ATTEMPTS)) / 2;
         let again = self.may_open() && self.lost.is_none_or(|lost| now - lost >= pause);
@@ -141,12 +141,12 @@ impl Opening {
         }
         let fd = socket.as_raw_fd();
         if let Stage::Greeting(sent) = self.stage {
-            // SAFETY: our own bytes.
+            // SAFETY: only the first part has bytes; it is a temporary array that lives during the call.
             match unsafe { sock::send(fd, &Hello { attempt: self.every, ..hello }.encode()[sent..], std::ptr::null(), 0) } {
                 Io::Done(bytes) if sent + bytes == HELLO => self.stage = Stage::Awaiting([0; WELCOME], 0),
                 Io::Done(bytes) => self.stage = Stage::Greeting(sent + bytes),
                 Io::Blocked => {}
-                Io::Ended(error) => return Err(error.map_or_else(|| "the greeting does not go out".into(), failed)),
+                Io::Ended(error) => return Err(error.map_or_else(|| "the greeting was not sent".into(), failed)),
             }
         }
         if let Stage::Awaiting(answer, have) = self.stage {
@@ -166,10 +166,10 @@ impl Opening {
         }
     }
 
-    /// Read on in what the peer answers.
+    /// Continue to read the peer's answer.
     fn answer(&mut self, fd: RawFd, mut answer: [u8; WELCOME], have: usize, nic: &Nic) -> Result<Stage, Failure> {
         let room = &mut answer[have..];
-        // SAFETY: our own buffer.
+        // SAFETY: `room` is a part of `answer`, which is borrowed mutably during the call.
         match unsafe { sock::receive(fd, room.as_mut_ptr(), room.len(), &mut []) } {
             Io::Done(bytes) if have + bytes == WELCOME => {
                 let version = wire::read_welcome(&answer).map_err(|error| error.message)?;
@@ -177,7 +177,8 @@ impl Opening {
                     return Ok(Stage::Open);
                 }
                 self.attempts = ATTEMPTS;
-                Err(format!("it speaks version {version} of busbw's format, this is {VERSION}: install one version everywhere").into())
+                Err(format!("it uses version {version} of busbw's format, this host {VERSION}: install the same version on all hosts")
+                    .into())
             }
             Io::Done(bytes) => Ok(Stage::Awaiting(answer, have + bytes)),
             Io::Blocked => Ok(Stage::Awaiting(answer, have)),
@@ -185,15 +186,15 @@ impl Opening {
         }
     }
 
-    /// Say the first frame; false where the stream has ended.
+    /// Send the first frame; returns false if the stream has ended.
     pub(super) fn tell(&mut self, frame: &[u8; HEADER]) -> bool {
         let Some(socket) = &self.socket else { return false };
-        // SAFETY: our own bytes; a new socket takes so few at once.
+        // SAFETY: only the first part has bytes, and `frame` is borrowed during the call. A new socket has room for a frame.
         let failed = matches!(unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) }, Io::Done(HEADER));
         if !failed {
-            // Half a frame must not be followed by another: to whoever uses it next it is a stream that the network has lost.
+            // No other frame may follow half a frame. The next user of this stream sees it as lost.
             let _ = socket.shutdown(Shutdown::Both);
-            self.failure = "it ended as it opened".into();
+            self.failure = "it ended while opening".into();
         }
         failed
     }

@@ -1,53 +1,53 @@
-//! What an I/O thread runs.
+//! The interface between I/O threads and what they run.
 
 use std::os::fd::RawFd;
 use std::time::Instant;
 
-/// What a stream's run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing to do until its socket is ready or somebody kicks it.
+    /// Nothing to do until its socket is ready or it is kicked.
     Wait,
-    /// It has had its share; others first.
+    /// It has used its share: run it again after the others.
     Again,
     /// It has ended.
     Gone,
 }
 
-/// What a stream carries at once of what is `left` of a chunk, when it has a `share` left, in bytes: no system calls for little.
+/// How many of the `left` bytes of a chunk to move in one call with a `share` left. Avoids system calls for few bytes.
 pub fn piece(left: usize, share: usize) -> usize {
     const LITTLE: usize = 64 << 10;
     if left <= share + LITTLE { left } else { share.max(LITTLE) }
 }
 
-/// What a look at a stream from time to time came to.
+/// The result of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// There is nothing to look at before it has run again.
+    /// No tick is needed before the next run.
     Enough,
-    /// Look again.
+    /// Tick again.
     Again,
-    /// Run it, and look again.
+    /// Run it, and tick again.
     Run,
 }
 
-/// A stream, in the hands of one thread at a time.
+/// A stream, used by one thread at a time.
 pub trait Task: Send {
     /// Its socket.
     fn fd(&self) -> RawFd;
-    /// Do what can be done without waiting, up to about `share` bytes.
+    /// Do what is possible without blocking, up to about `share` bytes.
     fn run(&mut self, share: usize) -> Next;
-    /// Called about ten times a second, as long as some stream of the thread wants to be looked at.
+    /// Called about ten times a second while any stream of the thread asks for it.
     fn tick(&mut self, now: Instant) -> Look;
-    /// It cannot go on, and is dropped: whoever waits for it must know.
+    /// The stream is dropped because of an internal error. Report it to whoever waits for the stream.
     fn broken(&mut self, why: &str);
 }
 
-/// Which way a stream carries chunks.
+/// The direction of a stream's chunks.
 #[derive(Clone, Copy, Debug)]
 pub enum Direction {
     /// To the peer.
     Out,
-    /// From it.
+    /// From the peer.
     In,
 }

@@ -1,4 +1,4 @@
-//! Streams that only report what happens to them.
+//! The pool with streams that only report what happens to them.
 
 use super::*;
 use std::io::Read;
@@ -31,7 +31,7 @@ impl Task for Reporting {
     }
 }
 
-/// It has always something to do, and tells which thread does it.
+/// Always has something to do, and reports the thread that runs it.
 struct Busy {
     socket: OwnedFd,
     events: Sender<std::thread::ThreadId>,
@@ -58,19 +58,19 @@ impl Task for Busy {
 fn set_tasks(pool: &Pool, panics: bool, events: Sender<&'static str>) -> (TaskRef, UnixStream) {
     let (socket, other) = UnixStream::pair().unwrap();
     let task_ref = pool.reserve(Direction::Out).unwrap();
-    pool.task_ref(&task_ref, Box::new(Reporting { socket, panics, events }));
+    pool.start(&task_ref, Box::new(Reporting { socket, panics, events }));
     (task_ref, other)
 }
 
 #[test]
-fn a_piece_is_a_share_and_never_little_that_leaves_something() {
+fn a_piece_is_a_share_unless_that_would_leave_little() {
     let (all, some) = (512 << 10, 64 << 10);
     assert_eq!([piece(all, 1 << 20), piece(all, all - 24), piece(all, 256 << 10), piece(all, 0)], [all, all, 256 << 10, some]);
     assert_eq!([piece(1, 0), piece(some, 0), piece(0, 0)], [1, some, 0]);
 }
 
 #[test]
-fn streams_of_a_way_are_spread_evenly_in_whatever_order_they_come() {
+fn streams_of_a_direction_are_spread_evenly() {
     let pool = Pool::new(3, 0);
     let mut tasks: Vec<_> = (0..4).map(|_| (Direction::Out, pool.reserve(Direction::Out).unwrap())).collect();
     tasks.extend((0..5).map(|_| (Direction::In, pool.reserve(Direction::In).unwrap())));
@@ -81,11 +81,11 @@ fn streams_of_a_way_are_spread_evenly_in_whatever_order_they_come() {
     found.sort_unstable();
     assert_eq!(found, [[2, 1], [2, 2], [2, 2]]);
     tasks.retain(|(direction, _)| matches!(direction, Direction::In));
-    assert_eq!(streams().iter().map(|[out, _]| out).sum::<usize>(), 0, "whoever has gone is not counted");
+    assert_eq!(streams().iter().map(|[out, _]| out).sum::<usize>(), 0, "ended streams are not counted");
 }
 
 #[test]
-fn a_quarter_of_the_threads_looks_for_long_and_the_others_sleep() {
+fn a_quarter_of_the_threads_spins_and_the_others_sleep() {
     let pool = Pool::new(8, 100_000);
     let (events, received) = channel();
     let tasks: Vec<_> = (0..8).map(|_| set_tasks(&pool, false, events.clone())).collect();
@@ -98,14 +98,14 @@ fn a_quarter_of_the_threads_looks_for_long_and_the_others_sleep() {
     }
     assert_eq!(most, 2);
     while pool.spinners.count() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(5), "whoever finds nothing sleeps");
+        assert!(begun.elapsed() < Duration::from_secs(5), "threads without work sleep");
         std::thread::yield_now();
     }
     drop(tasks);
 }
 
 #[test]
-fn a_thread_whose_work_comes_late_looks_for_it_no_more_until_it_comes_soon() {
+fn a_thread_spins_only_while_its_work_comes_soon() {
     let look = Duration::from_millis(20);
     let pool = Pool::new(1, look.as_micros() as u64);
     let (events, received) = channel();
@@ -126,7 +126,7 @@ fn a_thread_whose_work_comes_late_looks_for_it_no_more_until_it_comes_soon() {
         std::thread::yield_now();
     }
     while pool.spinners.count() == 0 {
-        assert!(begun.elapsed() < limit, "it looks again where work comes soon");
+        assert!(begun.elapsed() < limit, "it spins again when work comes soon");
         task_ref.kick();
         assert_eq!(received.recv_timeout(limit), Ok("ran"));
         std::thread::sleep(look / 20);
@@ -134,20 +134,20 @@ fn a_thread_whose_work_comes_late_looks_for_it_no_more_until_it_comes_soon() {
 }
 
 #[test]
-fn a_stream_that_waits_long_for_its_thread_is_run_by_whoever_helps() {
+fn a_stream_that_waits_long_is_run_by_a_helping_caller() {
     let pool = Pool::new(1, 0);
     let (tasks, received): (Vec<_>, Vec<_>) = (0..2)
         .map(|_| {
             let (events, received) = channel();
             let (socket, far) = UnixStream::pair().unwrap();
             let task_ref = pool.reserve(Direction::Out).unwrap();
-            pool.task_ref(&task_ref, Box::new(Busy { socket: socket.into(), events }));
+            pool.start(&task_ref, Box::new(Busy { socket: socket.into(), events }));
             (task_ref, (received, far))
         })
         .unzip();
     let (begun, limit) = (Instant::now(), Duration::from_secs(5));
     while !TaskRef::help(&tasks[..1]) {
-        assert!(begun.elapsed() < limit, "its thread does one after the other");
+        assert!(begun.elapsed() < limit, "its thread runs one after the other");
     }
     let here = std::thread::current().id();
     let ran: Vec<_> = received[0].0.try_iter().collect();
@@ -159,14 +159,14 @@ fn a_stream_that_waits_long_for_its_thread_is_run_by_whoever_helps() {
 }
 
 #[test]
-fn a_stream_that_is_reset_has_ended_for_its_peer_though_its_thread_is_busy() {
+fn a_reset_reaches_the_peer_while_the_thread_is_busy() {
     let pool = Pool::new(1, 0);
     let (events, received) = channel();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut far, _) = listener.accept().unwrap();
     let task_ref = pool.reserve(Direction::Out).unwrap();
-    pool.task_ref(&task_ref, Box::new(Busy { socket: near.into(), events }));
+    pool.start(&task_ref, Box::new(Busy { socket: near.into(), events }));
     received.recv_timeout(Duration::from_secs(5)).unwrap();
     assert!(task_ref.reset());
     far.set_nonblocking(true).unwrap();
@@ -174,7 +174,7 @@ fn a_stream_that_is_reset_has_ended_for_its_peer_though_its_thread_is_busy() {
 }
 
 #[test]
-fn a_stream_that_panics_takes_no_other_with_it() {
+fn a_stream_that_panics_ends_no_other() {
     let pool = Pool::new(1, 0);
     let (events, received) = channel();
     let limit = Duration::from_secs(5);
@@ -187,6 +187,6 @@ fn a_stream_that_panics_takes_no_other_with_it() {
     assert_eq!(received.recv_timeout(limit), Ok("ran"), "a kick wakes a thread that sleeps");
     good.remove();
     good.kick();
-    assert_eq!(near.set_nonblocking(false).and_then(|()| (&near).read(&mut [0])).ok(), Some(0), "it was let go, and its socket closed");
+    assert_eq!(near.set_nonblocking(false).and_then(|()| (&near).read(&mut [0])).ok(), Some(0), "it was dropped, and its socket closed");
     assert!(received.recv_timeout(Duration::from_millis(100)).is_err(), "nothing runs after that");
 }

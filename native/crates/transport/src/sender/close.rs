@@ -73,7 +73,7 @@ impl SendCore {
         if left && inline.socket.shutdown(Shutdown::Write).is_ok() {
             if let (Ok(socket), Ok(task_ref)) = (inline.socket.try_clone(), pool.reserve(Direction::Out)) {
                 let end = Instant::now() + Duration::from_secs(self.config.timeout_s);
-                pool.task_ref(&task_ref, Box::new(Draining { socket, end, over: false }));
+                pool.start(&task_ref, Box::new(Draining { socket, end, over: false }));
                 return;
             }
         }
