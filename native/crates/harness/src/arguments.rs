@@ -1,44 +1,44 @@
-//! Words of a command line: positions, and options as `--name value` or `--name` alone.
+//! Command-line arguments: positional ones, and options as `--name value` or `--name`.
 
 use std::str::FromStr;
 
 use crate::Failure;
 
-/// The words after a program's name that nobody has taken yet.
+/// The arguments that have not been consumed.
 pub struct Arguments(Vec<String>);
 
 impl Arguments {
-    /// Of this process.
+    /// The arguments of this process.
     pub fn from_process() -> Self {
         Self(std::env::args().skip(1).collect())
     }
 
-    /// The value after an option, else the default; both are taken.
+    /// Consume an option and its value; the default if the option is absent.
     ///
     /// # Errors
-    /// There is no value, or it is not of its kind.
+    /// The value is missing or has the wrong type.
     pub fn value<T: FromStr>(&mut self, option: &str, default: T) -> Result<T, Failure> {
         let Some(at) = self.0.iter().position(|word| word == option) else { return Ok(default) };
         if at + 1 >= self.0.len() {
-            return Err(format!("{option} wants a value"));
+            return Err(format!("{option} needs a value"));
         }
         let word = self.0.drain(at..at + 2).nth(1).unwrap_or_default();
-        word.parse().map_err(|_| format!("{option} {word}: not a value it can have"))
+        word.parse().map_err(|_| format!("{option} {word}: invalid value"))
     }
 
-    /// Whether an option stands there alone; it is taken.
+    /// Consume an option without a value; returns whether it was there.
     pub fn flag(&mut self, option: &str) -> bool {
         let found = self.0.iter().position(|word| word == option);
         found.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// What is left, which must be as many words as wanted.
+    /// The positional arguments that are left.
     ///
     /// # Errors
-    /// More, fewer, or an option that nobody knows.
+    /// There are more or fewer, or an unknown option.
     pub fn rest<const N: usize>(self) -> Result<[String; N], Failure> {
         let words = self.0.join(" ");
-        self.0.try_into().ok().filter(|_| !words.contains("--")).ok_or_else(|| format!("cannot make sense of '{words}'"))
+        self.0.try_into().ok().filter(|_| !words.contains("--")).ok_or_else(|| format!("unexpected arguments: '{words}'"))
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_taken_wherever_they_stand() {
+    fn options_are_consumed_in_any_position() {
         let mut some = words("run --streams 4 here --both 7000");
         assert_eq!((some.value("--streams", 1), some.value("--seconds", 2.5)), (Ok(4), Ok(2.5)));
         assert!(some.flag("--both") && !some.flag("--both"));
@@ -59,10 +59,10 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told() {
-        assert_eq!(words("run --streams").value("--streams", 1), Err("--streams wants a value".to_owned()));
-        assert_eq!(words("--streams many").value("--streams", 1), Err("--streams many: not a value it can have".to_owned()));
-        assert_eq!(words("run --what").rest::<2>(), Err("cannot make sense of 'run --what'".to_owned()));
+    fn invalid_arguments_are_errors() {
+        assert_eq!(words("run --streams").value("--streams", 1), Err("--streams needs a value".to_owned()));
+        assert_eq!(words("--streams many").value("--streams", 1), Err("--streams many: invalid value".to_owned()));
+        assert_eq!(words("run --what").rest::<2>(), Err("unexpected arguments: 'run --what'".to_owned()));
         assert!(words("run").rest::<2>().is_err());
     }
 }

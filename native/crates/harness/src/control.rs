@@ -1,4 +1,4 @@
-//! Lines of words between the two processes of a measurement, apart from what is measured.
+//! Lines of text between the two processes of a measurement, on a connection of their own.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,11 +9,11 @@ use crate::{Failure, failed};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// One end of the line.
+/// One end of the connection.
 pub struct Control(BufReader<TcpStream>);
 
 impl Control {
-    /// Over a connection that carries nothing else.
+    /// Use a connection that carries nothing else.
     ///
     /// # Errors
     /// The system refuses its settings.
@@ -33,7 +33,7 @@ impl Control {
     /// Wait for a line.
     ///
     /// # Errors
-    /// The other process is gone, or says nothing for two minutes.
+    /// The other process is gone, or sends nothing for two minutes.
     pub fn receive(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
@@ -43,23 +43,23 @@ impl Control {
         }
     }
 
-    /// Wait for a line of as many values.
+    /// Wait for a line with this many values.
     ///
     /// # Errors
-    /// As `hear`, or the line holds something else.
+    /// As for `receive`, or the line holds something else.
     pub fn values<T: FromStr, const N: usize>(&mut self) -> Result<[T; N], Failure> {
         let line = self.receive()?;
         let values: Option<Vec<T>> = line.split(' ').map(|word| word.parse().ok()).collect();
-        values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("the other process said: {line}"))
+        values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("unexpected line from the other process: {line}"))
     }
 
-    /// Meet: returns in both processes once both have come here.
+    /// A barrier: returns in both processes when both have called it.
     ///
     /// # Errors
-    /// As `hear`.
+    /// As for `receive`.
     pub fn meet(&mut self) -> Result<(), Failure> {
         self.send("here")?;
         let line = self.receive()?;
-        if line == "here" { Ok(()) } else { Err(format!("the other process said: {line}")) }
+        if line == "here" { Ok(()) } else { Err(format!("unexpected line from the other process: {line}")) }
     }
 }

@@ -1,7 +1,7 @@
-//! The library: the tables that NCCL looks for, with their version adapters, and the functions that busbw.accel calls.
+//! The library: the tables that NCCL looks for, and the functions that busbw.accel and `busbw env net` call.
 //!
-//! NCCL looks for tuner and profiler symbols in this library too. It finds a tuner, which acts where this network is used; without a
-//! profiler it goes on.
+//! NCCL also looks for tuner and profiler symbols in this library. It finds a tuner, which acts only if this network is used, and continues
+//! without a profiler.
 
 mod entry;
 mod exchanges;

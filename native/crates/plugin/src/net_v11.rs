@@ -51,10 +51,10 @@ unsafe extern "C" fn init(
 ) -> NcclResult {
     init_entry(|| {
         logger::keep(logger);
-        let ctx = given(ctx, "place for the context")?;
-        // All communicators share one transport: their context is the same, and nothing of it ends with a communicator.
+        let ctx = given(ctx, "pointer for the context")?;
+        // All communicators share one transport, so they have the same context, and finalize has nothing to free.
         let net = ptr::from_ref(Net::open()?).cast_mut();
-        // SAFETY: NCCL's pointer.
+        // SAFETY: not NULL, and NCCL passes the address of a context of its own.
         unsafe { ctx.write(net.cast()) };
         Ok(())
     })
@@ -65,12 +65,12 @@ unsafe extern "C" fn finalize(_ctx: *mut c_void) -> NcclResult {
 }
 
 unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a writable Properties of this version.
     unsafe { setup::get_properties(dev, props, properties) }
 }
 
 unsafe extern "C" fn listen(_ctx: *mut c_void, dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::listen(dev, handle, listen_comm) }
 }
 
@@ -81,7 +81,7 @@ unsafe extern "C" fn connect(
     send_comm: *mut *mut c_void,
     _device: *mut *mut DeviceHandle,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::connect(dev, handle, send_comm) }
 }
 
@@ -94,7 +94,7 @@ unsafe extern "C" fn isend(
     _phandle: *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the request is done or the comm closed.
     entry("isend", || unsafe { traffic::isend(send_comm, data, size, tag, request) })
 }
 
@@ -108,6 +108,7 @@ unsafe extern "C" fn irecv(
     _phandles: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it keeps until the request is done or the
+    // comm closed.
     entry("irecv", || unsafe { traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, Ok) })
 }

@@ -42,17 +42,17 @@ unsafe extern "C" fn init(logger: Option<Logger>) -> NcclResult {
 }
 
 unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a writable Properties of this version.
     unsafe { setup::get_properties(dev, props, properties) }
 }
 
 unsafe extern "C" fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::listen(dev, handle, listen_comm) }
 }
 
 unsafe extern "C" fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_void, _device: *mut *mut DeviceHandle) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::connect(dev, handle, send_comm) }
 }
 
@@ -64,7 +64,7 @@ unsafe extern "C" fn isend(
     _mhandle: *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the request is done or the comm closed.
     entry("isend", || unsafe { traffic::isend(send_comm, data, bytes(size)?, tag, request) })
 }
 
@@ -77,7 +77,8 @@ unsafe extern "C" fn irecv(
     _mhandles: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it keeps until the request is done or the
+    // comm closed.
     entry("irecv", || unsafe { traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, bytes) })
 }
 

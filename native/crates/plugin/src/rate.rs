@@ -1,12 +1,12 @@
-//! What `busbw env net` and `--net busbw` ask, to choose the number of channels before NCCL starts.
+//! The rate of the network, for `busbw env net` and `--net busbw`, which choose the number of channels before NCCL starts.
 
 use std::ffi::{CStr, c_char};
 use std::panic::catch_unwind;
 
 use transport::config::Config;
 
-/// Mbit/s of the interfaces that the transport would use in `environment`: lines of `NAME=value`, each ended by a zero byte, the last one
-/// empty. 0 if the speed is not known or the settings are wrong.
+/// Mbit/s of the interfaces that the transport would use with `environment`: lines of `NAME=value`, each ended by a zero byte; an empty
+/// line ends the block. Returns 0 if the speed is not known or a setting is invalid.
 ///
 /// # Safety
 /// `environment` is such a block, and stays unchanged during the call.

@@ -55,7 +55,7 @@ impl<T> Doorbell<T> {
     }
 
     /// Announce that the thread is about to sleep: until the next tick if `dozing`, else until it is woken. Returns false if orders are
-    /// queued. From here on whoever queues an order wakes the thread; orders queued before are seen by the check of `waiting`.
+    /// queued. From here on a thread that queues an order wakes it; orders queued before are seen by the check of `waiting`.
     pub fn prepare_to_sleep(&self, dozing: bool) -> bool {
         self.state.store(if dozing { DOZING } else { ASLEEP }, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_told_apart() {
+    fn networks_are_distinguished() {
         let same = |a: &str, b: &str, prefix| same_network(a.parse().unwrap(), b.parse().unwrap(), prefix);
         assert!(same("10.1.2.3", "10.1.2.9", 24) && !same("10.1.2.3", "10.1.3.3", 24) && same("10.1.2.3", "11.1.2.3", 0));
         assert!(same("fd00::1", "fd00::2", 64) && !same("fd00::1", "fd01::1", 64) && !same("10.0.0.1", "fd00::1", 0));

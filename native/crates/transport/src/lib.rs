@@ -206,7 +206,7 @@ impl Transport {
         let number = self.register.add(&counters);
         let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, inline.socket);
         let sockets = lanes.into_iter().map(|lane| lane.socket).collect();
-        let tasks = self.task_ref(
+        let tasks = self.start_tasks(
             Direction::Out,
             sockets,
             |tasks| core.set_tasks(tasks),

@@ -190,9 +190,9 @@ impl RecvLane {
         if self.wait.since.is_none() || seen.chunks != before.chunks || seen.messages != before.messages {
             self.wait.since = Some(now);
         }
-        let stands = seen.owes && seen.asked != before.asked && self.wait.since.is_some_and(|since| now - since >= self.limits.stall);
+        let stalled = seen.owes && seen.asked != before.asked && self.wait.since.is_some_and(|since| now - since >= self.limits.stall);
         // The end of a stream is also behind its last chunk.
-        if stands || sock::closed_by_peer(&self.socket) {
+        if stalled || sock::closed_by_peer(&self.socket) {
             self.wait.read_ahead = Some(seen.messages);
         }
         self.read_ahead()
@@ -285,7 +285,7 @@ impl Task for RecvLane {
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        let stuck = self.stall.look(&self.socket, self.ack_bytes - self.out.len() as u64, self.limits, now) != Flow::Moves;
+        let stuck = self.stall.check(&self.socket, self.ack_bytes - self.out.len() as u64, self.limits, now) != Flow::Moves;
         if stuck || self.stall.clear() {
             self.core.set_stuck(self.lane, stuck);
             self.stuck = stuck;

@@ -164,13 +164,13 @@ impl Task for SendLane {
         if self.core.monitors_inline(self.lane) {
             self.core.check_inline(now);
         }
-        let standing = self.stall.look(&self.socket, self.taken, self.core.limits, now);
-        if standing == Flow::Silent {
+        let flow = self.stall.check(&self.socket, self.taken, self.core.limits, now);
+        if flow == Flow::Silent {
             self.silent = true;
             return Look::Run;
         }
         if !self.core.is_stalled(self.lane) {
-            if standing == Flow::Stalled {
+            if flow == Flow::Stalled {
                 self.core.mark_stalled(self.lane);
             }
         } else if self.stall.clear() {

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_are_told_in_steps() {
+    fn speeds_are_rounded_to_steps() {
         assert_eq!([0.0, 12_000.0, 399_999.0, 1e9].map(rounded), [1_000, 10_000, 200_000, 400_000]);
     }
 

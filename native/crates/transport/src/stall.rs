@@ -48,7 +48,7 @@ pub(crate) struct StallDetector {
 
 impl StallDetector {
     /// Check the stream. `taken` is the number of bytes that the kernel has taken from it so far.
-    pub(crate) fn look(&mut self, socket: &impl AsRawFd, taken: u64, limits: Limits, now: Instant) -> Flow {
+    pub(crate) fn check(&mut self, socket: &impl AsRawFd, taken: u64, limits: Limits, now: Instant) -> Flow {
         if self.unacknowledged == 0 && taken == self.taken {
             return Flow::Moves; // nothing in flight before or now: no need to ask the kernel
         }

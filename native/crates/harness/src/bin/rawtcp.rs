@@ -1,10 +1,10 @@
-//! How much TCP carries between two hosts when nothing but `send` and `recv` stands between memory and the wire: the ceiling of any
-//! transport over TCP.
+//! Measures how much TCP carries between two hosts with nothing but `send` and `recv`: the upper limit of any transport over
+//! TCP.
 //!
-//! `rawtcp serve ADDRESS PORT` on one host, `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the other,
-//! which prints one line of JSON; both with `[--congestion NAME]` in place of the system's own congestion control. Every stream goes one
-//! way and has a blocking thread at each end, which moves a piece (1 MiB) at a time
-//! from or to one buffer. Pieces that stay in a core's cache show TCP without the cost of memory, which a transport of large messages has.
+//! Run `rawtcp serve ADDRESS PORT` on one host and `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the
+//! other, which prints one line of JSON. Both accept `[--congestion NAME]`. Each stream has one direction and a blocking thread at each
+//! end, which moves a piece (1 MiB) at a time from or to one buffer. Pieces that stay in a core's cache show TCP without the memory traffic
+//! of large messages.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,14 +18,14 @@ use harness::{Arguments, Control, Failure, Memory, failed, process_cpu_s};
 
 const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME]\n       rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \
                      [--piece BYTES] [--congestion NAME]";
-/// What the connecting side says first on a stream: who will send on it.
+/// The first byte of a stream tells which end sends.
 const I_SEND: u8 = b'>';
 const YOU_SEND: u8 = b'<';
 
-/// What a thread carried: bytes received, and seconds from its first byte to its last.
+/// The result of a thread: bytes received, and seconds from the first byte to the last.
 type Carried = Result<(u64, f64), Failure>;
 
-/// What a run does.
+/// The measurement.
 struct Plan {
     streams: usize,
     seconds: f64,
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// Where, and by which congestion control; empty is the system's own.
+/// The address, and the congestion control; empty is the system's default.
 struct Way {
     address: String,
     port: u16,
@@ -68,7 +68,7 @@ impl Way {
     }
 }
 
-/// The plan (None: to serve), and where.
+/// The plan (None for serve) and the address.
 fn read(mut words: Arguments) -> Result<(Option<Plan>, Way), Failure> {
     let (streams, seconds) = (words.value("--streams", 1)?, words.value("--seconds", 5.0)?);
     let (both, piece) = (words.flag("--both"), words.value("--piece", 1 << 20)?);
@@ -85,7 +85,7 @@ fn read(mut words: Arguments) -> Result<(Option<Plan>, Way), Failure> {
     Ok((plan, Way { address, port, congestion }))
 }
 
-/// Serve runs one after the other until killed; the line that it prints says where.
+/// Serve runs until killed. The first line printed is the address.
 fn serve(way: &Way) -> Result<(), Failure> {
     let (address, port) = (way.address.as_str(), way.port);
     let listener = TcpListener::bind((address, port)).map_err(failed(format!("{address} port {port}")))?;
@@ -141,7 +141,7 @@ fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Move bytes on all streams, (stream, whether this end sends): ((bytes received in all, seconds of the longest stream), processor time).
+/// Move bytes on all streams (stream, whether this end sends). Returns ((bytes received, seconds of the longest stream), processor time).
 fn carry(streams: Vec<(TcpStream, bool)>, seconds: f64, piece: usize) -> Result<((u64, f64), f64), Failure> {
     let before = process_cpu_s();
     let until = Instant::now() + Duration::from_secs_f64(seconds);
@@ -161,10 +161,10 @@ fn send(mut stream: TcpStream, until: Instant, piece: usize) -> Carried {
         stream.write_all(&buffer).map_err(failed("send"))?;
     }
     stream.shutdown(Shutdown::Write).map_err(failed("shutdown"))?;
-    // Until the peer has read all, so that both ends count the same time.
+    // Wait until the peer has read everything, so that both ends measure the same time.
     match stream.read(&mut [0]) {
         Ok(0) => Ok((0, 0.0)),
-        Ok(_) => Err("end: the receiver spoke".to_owned()),
+        Ok(_) => Err("end: unexpected data from the receiver".to_owned()),
         Err(error) => Err(format!("end: {error}")),
     }
 }

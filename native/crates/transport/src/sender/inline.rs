@@ -164,7 +164,7 @@ impl SendCore {
             return;
         }
         let InlineStream { socket, stall, taken, ended, .. } = &mut *inline;
-        let stuck = *ended || stall.look(socket, *taken, self.limits, now) != Flow::Moves;
+        let stuck = *ended || stall.check(socket, *taken, self.limits, now) != Flow::Moves;
         if stuck && self.alive(&state) != 0 {
             let why = if *ended { "has ended" } else { "makes no progress" };
             let again = self.abandon_inline(&mut inline, &mut state);

@@ -1,8 +1,8 @@
-//! A net plugin between two processes, driven as NCCL drives it: how fast, at which cost of processor time, and how soon a small message
-//! arrives. No GPU takes part.
+//! Drives a net plugin between two processes as NCCL does, without a GPU. Measures rates, processor time, and the latency of small
+//! messages.
 //!
-//! `netbench serve LIBRARY ADDRESS PORT` on one host, `netbench run LIBRARY ADDRESS PORT [--mode M] [--channels C] [--size BYTES]
-//! [--in-flight K] [--seconds S]` on the other, which prints one line of JSON. ADDRESS and PORT are of a control line only.
+//! Run `netbench serve LIBRARY ADDRESS PORT` on one host, `netbench run LIBRARY ADDRESS PORT [--mode M] [--channels C] [--size BYTES]
+//! [--in-flight K] [--seconds S]` on the other, which prints one line of JSON. ADDRESS and PORT are for the control connection only.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ mod plugin;
 const USAGE: &str = "usage: netbench serve LIBRARY ADDRESS PORT\n       netbench run LIBRARY ADDRESS PORT [--mode one-way|both-ways|lock-step|ping-pong] \
                      [--channels C] [--size BYTES] [--in-flight K] [--seconds S]";
 
-/// What is asked for; both processes know it.
+/// The measurement, known to both processes.
 struct Plan {
     mode: String,
     channels: usize,
@@ -29,7 +29,7 @@ struct Plan {
     seconds: f64,
 }
 
-/// What one process saw: bytes received and the seconds they took, processor time of the process and of the driving thread, latencies.
+/// The results of one process: bytes received and their seconds, processor time of the process and of its driving thread, latencies.
 struct Seen {
     bytes: f64,
     seconds: f64,
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// The plan (None: to serve), the library, and where the control line is.
+/// The plan (None for serve), the library, and the control address.
 fn read(mut words: Arguments) -> Result<(Option<Plan>, String, String, u16), Failure> {
     let mode = words.value("--mode", "both-ways".to_owned())?;
     let (channels, size) = (words.value("--channels", 2)?, words.value("--size", 1 << 20)?);
@@ -120,19 +120,19 @@ fn take_part(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) ->
     };
     let (cpu_s, driver_cpu_s) = (process_cpu_s() - cpu, thread_cpu_s() - driver);
     let received: Vec<&Lane> = channels.iter().filter_map(|one| one.back.as_ref()).collect();
-    // From the first message to the last: what came before the first is not counted, nor are its bytes.
+    // From the first message to the last, without the bytes of the first.
     let spans: Vec<_> = received.iter().filter_map(|lane| lane.span).collect();
     let (first, last) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
     let seconds = first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
     let bytes = received.iter().map(|lane| lane.done).sum::<usize>().saturating_sub(1) as f64 * plan.size as f64;
-    control.meet()?; // so that neither closes while the other still counts
+    control.meet()?; // so that neither process closes while the other still measures
     for lane in channels.into_iter().flat_map(|one| [one.out, one.back]).flatten() {
         lane.close(plugin)?;
     }
     Ok(Seen { bytes, seconds, cpu_s, driver_cpu_s, halves_s })
 }
 
-/// All lanes: handles go over the control line, as many each way as there are channels.
+/// All lanes. Handles are exchanged over the control connection, one for each channel and direction.
 fn connect(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) -> Result<Vec<Channel>, Failure> {
     let both = Mode::named(&plan.mode)?.is_both();
     let (sends, receives) = (runs || both, !runs || both);
@@ -162,10 +162,10 @@ fn connect(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) -> R
 fn unhex(text: &str) -> Result<Handle, Failure> {
     let byte = |at: usize| text.get(2 * at..2 * at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let bytes: Option<Vec<u8>> = (0..size_of::<Handle>()).map(byte).collect();
-    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| format!("the other process said: {text}"))
+    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| format!("unexpected line from the other process: {text}"))
 }
 
-/// The answer: rates of each direction, processor seconds over the bytes of both directions.
+/// The JSON: rates of each direction, processor seconds per GB of both directions.
 fn line(plan: &Plan, run: &Seen, serve: &Seen) -> String {
     let rate = |seen: &Seen| if seen.seconds > 0.0 { seen.bytes / seen.seconds / 1e9 } else { 0.0 };
     let per_gb = |seconds: f64| seconds * 1e9 / (run.bytes + serve.bytes).max(1.0);
