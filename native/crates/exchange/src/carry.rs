@@ -147,14 +147,15 @@ pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -
         let have = job.have();
         let mut progress = false;
         for ((out, within), (peer, part)) in ways.iter_mut().zip(peers.iter().zip(&job.parts)) {
-            // SAFETY (both): the caller of `Job::new` keeps the parts until `done` is complete, and `cut` stays within their lengths.
             let sized = |length: usize| move |number: u32| cut(length, job.chunk, number).1;
             progress |= within.advance(job.chunks, sized(part.recv_len), |number| {
                 let (at, size) = cut(part.recv_len, job.chunk, number);
+                // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and `cut` stays within its length.
                 unsafe { peer.receiver.irecv(&[(part.recv.add(at), size, 0)]) }
             })?;
             progress |= out.advance(have, sized(part.send_len), |number| {
                 let (at, size) = cut(part.send_len, job.chunk, number);
+                // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and `cut` stays within its length.
                 unsafe { peer.sender.isend(part.send.add(at), size, 0) }
             })?;
         }

@@ -13,10 +13,7 @@ impl Arguments {
         Self(std::env::args().skip(1).collect())
     }
 
-    /// Consume an option and its value; the default if the option is absent.
-    ///
-    /// # Errors
-    /// The value is missing or has the wrong type.
+    /// Consume an option and its value; the default if the option is absent. Error: the value is missing or has the wrong type.
     pub fn value<T: FromStr>(&mut self, option: &str, default: T) -> Result<T, Failure> {
         let Some(at) = self.0.iter().position(|word| word == option) else { return Ok(default) };
         if at + 1 >= self.0.len() {
@@ -32,10 +29,7 @@ impl Arguments {
         found.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// The positional arguments that are left.
-    ///
-    /// # Errors
-    /// There are more or fewer, or an unknown option.
+    /// The positional arguments that are left. Error: there are more or fewer, or an unknown option.
     pub fn rest<const N: usize>(self) -> Result<[String; N], Failure> {
         let words = self.0.join(" ");
         self.0.try_into().ok().filter(|_| !words.contains("--")).ok_or_else(|| format!("unexpected arguments: '{words}'"))

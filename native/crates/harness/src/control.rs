@@ -13,27 +13,18 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Control(BufReader<TcpStream>);
 
 impl Control {
-    /// Use a connection that carries nothing else.
-    ///
-    /// # Errors
-    /// The system refuses its settings.
+    /// Use a connection that carries nothing else. Error: the system refuses its settings.
     pub fn over(stream: TcpStream) -> Result<Self, Failure> {
         stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(LIMIT))).map_err(failed("control line"))?;
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// Send a line.
-    ///
-    /// # Errors
-    /// The other process is gone.
+    /// Send a line. Error: the other process is gone.
     pub fn send(&mut self, line: &str) -> Result<(), Failure> {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(failed("control line"))
     }
 
-    /// Wait for a line.
-    ///
-    /// # Errors
-    /// The other process is gone, or sends nothing for two minutes.
+    /// Wait for a line. Error: the other process is gone, or sends nothing for two minutes.
     pub fn receive(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
@@ -43,20 +34,14 @@ impl Control {
         }
     }
 
-    /// Wait for a line with this many values.
-    ///
-    /// # Errors
-    /// As for `receive`, or the line holds something else.
+    /// Wait for a line with this many values. Error: as for `receive`, or the line holds something else.
     pub fn values<T: FromStr, const N: usize>(&mut self) -> Result<[T; N], Failure> {
         let line = self.receive()?;
         let values: Option<Vec<T>> = line.split(' ').map(|word| word.parse().ok()).collect();
         values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("unexpected line from the other process: {line}"))
     }
 
-    /// A barrier: returns in both processes when both have called it.
-    ///
-    /// # Errors
-    /// As for `receive`.
+    /// A barrier: returns in both processes when both have called it. Error: as for `receive`.
     pub fn meet(&mut self) -> Result<(), Failure> {
         self.send("here")?;
         let line = self.receive()?;

@@ -20,10 +20,7 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// At least one byte.
-    ///
-    /// # Errors
-    /// More than can be addressed.
+    /// At least one byte. Error: more than can be addressed.
     pub fn new(size: usize) -> Result<Self, Failure> {
         let layout = Layout::from_size_align(size.max(1), PAGE).map_err(|_| format!("{size} bytes: too many"))?;
         // SAFETY: the layout has at least one byte. `at` is checked for NULL, and all of the layout is written.

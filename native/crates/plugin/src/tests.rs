@@ -219,6 +219,7 @@ fn without_this_network_there_is_no_tuner_context() {
     for init in [
         // SAFETY: `context` is NULL or a local of this test.
         |context: *mut *mut c_void| unsafe { (TunerV2.init)(2, 2, None, context) },
+        // SAFETY: `context` is NULL or a local of this test.
         |context| unsafe { (TunerV5.init)(context, 0, 2, 2, None, null_mut(), null_mut()) },
     ] {
         let mut context = dangling_mut::<c_void>();

@@ -140,11 +140,15 @@ impl Drop for Pool {
 }
 
 fn start_thread(number: usize, spin: Duration, spinners: &Arc<Spinners>) -> Result<Arc<Shared>, Error> {
-    // SAFETY: `fd` was returned by the call just made and is used nowhere else, so the OwnedFd is its only owner.
-    let made =
-        |fd: RawFd| if fd < 0 { Err(Error::system("a descriptor of an I/O thread")) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) };
-    let epoll = made(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    let eventfd = made(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
+    let owned = |fd: RawFd| match fd {
+        // SAFETY: `fd` was returned by the call just made and is used nowhere else, so the OwnedFd is its only owner.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(Error::system("a descriptor of an I/O thread")),
+    };
+    // SAFETY: the call takes no pointer.
+    let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+    // SAFETY: the call takes no pointer.
+    let eventfd = owned(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
     let shared = Arc::new(Shared { epoll, eventfd, doorbell: doorbell::Doorbell::new(), streams: Default::default() });
     watch(&shared, shared.eventfd.as_raw_fd(), EVENTFD, libc::EPOLLIN)?;
     let worker = Worker::new(shared.clone(), spin, spinners.clone());

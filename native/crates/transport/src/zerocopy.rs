@@ -167,9 +167,11 @@ pub(crate) mod tests {
         // SAFETY: signal with SIG_DFL is always allowed; the test would end with SIGPIPE.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let bytes = vec![0u8; 1 << 16];
+        // SAFETY: `bytes` lives, unchanged, to the end of this test.
         let ended = || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len(), ROOM) }.is_none();
         assert!((0..100).any(|_| ended() || (std::thread::sleep(Duration::from_millis(10)), false).1));
         let mut send_method = crate::send_method::SendMethod::new(true);
+        // SAFETY: `bytes` lives, unchanged, to the end of this test.
         let sent = unsafe { send_method.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
         assert!(matches!(sent.outcome, Io::Ended(Some(_))), "the copy returns the error");
     }

@@ -152,9 +152,10 @@ fn closing_many_connections_shares_one_time_limit() {
 fn a_close_reaches_the_peer_though_a_child_has_the_sockets() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
-    // SAFETY: the child calls only pause and _exit, which are safe after fork in a program with threads.
+    // SAFETY: the child only sleeps and exits, by functions that are safe after fork in a program with threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: neither function takes a pointer.
         unsafe {
             libc::sleep(20);
             libc::_exit(0)

@@ -64,10 +64,12 @@ fn grouped_receives_are_matched_by_tag() {
     let buffers: Vec<_> = got.iter_mut().zip(posted).map(|(buffer, tag)| (buffer.as_mut_ptr(), buffer.len(), tag)).collect();
     // SAFETY: the buffers are locals of this test, which waits for all requests.
     let receive = unsafe { receiver.irecv(&buffers) }.unwrap().unwrap();
-    let sends: Vec<_> =
-        sent.iter().zip(tags).map(|(bytes, tag)| unsafe { sender.isend(bytes.as_ptr(), bytes.len(), tag) }.unwrap().unwrap()).collect();
+    // SAFETY: the data are locals of this test, which waits for all requests.
+    let send = |(bytes, tag): (&Vec<u8>, i32)| unsafe { sender.isend(bytes.as_ptr(), bytes.len(), tag) }.unwrap().unwrap();
+    let sends: Vec<_> = sent.iter().zip(tags).map(send).collect();
     let end = Instant::now() + LIMIT;
     let mut sizes = [0; 4];
+    // SAFETY: the receiver exists, and the loop ends when the request is done.
     while !unsafe { Request::test(receive, &mut sizes) }.unwrap() {
         assert!(Instant::now() < end);
     }
@@ -88,6 +90,7 @@ fn a_message_larger_than_its_buffer_is_an_error() {
         let (sender, receiver) = pair(&transport);
         // SAFETY: the buffers are declared before the connection, so they outlive it.
         let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), room, 0)]) }.unwrap().unwrap();
+        // SAFETY: the data are declared before the connection, so they outlive it.
         unsafe { sender.isend(sent.as_ptr(), size, 0) }.unwrap().unwrap();
         let error = wait(request).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);
@@ -120,6 +123,7 @@ fn small_messages_can_be_received_after_the_sender_closed() {
     drop(sender);
     for number in 0..20 {
         let mut got = vec![0u8; 1000];
+        // SAFETY: `got` outlives the request, which the next line waits for.
         let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), got.len(), 0)]) }.unwrap().unwrap();
         assert_eq!(wait(request), Ok(1000), "message {number}");
         assert!(got == sent);

@@ -288,8 +288,9 @@ impl Worker {
 
     /// Queue the tasks whose sockets are ready; returns whether there were any. `limit_ms` -1 waits without limit.
     fn events(&mut self, limit_ms: i32) -> bool {
-        // SAFETY: epoll_event is plain data, valid when zero; `events` is a local array of EVENTS, which the kernel fills at most.
+        // SAFETY: epoll_event is plain data, valid when zero.
         let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
+        // SAFETY: `events` is a local array of EVENTS entries, the largest number that the kernel may fill.
         let count = unsafe { libc::epoll_wait(self.shared.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, limit_ms) };
         for event in events.iter().take(count.max(0) as usize) {
             let key = event.u64;

@@ -31,10 +31,7 @@ unsafe extern "C" fn log(level: c_int, _: c_ulong, _: *const c_char, _: c_int, _
 type FixedLogger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char);
 
 impl Plugin {
-    /// Load a library as NCCL does, and initialize its plugin.
-    ///
-    /// # Errors
-    /// It does not load, has no such plugin, or init fails.
+    /// Load a library as NCCL does, and initialize its plugin. Error: it does not load, has no such plugin, or init fails.
     pub fn open(path: &str) -> Result<Self, Failure> {
         let name = CString::new(path).map_err(|_| format!("{path}: not a path"))?;
         // SAFETY: `name` is a C string. The library is never unloaded, so the table stays valid.
