@@ -82,7 +82,7 @@ def test_without_net_the_environment_is_nccls_own_business() -> None:
 def test_a_network_that_nccl_cannot_start_with_is_told_beside_its_error(error: Exception) -> None:
     with pytest.raises(CannotTell) as told, network.starting(job("ib"), SoloControl()):
         raise error
-    assert told.value.message == "NCCL failed on rank 0: invalid usage (asked for --net ib, NCCL takes no other network)"
+    assert told.value.message == "NCCL failed on rank 0: invalid usage (with --net ib NCCL uses no other network)"
     assert "busbw env net" in told.value.hint
 
 
@@ -171,7 +171,7 @@ def test_another_network_than_asked_ends_the_run_and_names_the_hosts() -> None:
     said = [("h1", ("busbw",)), *((f"h{n}", ("Socket",)) for n in range(2, 8)), ("h2", ("Socket",))]
     with pytest.raises(CannotTell) as told:
         network.agreed(job("busbw"), Ranks(*said), NCCL, ())
-    assert told.value.message == "--net busbw asks NCCL for busbw, and it uses Socket on h2, h3, h4, h5 and 2 more hosts"
+    assert told.value.message == "--net busbw requests busbw, but NCCL uses Socket on h2, h3, h4, h5 and 2 more hosts"
     assert "NCCL_DEBUG=INFO" in told.value.hint
 
 
@@ -183,7 +183,7 @@ def test_a_network_that_no_log_names_is_not_taken_for_the_one_asked_for() -> Non
 
 
 def test_pytorch_without_a_gpu_has_no_network_to_choose() -> None:
-    with pytest.raises(UsageError, match="PyTorch has no GPU here"):
+    with pytest.raises(UsageError, match="PyTorch found no GPU"):
         network.agreed(job("socket", "torch"), SoloControl(), Library("torch"), ())
 
 
