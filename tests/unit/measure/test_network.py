@@ -179,7 +179,7 @@ def test_a_network_that_no_log_names_is_not_taken_for_the_one_asked_for() -> Non
     os.environ["NCCL_DEBUG"] = "WARN"
     assert network.unconfirmed(job("busbw"), "busbw") == ""
     assert network.unconfirmed(job(), "") == ""
-    assert network.unconfirmed(job("busbw"), "").startswith("note: --net busbw could not be confirmed: NCCL_DEBUG=WARN keeps it")
+    assert network.unconfirmed(job("busbw"), "").startswith("note: --net busbw could not be confirmed: NCCL_DEBUG=WARN hides it")
 
 
 def test_pytorch_without_a_gpu_has_no_network_to_choose() -> None:
