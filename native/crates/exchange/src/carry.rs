@@ -28,7 +28,7 @@ pub struct Part {
     pub recv_len: usize,
 }
 
-/// Counters in memory, shared by an exchange and whoever waits for it.
+/// Counters in memory, shared by an exchange and its user.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Numbers {
@@ -62,7 +62,7 @@ impl Job {
         Self { parts: parts.to_vec(), chunk, chunks, numbers, base }
     }
 
-    /// Mark the exchange as failed and release whoever waits.
+    /// Mark the exchange as failed and release waiting threads.
     pub fn fail(&self) {
         // SAFETY: the caller of `new` keeps the counters until `done` is complete, which the line after this store makes it.
         unsafe { self.numbers.failed.as_ref() }.store(1, Ordering::Release);

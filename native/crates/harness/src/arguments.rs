@@ -31,8 +31,8 @@ impl Arguments {
 
     /// The positional arguments that are left. Error: there are more or fewer, or an unknown option.
     pub fn rest<const N: usize>(self) -> Result<[String; N], Failure> {
-        let words = self.0.join(" ");
-        self.0.try_into().ok().filter(|_| !words.contains("--")).ok_or_else(|| format!("unexpected arguments: '{words}'"))
+        let arguments = self.0.join(" ");
+        self.0.try_into().ok().filter(|_| !arguments.contains("--")).ok_or_else(|| format!("unexpected arguments: '{arguments}'"))
     }
 }
 
@@ -40,13 +40,13 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Arguments {
+    fn arguments(line: &str) -> Arguments {
         Arguments(line.split(' ').map(str::to_owned).collect())
     }
 
     #[test]
     fn options_are_consumed_in_any_position() {
-        let mut some = words("run --streams 4 here --both 7000");
+        let mut some = arguments("run --streams 4 here --both 7000");
         assert_eq!((some.value("--streams", 1), some.value("--seconds", 2.5)), (Ok(4), Ok(2.5)));
         assert!(some.flag("--both") && !some.flag("--both"));
         assert_eq!(some.rest(), Ok(["run", "here", "7000"].map(str::to_owned)));
@@ -54,9 +54,9 @@ mod tests {
 
     #[test]
     fn invalid_arguments_are_errors() {
-        assert_eq!(words("run --streams").value("--streams", 1), Err("--streams needs a value".to_owned()));
-        assert_eq!(words("--streams many").value("--streams", 1), Err("--streams many: invalid value".to_owned()));
-        assert_eq!(words("run --what").rest::<2>(), Err("unexpected arguments: 'run --what'".to_owned()));
-        assert!(words("run").rest::<2>().is_err());
+        assert_eq!(arguments("run --streams").value("--streams", 1), Err("--streams needs a value".to_owned()));
+        assert_eq!(arguments("--streams many").value("--streams", 1), Err("--streams many: invalid value".to_owned()));
+        assert_eq!(arguments("run --what").rest::<2>(), Err("unexpected arguments: 'run --what'".to_owned()));
+        assert!(arguments("run").rest::<2>().is_err());
     }
 }

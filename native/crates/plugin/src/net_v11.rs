@@ -54,7 +54,7 @@ unsafe extern "C" fn init(
         let ctx = given(ctx, "pointer for the context")?;
         // All communicators share one transport, so they have the same context, and finalize has nothing to free.
         let net = ptr::from_ref(Net::open()?).cast_mut();
-        // SAFETY: not NULL, and NCCL passes the address of a context of its own.
+        // SAFETY: not NULL, and NCCL passes the address of its own context pointer.
         unsafe { ctx.write(net.cast()) };
         Ok(())
     })

@@ -37,7 +37,7 @@ pub(crate) use net_table;
 pub unsafe extern "C" fn devices(ndev: *mut c_int) -> NcclResult {
     entry("devices", || {
         let ndev = given(ndev, "pointer for the number of devices")?;
-        // SAFETY: not NULL, and NCCL passes the address of an int of its own.
+        // SAFETY: not NULL, and NCCL passes the address of its own int.
         unsafe { ndev.write(saturated(Net::opened()?.devices.len())) };
         Ok(())
     })
@@ -56,7 +56,7 @@ pub unsafe fn get_properties<P>(dev: c_int, props: *mut P, properties: impl FnOn
 
 pub unsafe fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
     entry("listen", || {
-        // SAFETY: NCCL passes NULL or the address of a comm pointer of its own.
+        // SAFETY: NCCL passes NULL or the address of its own comm pointer.
         let comm = unsafe { output(listen_comm, "pointer for the listen comm") }?;
         let handle = given(handle, "handle")?.cast::<Handle>();
         let net = Net::opened()?;
@@ -73,7 +73,7 @@ pub unsafe fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_v
 
 pub unsafe fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_void) -> NcclResult {
     entry("connect", || {
-        // SAFETY: NCCL passes NULL or the address of a comm pointer of its own.
+        // SAFETY: NCCL passes NULL or the address of its own comm pointer.
         let comm = unsafe { output(send_comm, "pointer for the send comm") }?;
         let handle = given(handle, "handle")?.cast::<Handle>();
         let net = Net::opened()?;
@@ -89,7 +89,7 @@ pub unsafe fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_vo
 
 pub unsafe extern "C" fn accept(listen_comm: *mut c_void, recv_comm: *mut *mut c_void, _device: *mut *mut DeviceHandle) -> NcclResult {
     entry("accept", || {
-        // SAFETY: NCCL passes NULL or the address of a comm pointer of its own.
+        // SAFETY: NCCL passes NULL or the address of its own comm pointer.
         let comm = unsafe { output(recv_comm, "pointer for the receive comm") }?;
         let mut listener = given(listen_comm, "listen comm")?.cast::<Listener>();
         // SAFETY: `listen` made it with Box::into_raw; NCCL has not closed it and uses it on one thread at a time.
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn reg_mr(
             return Err(Error::new(Kind::Usage, message));
         }
         if !mhandle.is_null() {
-            // SAFETY: not NULL, and NCCL passes the address of a pointer of its own. Sockets need no registration, so there is nothing to
+            // SAFETY: not NULL, and NCCL passes the address of its own pointer. Sockets need no registration, so there is nothing to
             // undo.
             unsafe { mhandle.write(ptr::null_mut()) };
         }

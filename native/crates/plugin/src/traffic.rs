@@ -14,7 +14,7 @@ use crate::net::saturated;
 const NO_BUFFER: usize = usize::MAX;
 
 pub unsafe fn isend(send_comm: *mut c_void, data: *mut c_void, size: usize, tag: c_int, request: *mut *mut c_void) -> Result<(), Error> {
-    // SAFETY: NCCL passes NULL or the address of a request pointer of its own.
+    // SAFETY: NCCL passes NULL or the address of its own request pointer.
     let request = unsafe { output(request, "pointer for the request") }?;
     let sender = given(send_comm, "send comm")?.cast::<Sender>();
     if size > 0 {
@@ -44,7 +44,7 @@ pub unsafe fn irecv<S: Copy>(
     request: *mut *mut c_void,
     bytes: impl Fn(S) -> Result<usize, Error>,
 ) -> Result<(), Error> {
-    // SAFETY: NCCL passes NULL or the address of a request pointer of its own.
+    // SAFETY: NCCL passes NULL or the address of its own request pointer.
     let request = unsafe { output(request, "pointer for the request") }?;
     let receiver = given(recv_comm, "receive comm")?.cast::<Receiver>();
     let n = usize::try_from(group.n).ok().filter(|n| (1..=MAX_GROUP).contains(n));
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn iflush(
     request: *mut *mut c_void,
 ) -> NcclResult {
     entry("iflush", || {
-        // SAFETY: NCCL passes NULL or the address of a request pointer of its own.
+        // SAFETY: NCCL passes NULL or the address of its own request pointer.
         unsafe { output(request, "pointer for the request") }?;
         Err(Error::new(Kind::Internal, "iflush is for GPU memory, which is not supported"))
     })
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn iflush(
 pub unsafe extern "C" fn test(request: *mut c_void, done: *mut c_int, sizes: *mut c_int) -> NcclResult {
     entry("test", || {
         let (request, done) = (given(request, "request")?.cast::<Request>(), given(done, "pointer for done")?);
-        // SAFETY: not NULL, and NCCL passes the address of an int of its own.
+        // SAFETY: not NULL, and NCCL passes the address of its own int.
         unsafe { done.write(0) };
         let mut got = [NO_BUFFER; MAX_GROUP];
         // SAFETY: isend or irecv returned it; NCCL tests it until it is done and not again, and has not closed its comm.

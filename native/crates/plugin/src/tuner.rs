@@ -98,7 +98,7 @@ unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<
         }
         _ => std::ptr::null_mut(),
     };
-    // SAFETY: not NULL, and NCCL passes the address of a context of its own.
+    // SAFETY: not NULL, and NCCL passes the address of its own context pointer.
     unsafe { context.write(made) };
     Ok(())
 }
@@ -107,13 +107,13 @@ unsafe fn choose(context: *mut c_void, function: c_int, bytes: usize, channels: 
     // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
     let chosen = unsafe { context.cast::<Tuner>().as_ref() }.and_then(|tuner| tuner.choose(function, bytes));
     let Some((most, favour)) = chosen else { return Ok(Favour::Nothing) };
-    // SAFETY: not NULL, and NCCL passes the address of an int of its own.
+    // SAFETY: not NULL, and NCCL passes the address of its own int.
     unsafe { given(channels, "pointer for the channels")?.write(most) };
     Ok(favour)
 }
 
 unsafe extern "C" fn init_v2(ranks: usize, nodes: usize, _logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult {
-    // SAFETY: NCCL passes NULL or the address of a context of its own.
+    // SAFETY: NCCL passes NULL or the address of its own context pointer.
     entry("tuner init", || unsafe { init(context, ranks, nodes) })
 }
 
@@ -126,7 +126,7 @@ unsafe extern "C" fn init_v5(
     _nvl_domain: *mut c_void,
     _constants: *mut c_void,
 ) -> NcclResult {
-    // SAFETY: NCCL passes NULL or the address of a context of its own.
+    // SAFETY: NCCL passes NULL or the address of its own context pointer.
     entry("tuner init", || unsafe { init(context, ranks, nodes) })
 }
 
@@ -142,7 +142,7 @@ unsafe extern "C" fn get_coll_info_v2(
     _protocol: *mut c_int,
     channels: *mut c_int,
 ) -> NcclResult {
-    // SAFETY: NCCL passes the context of init and the address of an int of its own.
+    // SAFETY: NCCL passes the context of init and the address of its own int.
     entry("getCollInfo", || unsafe { choose(context, function, bytes, channels) }.map(|_| ()))
 }
 
@@ -158,7 +158,7 @@ unsafe extern "C" fn get_coll_info_v5(
     channels: *mut c_int,
 ) -> NcclResult {
     entry("getCollInfo", || {
-        // SAFETY: NCCL passes the context of init and the address of an int of its own.
+        // SAFETY: NCCL passes the context of init and the address of its own int.
         let favour = unsafe { choose(context, function, bytes, channels) }?;
         if favour != Favour::Nothing {
             let protocols = usize::try_from(protocols).unwrap_or(0).max(1);

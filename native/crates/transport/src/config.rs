@@ -44,12 +44,12 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "CONGESTION",
         default: "auto",
-        help: "congestion control of streams: a name that the kernel allows, system for its default, or auto for its default unless that is BBR",
+        help: "congestion control of streams: a name that the kernel allows, system for its default, or auto to avoid BBR",
     },
     Variable {
         name: "RTO_MS",
         default: "10",
-        help: "minimum milliseconds before a retransmission (Linux 6.15 and newer): 1 to 200, limited by the kernel's default; use the same value on all hosts",
+        help: "minimum milliseconds before a retransmission, at most the kernel's default (Linux 6.15): 1 to 200; same on all hosts",
     },
     Variable {
         name: "ZEROCOPY",

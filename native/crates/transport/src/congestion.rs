@@ -18,10 +18,7 @@ const OTHERS: [&str; 2] = ["cubic", "reno"];
 ///
 /// BBR sends no faster than it has recently measured for its stream. Streams of collectives pause between messages, and then it may measure
 /// one segment per delayed acknowledgement and keep that rate for about 50 ms, in which a collective waits
-/// (benchmarks/net_loss_2cpu_202611).
-///
-/// # Errors
-/// The kernel has none of that name, or not for this process.
+/// (benchmarks/net_loss_2cpu_202611). Error: the kernel has none of that name, or not for this process.
 pub fn set(socket: &Socket, asked: &str) -> io::Result<()> {
     match asked {
         SYSTEM => Ok(()),
@@ -36,9 +33,6 @@ pub fn set(socket: &Socket, asked: &str) -> io::Result<()> {
 }
 
 /// Check at startup that a congestion control given by name is available.
-///
-/// # Errors
-/// It is not.
 pub fn check(config: &Config) -> Result<(), Error> {
     if [AUTO, SYSTEM].contains(&config.congestion.as_str()) {
         return Ok(());

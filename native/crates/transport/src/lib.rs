@@ -299,7 +299,7 @@ impl Drop for Sender {
         self.core.linger(&self.transport.linger_us);
         self.core.close();
         self.tasks.iter().for_each(TaskRef::remove);
-        self.core.part(&self.transport.pool);
+        self.core.drain_inline(&self.transport.pool);
         self.transport.ended(self.number, &self.core.counters);
     }
 }

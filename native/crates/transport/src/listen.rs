@@ -226,7 +226,7 @@ impl Waiting {
     }
 }
 
-/// The process or the system has run out of a resource, so the connection would wait in vain.
+/// The process or the system has run out of a resource, so accepting cannot succeed.
 fn is_shortage(error: &std::io::Error) -> bool {
     [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(&error.raw_os_error().unwrap_or(0))
 }

@@ -12,7 +12,7 @@ pub fn frames(bytes: &[u8]) {
     let head = padded::<HEADER>(bytes);
     if let Ok(frame) = Frame::decode(&head) {
         let again = frame.encode();
-        let meant: &[_] = match frame {
+        let defined: &[_] = match frame {
             Frame::Chunk(chunk) => {
                 fits(&chunk);
                 &[(0, HEADER - 4)]
@@ -20,7 +20,7 @@ pub fn frames(bytes: &[u8]) {
             Frame::Ack { .. } => &[(0, 4), (8, 24)],
             Frame::Ready { .. } => &[(0, 4), (8, 24)],
         };
-        same(&head, &again, meant);
+        same(&head, &again, defined);
         assert_eq!(Frame::decode(&again), Ok(frame));
     }
     let head = padded::<HELLO>(bytes);
@@ -54,10 +54,10 @@ fn padded<const SIZE: usize>(bytes: &[u8]) -> [u8; SIZE] {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }
 
-/// Bytes in the ranges `meant` survive decoding and encoding; the others are ignored by readers and written as zero.
-fn same(read: &[u8], written: &[u8], meant: &[(usize, usize)]) {
+/// Bytes in the ranges `defined` survive decoding and encoding; the others are ignored by readers and written as zero.
+fn same(read: &[u8], written: &[u8], defined: &[(usize, usize)]) {
     for at in 0..read.len() {
-        let expected = if meant.iter().any(|(from, to)| (*from..*to).contains(&at)) { read[at] } else { 0 };
+        let expected = if defined.iter().any(|(from, to)| (*from..*to).contains(&at)) { read[at] } else { 0 };
         assert_eq!(written[at], expected, "byte {at} of {read:02x?}");
     }
 }

@@ -104,7 +104,8 @@ impl Counters {
 
     fn line(&self, number: usize, now_s: f64) -> String {
         let mut line = format!(
-            "{{\"time_s\":{now_s:.3},\"pid\":{},\"connection\":{number},\"peer\":{},\"messages\":{},\"bytes\":{},\"resent_chunks\":{},\"stalls\":{},\
+            "{{\"time_s\":{now_s:.3},\"pid\":{},\"connection\":{number},\"peer\":{},\"messages\":{},\
+            \"bytes\":{},\"resent_chunks\":{},\"stalls\":{},\
              \"chunks_twice\":{},\"queued_chunks\":{},\"nics\":{{",
             std::process::id(),
             quoted(&self.label),
@@ -292,8 +293,10 @@ mod tests {
         let rest = line.split_once("\"connection\"").unwrap().1;
         assert_eq!(
             rest,
-            ":3,\"peer\":\"to \\\"x\\\\y\\\"\",\"messages\":1,\"bytes\":1000,\"resent_chunks\":2,\"stalls\":1,\"chunks_twice\":1,\"queued_chunks\":5,\
-             \"nics\":{\"eth0\":{\"bytes\":1000,\"chunks\":2,\"referred_bytes\":300},\"eth1\":{\"bytes\":0,\"chunks\":0,\"referred_bytes\":0}}}\n"
+            ":3,\"peer\":\"to \\\"x\\\\y\\\"\",\"messages\":1,\"bytes\":1000,\"resent_chunks\":2,\
+            \"stalls\":1,\"chunks_twice\":1,\"queued_chunks\":5,\
+             \"nics\":{\"eth0\":{\"bytes\":1000,\"chunks\":2,\"referred_bytes\":300},\
+             \"eth1\":{\"bytes\":0,\"chunks\":0,\"referred_bytes\":0}}}\n"
         );
     }
 

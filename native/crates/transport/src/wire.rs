@@ -74,10 +74,7 @@ pub fn welcome() -> [u8; WELCOME] {
     to
 }
 
-/// Decode the version in a welcome.
-///
-/// # Errors
-/// The bytes are not a welcome.
+/// Decode the version in a welcome. Error: the bytes are not a welcome.
 pub fn read_welcome(from: &[u8; WELCOME]) -> Result<u16, Error> {
     if from[..4] == HELLO_MAGIC { Ok(u16_at(from, 4)) } else { Err(Error::new(Kind::Remote, "the peer's answer is not busbw's")) }
 }

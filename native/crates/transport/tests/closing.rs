@@ -11,11 +11,11 @@ mod common;
 use common::*;
 
 /// A log whose line with these texts blocks until the other end of the channel is dropped.
-fn waits_at(words: [&'static str; 2]) -> (std::sync::mpsc::Sender<()>, impl Fn(&str)) {
+fn waits_at(texts: [&'static str; 2]) -> (std::sync::mpsc::Sender<()>, impl Fn(&str)) {
     let (leave, left) = channel::<()>();
     let left: Mutex<Receiver<()>> = Mutex::new(left);
     let wait = move |line: &str| {
-        if line.starts_with("from ") && line.contains(words[0]) && line.contains(words[1]) {
+        if line.starts_with("from ") && line.contains(texts[0]) && line.contains(texts[1]) {
             let _ = left.lock().unwrap().recv();
         }
     };

@@ -1,4 +1,4 @@
-//! Receivers that compute for long, and messages of different sizes behind each other: no peer is given up, and none waits in vain.
+//! Receivers that compute for long, and messages of different sizes behind each other: no connection fails or hangs.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

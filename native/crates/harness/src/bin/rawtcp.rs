@@ -16,9 +16,10 @@ use socket2::SockRef;
 
 use harness::{Arguments, Control, Failure, Memory, failed, process_cpu_s};
 
-const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME]\n       rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \
+const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME]\n       \
+    rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \
                      [--piece BYTES] [--congestion NAME]";
-/// The first byte of a stream tells which end sends.
+/// The first byte of a stream: which end sends.
 const I_SEND: u8 = b'>';
 const YOU_SEND: u8 = b'<';
 
@@ -34,14 +35,14 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
-    let (plan, way) = match read(Arguments::from_process()) {
+    let (plan, target) = match read(Arguments::from_process()) {
         Ok(asked) => asked,
         Err(failure) => {
             eprintln!("error: {failure}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    let done = plan.map_or_else(|| serve(&way), |plan| run(&way, &plan));
+    let done = plan.map_or_else(|| serve(&target), |plan| run(&target, &plan));
     done.map_or_else(
         |failure| {
             eprintln!("error: {failure}");
@@ -52,13 +53,13 @@ fn main() -> ExitCode {
 }
 
 /// The address, and the congestion control; empty is the system's default.
-struct Way {
+struct Target {
     address: String,
     port: u16,
     congestion: String,
 }
 
-impl Way {
+impl Target {
     fn tuned(&self, stream: TcpStream) -> Result<TcpStream, Failure> {
         if !self.congestion.is_empty() {
             let set = SockRef::from(&stream).set_tcp_congestion(self.congestion.as_bytes());
@@ -69,11 +70,11 @@ impl Way {
 }
 
 /// The plan (None for serve) and the address.
-fn read(mut words: Arguments) -> Result<(Option<Plan>, Way), Failure> {
-    let (streams, seconds) = (words.value("--streams", 1)?, words.value("--seconds", 5.0)?);
-    let (both, piece) = (words.flag("--both"), words.value("--piece", 1 << 20)?);
-    let congestion = words.value("--congestion", String::new())?;
-    let [verb, address, port] = words.rest()?;
+fn read(mut arguments: Arguments) -> Result<(Option<Plan>, Target), Failure> {
+    let (streams, seconds) = (arguments.value("--streams", 1)?, arguments.value("--seconds", 5.0)?);
+    let (both, piece) = (arguments.flag("--both"), arguments.value("--piece", 1 << 20)?);
+    let congestion = arguments.value("--congestion", String::new())?;
+    let [verb, address, port] = arguments.rest()?;
     let port = port.parse().map_err(|_| format!("{port}: not a port"))?;
     let fits = (1..=1024).contains(&streams) && (0.01..=3600.0).contains(&seconds) && (1..=1 << 30).contains(&piece);
     let plan = match verb.as_str() {
@@ -82,38 +83,38 @@ fn read(mut words: Arguments) -> Result<(Option<Plan>, Way), Failure> {
         "run" => return Err("1 to 1024 streams, 0.01 to 3600 seconds, pieces of 1 byte to 1 GiB".to_owned()),
         _ => return Err(format!("{verb}: neither serve nor run")),
     };
-    Ok((plan, Way { address, port, congestion }))
+    Ok((plan, Target { address, port, congestion }))
 }
 
 /// Serve runs until killed. The first line printed is the address.
-fn serve(way: &Way) -> Result<(), Failure> {
-    let (address, port) = (way.address.as_str(), way.port);
+fn serve(target: &Target) -> Result<(), Failure> {
+    let (address, port) = (target.address.as_str(), target.port);
     let listener = TcpListener::bind((address, port)).map_err(failed(format!("{address} port {port}")))?;
     println!("listening on {}", listener.local_addr().map_err(failed("address"))?);
     loop {
         let (stream, peer) = listener.accept().map_err(failed("accept"))?;
-        if let Err(failure) = serve_one(way, &listener, Control::over(stream)?) {
+        if let Err(failure) = serve_one(target, &listener, Control::over(stream)?) {
             eprintln!("error: {peer}: {failure}");
         }
     }
 }
 
-fn serve_one(way: &Way, listener: &TcpListener, mut control: Control) -> Result<(), Failure> {
+fn serve_one(target: &Target, listener: &TcpListener, mut control: Control) -> Result<(), Failure> {
     let [streams, piece, seconds] = control.values::<f64, 3>()?;
     let mut made = Vec::new();
     for _ in 0..streams as usize {
         let (mut stream, _) = listener.accept().map_err(failed("accept"))?;
         let mut says = [0];
         stream.read_exact(&mut says).map_err(failed("first byte"))?;
-        made.push((way.tuned(stream)?, says[0] == YOU_SEND));
+        made.push((target.tuned(stream)?, says[0] == YOU_SEND));
     }
     control.meet()?;
     let (received, cpu_s) = carry(made, seconds, piece as usize)?;
     control.send(&format!("{} {} {cpu_s}", received.0, received.1))
 }
 
-fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
-    let (address, port) = (way.address.as_str(), way.port);
+fn run(target: &Target, plan: &Plan) -> Result<(), Failure> {
+    let (address, port) = (target.address.as_str(), target.port);
     let &Plan { streams, seconds, both, piece } = plan;
     let connect = || TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")));
     let mut control = Control::over(connect()?)?;
@@ -124,7 +125,7 @@ fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
         let mut stream = connect()?;
         let sends = number < streams;
         stream.write_all(&[if sends { I_SEND } else { YOU_SEND }]).map_err(failed("first byte"))?;
-        made.push((way.tuned(stream)?, sends));
+        made.push((target.tuned(stream)?, sends));
     }
     control.meet()?;
     let (received, cpu_s) = carry(made, seconds, piece)?;
@@ -132,7 +133,8 @@ fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
     let rate = |bytes: f64, seconds: f64| if seconds > 0.0 { bytes / seconds / 1e9 } else { 0.0 };
     let moved = (there_bytes + received.0 as f64) / 1e9;
     println!(
-        "{{\"streams\": {streams}, \"both\": {both}, \"piece_bytes\": {piece}, \"to_GBps\": {:.3}, \"from_GBps\": {:.3}, \"cpu_s\": {{\"run\": {cpu_s:.3}, \"serve\": \
+        "{{\"streams\": {streams}, \"both\": {both}, \"piece_bytes\": {piece}, \"to_GBps\": {:.3}, \"from_GBps\": {:.3}, \
+        \"cpu_s\": {{\"run\": {cpu_s:.3}, \"serve\": \
          {serve_cpu_s:.3}}}, \"cpu_s_per_GB\": {:.4}}}",
         rate(there_bytes, there_s),
         rate(received.0 as f64, received.1),

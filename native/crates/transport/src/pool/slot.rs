@@ -17,7 +17,7 @@ const LATE: Duration = Duration::from_micros(50);
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) held: Mutex<Held>,
-    /// When it was queued, in nanoseconds of `now`; 0 if it is not queued. Whoever resets this to 0 runs it.
+    /// When it was queued, in nanoseconds of `now`; 0 if it is not queued. The thread that resets this to 0 runs it.
     waits: AtomicU64,
     /// It never runs again.
     over: AtomicBool,

@@ -39,7 +39,7 @@ pub trait Task: Send {
     fn run(&mut self, share: usize) -> Next;
     /// Called about ten times a second while any stream of the thread asks for it.
     fn tick(&mut self, now: Instant) -> Look;
-    /// The stream is dropped because of an internal error. Report it to whoever waits for the stream.
+    /// The stream is dropped because of an internal error. Report it to waiting callers.
     fn broken(&mut self, why: &str);
 }
 

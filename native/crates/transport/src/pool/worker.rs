@@ -162,7 +162,7 @@ impl Worker {
                     self.stop_spinning();
                 }
                 self.run(key);
-                wants_ticks = true; // until the next tick tells otherwise
+                wants_ticks = true; // until the next tick decides
             }
             let now = Instant::now();
             if now - self.ticked >= TICK {

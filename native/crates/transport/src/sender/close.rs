@@ -67,7 +67,7 @@ impl SendCore {
 
     /// Close the inline stream. If the peer's kernel has not taken everything, an I/O thread keeps the socket open: closing a socket with
     /// unread acknowledgements would discard the rest.
-    pub(crate) fn part(&self, pool: &Pool) {
+    pub(crate) fn drain_inline(&self, pool: &Pool) {
         let inline = lock(&self.inline);
         let left = !inline.ended && inline.backlog.is_empty() && sock::unacknowledged(&inline.socket) > 0;
         if left && inline.socket.shutdown(Shutdown::Write).is_ok() {

@@ -220,7 +220,7 @@ mod tests {
     use crate::stats::Counters;
 
     #[test]
-    fn a_message_is_not_done_while_a_thread_is_inside_the_kernel_with_its_buffer() {
+    fn a_message_is_not_done_while_a_thread_sends_its_buffer() {
         let (inline, _far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
         let counters = Arc::new(Counters::new(String::new(), ["a", "b"].map(str::to_owned)));
         let core = SendCore::new(String::new(), Arc::new(Config { inline: 0, ..Config::default() }), Arc::new(|_, _| {}), counters, inline);

@@ -17,7 +17,8 @@ mod drive;
 mod lane;
 mod plugin;
 
-const USAGE: &str = "usage: netbench serve LIBRARY ADDRESS PORT\n       netbench run LIBRARY ADDRESS PORT [--mode one-way|both-ways|lock-step|ping-pong] \
+const USAGE: &str = "usage: netbench serve LIBRARY ADDRESS PORT\n       netbench run LIBRARY ADDRESS PORT \
+    [--mode one-way|both-ways|lock-step|ping-pong] \
                      [--channels C] [--size BYTES] [--in-flight K] [--seconds S]";
 
 /// The measurement, known to both processes.
@@ -57,11 +58,11 @@ fn main() -> ExitCode {
 }
 
 /// The plan (None for serve), the library, and the control address.
-fn read(mut words: Arguments) -> Result<(Option<Plan>, String, String, u16), Failure> {
-    let mode = words.value("--mode", "both-ways".to_owned())?;
-    let (channels, size) = (words.value("--channels", 2)?, words.value("--size", 1 << 20)?);
-    let (in_flight, seconds) = (words.value("--in-flight", 8)?, words.value("--seconds", 5.0)?);
-    let [verb, library, address, port] = words.rest()?;
+fn read(mut arguments: Arguments) -> Result<(Option<Plan>, String, String, u16), Failure> {
+    let mode = arguments.value("--mode", "both-ways".to_owned())?;
+    let (channels, size) = (arguments.value("--channels", 2)?, arguments.value("--size", 1 << 20)?);
+    let (in_flight, seconds) = (arguments.value("--in-flight", 8)?, arguments.value("--seconds", 5.0)?);
+    let [verb, library, address, port] = arguments.rest()?;
     let port = port.parse().map_err(|_| format!("{port}: not a port"))?;
     let alone = Mode::named(&mode)? == Mode::PingPong;
     let (channels, in_flight) = if alone { (1, 1) } else { (channels, in_flight) };
@@ -179,7 +180,8 @@ fn line(plan: &Plan, run: &Seen, serve: &Seen) -> String {
     };
     format!(
         "{{\"mode\": \"{}\", \"channels\": {}, \"size_bytes\": {}, \"in_flight\": {}, \"to_GBps\": {:.3}, \"from_GBps\": {:.3}, \
-         \"cpu_s_per_GB\": {:.4}, \"driver_cpu_s_per_GB\": {:.4}, \"cpu_s\": {{\"run\": {:.3}, \"serve\": {:.3}}}, \"latency_us\": {latency}}}",
+         \"cpu_s_per_GB\": {:.4}, \"driver_cpu_s_per_GB\": {:.4}, \
+         \"cpu_s\": {{\"run\": {:.3}, \"serve\": {:.3}}}, \"latency_us\": {latency}}}",
         plan.mode,
         plan.channels,
         plan.size,
