@@ -50,7 +50,7 @@ class Net:
             raise NetError(name, code)
 
     def init(self, log: Log) -> None:
-        """Begin; `log` gets level, subsystems and text of each line, from any thread. NetError."""
+        """Call init; `log` receives level, subsystems and text of each line, from any thread. NetError."""
 
         def line(level: int, flags: int, _file: bytes, _line: int, form: bytes, text: bytes) -> None:
             log(level, flags, text.decode() if form == b"%s" else f"not made with %s: {form!r}")
@@ -74,7 +74,7 @@ class Net:
         return count.value
 
     def properties(self, device: int) -> dict[str, Any]:
-        """All fields of a device, each byte poisoned before the plugin fills them: NCCL does not zero the struct. NetError."""
+        """All fields of a device, with each byte poisoned before, as NCCL does not clear the struct. NetError."""
         found = self.row.properties()
         ctypes.memset(byref(found), 0xAA, ctypes.sizeof(found))
         self._call("getProperties", device, byref(found))
@@ -90,7 +90,7 @@ class Net:
         return comm.value, handle.raw
 
     def connect(self, device: int, handle: ctypes.Array[Any]) -> int | None:
-        """A sending comm, or None: call again with the same handle object, in which the plugin may keep its state. NetError."""
+        """A sending comm, or None: call again with the same handle object, in which the plugin may keep state. NetError."""
         comm, unused = c_void_p(), c_void_p()
         self._call("connect", *self._context, device, byref(handle), byref(comm), byref(unused))
         return comm.value
@@ -102,24 +102,24 @@ class Net:
         return comm.value
 
     def reg_mr(self, comm: int, address: int, size: int, kind: int = HOST) -> int | None:
-        """The plugin's word for a piece of memory. NetError."""
+        """Register memory; returns its handle. NetError."""
         handle = c_void_p()
         self._call("regMr", comm, address, size, kind, byref(handle))
         return handle.value
 
     def dereg_mr(self, comm: int, handle: int | None) -> None:
-        """Forget a piece of memory. NetError."""
+        """Deregister memory. NetError."""
         self._call("deregMr", comm, handle)
 
     def isend(self, comm: int, address: int, size: int, tag: int, memory: int | None = None) -> int | None:
-        """A request, or None where it cannot now. NetError."""
+        """A request, or None if the plugin cannot now. NetError."""
         request = c_void_p()
         phandle = (None,) if self.row.modern else ()
         self._call("isend", comm, address, size, tag, memory, *phandle, byref(request))
         return request.value
 
     def irecv(self, comm: int, buffers: list[tuple[int, int, int]], preset: int = 0, memory: int | None = None) -> int | None:
-        """A request for buffers (address, bytes, tag), or None where it cannot now; `preset` stands in *request before. NetError."""
+        """A request for buffers (address, bytes, tag), or None if the plugin cannot now; `preset` is the initial *request. NetError."""
         n = len(buffers)
         addresses = (c_void_p * n)(*[address for address, _, _ in buffers])
         sizes = (self._size * n)(*[size for _, size, _ in buffers])
@@ -136,7 +136,7 @@ class Net:
         self._call("iflush", comm, 1, byref(one), byref((c_int * 1)()), byref(one), byref(request))
 
     def test(self, request: int, buffers: int) -> list[int] | None:
-        """None while under way; then the bytes of each buffer, an empty list for 0 buffers, where NULL is passed for sizes. NetError."""
+        """None if not done, else the bytes of each buffer. For 0 buffers sizes is NULL and the list empty. NetError."""
         done, sizes = c_int(0), (c_int * max(buffers, 1))(*[-1] * max(buffers, 1))
         self._call("test", request, byref(done), byref(sizes) if buffers else None)
         return list(sizes[:buffers]) if done.value else None

@@ -11,7 +11,7 @@ from peers import Raised, fine, link, move
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
 
-# A call that waits for the network waits for a round trip at least, usually for a timer; a busy machine makes short calls longer.
+# A call that waits for the network takes at least a round trip, usually a timer. A busy machine makes short calls longer.
 AT_ONCE_S = 0.02
 FOLLOWS = {"guid": 0, "ptrSupport": 1, "regIsGlobal": 0, "port": 0, "maxRecvs": 1, "netDeviceType": 0, "netDeviceVersion": 0}
 

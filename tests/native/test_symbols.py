@@ -1,4 +1,4 @@
-"""What NCCL finds in the built library before any traffic, seen by a C program and by nm: no GPU and no NCCL."""
+"""What NCCL finds in the built library before any traffic, checked by a C program and nm, without GPU and NCCL."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(loader: Path, library: Path, what: str, **env: str) -> str:
-    """What the program answers, with no setting of NCCL's or the plugin's but these."""
+    """The output of the program, with no other settings of NCCL or the plugin."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
     run = subprocess.run([loader, library, what], capture_output=True, text=True, timeout=60, env=clean | env)
     assert run.returncode == 0, run.stderr
