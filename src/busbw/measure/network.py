@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, chosen
 from busbw.core.result import Library
 from busbw.engines import nccl_log
@@ -23,7 +23,7 @@ HINT = "NCCL_DEBUG=INFO busbw run ...   (the reason), and busbw env net on that 
 def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
     """Around the start of an engine: set this process' NCCL variables for --net, and read NCCL's log meanwhile. Collective.
 
-    UsageError for an engine without NCCL. CannotTell if the plugin is not on this host, or NCCL does not start with that network.
+    UsageError for an engine without NCCL. NoMeasurement if the plugin is not on this host, or NCCL does not start with that network.
     """
     refuse_network(job.net, job.engine)
     os.environ.update(net_plugin.variables(job.net))
@@ -35,10 +35,10 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
     with nccl_log.listening() as log:
         try:
             yield log
-        except (CannotTell, RuntimeError) as error:  # PyTorch's errors are RuntimeErrors
+        except (NoMeasurement, RuntimeError) as error:  # PyTorch's errors are RuntimeErrors
             if not job.net:
                 raise
-            raise CannotTell(f"{error} (with --net {job.net} NCCL uses no other network)", HINT) from error
+            raise NoMeasurement(f"{error} (with --net {job.net} NCCL uses no other network)", HINT) from error
 
 
 def _blocks(job: Job, control: Control) -> dict[str, str]:
@@ -55,7 +55,7 @@ def _blocks(job: Job, control: Control) -> dict[str, str]:
 def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -> str:
     """The network of all processes, from the networks that each process `heard` of in NCCL's log; '' if no log names one. Collective.
 
-    CannotTell if a process uses another network than --net, because the measurement would be of the wrong one. UsageError if the engine's
+    NoMeasurement if a process uses another network than --net, because the measurement would be of the wrong one. UsageError if the engine's
     `library` is not NCCL.
     """
     if job.net and not library.nccl:
@@ -69,7 +69,7 @@ def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -
     others = [name for name in hosts_by_name if asked and name.casefold() != asked.casefold()]
     if others:
         used = "; ".join(f"{name} on {_some(hosts_by_name[name])}" for name in others)
-        raise CannotTell(f"--net {job.net} requests {asked}, but NCCL uses {used}", HINT)
+        raise NoMeasurement(f"--net {job.net} requests {asked}, but NCCL uses {used}", HINT)
     return ", ".join(sorted(hosts_by_name))
 
 
