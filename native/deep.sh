@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What a stable toolchain and a few seconds cannot show: the bell in all interleavings, fuzzing, AddressSanitizer. `deep.sh [SECONDS]` fuzzes
-# for so long in all (60); what it finds lies in fuzz/artifacts, what it learned in fuzz/corpus.
+# Checks that need nightly Rust and some minutes: loom, AddressSanitizer, fuzzing. `deep.sh [SECONDS]` fuzzes for this long in total (60).
+# Failures are kept in fuzz/artifacts, the corpus in fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:-60}
 host=$(rustc -vV | sed -n 's/^host: //p')
 export RUST_BACKTRACE=0
 
-need() { # what a command gets, and what installs it
+need() { # hint, command
     "${@:2}" --version >/dev/null 2>&1 || { printf 'deep: "%s" does not run\n\nhint: %s\n' "${*:2}" "$1" >&2; exit 2; }
 }
 need 'rustup toolchain install nightly' cargo +nightly
@@ -15,14 +15,14 @@ need 'cargo install cargo-fuzz' cargo fuzz
 
 say() { printf '\n== %s\n' "$1"; }
 
-say 'loom: the thread that sleeps and the bell that wakes it'
-RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport --lib bell
+say 'loom: an I/O thread that sleeps, and its doorbell'
+RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport --lib doorbell
 
 say 'AddressSanitizer: the tests of the transport, of exchanges and of the plugin'
 RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target-dir target/asan --target "$host" -p transport -p exchange -p plugin
 
 python3 fuzz/seeds.py fuzz/corpus
-fuzz() { # target, parts of ten of the time, longest input
+fuzz() { # target, tenths of the time, longest input
     say "fuzzing: $1"
     cargo +nightly fuzz run --target "$host" "$1" -- -max_total_time=$((seconds * $2 / 10)) -max_len="$3" \
         -timeout=20 -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1

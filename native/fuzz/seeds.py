@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where fuzzing begins: the words of a stream and a handle as they are, and scripts of peers that behave. `seeds.py FOLDER` writes them."""
+"""The seeds of fuzzing: valid headers and handles, and scripts of correct peers. `seeds.py FOLDER` writes them."""
 
 import struct
 import sys
@@ -26,7 +26,7 @@ def handle(*entries: bytes) -> bytes:
 V4 = address(bytes(10) + b"\xff\xff" + bytes([10, 1, 2, 3]), 4000, 24)
 V6 = address(bytes([0xFD]) + bytes(14) + b"\x07", 9, 64)
 
-# A script: streams and home, ways, then actions with their numbers (crates/transport/tests/common/script.rs).
+# A script: streams and inline stream, modes, then actions with their numbers (crates/transport/tests/common/script.rs).
 POST, WHOLE = [0x0A, 0, 0], 0x10
 SEEDS: dict[str, dict[str, bytes]] = {
     "frames": {
@@ -50,7 +50,7 @@ SEEDS: dict[str, dict[str, bytes]] = {
 
 
 def main() -> None:
-    """Write all, a folder a target."""
+    """Write all seeds, in one folder for each target."""
     for target, seeds in SEEDS.items():
         folder = Path(sys.argv[1]) / target
         folder.mkdir(parents=True, exist_ok=True)

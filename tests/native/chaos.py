@@ -1,4 +1,4 @@
-"""A seeded course of faults over the rails of two hosts: what breaks when, for how long, and who stands still meanwhile.
+"""A seeded sequence of faults on the rails of two hosts: what breaks when and for how long, and which process is stopped meanwhile.
 
 One rail at a time is left whole, so that all traffic has a way.
 """
@@ -14,13 +14,13 @@ from peers import Peer
 from rails import Rails
 
 COURSE_S = 5.0
-FOR_GOOD = 100.0  # until the end of the course, and longer
+FOR_GOOD = 100.0  # beyond the end of the sequence
 SIZES = {"large": [1 << 20], "small": [8, 4096, 16384], "mixed": [0, 8, 1000, 16384, 16385, 70_000, 300_000, 1 << 20]}
 MOST_MESSAGES = 2000
 
 
 def flows(rng: random.Random, comms: dict[str, list[tuple[int, int]]], nbytes: int) -> dict[str, list[dict[str, Any]]]:
-    """Traffic for each connection, a kind of messages each: what both processes are asked for. `comms` has its ends by sender."""
+    """The traffic of each connection, one kind of messages each. `comms` has the ends of connections by sender."""
     asked: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
     for sender, pairs in comms.items():
         receiver = "b" if sender == "a" else "a"
@@ -36,7 +36,7 @@ def flows(rng: random.Random, comms: dict[str, list[tuple[int, int]]], nbytes: i
 
 @dataclass
 class Course:
-    """What happens; `log` has it in words, for whoever has to find out why something stood still."""
+    """The events. `log` describes them, to find the reason of a stall."""
 
     rng: random.Random
     rails: Rails
@@ -59,7 +59,7 @@ class Course:
         return self.count - len(self._broken)
 
     def run(self) -> None:
-        """Until COURSE_S have passed; what is broken then stays so."""
+        """Run for COURSE_S. What is broken then stays broken."""
         self._begun = time.monotonic()
         time.sleep(self.rng.uniform(0.0, 0.1))
         self._stop(and_break=True)  # while windows are small
@@ -79,7 +79,7 @@ class Course:
                 self._whole = self.rng.randrange(self.count)
 
     def _ways(self) -> dict[str, tuple[Any, Any]]:
-        """Ways to break a rail, and what mends it."""
+        """Ways to break a rail, and how to repair it."""
         rails = self.rails
         ways = {f"set down by host {host}": (partial(rails.down, host=host), partial(rails.up, host=host)) for host in (0, 1)}
         ways |= {f"cut at host {host}": (partial(rails.cut, at=(host,)), rails.mend) for host in (0, 1)}
@@ -96,7 +96,7 @@ class Course:
         self._note(f"rail {rail} is {way} for {lasts_s:g} s")
 
     def _stop(self, *, and_break: bool) -> None:
-        """A process stands still for a moment, and a rail may break just then: its windows are closed by that time."""
+        """Stop a process for a moment. A rail may break just then, while its windows are closed."""
         name, lasts_s = self.rng.choice(list(self.peers)), self.rng.choice([0.02, 0.1, 0.5, 1.5])
         process = self.peers[name].process
         process.send_signal(signal.SIGSTOP)

@@ -1,10 +1,10 @@
 /* Loads the plugin as NCCL does, without NCCL, and checks what NCCL relies on before any traffic.
  *
- *   dlopen LIBRARY tables     both tables: name, functions that must be there, functions that must not
- *   dlopen LIBRARY devices    init, and every field of every device's properties, in both versions
- *   dlopen LIBRARY init       both inits: result, and each line of the log with its level
+ *   dlopen LIBRARY tables     each table: name, functions that must be there, functions that must not
+ *   dlopen LIBRARY devices    init, every field of every device's properties, finalize
+ *   dlopen LIBRARY init       each init: result, and each log line with its level
  *
- * Answers on stdout and exit 0, or what is wrong on stderr and exit 1. */
+ * Answers on stdout and exit 0, or an error on stderr and exit 1. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -25,27 +25,13 @@ struct field {
 struct version {
     const char *symbol;
     size_t slots;
+    int modern; /* init makes a context, which finalize ends */
     const int *nulls; /* slots that must be NULL, closed by 0: slot 0 is the name */
     const struct field *fields;
     size_t field_count, properties_bytes;
 };
 
-static const int nulls_v8[] = {8, 17, 18, 0};
-static const int nulls_v11[] = {8, 17, 18, 19, 21, 0};
-static const struct field fields_v8[] = {
-    {"name", 0, 8}, {"pciPath", 8, 8}, {"guid", 16, 8}, {"ptrSupport", 24, 4}, {"regIsGlobal", 28, 4}, {"speed", 32, 4},
-    {"port", 36, 4}, {"latency", 40, 4}, {"maxComms", 44, 4}, {"maxRecvs", 48, 4}, {"netDeviceType", 52, 4},
-    {"netDeviceVersion", 56, 4},
-};
-static const struct field fields_v11[] = {
-    {"name", 0, 8}, {"pciPath", 8, 8}, {"guid", 16, 8}, {"ptrSupport", 24, 4}, {"regIsGlobal", 28, 4},
-    {"forceFlush", 32, 4}, {"speed", 36, 4}, {"port", 40, 4}, {"latency", 44, 4}, {"maxComms", 48, 4},
-    {"maxRecvs", 52, 4}, {"netDeviceType", 56, 4}, {"netDeviceVersion", 60, 4}, {"ndevs", 64, 4}, {"devs[0]", 68, 4},
-    {"devs[1]", 72, 4}, {"devs[2]", 76, 4}, {"devs[3]", 80, 4}, {"maxP2pBytes", 88, 8}, {"maxCollBytes", 96, 8},
-    {"maxMultiRequestSize", 104, 4},
-};
-static const struct version v8 = {"ncclNetPlugin_v8", 19, nulls_v8, fields_v8, COUNT(fields_v8), 64};
-static const struct version v11 = {"ncclNetPlugin_v11", 22, nulls_v11, fields_v11, COUNT(fields_v11), 112};
+#include "versions.h" /* from abi.py */
 
 typedef void (*logger_t)(int, unsigned long, const char *, int, const char *, ...);
 
@@ -85,12 +71,9 @@ static void check_table(void **table, const struct version *version) {
     }
 }
 
-static int init_v8(void **table) {
-    return ((int (*)(logger_t))table[INIT])(logger);
-}
-
-static int init_v11(void **table, void **context) {
+static int init(void **table, const struct version *version, void **context) {
     int traffic_class = -1;
+    if (!version->modern) return ((int (*)(logger_t))table[INIT])(logger);
     return ((int (*)(void **, uint64_t, int *, logger_t, void *))table[INIT])(context, 42, &traffic_class, logger, NULL);
 }
 
@@ -131,43 +114,46 @@ static int check_devices(void **table, const struct version *version) {
     return found;
 }
 
-static void use(void **old, void **new) {
-    int (*finalize)(void *) = (int (*)(void *))new[FINALIZE];
+static int use(void **table, const struct version *version) {
     void *contexts[2] = {NULL, NULL};
     int found;
-    if (init_v8(old)) fail("%s: init", v8.symbol);
-    found = check_devices(old, &v8);
     for (size_t comm = 0; comm < COUNT(contexts); comm++)
-        if (init_v11(new, &contexts[comm]) || !contexts[comm]) fail("%s: init of communicator %zu", v11.symbol, comm);
-    if (finalize(contexts[0])) fail("%s: finalize", v11.symbol);
-    if (check_devices(new, &v11) != found) fail("the versions count devices differently");
-    if (finalize(contexts[1])) fail("%s: finalize of the last communicator", v11.symbol);
-    printf("%d devices with all properties in both versions\n", found);
+        if (init(table, version, &contexts[comm]) || (version->modern && !contexts[comm]))
+            fail("%s: init of communicator %zu", version->symbol, comm);
+    found = check_devices(table, version);
+    for (size_t comm = 0; version->modern && comm < COUNT(contexts); comm++)
+        if (((int (*)(void *))table[FINALIZE])(contexts[comm])) fail("%s: finalize of communicator %zu", version->symbol, comm);
+    return found;
 }
 
 int main(int argc, char **argv) {
-    void *library, *context, **old, **new;
+    void *library, *context, **tables[COUNT(versions)];
+    int found = 0;
     if (argc != 3) fail("usage: dlopen LIBRARY tables|devices|init");
     library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (!library) fail("%s", dlerror());
-    old = dlsym(library, v8.symbol);
-    new = dlsym(library, v11.symbol);
-    if (!old || !new) fail("%s", dlerror());
-    if (!strcmp(argv[2], "devices")) {
-        use(old, new);
-    } else if (!strcmp(argv[2], "init")) {
-        show_log = 1;
-        printf("v8: %d\n", init_v8(old));
-        printf("v11: %d\n", init_v11(new, &context));
-    } else {
-        check_table(old, &v8);
-        check_table(new, &v11);
-        printf("%s and %s: busbw, %zu and %zu entries\n", v8.symbol, v11.symbol, v8.slots, v11.slots);
+    show_log = !strcmp(argv[2], "init");
+    for (size_t at = 0; at < COUNT(versions); at++) {
+        const struct version *version = &versions[at];
+        tables[at] = dlsym(library, version->symbol);
+        if (!tables[at]) fail("%s", dlerror());
+        if (show_log) {
+            printf("%s: %d\n", version->symbol, init(tables[at], version, &context));
+        } else if (!strcmp(argv[2], "devices")) {
+            int before = found;
+            found = use(tables[at], version);
+            if (at && found != before) fail("the versions count devices differently");
+        } else {
+            check_table(tables[at], version);
+            printf("%s: %zu entries\n", version->symbol, version->slots);
+        }
     }
-    /* Threads of the transport may outlive the last communicator, with which NCCL closes the library. */
+    if (found) printf("%d devices\n", found);
+    /* The transport's threads may outlive the last communicator, with which NCCL closes the library. */
     dlclose(library);
     if (!dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD)) fail("dlclose unloads the library: it is not linked with -z nodelete");
     library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
-    if (!library || dlsym(library, v8.symbol) != old || dlsym(library, v11.symbol) != new) fail("opened again, it has other tables");
+    for (size_t at = 0; at < COUNT(versions); at++)
+        if (!library || dlsym(library, versions[at].symbol) != tables[at]) fail("opened again, it has other tables");
     return 0;
 }

@@ -1,4 +1,4 @@
-"""Hosts and jobs for the tests of the plugin; skipped, with the reason, where this machine cannot emulate hosts."""
+"""Hosts and jobs for the tests of the plugin. Skips, with the reason, if this machine cannot emulate hosts."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ import netlab
 import peers
 import pytest
 import rails
+from abi import NET_TABLES
 
 Job = Callable[..., tuple[peers.Peer, peers.Peer]]
 
@@ -23,26 +24,26 @@ def _made(count: int, family: str) -> Iterator[rails.Rails]:
 
 @pytest.fixture(scope="session")
 def rail() -> Iterator[rails.Rails]:
-    """Two hosts, one NIC each, IPv4; for tests that break nothing."""
+    """Two hosts with one NIC each and IPv4, for tests that break nothing."""
     yield from _made(1, rails.IPV4)
 
 
 @pytest.fixture(scope="session")
 def rail6() -> Iterator[rails.Rails]:
-    """The same with IPv6 alone."""
+    """The same with IPv6 only."""
     yield from _made(1, rails.IPV6)
 
 
 @pytest.fixture(params=[rails.IPV4, rails.IPV6])
 def family(request: pytest.FixtureRequest) -> rails.Rails:
-    """One, then the other."""
+    """IPv4, then IPv6."""
     made: rails.Rails = request.getfixturevalue("rail" if request.param == rails.IPV4 else "rail6")
     return made
 
 
 @pytest.fixture
 def own_rails() -> Iterator[Callable[..., rails.Rails]]:
-    """Makes hosts for one test, which may break them."""
+    """Creates hosts that one test may break."""
     with contextlib.ExitStack() as undo:
 
         def make(count: int, family: str = rails.IPV4) -> rails.Rails:
@@ -54,16 +55,16 @@ def own_rails() -> Iterator[Callable[..., rails.Rails]]:
         yield make
 
 
-@pytest.fixture(params=[8, 11], ids=["v8", "v11"])
+@pytest.fixture(params=NET_TABLES, ids="v{}".format)
 def version(request: pytest.FixtureRequest) -> int:
-    """Of the table that is called."""
+    """The version of the table under test."""
     value: int = request.param
     return value
 
 
 @pytest.fixture
 def job(plugin_library: Path, own_rails: object) -> Iterator[Job]:
-    """Starts a process on each of two hosts, both begun. Those that live at the end must end by themselves, and well.
+    """Starts an initialized process on each of two hosts. Those that are alive at the end must exit with status 0.
 
     The hosts of a test alone (own_rails) go after their processes.
     """
@@ -86,7 +87,7 @@ def job(plugin_library: Path, own_rails: object) -> Iterator[Job]:
 
 @pytest.fixture
 def lone(plugin_library: Path, rail: rails.Rails) -> Iterator[Callable[..., peers.Peer]]:
-    """Starts one process that has not begun."""
+    """Starts one process without init."""
     made: list[peers.Peer] = []
 
     def start(version: int = 11, **variables: str) -> peers.Peer:

@@ -1,4 +1,4 @@
-"""Traffic as NCCL's progress thread makes it: one thread, all connections, a window of requests each, only the oldest is tested."""
+"""Traffic like that of NCCL's progress thread: one thread for all connections, with a window of requests of which the oldest is tested."""
 
 import time
 from collections import deque
@@ -38,11 +38,11 @@ class Flow:
 
     @property
     def over(self) -> bool:
-        """Nothing is left to do, or nothing can be."""
+        """Whether it has finished or failed."""
         return self.error is not None or len(self.times) * self.group >= len(self.messages)
 
     def step(self, net: Net) -> bool:
-        """Post if the window has room, test the oldest; whether anything moved."""
+        """Post if the window has room, test the oldest. Returns whether anything moved."""
         try:
             posted = self._post(net)
             return self._test(net) or posted
@@ -54,7 +54,7 @@ class Flow:
         if self.posted >= len(self.messages) or len(self._ahead) >= self.window:
             return False
         group = self.messages[self.posted : self.posted + self.group]
-        if self._next is None:  # retried with the same arguments until it is taken
+        if self._next is None:  # retried with the same arguments until it is accepted
             self._next = [Buffer(message[3] if len(message) > 3 else message[0]) for message in group]
             if self.way == "send":
                 self._next[0].fill(group[0][1])
@@ -92,11 +92,11 @@ class Flow:
         return True
 
     def outstanding_faults(self) -> list[str]:
-        """What was written beside buffers that are still posted."""
+        """Writes outside buffers that are still posted."""
         return [fault for _, buffers in self._ahead for buffer in buffers if (fault := buffer.guard_fault())]
 
     def report(self) -> dict[str, Any]:
-        """What came of it, for JSON."""
+        """The result, for JSON."""
         return {
             "done": len(self.times) * self.group, "posted": self.posted, "outstanding": len(self._ahead), "refused": self.refused,
             "error": self.error, "call": self.call, "ended": self.ended, "sizes": self.got,
@@ -105,7 +105,7 @@ class Flow:
 
 
 def run(net: Net, flows: list[Flow], limit_s: float, until_posted: bool = False) -> None:
-    """Move all flows until each is over or the limit has passed; or only until everything is posted."""
+    """Run all flows until each has ended or the limit has passed, or only until everything is posted."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         busy = [flow for flow in flows if not flow.over]
@@ -113,5 +113,5 @@ def run(net: Net, flows: list[Flow], limit_s: float, until_posted: bool = False)
             return
         moved = [flow.step(net) for flow in busy]
         if not any(moved):
-            # NCCL spins here; two processes that spin would leave the transport's threads no core of a small machine.
+            # NCCL spins here, but two spinning processes would leave no core for the transport's threads on a small machine.
             time.sleep(POLL_S)

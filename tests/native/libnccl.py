@@ -28,7 +28,7 @@ class UniqueId(ctypes.Structure):
 
 
 def inside(path: Path, library: ctypes.CDLL) -> dict[str, int]:
-    """Addresses of the functions of LIFE; ends the program where they cannot be found."""
+    """Addresses of the functions of LIFE; ends the program if they cannot be found."""
     listed = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
     offsets = {words[2]: int(words[0], 16) for words in map(str.split, listed.splitlines()) if len(words) == 3 and words[1] in "tT"}
     if not offsets:
@@ -50,10 +50,10 @@ def live(functions: dict[str, int]) -> None:
 
 
 def main() -> None:
-    """As the docstring of the module has it."""
+    """See the docstring of the module."""
     path = Path(sys.argv[1])
     library = ctypes.CDLL(str(path))
-    # As every job begins: reads the environment and starts the log.
+    # The start of every job: reads the environment and opens the log.
     if result := library.ncclGetUniqueId(ctypes.byref(UniqueId())):
         sys.exit(f"ncclGetUniqueId returned {result}")
     functions = inside(path, library)

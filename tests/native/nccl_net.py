@@ -1,22 +1,18 @@
-"""A net plugin called as NCCL calls it: the library opened with NCCL's flags, the tables of versions 8 and 11 read from its data symbols.
-
-One face for both versions; what differs is the type of sizes, the context of a communicator and a few fields of the properties.
-"""
+"""A net plugin called as NCCL calls it: the library opened with NCCL's flags, a table of `abi` read from its data symbol."""
 
 import ctypes
 import os
 from collections.abc import Callable
-from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_ulong, c_void_p
+from ctypes import CFUNCTYPE, byref, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
+
+from abi import LOGGER, NET_TABLES, PROFILER
 
 HANDLE_BYTES = 128
 SYSTEM_ERROR, INTERNAL_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR = 2, 3, 4, 5, 6
 HOST = 0x1
 
-# C's variadic part is always one string here; on x86-64 and AArch64 Linux it is passed as a sixth argument would be.
-LOGGER = CFUNCTYPE(None, c_int, c_ulong, c_char_p, c_int, c_char_p, c_char_p)
-PROFILER = CFUNCTYPE(c_int, POINTER(c_void_p), c_int, c_void_p, ctypes.c_int64, c_void_p)
 Log = Callable[[int, int, str], None]
 
 
@@ -28,77 +24,19 @@ class NetError(Exception):
         self.call, self.code = call, code
 
 
-class Devices(ctypes.Structure):
-    """Which devices a virtual device is made of."""
-
-    _fields_ = [("ndevs", c_int), ("devs", c_int * 4)]
-
-
-_NAMES = [("name", c_char_p), ("pciPath", c_char_p), ("guid", c_uint64), ("ptrSupport", c_int), ("regIsGlobal", c_int)]
-_LIMITS = [
-    ("speed", c_int), ("port", c_int), ("latency", c_float), ("maxComms", c_int), ("maxRecvs", c_int),
-    ("netDeviceType", c_int), ("netDeviceVersion", c_int),
-]  # fmt: skip
-_SIZES = [("vProps", Devices), ("maxP2pBytes", c_size_t), ("maxCollBytes", c_size_t), ("maxMultiRequestSize", c_int)]
-
-
-class PropertiesV8(ctypes.Structure):
-    """64 bytes."""
-
-    _fields_ = _NAMES + _LIMITS
-
-
-class PropertiesV11(ctypes.Structure):
-    """112 bytes."""
-
-    _fields_ = [*_NAMES, ("forceFlush", c_int), *_LIMITS, *_SIZES]
-
-
-assert (ctypes.sizeof(PropertiesV8), ctypes.sizeof(PropertiesV11)) == (64, 112)
-
-
-def _signatures(version: int) -> list[tuple[str, tuple[Any, ...] | None]]:
-    """Functions in the order of the table with the types of their arguments; None: called by nobody here."""
-    old = version == 8
-    p, size = c_void_p, c_int if old else c_size_t
-    context = () if old else (p,)
-    handles = () if old else (p,)
-    return [
-        ("init", (LOGGER,) if old else (p, c_uint64, p, LOGGER, PROFILER)),
-        ("devices", (p,)),
-        ("getProperties", (c_int, p)),
-        ("listen", (*context, c_int, p, p)),
-        ("connect", (*context, c_int, p, p, p)),
-        ("accept", (p, p, p)),
-        ("regMr", (p, p, c_size_t, c_int, p)),
-        ("regMrDmaBuf", None),
-        ("deregMr", (p, p)),
-        ("isend", (p, p, size, c_int, p, *handles, p)),
-        ("irecv", (p, c_int, p, p, p, p, *handles, p)),
-        ("iflush", (p, c_int, p, p, p, p)),
-        ("test", (p, p, p)),
-        ("closeSend", (p,)),
-        ("closeRecv", (p,)),
-        ("closeListen", (p,)),
-        ("getDeviceMr", None),
-        ("irecvConsumed", None),
-        *([] if old else [("makeVDevice", None), ("finalize", (p,)), ("setNetAttr", None)]),
-    ]
-
-
 class Net:
-    """The table `ncclNetPlugin_v8` or `_v11` of a library; comms and requests are the plugin's addresses as integers."""
+    """A net table of a library; comms and requests are the plugin's addresses as integers."""
 
     def __init__(self, library: Path, version: int) -> None:
-        signatures = _signatures(version)
+        self.row = NET_TABLES[version]
+        signatures = self.row.entries.items()
         pointers = c_void_p * (1 + len(signatures))
         opened = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
-        table = pointers.in_dll(opened, f"ncclNetPlugin_v{version}")
-        self.version = version
+        table = pointers.in_dll(opened, self.row.symbol)
         self.name = (ctypes.cast(table[0], c_char_p).value or b"").decode()
         self.present = {name for (name, _), address in zip(signatures, table[1:], strict=True) if address}
-        self._size = c_int if version == 8 else c_size_t
-        self._context: tuple[Any, ...] = () if version == 8 else (c_void_p(),)
+        self._size = c_size_t if self.row.modern else c_int
+        self._context: tuple[Any, ...] = (c_void_p(),) if self.row.modern else ()
         self._functions = {
             name: CFUNCTYPE(c_int, *types)(address)
             for (name, types), address in zip(signatures, table[1:], strict=True)
@@ -112,21 +50,21 @@ class Net:
             raise NetError(name, code)
 
     def init(self, log: Log) -> None:
-        """Begin; `log` gets level, subsystems and text of each line, from any thread. NetError."""
+        """Call init; `log` receives level, subsystems and text of each line, from any thread. NetError."""
 
         def line(level: int, flags: int, _file: bytes, _line: int, form: bytes, text: bytes) -> None:
             log(level, flags, text.decode() if form == b"%s" else f"not made with %s: {form!r}")
 
         self._logger = LOGGER(line)
-        if self.version == 8:
+        if not self.row.modern:
             self._call("init", self._logger)
             return
         traffic_class = c_int(-1)
         self._call("init", byref(self._context[0]), 0x1234, byref(traffic_class), self._logger, PROFILER())
 
     def finalize(self) -> None:
-        """End what init began (v11 alone). NetError."""
-        if self.version != 8:
+        """End what init began, if this version has a finalize. NetError."""
+        if self.row.modern:
             self._call("finalize", *self._context)
 
     def devices(self) -> int:
@@ -136,8 +74,8 @@ class Net:
         return count.value
 
     def properties(self, device: int) -> dict[str, Any]:
-        """All fields of a device, each byte poisoned before the plugin fills them: NCCL does not zero the struct. NetError."""
-        found = PropertiesV8() if self.version == 8 else PropertiesV11()
+        """All fields of a device, with each byte poisoned before, as NCCL does not clear the struct. NetError."""
+        found = self.row.properties()
         ctypes.memset(byref(found), 0xAA, ctypes.sizeof(found))
         self._call("getProperties", device, byref(found))
         fields = {name: getattr(found, name) for name, _ in found._fields_}
@@ -152,7 +90,7 @@ class Net:
         return comm.value, handle.raw
 
     def connect(self, device: int, handle: ctypes.Array[Any]) -> int | None:
-        """A sending comm, or None: call again with the same handle object, in which the plugin may keep its state. NetError."""
+        """A sending comm, or None: call again with the same handle object, in which the plugin may keep state. NetError."""
         comm, unused = c_void_p(), c_void_p()
         self._call("connect", *self._context, device, byref(handle), byref(comm), byref(unused))
         return comm.value
@@ -164,31 +102,31 @@ class Net:
         return comm.value
 
     def reg_mr(self, comm: int, address: int, size: int, kind: int = HOST) -> int | None:
-        """The plugin's word for a piece of memory. NetError."""
+        """Register memory; returns its handle. NetError."""
         handle = c_void_p()
         self._call("regMr", comm, address, size, kind, byref(handle))
         return handle.value
 
     def dereg_mr(self, comm: int, handle: int | None) -> None:
-        """Forget a piece of memory. NetError."""
+        """Deregister memory. NetError."""
         self._call("deregMr", comm, handle)
 
     def isend(self, comm: int, address: int, size: int, tag: int, memory: int | None = None) -> int | None:
-        """A request, or None where it cannot now. NetError."""
+        """A request, or None if the plugin cannot now. NetError."""
         request = c_void_p()
-        phandle = () if self.version == 8 else (None,)
+        phandle = (None,) if self.row.modern else ()
         self._call("isend", comm, address, size, tag, memory, *phandle, byref(request))
         return request.value
 
     def irecv(self, comm: int, buffers: list[tuple[int, int, int]], preset: int = 0, memory: int | None = None) -> int | None:
-        """A request for buffers (address, bytes, tag), or None where it cannot now; `preset` stands in *request before. NetError."""
+        """A request for buffers (address, bytes, tag), or None if the plugin cannot now; `preset` is the initial *request. NetError."""
         n = len(buffers)
         addresses = (c_void_p * n)(*[address for address, _, _ in buffers])
         sizes = (self._size * n)(*[size for _, size, _ in buffers])
         tags = (c_int * n)(*[tag for _, _, tag in buffers])
         memories = (c_void_p * n)(*[memory] * n)
         request = c_void_p(preset)
-        phandles = () if self.version == 8 else (byref((c_void_p * n)()),)
+        phandles = (byref((c_void_p * n)()),) if self.row.modern else ()
         self._call("irecv", comm, n, byref(addresses), byref(sizes), byref(tags), byref(memories), *phandles, byref(request))
         return request.value
 
@@ -198,7 +136,7 @@ class Net:
         self._call("iflush", comm, 1, byref(one), byref((c_int * 1)()), byref(one), byref(request))
 
     def test(self, request: int, buffers: int) -> list[int] | None:
-        """None while under way; then the bytes of each buffer, an empty list for 0 buffers, where NULL is passed for sizes. NetError."""
+        """None if not done, else the bytes of each buffer. For 0 buffers sizes is NULL and the list empty. NetError."""
         done, sizes = c_int(0), (c_int * max(buffers, 1))(*[-1] * max(buffers, 1))
         self._call("test", request, byref(done), byref(sizes) if buffers else None)
         return list(sizes[:buffers]) if done.value else None

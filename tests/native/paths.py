@@ -1,4 +1,4 @@
-"""Two emulated hosts with a router each, and several equal links between the routers: which one a stream takes is decided by a hash.
+"""Two emulated hosts with a router each, and several equal links between the routers. A hash decides which link a stream takes.
 
 Host n has 10.79.n.1/24 or fd79:0:0:n::1/64. The routers know as many next hops to the other host's network as there are links, and
 choose by addresses and ports, as switches do for equal-cost routes.
@@ -24,7 +24,7 @@ LIMIT_S = 20
 
 @dataclass(frozen=True)
 class Paths:
-    """The hosts, the routers next to each, and how many links join these."""
+    """The hosts, their routers, and the number of links between the routers."""
 
     hosts: list[Host]
     routers: list[str]
@@ -43,7 +43,7 @@ class Paths:
             _set(router, f"{folder}/fib_multipath_hash_policy", 3)
 
     def limit(self, rate_mbit: float, queue_bytes: int = 0) -> None:
-        """Each link carries so much each way, and drops what does not fit its queue: 20 ms of it, or so many bytes. Unavailable."""
+        """Limit each link in both directions. Its queue of 20 ms, or of the given bytes, drops the rest. Unavailable."""
         queue = ["limit", str(queue_bytes)] if queue_bytes else ["latency", "20ms"]
         shape = ["root", "tbf", "rate", f"{rate_mbit:g}mbit", "burst", "64kb", *queue]
         for router in self.routers:
@@ -74,7 +74,7 @@ class Paths:
 
 @contextlib.contextmanager
 def paths(count: int, family: str = IPV4, forget: bool = False) -> Iterator[Paths]:
-    """Hosts, routers and `count` links with addresses of one family; everything is gone at the end. Unavailable.
+    """Hosts, routers and `count` links with addresses of one family; all are removed at the end. Unavailable.
 
     With `forget`, ports of closed streams are free at once and not after a minute.
     """
@@ -136,7 +136,7 @@ def _set(namespace: str, name: str, value: int) -> None:
 
 
 def _wait(made: Paths) -> None:
-    """Until the hosts reach each other."""
+    """Wait until the hosts reach each other."""
     deadline = time.monotonic() + 5
     while True:
         try:
@@ -144,4 +144,4 @@ def _wait(made: Paths) -> None:
             return
         except subprocess.CalledProcessError as error:
             if time.monotonic() > deadline:
-                raise netlab.Unavailable("no way over the emulated routers") from error
+                raise netlab.Unavailable("no route over the emulated routers") from error

@@ -1,4 +1,4 @@
-"""Bytes that say where they belong, made and compared at the speed of memory.
+"""Bytes that identify their position, generated and compared at memory speed.
 
 A message is a piece of one random ring that begins where its seed says. The ring's length is prime, so that a chunk which landed at the
 wrong offset, or in the wrong message, differs.
@@ -17,7 +17,7 @@ _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Buffer:
-    """`size` bytes between two guard zones; lives as long as this object."""
+    """`size` bytes between two guard zones, valid as long as this object."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -27,12 +27,12 @@ class Buffer:
         self.address = ctypes.addressof((ctypes.c_char * len(self._bytes)).from_buffer(self._bytes)) + GUARD_BYTES
 
     def fill(self, seed: int) -> None:
-        """Make it the message of a seed."""
+        """Fill it with the message of a seed."""
         for at, start, count in _pieces(self.size, seed):
             ctypes.memmove(self.address + at, _RING_AT + start, count)
 
     def fault(self, size: int, seed: int) -> str:
-        """What is wrong if its first `size` bytes should be the message of a seed: "" where nothing is."""
+        """What is wrong if its first `size` bytes should be the message of a seed; "" if nothing."""
         for at, start, count in _pieces(min(size, self.size), seed):
             if _memcmp(self.address + at, _RING_AT + start, count):
                 got = ctypes.string_at(self.address + at, count)
@@ -41,9 +41,9 @@ class Buffer:
         return self.guard_fault()
 
     def guard_fault(self) -> str:
-        """Whether something was written beside it."""
+        """Describes a write outside the buffer; "" if there was none."""
         before, after = self._bytes[:GUARD_BYTES], self._bytes[GUARD_BYTES + self.size :]
-        return "" if before == _GUARD and after == _GUARD else f"written beside a buffer of {self.size} bytes"
+        return "" if before == _GUARD and after == _GUARD else f"written outside a buffer of {self.size} bytes"
 
 
 def _pieces(size: int, seed: int) -> list[tuple[int, int, int]]:

@@ -22,7 +22,7 @@ _Try = Callable[[Any], int | None]
 
 
 class Peer:
-    """What a line can ask for: each method `do_NAME`."""
+    """The requests: each method `do_NAME`."""
 
     def __init__(self, library: Path, version: int) -> None:
         self.net = Net(library, version)
@@ -32,7 +32,7 @@ class Peer:
         self.behind: dict[str, tuple[threading.Thread, list[dict[str, Any]]]] = {}
 
     def answer(self, words: dict[str, Any]) -> dict[str, Any]:
-        """Do what a line asks."""
+        """Execute a request."""
         words = dict(words)
         try:
             return getattr(self, f"do_{words.pop('do')}")(**words)
@@ -40,24 +40,24 @@ class Peer:
             return {"raised": str(error), "code": error.code}
 
     def do_init(self) -> dict[str, Any]:
-        """Begin; name, devices and properties."""
+        """Call init; returns name, devices and properties."""
         self.net.init(lambda level, flags, text: self.lines.append([level, flags, text]))
         devices = [self.net.properties(device) for device in range(self.net.devices())]
         return {"name": self.net.name, "present": sorted(self.net.present), "devices": devices}
 
     def do_finalize(self) -> dict[str, Any]:
-        """End."""
+        """Call finalize."""
         self.net.finalize()
         return {}
 
     def do_listen(self, device: int = 0) -> dict[str, Any]:
-        """A listener, its handle, and how long it took."""
+        """A listener, its handle, and the seconds of the call."""
         began = time.perf_counter()
         comm, handle = self.net.listen(device)
         return {"comm": comm, "handle": handle.hex(), "seconds": time.perf_counter() - began}
 
     def do_connect(self, handles: list[str], device: int = 0, limit_s: float = 0) -> dict[str, Any]:
-        """Senders by handle, asked in turn until all stand or the limit has passed; with limit 0 each once."""
+        """Senders by handle. Calls connect in turn until all are open or the limit has passed; with limit 0 once for each."""
 
         def connect(text: str) -> int | None:
             # The plugin may keep its state in these bytes between calls, so they are one object per handle.
@@ -67,7 +67,7 @@ class Peer:
         return _in_turn(connect, handles, limit_s)
 
     def do_accept(self, listeners: list[int], limit_s: float = 0) -> dict[str, Any]:
-        """Receivers by listener, each of which is closed right after, as NCCL does."""
+        """Receivers by listener. Each listener is closed at once, as NCCL does."""
 
         def accept(listener: int) -> int | None:
             comm = self.net.accept(listener)
@@ -78,17 +78,17 @@ class Peer:
         return _in_turn(accept, listeners, limit_s)
 
     def do_memory(self, comm: int, kind: int = 1) -> dict[str, Any]:
-        """Registers and forgets a piece of memory."""
+        """Registers and deregisters memory."""
         self.net.dereg_mr(comm, self.net.reg_mr(comm, 0x1000, 4096, kind))
         return {}
 
     def do_iflush(self, comm: int) -> dict[str, Any]:
-        """Is refused."""
+        """Calls iflush, which is refused."""
         self.net.iflush(comm)
         return {}
 
     def do_traffic(self, flows: list[dict[str, Any]], limit_s: float = 30, until_posted: bool = False) -> dict[str, Any]:
-        """Run flows to their end, or until all that the windows hold is posted; buffers live until the comm is closed."""
+        """Run flows to their end, or until their windows are posted. Buffers stay valid until the comm is closed."""
         made = [flow.Flow(**one) for one in flows]
         for one in made:
             self.flows.setdefault(one.comm, []).append(one)
@@ -97,18 +97,18 @@ class Peer:
         return {"flows": [one.report() for one in made], "began": began, "cpu_s": time.thread_time() - cpu}
 
     def do_faults(self, comm: int) -> dict[str, Any]:
-        """What was written beside the buffers of requests that are still outstanding."""
+        """Writes outside the buffers of outstanding requests."""
         return {"faults": [fault for one in self.flows.get(comm, []) for fault in one.outstanding_faults()]}
 
     def do_close(self, way: str, comm: int) -> dict[str, Any]:
-        """Close a comm; how long it took."""
+        """Close a comm; returns the seconds of the call."""
         began = time.perf_counter()
         {"send": self.net.close_send, "recv": self.net.close_recv, "listen": self.net.close_listen}[way](comm)
         self.flows.pop(comm, None)
         return {"seconds": time.perf_counter() - began}
 
     def do_begin(self, name: str, line: dict[str, Any]) -> dict[str, Any]:
-        """Do what `line` asks in another thread."""
+        """Execute the request `line` in another thread."""
         answers: list[dict[str, Any]] = []
         thread = threading.Thread(target=lambda: answers.append(self.answer(line)))
         self.behind[name] = (thread, answers)
@@ -116,7 +116,7 @@ class Peer:
         return {}
 
     def do_end(self, name: str) -> dict[str, Any]:
-        """The answer of what was begun."""
+        """The answer of that request."""
         thread, answers = self.behind.pop(name)
         thread.join()
         return answers[0]
@@ -159,12 +159,12 @@ def _in_turn(call: _Try, whats: list[Any], limit_s: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer lines until there are no more."""
+    """Answer requests until the input ends."""
     peer = Peer(Path(sys.argv[1]), int(sys.argv[2]))
     for line in sys.stdin:
         print(json.dumps(peer.answer(json.loads(line))), flush=True)
-    # As a C program that ends without destroying its communicators. Python's own end would take the interpreter away from under the
-    # logger, which the plugin's threads may call until the last moment.
+    # Like a C program that exits without destroying its communicators. A normal exit would finalize the interpreter, whose logger the
+    # plugin's threads may still call.
     CDLL(None).exit(0)
 
 

@@ -1,4 +1,4 @@
-"""The test's side of a process of a job: start it in a network of its own, ask, and read its answers."""
+"""The test's side of a process of a job: starts it in its own network, sends requests, and reads the answers."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ class Peer:
 
     def __init__(self, library: Path, version: int, inside: Iterable[str], address: str = "", **variables: str) -> None:
         self.address = address
-        # Unbuffered, Python loses what is left of a long answer when a signal comes in the middle of its write.
+        # Unbuffered, Python loses the rest of a long answer if a signal interrupts the write.
         strange = ("NCCL_", "BUSBW_", "PYTHONUNBUFFERED")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(strange)}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in stop()
@@ -44,13 +44,13 @@ class Peer:
         self.wrote = ""
 
     def start(self, do: str, **words: Any) -> None:
-        """Ask, and do not wait; one question at a time."""
+        """Send a request without waiting; one at a time."""
         assert self.process.stdin
         self.process.stdin.write(json.dumps({"do": do, **words}).encode() + b"\n")
         self.process.stdin.flush()
 
     def result(self, limit_s: float = LIMIT_S) -> dict[str, Any]:
-        """The answer; Raised for an error of the plugin, AssertionError where none comes."""
+        """The answer; Raised for an error of the plugin, AssertionError if there is none."""
         assert self.process.stdout
         file, deadline = self.process.stdout.fileno(), time.monotonic() + limit_s
         while b"\n" not in self._rest:
@@ -66,12 +66,12 @@ class Peer:
         return answer
 
     def call(self, do: str, **words: Any) -> dict[str, Any]:
-        """Ask and wait."""
+        """Send a request and wait."""
         self.start(do, **words)
         return self.result()
 
     def log(self) -> str:
-        """All lines that the plugin gave to NCCL's logger."""
+        """All lines that the plugin logged through NCCL."""
         return "\n".join(text for _, _, text in self.call("log")["lines"])
 
     def ports(self) -> list[int]:
@@ -88,10 +88,10 @@ class Peer:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
-        self.process.wait(5)  # it is gone when this returns
+        self.process.wait(5)  # it has ended when this returns
 
     def stop(self) -> int:
-        """End of its input, then its exit status; `wrote` keeps what it wrote to standard error."""
+        """Close its input and return its exit status. `wrote` keeps its standard error."""
         assert self.process.stdin and self.process.stdout
         try:
             with contextlib.suppress(BrokenPipeError):
@@ -140,7 +140,7 @@ def move(
 
 
 def fine(*reports: dict[str, Any], messages: int) -> None:
-    """Assert that each flow moved all its messages as they were."""
+    """Assert that each flow moved all its messages intact."""
     for one in reports:
         assert one["error"] is None, f"{one['call']} returned {one['error']} after {one['done']} messages"
         assert one["faults"] == []

@@ -21,7 +21,7 @@ IPV4, IPV6 = "IPv4", "IPv6"
 
 @dataclass(frozen=True)
 class Host:
-    """One emulated host: an interface and an address a rail."""
+    """One emulated host with an interface and an address on each rail."""
 
     namespace: str
     interfaces: list[str]
@@ -29,7 +29,7 @@ class Host:
 
     @property
     def inside(self) -> list[str]:
-        """Words before a command that run it there, with a /sys of its own interfaces."""
+        """The command prefix that runs a command there, with a /sys of its own interfaces."""
         return ["ip", "netns", "exec", self.namespace]
 
 
@@ -42,36 +42,36 @@ class Rails:
     family: str
 
     def cut(self, rail: int, at: tuple[int, ...] = (0, 1)) -> None:
-        """Pull the cables of a rail: the hosts' interfaces lose their carrier."""
+        """Unplug a rail: the hosts' interfaces lose their carrier."""
         for host in at:
             netlab.ip("-n", self.switch, "link", "set", _port(rail, host), "down")
 
     def mend(self, rail: int) -> None:
-        """The cables are back."""
+        """Plug the rail in again."""
         for host in (0, 1):
             netlab.ip("-n", self.switch, "link", "set", _port(rail, host), "up")
 
     def down(self, rail: int, host: int) -> None:
-        """An interface is set down by its own host, which forgets the routes of it."""
+        """Set an interface down on its host, which removes its routes."""
         netlab.ip("-n", self.hosts[host].namespace, "link", "set", self.hosts[host].interfaces[rail], "down")
 
     def up(self, rail: int, host: int) -> None:
-        """And up again; IPv6 addresses are given anew, as whatever configures a host does."""
+        """Set it up again, and add its IPv6 addresses as a network configuration would."""
         one = self.hosts[host]
         netlab.ip("-n", one.namespace, "link", "set", one.interfaces[rail], "up")
         if self.family == IPV6:
             _address(one, rail, "replace")
 
     def blackhole(self, rail: int) -> None:
-        """Nothing passes any more, and nobody is told: carriers stay."""
+        """Drop all packets without notice: carriers stay."""
         netlab.ip("-n", self.switch, "link", "set", f"br{rail}", "down")
 
     def pass_again(self, rail: int) -> None:
-        """The black hole is gone."""
+        """Stop dropping packets."""
         netlab.ip("-n", self.switch, "link", "set", f"br{rail}", "up")
 
     def limit(self, rate_mbit: float, burst_kb: int = 64) -> None:
-        """Each host sends at most this much on each rail, in bursts of `burst_kb` at most. Unavailable."""
+        """Limit what each host sends on each rail, in bursts of at most `burst_kb`. Unavailable."""
         shape = ["tbf", "rate", f"{rate_mbit:g}mbit", "burst", f"{burst_kb}kb", "latency", "20ms"]
         for host in self.hosts:
             for interface in host.interfaces:
@@ -81,7 +81,7 @@ class Rails:
                     raise netlab.Unavailable(f"{' '.join(words)}: {done.stderr.strip()}")
 
     def sent(self, host: int) -> list[int]:
-        """Bytes that a host's interfaces have sent, one figure a rail."""
+        """Bytes that a host's interfaces have sent, one number for each rail."""
         one = self.hosts[host]
         words = [*one.inside, "cat", *(f"/sys/class/net/{name}/statistics/tx_bytes" for name in one.interfaces)]
         return [int(word) for word in subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout.split()]
@@ -89,7 +89,7 @@ class Rails:
 
 @contextlib.contextmanager
 def rails(count: int = 1, family: str = IPV4) -> Iterator[Rails]:
-    """Two hosts with `count` rails and addresses of one family; everything is gone at the end. Unavailable."""
+    """Two hosts with `count` rails and addresses of one family; all are removed at the end. Unavailable."""
     missing = [program for program in ("ip", "tc") if not shutil.which(program)]
     if os.geteuid() != 0 or missing:
         raise netlab.Unavailable(f"no {' nor '.join(missing)} here" if missing else "not root")
@@ -114,7 +114,7 @@ def _port(rail: int, host: int) -> str:
 
 def _host(token: str, number: int, count: int, family: str, undo: contextlib.ExitStack) -> Host:
     made = [f"10.78.{rail}.{number}" if family == IPV4 else f"fd78:0:0:{rail:x}::{number:x}" for rail in range(count)]
-    addresses = [str(ipaddress.ip_address(one)) for one in made]  # as anybody writes them
+    addresses = [str(ipaddress.ip_address(one)) for one in made]  # in canonical form
     host = Host(f"bb{token}h{number}", [f"n{token}{number}{rail}" for rail in range(count)], addresses)
     netlab.namespace(host.namespace, undo)
     return host
@@ -135,11 +135,11 @@ def _address(host: Host, rail: int, verb: str) -> None:
 
 
 def _wait(made: Rails) -> None:
-    """Until a host reaches the other on every rail: bridges learn their ports' state a moment after they are made."""
+    """Wait until a host reaches the other on every rail: new bridges need a moment."""
     deadline = time.monotonic() + 5
     probe = "import socket,sys\ntry: socket.create_connection((sys.argv[1], 9), 0.5)\nexcept ConnectionRefusedError: pass"
     for address in made.hosts[1].addresses:
         words: list[Any] = [*made.hosts[0].inside, "python3", "-c", probe, address]
         while subprocess.run(words, capture_output=True, timeout=20, check=False).returncode:
             if time.monotonic() > deadline:
-                raise netlab.Unavailable(f"no way to {address} over the emulated switch")
+                raise netlab.Unavailable(f"no route to {address} over the emulated switch")

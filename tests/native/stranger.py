@@ -1,4 +1,4 @@
-"""Connections from somebody who is no peer: `python stranger.py KIND ADDRESS PORT [TOKEN]`; they stay until standard input ends.
+"""Connections from a stranger, which is not a peer: `python stranger.py KIND ADDRESS PORT [TOKEN]`; they stay until standard input ends.
 
 Prints one line of JSON when all are made: what came back on the first.
 """
@@ -15,12 +15,12 @@ HELLO_BYTES, TOKEN_BYTES = 64, 16
 
 
 def hello(token: bytes) -> bytes:
-    """What a peer says first: magic, version 1, stream 0, a number of the connection, the token."""
+    """A hello: magic, version 1, stream 0, the connection's nonce, the token."""
     return (b"bBw\x01" + struct.pack("<HHQ", 1, 0, 7) + token).ljust(HELLO_BYTES, b"\0")
 
 
 def say(kind: str, token: bytes) -> bytes:
-    """What a stranger of a kind sends."""
+    """What this kind of stranger sends."""
     random_bytes = random.Random(5).randbytes(1 << 20)
     return {
         "garbage": random_bytes,
@@ -31,7 +31,7 @@ def say(kind: str, token: bytes) -> bytes:
 
 
 def _connect(address: str, port: int, waits: bool) -> socket.socket:
-    """A connection; one that waits for nothing may be refused, or still be on its way."""
+    """A connection. A kind that does not wait may be refused, or not yet connected."""
     one = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     one.settimeout(5 if waits else 0)
     if waits:
@@ -42,7 +42,7 @@ def _connect(address: str, port: int, waits: bool) -> socket.socket:
 
 
 def main() -> None:
-    """Connect, speak, tell, hold."""
+    """Connect, send, report, hold."""
     kind, address, port, *rest = sys.argv[1:]
     token = bytes.fromhex(rest[0]) if rest else bytes(TOKEN_BYTES)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -58,7 +58,7 @@ def main() -> None:
         one.settimeout(1)
         try:
             one.sendall(say(kind, token))
-        except OSError:  # dropped while it spoke: as it should be
+        except OSError:  # dropped while it sent, as it should be
             continue
     if kind in ("right token", "wrong token"):
         try:

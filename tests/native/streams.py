@@ -1,4 +1,4 @@
-"""TCP streams as a hash over addresses and ports sees them: which there are, where they go, which slave of a bond they would take.
+"""TCP streams as a hash of addresses and ports sees them: their ports and targets, and the member of a bond that they would take.
 
 Run as a program it is the part that works on an emulated host: `python streams.py serve|connect|watch ...`.
 """
@@ -31,7 +31,7 @@ class Stream(NamedTuple):
 
 
 def slave(stream: Stream, slaves: int) -> int:
-    """The slave that Linux's bond takes with xmit_hash_policy layer3+4: bond_ip_hash of drivers/net/bonding/bond_main.c.
+    """The member that Linux's bond chooses with xmit_hash_policy layer3+4: bond_ip_hash of drivers/net/bonding/bond_main.c.
 
     Words of 32 bits as a little-endian machine reads them; the four words of an IPv6 address are folded into one.
     """
@@ -45,7 +45,7 @@ def slave(stream: Stream, slaves: int) -> int:
 
 
 def descriptors(pid: int) -> dict[str, int]:
-    """Open descriptors of a process by what they are, as `socket:[1234]`."""
+    """Open descriptors of a process by their target, such as `socket:[1234]`."""
     found = {}
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile

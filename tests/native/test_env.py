@@ -1,4 +1,4 @@
-"""`busbw env net` finds nothing wrong with the library that is built here."""
+"""What busbw asks the library that is built here."""
 
 from pathlib import Path
 
@@ -7,8 +7,7 @@ import pytest
 from busbw.cli.main import main
 from busbw.core.exits import Exit
 from busbw.core.networks import CHANNEL_VARIABLES
-from busbw.host import nvml
-from busbw.launch import interfaces
+from busbw.host import net_plugin, nvml
 
 
 def test_the_built_library_passes(plugin_library: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -16,7 +15,24 @@ def test_the_built_library_passes(plugin_library: Path, monkeypatch: pytest.Monk
     for name in CHANNEL_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(nvml, "count", lambda: None)
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     assert main(["busbw", "env", "net"]) == Exit.OK
     lines = [f"NCCL_NET_PLUGIN={plugin_library}", "NCCL_NET=busbw", "NCCL_NET_PLUGIN_REF_COUNT=1", "NCCL_MIN_NCHANNELS=8"]
     assert capsys.readouterr().out == "".join(f"export {line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("variables", "gbit"),
+    [
+        ({"NCCL_SOCKET_IFNAME": "lo", "BUSBW_NET_SPEED": "25000"}, 25),
+        ({"NCCL_SOCKET_IFNAME": "nosuch0", "BUSBW_NET_IFNAME": "=lo", "BUSBW_NET_SPEED": "10000"}, 10),
+        ({"NCCL_SOCKET_IFNAME": "lo"}, None),
+        ({"NCCL_SOCKET_IFNAME": "nosuch0", "BUSBW_NET_SPEED": "25000"}, None),
+        ({"NCCL_SOCKET_IFNAME": "lo", "BUSBW_NET_SPEED": "fast"}, None),
+    ],
+)
+def test_the_built_library_states_the_rate_of_its_interfaces(
+    plugin_library: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], gbit: int | None
+) -> None:
+    monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
+    assert net_plugin.rate(variables) == (gbit and gbit * 1e9 / 8)

@@ -1,4 +1,4 @@
-"""Links that break and come back at any moment, peers that stand still, messages of all sizes both ways: all of them arrive as they were.
+"""Links that break and recover at any moment, stopped peers, messages of all sizes in both directions: all messages arrive intact.
 
 BUSBW_TEST_CHAOS says how many courses to run: `BUSBW_TEST_CHAOS=60 pytest tests/native/test_net_chaos.py`, 9 s each.
 """
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_gro
 
 COURSES = int(os.environ.get("BUSBW_TEST_CHAOS", "1"))
 RATE_MBIT = 400.0
-GOES_ON_S = 6.0  # however often the way changes: 3.4 s was the longest of 120 courses, two at a time on two cores
+GOES_ON_S = 6.0  # 3.4 s was the longest of 120 sequences, run two at a time on two cores
 LIMIT_S = 45
 
 

@@ -1,4 +1,4 @@
-"""Rails that fail before or while a connection is opened: what is left of them is enough, and one that comes back is used."""
+"""Rails that fail before or while a connection is opened: the others are enough, and one that recovers is used."""
 
 import time
 
@@ -14,7 +14,7 @@ SOME = [[1 << 20, 1, 0], [100, 2, 0]]
 
 
 def call_once(peer: Peer, do: str, what: object) -> int | None:
-    """connect or accept, as far as it goes by itself: the comm."""
+    """Call connect or accept until nothing changes; returns the comm."""
     comm: int | None = peer.call(do, **{"handles" if do == "connect" else "listeners": [what]})["comms"][0]
     time.sleep(PAUSE_S)
     return comm

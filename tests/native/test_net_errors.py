@@ -1,4 +1,4 @@
-"""Contract of a net plugin where something goes wrong: too long a message, a peer that closes or dies, a setting that cannot be meant."""
+"""Errors of a net plugin: a message that is too long, a peer that closes or dies, an invalid setting."""
 
 import signal
 import time
@@ -123,7 +123,7 @@ def test_a_process_that_is_stopped_for_a_while_is_no_error(job, rail):
         ("BUSBW_NET_STREAM", "4"), ("BUSBW_NET_IFNAME", "nonesuch"), ("NCCL_SOCKET_IFNAME", "nonesuch"),
     ],
 )  # fmt: skip
-def test_a_setting_that_cannot_be_meant_ends_init_with_one_clear_line(lone, version, variable, value):
+def test_an_invalid_setting_ends_init_with_one_clear_line(lone, version, variable, value):
     peer = lone(version, **{variable: value, "NCCL_NET": "busbw"})
     with pytest.raises(Raised) as raised:
         peer.call("init")

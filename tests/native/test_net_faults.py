@@ -1,4 +1,4 @@
-"""Links that fail while messages are under way: what can go on goes on, over what is left, and nothing is corrupted."""
+"""Links that fail while messages are in flight: the others continue, and nothing is corrupted."""
 
 import itertools
 import time
@@ -17,7 +17,7 @@ RATE_MBIT = 400.0
 RATE = RATE_MBIT * 1e6 / 8  # bytes a second of one rail
 GOES_ON_S = 2.0  # after a NIC is lost
 RUN = 40  # messages: many more than complete at once
-UNSTALLED_S = 3.0  # after a path swallows everything: it must be noticed first
+UNSTALLED_S = 3.0  # after a path starts to drop everything, which must be noticed first
 
 
 def limited(rails: Rails) -> Rails:
@@ -29,7 +29,7 @@ def limited(rails: Rails) -> Rails:
 
 
 def begin(a: Peer, b: Peer, pair: tuple[int, int], seconds: float, rails: int, limit_s: float = 60) -> int:
-    """Messages for about so many seconds at the rate of the rails: how many."""
+    """The number of messages for about this many seconds at the rate of the rails."""
     count = int(seconds * rails * RATE / M)
     some = [[M, number, 0] for number in range(count)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=limit_s)
@@ -38,7 +38,7 @@ def begin(a: Peer, b: Peer, pair: tuple[int, int], seconds: float, rails: int, l
 
 
 def well_begun(rails: Rails, nbytes: float) -> list[int]:
-    """Wait until the first host has sent so many bytes; how many by each rail."""
+    """Wait until the first host has sent this many bytes; returns the bytes on each rail."""
     end = time.monotonic() + 30
     while sum(sent := rails.sent(0)) < nbytes and time.monotonic() < end:
         time.sleep(0.02)
@@ -46,7 +46,7 @@ def well_begun(rails: Rails, nbytes: float) -> list[int]:
 
 
 def stand_still(rails: Rails) -> None:
-    """Wait until the first host sends no more, since the other takes no more."""
+    """Wait until the first host stops sending because the other stops reading."""
     end, sent = time.monotonic() + 10, rails.sent(0)
     while time.monotonic() < end:
         time.sleep(0.1)
@@ -57,12 +57,12 @@ def stand_still(rails: Rails) -> None:
 
 
 def pause(flow: dict[str, Any], since: float) -> float:
-    """Seconds of the longest time without a message done that ends after `since`."""
+    """The longest time in seconds without a completed message that ends after `since`."""
     return max(late - early for early, late in itertools.pairwise(flow["times"]) if late > since)
 
 
 def rate_from(flow: dict[str, Any], since: float) -> float:
-    """Bytes a second in the best stretch of RUN messages from then on: the links are limited, and what else the machine does only slows."""
+    """Bytes per second of the best RUN messages in a row. The links are limited, so other load can only reduce it."""
     late = [one for one in flow["times"] if one > since]
     run = min(RUN, len(late) - 1)
     return run * M / min(end - begin for begin, end in zip(late, late[run:], strict=False))
@@ -87,7 +87,7 @@ def test_a_link_that_is_down_for_seconds_is_waited_for(job, own_rails, how, fami
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
     fine(sent, received, messages=count)
     assert received["times"][-1] > mended, "the link was down in the middle"
-    # TCP doubles the time between its tries, so the next one is at most as far away as the link was down, and a little for load.
+    # TCP doubles the time between attempts, so the next one comes at most as late as the link was down, and a little later under load.
     assert pause(received, mended) < 2 * seconds + 2
 
 
@@ -136,7 +136,7 @@ def test_a_nic_is_lost_while_its_link_is_full(job, own_rails, lost):
 
 
 def test_a_nic_is_lost_while_its_peer_takes_nothing(job, own_rails):
-    """The lost link's windows are closed then: nothing is sent again over it, only probes of which none is answered any more."""
+    """The lost link's windows are closed, so nothing is retransmitted, and its probes get no answer."""
     rails = own_rails(2)
     a, b = job(rails)
     pair, some = link(a, b)[0], [[M, number, 0] for number in range(300)]
@@ -172,7 +172,7 @@ def test_small_messages_go_on_too(job, own_rails):
         assert time.monotonic() - began < GOES_ON_S
 
 
-def test_when_no_way_is_left_the_peer_and_the_interface_are_named(job, own_rails):
+def test_when_no_route_is_left_the_peer_and_interface_are_named(job, own_rails):
     rails = limited(own_rails(2))
     a, b = job(rails, BUSBW_NET_TIMEOUT="2")
     begin(a, b, link(a, b)[0], seconds=20, rails=2, limit_s=12)

@@ -1,4 +1,4 @@
-"""The plugin in the hands of NCCL itself: libnccl's own loader opens it, chooses a table, begins, and takes or refuses it. No GPU.
+"""The plugin loaded by NCCL itself: libnccl opens it, chooses a table, calls init, and uses or refuses it. No GPU.
 
 Runs for the installed nvidia-nccl package, and for each path in BUSBW_TEST_LIBNCCL (separated by colons).
 """
@@ -14,18 +14,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from abi import NET_TABLES, SYMBOLS, TUNERS, newest
 from libnccl import NO_SYMBOLS
 
-from busbw.host.net_plugin import PATH_BYTES, SYMBOLS
+from busbw.host.net_plugin import PATH_BYTES
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
 
 DRIVER = Path(__file__).with_name("libnccl.py")
 OTHERS = "BUSBW_TEST_LIBNCCL"
-OLDEST, V11_SINCE = 22700, 22800
-FORGETS = range(22800, 23000)  # versions seen to: 2.28.3, 2.28.9, 2.29.7; not 2.27.7, 2.30.7, 2.32.3
+OLDEST = 22700
+FORGETS = range(22800, 23000)  # seen in 2.28.3, 2.28.9 and 2.29.7, not in 2.27.7, 2.30.7 and 2.32.3
 # Every symbol by which some version finds a plugin of any kind.
-TUNERS = {"ncclTunerPlugin_v2", "ncclTunerPlugin_v5"}
 ENTRY = re.compile(rb"nccl(?:\w+Plugin|Profiler)_v\d+")
 Run = Callable[..., str]
 
@@ -38,7 +38,7 @@ def installed() -> list[Path]:
 
 
 def every() -> list[object]:
-    """A parameter for each libnccl, or one that says why there is none."""
+    """A parameter for each libnccl, or one with the reason why there is none."""
     origins = {
         "installed": (installed(), "no nvidia-nccl package with a libnccl.so.2"),
         "named": ([Path(word) for word in os.environ.get(OTHERS, "").split(":") if word], f"{OTHERS} names no further libnccl.so.2"),
@@ -59,11 +59,11 @@ def libnccl(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def version(libnccl: Path) -> int:
-    """As NCCL counts: 2.28.9 is 22809. Asked in a process of its own, since a process should hold one libnccl."""
+    """As NCCL counts: 2.28.9 is 22809. Asked in a separate process, since a process should hold one libnccl."""
     ask = "import ctypes, sys; n = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n)); print(n.value)"
     found = int(subprocess.run([sys.executable, "-c", ask, libnccl], capture_output=True, text=True, check=True).stdout)
     if found < OLDEST:
-        pytest.skip(f"NCCL {found}: begins its plugins otherwise than {OLDEST} and newer")
+        pytest.skip(f"NCCL {found}: loads plugins differently from {OLDEST} and newer")
     return found
 
 
@@ -98,7 +98,7 @@ def networks(log: str) -> list[str]:
 def test_libnccl_takes_the_newest_table_that_it_knows_and_begins_with_it(log: Run, version: int) -> None:
     got = log(NCCL_NET="busbw")
     assert re.search(r"^ncclNetInit 0 changed$", got, re.MULTILINE), got
-    table = 11 if version >= V11_SINCE else 8
+    table = newest({row.version: row.since for row in NET_TABLES.values()}, version)
     assert re.findall(r"Loaded net plugin (.*)", got) == [f"busbw (v{table})"]
     assert re.search(r"NCCL INFO busbw: lo \S+ at 10000 Mbit/s", got), got
     assert networks(got) == ["busbw"]
@@ -109,13 +109,13 @@ def test_libnccl_takes_the_newest_table_that_it_knows_and_begins_with_it(log: Ru
 def test_libnccl_finds_the_tuner_in_the_networks_library_and_no_profiler(
     log: Run, libnccl: Path, version: int, plugin_library: Path
 ) -> None:
-    """Where none is named, tuner and profiler are sought in the network's library."""
+    """Unless named, NCCL looks for tuner and profiler in the network's library."""
     sought = {name.decode() for name in ENTRY.findall(libnccl.read_bytes())}
     library = CDLL(str(plugin_library))
-    assert {name for name in sought if hasattr(library, name)} == (set(SYMBOLS) | TUNERS) & sought
+    assert {name for name in sought if hasattr(library, name)} == SYMBOLS & sought
     got = log(NCCL_NET="busbw")
     assert re.search(r"^ncclTunerPluginLoad 0 changed\nncclProfilerPluginInit 0 same$", got, re.MULTILINE), got
-    table = 5 if version >= V11_SINCE else 2
+    table = newest(TUNERS, version)
     assert re.search(rf"TUNER/Plugin: Using busbw \(v{table}\)", got), got
 
 
@@ -137,7 +137,7 @@ def test_libnccl_opens_the_longest_path_that_busbw_allows_and_no_longer_one(log:
 
 
 def test_communicators_after_the_last_one_has_gone_get_the_plugin_too(log: Run, version: int) -> None:
-    """2.28 and 2.29 forget its name when they close the library, unless they are told to keep it open."""
+    """2.28 and 2.29 forget its name when they close the library, unless a variable keeps it open."""
     assert networks(log(3, NCCL_NET_PLUGIN_REF_COUNT="1")) == ["busbw"] * 3
     if version not in FORGETS:
         assert networks(log(3)) == ["busbw"] * 3

@@ -1,4 +1,4 @@
-"""Links that fail at awkward moments, a second fault after the first: what is left of the paths is enough."""
+"""Links that fail at awkward moments, a second fault after the first: the remaining paths are enough."""
 
 import time
 from typing import Any
@@ -10,7 +10,7 @@ from rails import Rails
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native faults")]
 
-SOME = 20_000  # bytes of a message that goes as one chunk
+SOME = 20_000  # bytes of a message of one chunk
 DOUBT_S = 3.0
 
 
@@ -32,7 +32,7 @@ def take(peer: Peer, comm: int, number: int) -> None:
 
 
 def over(rails: Rails, rail: int, act: Any) -> bool:
-    """Whether what `act` sends goes over this rail alone."""
+    """Whether `act` sends over this rail only."""
     before = rails.sent(0)
     act()
     time.sleep(0.3)
@@ -87,7 +87,7 @@ def test_a_peer_that_dies_is_told_of_where_one_rail_was_lost_before(job, own_rai
 
 
 def test_small_messages_are_looked_after_when_the_first_stream_has_died(job, own_rails):
-    """Rail 1 is lost until its streams are given up, then rail 0 with the stream of small messages; they never cease meanwhile."""
+    """Rail 1 is lost until its streams are given up, then rail 0 with the inline stream; small messages are sent all the time."""
     rails = own_rails(3)
     rails.limit(20)
     a, b = job(rails, BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="1")

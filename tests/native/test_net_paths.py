@@ -33,12 +33,12 @@ def routed(request):
 
 
 def of_chunks(connections: list[list[Stream]]) -> list[Stream]:
-    """All streams but the first of each connection, which is for small messages."""
+    """All streams but the first of each connection, the inline stream."""
     return [stream for streams in connections for stream in streams[1:]]
 
 
 def most_by_lot(streams: int, links: int) -> int:
-    """How many streams the fullest link has, at most, in all but one of a million draws."""
+    """The largest number of streams on a link in all but one of a million random draws."""
     chance = 0.0
     for count in range(streams, 0, -1):
         chance += links * comb(streams, count) * (links - 1) ** (streams - count) / links**streams

@@ -1,4 +1,4 @@
-"""Links of a known rate: how much of it arrives as messages.
+"""Links of a known rate, and how much of it messages reach.
 
 The limiter (tbf) counts frames without preamble, checksum and gap: 14 bytes of Ethernet, then the MTU, of which IPv4 and TCP with
 timestamps take 52. Headers of the transport's own count as loss.

@@ -1,4 +1,4 @@
-"""Whoever can reach a port of the plugin but holds no token: is dropped, costs nothing, and holds up no peer."""
+"""Strangers that reach a port of the plugin without a token: they are dropped, use no resources, and delay no peer."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_gro
 
 STRANGER = str(Path(__file__).with_name("stranger.py"))
 KINDS = ["scanner", "garbage", "half a hello", "wrong token", "crowd"]
-TOKEN = slice(8, 24)  # where a handle has it
+TOKEN = slice(8, 24)  # its position in a handle
 IN_TIME_S = 2.0
 ENDED_S = 5.0
 MORE_BYTES = 8_000_000
@@ -85,7 +85,7 @@ def test_strangers_in_the_middle_of_messages_disturb_nothing(job, rail):
 
 
 def test_the_right_token_alone_is_welcomed(job, rail):
-    """So that the tests above fail for the token and not for the form."""
+    """Shows that the tests above depend on the token and not on the format."""
     _, b = job(rail, 11)
     listening = b.call("listen")
     token = bytes.fromhex(listening["handle"])[TOKEN]

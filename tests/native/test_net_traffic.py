@@ -39,7 +39,7 @@ def drawn_sizes(seed: int, count: int, most: int) -> list[int]:
 
 
 def messages(sizes: list[int], posted: int = 0) -> list[list[int]]:
-    """One of each size, each with a content of its own."""
+    """One of each size, each with its own content."""
     return [[size, number, 0, max(size, posted)] for number, size in enumerate(sizes)]
 
 

@@ -1,4 +1,4 @@
-"""The wheel of busbw-native: one for every Python, with the library in it and no package that it needs."""
+"""The wheel of busbw-native: one for every Python, with the library, and without dependencies."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-//! How the plugin is linked.
+//! Link arguments of the plugin.
 
 fn main() {
-    // NCCL closes the library with its last communicator, while the transport's threads may still run in it.
+    // NCCL unloads the library with its last communicator, but the transport's threads may still run.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -1,4 +1,4 @@
-//! Bytes as the script of a peer that knows the token, on real connections over loopback.
+//! Bytes as the script of a peer that knows the token, over loopback.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

@@ -46,7 +46,7 @@ def net(ifname: str, format_name: str) -> int:
     variables = net_plugin.variables("busbw")
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
-    wanted = 0 if chosen(os.environ) else channels(interfaces.plugin_rate({**os.environ, **variables}))
+    wanted = 0 if chosen(os.environ) else channels(net_plugin.rate({**os.environ, **variables}))
     # How many ranks a job will have here nobody knows yet.
     alike = blocks(wanted, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
     if alike:

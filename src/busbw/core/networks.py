@@ -1,4 +1,8 @@
-"""The table of networks that NCCL can be told to use: the word for --net, NCCL's own name, and the variables that choose it."""
+"""The networks of --net: name, NCCL's own name, and the variables that select it. Also the channels for busbw's network.
+
+The number of channels is decided here, because NCCL reads it from the environment before it loads the plugin. The plugin itself decides
+which interfaces it uses and how fast they are (host/net_plugin.py asks it), and how many of the channels a small collective uses.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +12,7 @@ LIBRARY_VARIABLE = "NCCL_NET_PLUGIN"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One network. `nccl` is how NCCL calls it, in NCCL_NET and in its log; `variables` choose it, besides the path of a `plugin`."""
+    """One network. `nccl` is its name in NCCL_NET and in NCCL's log. `variables` select it, along with the path of a `plugin`."""
 
     name: str
     nccl: str
@@ -17,10 +21,10 @@ class Network:
     plugin: bool = False
 
 
-# NCCL_NET alone decides; NCCL fails where it cannot have that network. The other variables undo what the environment says against it:
-# a switched-off IB, or an image's own libnccl-net.so, whose tuner NCCL would take even where it does not take its network.
+# NCCL_NET selects the network, and NCCL fails if it cannot use it. The other variables override settings of the environment that would
+# prevent it: disabled IB, or an image's own libnccl-net.so, whose tuner NCCL would use even without its network.
 NETWORKS: tuple[Network, ...] = (
-    # Without the count, NCCL 2.28 and 2.29 forget the plugin once the last communicator is destroyed, and the next one goes without.
+    # Without the count, NCCL 2.28 and 2.29 forget the plugin when the last communicator is destroyed, and the next one does not use it.
     Network(
         "busbw", "busbw", "busbw's plugin: many TCP streams (package busbw-native)",
         {"NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"}, plugin=True,
@@ -30,38 +34,35 @@ NETWORKS: tuple[Network, ...] = (
     ),
     Network("ib", "IB", "NCCL's own InfiniBand and RoCE", {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", LIBRARY_VARIABLE: "none"}),
 )  # fmt: skip
-# Whoever has set one of these has chosen channels.
+# If one of these is set, the user has chosen channels.
 CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
 THREADS_VARIABLE = "NCCL_NTHREADS"
-# Up to bytes per second: so many channels. NCCL makes two for one network device, and a channel is a block of threads on the GPU that moves
-# up to 5 GB/s to or from host memory, and takes the GPU's time from a training (benchmarks/net_1xh200_202611).
+# Rates in bytes per second, and the channels up to each. NCCL makes two for one network device. A channel is a block of GPU threads that
+# moves up to 5 GB/s to or from host memory, and that a training cannot use meanwhile (benchmarks/net_1xh200_202611).
 CHANNELS = ((6.25e9, 0), (12.5e9, 4), (25e9, 8))
 MOST_CHANNELS, CHANNELS_UNKNOWN = 16, 8
-# A block of 512 threads, NCCL's own choice beyond 12 GB/s, leaves no room for another on its multiprocessor.
-# Eight of 256 carry 2 to 10 % less.
+# A block of 512 threads, NCCL's choice above 12 GB/s, leaves no room for another block on its multiprocessor.
+# Eight blocks of 256 threads are 2 to 10 % slower.
 NARROW_FROM, NARROW_THREADS = 8, 256
 BY_NAME = {row.name: row for row in NETWORKS}
 
 
 def channels(rate: float | None) -> int:
-    """How many channels NCCL shall make at least for busbw's network at `rate` bytes per second, None where nobody knows that.
-
-    0: as many as it makes by itself.
-    """
+    """The minimum number of channels for busbw's network at `rate` bytes per second (None: unknown); 0 leaves the number to NCCL."""
     if rate is None:
         return CHANNELS_UNKNOWN
     return next((count for most, count in CHANNELS if rate <= most), MOST_CHANNELS)
 
 
 def chosen(environ: Mapping[str, str]) -> bool:
-    """Whether somebody has chosen channels."""
+    """Whether the user has chosen channels."""
     return any(environ.get(name) for name in CHANNEL_VARIABLES)
 
 
 def blocks(count: int, narrow: bool) -> dict[str, str]:
-    """The variables by which NCCL makes `count` channels at least, none for 0; they must be the same on all ranks.
+    """The variables for at least `count` channels, none for 0. All ranks must have the same.
 
-    `narrow` lets their blocks have fewer threads: where no two GPUs share a host, whose NVLink would need them all, and nobody has chosen.
+    `narrow` allows blocks with fewer threads. That is for hosts of one GPU, as NVLink needs all threads, and if the user has not chosen.
     """
     if not count:
         return {}

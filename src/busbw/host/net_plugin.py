@@ -1,19 +1,22 @@
 """The library of NCCL plugins on this host: its path, and whether NCCL can load it."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from busbw.core import native
 from busbw.core.errors import NoMeasurement
 from busbw.core.native import INSTALL, OWN_VARIABLE
 from busbw.core.networks import BY_NAME, LIBRARY_VARIABLE
+from busbw.host.interfaces import MBIT
 
 PATH_BYTES = 254  # NCCL's buffer has 255 with the terminating zero; it ignores longer paths
 LIST_SEPARATOR = ","  # NCCL 2.27 and newer take several plugins
-SYMBOLS = ("ncclNetPlugin_v8", "ncclNetPlugin_v11")  # for NCCL 2.20 to 2.27, and from 2.28 on
+SYMBOLS = ("ncclNetPlugin_v8", "ncclNetPlugin_v11")  # any NCCL from 2.20 on finds one of them
 LOAD_LIMIT_S = 10.0
 _LACKS = "it has no "
 # Opens the library as NCCL does; exits with the names of missing symbols.
@@ -64,3 +67,18 @@ def variables(net: str) -> dict[str, str]:
         return {}
     row = BY_NAME[net]
     return {**({LIBRARY_VARIABLE: str(find())} if row.plugin else {}), **row.variables}
+
+
+def rate(environ: Mapping[str, str]) -> float | None:
+    """Bytes per second of all interfaces that the plugin would use with `environ`; None if one of them does not state its speed.
+
+    The library answers, because it alone decides which interfaces it uses. Raises NoMeasurement if it is not on this host.
+    """
+    path = find()
+    try:
+        mbps = ctypes.CDLL(str(path)).busbw_net_mbps
+    except (OSError, AttributeError):
+        return None  # NCCL reports a library that does not load
+    mbps.restype, mbps.argtypes = ctypes.c_uint32, (ctypes.c_char_p,)
+    found: int = mbps(b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items()))
+    return found * MBIT or None

@@ -11,12 +11,8 @@ from collections.abc import Mapping
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.host.addresses import local as local
-from busbw.host.interfaces import MBIT, Interface, read_interfaces
-from busbw.host.source import Live, Source
 
 VARIABLE = "BUSBW_IFNAME"  # carries --ifname to every rank
-MUCH_SLOWER = 4  # as the plugin has it: beside fast interfaces a management network takes no part
-
 
 Local = Mapping[str, ipaddress.IPv4Interface | None]
 
@@ -98,30 +94,6 @@ def name_for_gloo(peer: str) -> None:
         return
     if interface := towards(peer):
         os.environ["GLOO_SOCKET_IFNAME"] = interface
-
-
-def plugin_rate(environ: Mapping[str, str], source: Source | None = None) -> float | None:
-    """Bytes per second of this host's interfaces that busbw's network takes, together, as their hardware says or `environ` tells.
-
-    None where one does not say. Without names they are all of its hardware that is up and has an address, but for what is much slower.
-    """
-    addresses = local()
-    text = environ.get("BUSBW_NET_IFNAME") or environ.get("NCCL_SOCKET_IFNAME", "")
-    every = read_interfaces(source or Live())
-    have = {name: interface for name, interface in every.items() if addresses.get(name) and interface.up}
-    taken = [name for name in selected(text) if addresses.get(name)] if text else _carriers(have)
-    told = environ.get("BUSBW_NET_SPEED", "")
-    if told.isdecimal():
-        return len(taken) * int(told) * MBIT or None
-    rates = [have[name].rate for name in taken if name in have and have[name].physical]
-    known = [rate for rate in rates if rate]
-    return sum(known) if known and len(known) == len(taken) else None
-
-
-def _carriers(have: Mapping[str, Interface]) -> list[str]:
-    hardware = {name: interface.rate for name, interface in have.items() if interface.physical and not interface.master}
-    fastest = max((rate or 0 for rate in hardware.values()), default=0)
-    return [name for name, rate in hardware.items() if rate is None or rate * MUCH_SLOWER >= fastest]
 
 
 def settle(env: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Which network NCCL shall use, and which one it says that it uses."""
+"""Which network NCCL should use, and which one its log names."""
 
 import os
 import platform
@@ -12,19 +12,18 @@ from busbw.core.result import Library
 from busbw.engines import nccl_log
 from busbw.engines.registry import engine, refuse_network
 from busbw.host import net_plugin
-from busbw.launch import interfaces
 from busbw.launch.control import Control
 from busbw.measure.job import Job
 
 MOST_HOSTS = 4  # named in an error
-HINT = "NCCL_DEBUG=INFO busbw run ...   (why NCCL chose so), and busbw env net on that host   (whether the plugin loads)"
+HINT = "NCCL_DEBUG=INFO busbw run ...   (the reason), and busbw env net on that host   (whether the plugin loads)"
 
 
 @contextmanager
 def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
-    """Around the start of an engine: sets NCCL's variables on this process for --net, and hears what NCCL says meanwhile. Collective.
+    """Around the start of an engine: set this process' NCCL variables for --net, and read NCCL's log meanwhile. Collective.
 
-    UsageError for an engine without NCCL; NoMeasurement where the plugin is not on this host, or NCCL does not start with that network.
+    UsageError for an engine without NCCL. NoMeasurement if the plugin is not on this host, or NCCL does not start with that network.
     """
     refuse_network(job.net, job.engine)
     os.environ.update(net_plugin.variables(job.net))
@@ -39,12 +38,12 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
         except (NoMeasurement, RuntimeError) as error:  # PyTorch's errors are RuntimeErrors
             if not job.net:
                 raise
-            raise NoMeasurement(f"{error} (asked for --net {job.net}, NCCL takes no other network)", HINT) from error
+            raise NoMeasurement(f"{error} (with --net {job.net} NCCL uses no other network)", HINT) from error
 
 
 def _blocks(job: Job, control: Control) -> dict[str, str]:
-    """For all ranks, as they must be: what the host with the fastest network needs; none where somebody has chosen. Collective."""
-    mine = None if chosen(os.environ) else channels(interfaces.plugin_rate(os.environ))
+    """The channel variables, equal on all ranks: those for the fastest network of any host; none if the user has chosen. Collective."""
+    mine = None if chosen(os.environ) else channels(net_plugin.rate(os.environ))
     said = control.allgather((mine, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE)))
     wanted, hosts, gpus, threads = zip(*said, strict=True)
     if None in wanted:
@@ -54,24 +53,24 @@ def _blocks(job: Job, control: Control) -> dict[str, str]:
 
 
 def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -> str:
-    """The network of all processes, of the networks that each one `heard` of: '' where no log names one. Collective.
+    """The network of all processes, from the networks that each process `heard` of in NCCL's log; '' if no log names one. Collective.
 
-    NoMeasurement where a process uses another than --net asks for: what would be measured is not what was asked. UsageError where the
-    engine's `library` turned out to be none of NCCL's.
+    NoMeasurement if a process uses another network than --net: the measurement would be of the wrong one. UsageError if the engine's
+    `library` is not NCCL.
     """
     if job.net and not library.nccl:
-        raise UsageError(f"--net {job.net}: PyTorch has no GPU here and moves no data through NCCL", "leave out --net")
-    places: dict[str, list[str]] = defaultdict(list)
+        raise UsageError(f"--net {job.net}: PyTorch found no GPU and does not use NCCL", "run without --net")
+    hosts_by_name: dict[str, list[str]] = defaultdict(list)
     for host, names in control.allgather((platform.node(), tuple(heard))):
         for name in names:
-            if host not in places[name]:
-                places[name].append(host)
+            if host not in hosts_by_name[name]:
+                hosts_by_name[name].append(host)
     asked = BY_NAME[job.net].nccl if job.net else ""
-    others = [name for name in places if asked and name.casefold() != asked.casefold()]
+    others = [name for name in hosts_by_name if asked and name.casefold() != asked.casefold()]
     if others:
-        used = "; ".join(f"{name} on {_some(places[name])}" for name in others)
-        raise NoMeasurement(f"--net {job.net} asks NCCL for {asked}, and it uses {used}", HINT)
-    return ", ".join(sorted(places))
+        used = "; ".join(f"{name} on {_some(hosts_by_name[name])}" for name in others)
+        raise NoMeasurement(f"--net {job.net} requests {asked}, but NCCL uses {used}", HINT)
+    return ", ".join(sorted(hosts_by_name))
 
 
 def _some(hosts: Sequence[str]) -> str:
@@ -80,9 +79,9 @@ def _some(hosts: Sequence[str]) -> str:
 
 
 def unconfirmed(job: Job, network: str) -> str:
-    """What to tell where --net is given and no log confirms it; '' otherwise."""
+    """A note if --net is given and no log confirms it; '' otherwise."""
     if not job.net or network:
         return ""
     level = os.environ.get(nccl_log.LEVEL, "")
-    why = f"NCCL_DEBUG={level} keeps it out of NCCL's log" if level else "NCCL's log does not name it"
-    return f"note: --net {job.net} could not be confirmed: {why}; NCCL was told to use no other"
+    why = f"NCCL_DEBUG={level} hides it in NCCL's log" if level else "NCCL's log does not name it"
+    return f"note: --net {job.net} could not be confirmed: {why}; NCCL was set to use no other network"

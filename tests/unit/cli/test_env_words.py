@@ -12,8 +12,7 @@ import pytest
 from busbw.cli.main import main
 from busbw.core.exits import Exit
 from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
-from busbw.host import nvml
-from busbw.launch import interfaces
+from busbw.host import net_plugin, nvml
 
 Build = Callable[..., Path]
 LIMIT_S = 60
@@ -39,7 +38,7 @@ def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None
 
 
 def test_json_and_dotenv_hold_the_same(plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     assert main(["busbw", "env", "net", "--format", "json"]) == Exit.OK
     expected = {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1", "NCCL_MIN_NCHANNELS": "8"}
     assert json.loads(capsys.readouterr().out) == expected
@@ -52,7 +51,7 @@ def test_json_and_dotenv_hold_the_same(plugin: Path, monkeypatch: pytest.MonkeyP
 def test_a_host_of_one_gpu_makes_narrow_blocks_unless_somebody_has_chosen(
     plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpus: int | None, chosen: str, made: bool
 ) -> None:
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     monkeypatch.setattr(nvml, "count", lambda: gpus)
     monkeypatch.setenv("NCCL_NTHREADS", chosen)
     assert main(["busbw", "env", "net"]) == Exit.OK
@@ -65,7 +64,7 @@ def test_a_host_of_one_gpu_makes_narrow_blocks_unless_somebody_has_chosen(
 def test_a_link_that_two_channels_fill_needs_no_more(
     plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: 3.125e9)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: 3.125e9)
     assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
     assert "NCHANNELS" not in capsys.readouterr().out
 

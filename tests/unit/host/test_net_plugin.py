@@ -120,3 +120,28 @@ def test_the_variables_name_the_library_of_this_host(monkeypatch: pytest.MonkeyP
 def test_nccls_own_networks_need_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     assert net_plugin.variables("ib") == {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", "NCCL_NET_PLUGIN": "none"}
+
+
+ANSWERS = """
+#include <string.h>
+unsigned busbw_net_mbps(const char *at) {  /* the value of SPEED in a block of NAME=value, each with its zero byte */
+    unsigned found = 0;
+    for (; *at; at += strlen(at) + 1)
+        if (!strncmp(at, "SPEED=", 6)) for (const char *digit = at + 6; *digit; digit++) found = 10 * found + *digit - '0';
+    return found;
+}
+"""
+
+
+@pytest.mark.parametrize(("variables", "rate"), [({"A": "", "SPEED": "8000", "B": "1"}, 1e9), ({"A": "SPEED=1"}, None), ({}, None)])
+def test_the_library_answers_for_an_environment(
+    monkeypatch: pytest.MonkeyPatch, library: Build, variables: dict[str, str], rate: float | None
+) -> None:
+    monkeypatch.setenv("BUSBW_PLUGIN", str(library(ANSWERS)))
+    assert net_plugin.rate(variables) == rate
+
+
+@pytest.mark.parametrize("source", ["int other;", "void gone(void); void f(void) { gone(); }"])
+def test_a_library_without_an_answer_leaves_the_rate_unknown(monkeypatch: pytest.MonkeyPatch, library: Build, source: str) -> None:
+    monkeypatch.setenv("BUSBW_PLUGIN", str(library(source)))
+    assert net_plugin.rate({}) is None

@@ -1,15 +1,12 @@
 """--ifname in NCCL's words or as a network, turned into what MPI, NCCL and Gloo take."""
 
-import json
 import os
 import socket
 from ipaddress import IPv4Interface
 
 import pytest
-from recordings import parse_archive
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.source import Source
 from busbw.launch import interfaces
 
 HAVE = {
@@ -85,51 +82,3 @@ def test_the_way_to_this_machine_itself_or_to_nowhere_names_no_interface():
 def test_a_name_that_resolves_to_loopback_leads_no_other_host_here(monkeypatch, address, leads):
     monkeypatch.setattr(socket, "gethostname", lambda: address)  # an address is its own name
     assert interfaces.own_name_leads_here() is leads
-
-
-def machine(**mbit: int) -> Source:
-    """A machine with these ports; those whose names begin with v have no hardware behind them."""
-    entries: list[dict[str, object]] = [{"schema": "busbw.host/1"}]
-    for name, speed in mbit.items():
-        base = f"/sys/class/net/{name}"
-        entries += [{"path": f"{base}/speed", "text": f"{speed}"}, {"path": f"{base}/operstate", "text": "up"}]
-        if not name.startswith("v"):
-            entries.append({"path": f"{base}/device", "link": "../../../0000:c5:00.0"})
-    return parse_archive("\n".join(map(json.dumps, entries)))
-
-
-@pytest.fixture
-def addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    have = {name: IPv4Interface(f"10.{number}.2.3/16") for number, name in enumerate(["eth0", "eth1", "eth2", "veth0"], 1)}
-    monkeypatch.setattr(interfaces, "local", lambda: {**have, "ib0": None})
-
-
-@pytest.mark.usefixtures("addresses")
-def test_what_carries_the_job_is_what_is_not_much_slower_than_the_rest() -> None:
-    gbit = 1e9 / 8
-    assert interfaces.plugin_rate({}, machine(eth0=1000, eth1=100000, eth2=100000, veth0=10000)) == 200 * gbit
-    assert interfaces.plugin_rate({}, machine(eth0=1000, ib0=400000)) == gbit, "a port without an address takes no part"
-
-
-@pytest.mark.usefixtures("addresses")
-@pytest.mark.parametrize("ports", [{}, {"veth0": 10000}, {"eth0": -1}, {"eth0": 100000, "eth1": -1}])
-def test_where_a_port_does_not_say_its_rate_nobody_knows_it(ports: dict[str, int]) -> None:
-    assert interfaces.plugin_rate({}, machine(**ports)) is None
-
-
-@pytest.mark.usefixtures("addresses")
-@pytest.mark.parametrize(
-    ("variables", "gbit"),
-    [
-        ({"NCCL_SOCKET_IFNAME": "10.1.0.0/16"}, 25),
-        ({"NCCL_SOCKET_IFNAME": "eth0"}, 25),
-        ({"NCCL_SOCKET_IFNAME": "eth0", "BUSBW_NET_IFNAME": "=eth1"}, 100),
-        ({"NCCL_SOCKET_IFNAME": "=eth0,eth1"}, 125),
-        ({"NCCL_SOCKET_IFNAME": "veth0"}, None),
-        ({"NCCL_SOCKET_IFNAME": "nosuch0"}, None),
-        ({"NCCL_SOCKET_IFNAME": "veth0", "BUSBW_NET_SPEED": "25000"}, 25),
-        ({"NCCL_SOCKET_IFNAME": "=eth0,eth1", "BUSBW_NET_SPEED": "10000"}, 20),
-    ],
-)
-def test_interfaces_and_speeds_that_are_named_count_alone(variables: dict[str, str], gbit: int | None) -> None:
-    assert interfaces.plugin_rate(variables, machine(eth0=25000, eth1=100000, veth0=10000)) == (gbit and gbit * 1e9 / 8)

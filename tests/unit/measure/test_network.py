@@ -12,7 +12,7 @@ import pytest
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Library
 from busbw.core.sweep import SweepSpec
-from busbw.launch import interfaces
+from busbw.host import net_plugin
 from busbw.launch.control import SoloControl
 from busbw.measure import network
 from busbw.measure.job import SweepJob, decode, encode
@@ -82,7 +82,7 @@ def test_without_net_the_environment_is_nccls_own_business() -> None:
 def test_a_network_that_nccl_cannot_start_with_is_told_beside_its_error(error: Exception) -> None:
     with pytest.raises(NoMeasurement) as told, network.starting(job("ib"), SoloControl()):
         raise error
-    assert told.value.message == "NCCL failed on rank 0: invalid usage (asked for --net ib, NCCL takes no other network)"
+    assert told.value.message == "NCCL failed on rank 0: invalid usage (with --net ib NCCL uses no other network)"
     assert "busbw env net" in told.value.hint
 
 
@@ -104,7 +104,7 @@ def test_all_ranks_make_the_channels_that_the_fastest_host_needs(
         def allgather(self, value: Any) -> list[Any]:
             return [value, *((wanted, f"h{at}", 1, None) for at, wanted in enumerate(others))]
 
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: 3.125e9)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: 3.125e9)
     for _ in range(2):  # again, for --repeats
         with network.starting(job("busbw"), Others()):
             assert os.environ.get("NCCL_MIN_NCHANNELS") == made
@@ -128,7 +128,7 @@ def test_hosts_of_one_gpu_make_narrow_blocks_unless_somebody_has_chosen(
         def allgather(self, value: Any) -> list[Any]:
             return [value, (8, *other)]
 
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     with network.starting(msgspec.structs.replace(job("busbw"), gpus_per_process=gpus), Other()):
         assert os.environ["NCCL_MIN_NCHANNELS"] == "8"
         assert os.environ.get("NCCL_NTHREADS") == made
@@ -136,7 +136,7 @@ def test_hosts_of_one_gpu_make_narrow_blocks_unless_somebody_has_chosen(
 
 @pytest.mark.usefixtures("plugin")
 def test_channels_that_somebody_has_chosen_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interfaces, "plugin_rate", lambda _: None)
+    monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     os.environ["NCCL_MAX_NCHANNELS"] = "8"
     with network.starting(job("busbw"), SoloControl()):
         assert "NCCL_MIN_NCHANNELS" not in os.environ
@@ -171,7 +171,7 @@ def test_another_network_than_asked_ends_the_run_and_names_the_hosts() -> None:
     said = [("h1", ("busbw",)), *((f"h{n}", ("Socket",)) for n in range(2, 8)), ("h2", ("Socket",))]
     with pytest.raises(NoMeasurement) as told:
         network.agreed(job("busbw"), Ranks(*said), NCCL, ())
-    assert told.value.message == "--net busbw asks NCCL for busbw, and it uses Socket on h2, h3, h4, h5 and 2 more hosts"
+    assert told.value.message == "--net busbw requests busbw, but NCCL uses Socket on h2, h3, h4, h5 and 2 more hosts"
     assert "NCCL_DEBUG=INFO" in told.value.hint
 
 
@@ -179,11 +179,11 @@ def test_a_network_that_no_log_names_is_not_taken_for_the_one_asked_for() -> Non
     os.environ["NCCL_DEBUG"] = "WARN"
     assert network.unconfirmed(job("busbw"), "busbw") == ""
     assert network.unconfirmed(job(), "") == ""
-    assert network.unconfirmed(job("busbw"), "").startswith("note: --net busbw could not be confirmed: NCCL_DEBUG=WARN keeps it")
+    assert network.unconfirmed(job("busbw"), "").startswith("note: --net busbw could not be confirmed: NCCL_DEBUG=WARN hides it")
 
 
 def test_pytorch_without_a_gpu_has_no_network_to_choose() -> None:
-    with pytest.raises(UsageError, match="PyTorch has no GPU here"):
+    with pytest.raises(UsageError, match="PyTorch found no GPU"):
         network.agreed(job("socket", "torch"), SoloControl(), Library("torch"), ())
 
 

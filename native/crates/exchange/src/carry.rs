@@ -1,4 +1,4 @@
-//! One exchange, carried by a thread: it reads and writes the numbers that a GPU writes and waits for.
+//! Runs one exchange on a thread, controlled by counters in memory that a GPU writes and waits for.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -8,35 +8,35 @@ use std::time::{Duration, Instant};
 
 use transport::{Error, Kind, Receiver, Request, Sender};
 
-/// Chunks of one exchange that are under way to or from a peer.
+/// Chunks of an exchange that are in flight to or from a peer.
 const WINDOW: u32 = 8;
-/// Looks without any news before the thread sleeps, and for how long.
-const LOOKS: u32 = 200;
+/// Polls without progress before the thread sleeps, and the time it sleeps.
+const SPIN_POLLS: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(20);
 
-/// What goes to a peer and comes from it.
+/// The buffers for one peer.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Part {
-    /// Where it lies, and its bytes.
+    /// Start of the bytes to send.
     pub send: *const u8,
     /// In bytes.
     pub send_len: usize,
-    /// Where it goes.
+    /// Start of the buffer to receive into.
     pub recv: *mut u8,
     /// In bytes.
     pub recv_len: usize,
 }
 
-/// Numbers in memory by which an exchange and whoever waits for it tell each other.
+/// Counters in memory, shared by an exchange and its user.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Numbers {
-    /// Chunk i may be sent when it has passed `base` by more than i.
+    /// Chunk i may be sent when this exceeds `base` by more than i.
     pub ready: NonNull<AtomicU32>,
-    /// By how many chunks it has passed `base`: so many have ended.
+    /// Exceeds `base` by the number of finished chunks.
     pub done: NonNull<AtomicU32>,
-    /// Not 0 where what came is not to be taken; told before `done`.
+    /// Nonzero if the received data is not valid; set before `done`.
     pub failed: NonNull<AtomicU32>,
 }
 
@@ -49,63 +49,64 @@ pub struct Job {
     base: u32,
 }
 
-// SAFETY: who makes a job keeps its memory until `done` says that it has ended.
+// SAFETY: the caller of `new` keeps all memory behind these pointers, and uses the counters only atomically, until `done` is complete.
 unsafe impl Send for Job {}
 
 impl Job {
-    /// `parts` has one for each peer, cut into `chunks` of `chunk` bytes each.
+    /// `parts` has one entry for each peer, divided into `chunks` of `chunk` bytes.
     ///
     /// # Safety
-    /// What parts and numbers point to stays, and is not used otherwise, until `done` has come to `base` + `chunks`. What is received may be
-    /// written as soon as the jobs before it have ended.
+    /// All memory behind `parts` and `numbers` stays valid, and is not used otherwise, until `done` has reached `base` + `chunks`. Received
+    /// data may be written as soon as the jobs before this one have finished.
     pub unsafe fn new(parts: &[Part], chunk: usize, chunks: u32, numbers: Numbers, base: u32) -> Self {
         Self { parts: parts.to_vec(), chunk, chunks, numbers, base }
     }
 
-    /// Let whoever waits go on, and say that it has failed.
+    /// Mark the exchange as failed and release waiting threads.
     pub fn fail(&self) {
-        // SAFETY: of whoever made it.
+        // SAFETY: the caller of `new` keeps the counters until `done` is complete, which the line after this store makes it.
         unsafe { self.numbers.failed.as_ref() }.store(1, Ordering::Release);
-        self.tell(self.chunks);
+        self.publish(self.chunks);
     }
 
-    fn tell(&self, ended: u32) {
-        // SAFETY: of whoever made it.
+    fn publish(&self, ended: u32) {
+        // SAFETY: the caller of `new` keeps the counters until this store completes `done`; nothing touches the job's memory after it.
         unsafe { self.numbers.done.as_ref() }.store(self.base.wrapping_add(ended), Ordering::Release);
     }
 
     /// How many chunks may be sent.
     fn have(&self) -> u32 {
-        // SAFETY: of whoever made it.
+        // SAFETY: the caller of `new` keeps the counters until `done` is complete, and it is not while the job runs.
         let ready = unsafe { self.numbers.ready.as_ref() }.load(Ordering::Acquire);
-        u32::try_from(passed(ready, self.base)).map_or(0, |have| have.min(self.chunks)) // negative before its time
+        u32::try_from(passed(ready, self.base)).map_or(0, |have| have.min(self.chunks)) // negative before the job may start
     }
 }
 
-/// By how much a number has passed another, where both begin anew after the largest.
+/// The difference of two counters that wrap around.
 pub fn passed(number: u32, other: u32) -> i32 {
     number.wrapping_sub(other) as i32
 }
 
-/// A connection each way.
+/// A connection in each direction.
 pub struct Peer {
-    /// To it.
+    /// To the peer.
     pub sender: Box<Sender>,
-    /// From it.
+    /// From the peer.
     pub receiver: Box<Receiver>,
 }
 
 /// One direction of an exchange with one peer.
 #[derive(Default)]
-struct Way {
+struct Transfers {
     posted: u32,
     ended: u32,
     under_way: VecDeque<NonNull<Request>>,
 }
 
-impl Way {
-    /// Post as many chunks as may be, and take those that have ended, of which `sized` says how long they have to be; whether there was any.
-    fn go_on(
+impl Transfers {
+    /// Post as many chunks as allowed and collect finished ones. `sized` gives the expected size of a chunk. Returns whether anything
+    /// happened.
+    fn advance(
         &mut self,
         most: u32,
         sized: impl Fn(u32) -> usize,
@@ -119,14 +120,14 @@ impl Way {
         }
         while let Some(&first) = self.under_way.front() {
             let mut sizes = [0];
-            // SAFETY: of a connection that lives, and tested done only once.
+            // SAFETY: the peer's connection outlives this call, and the request leaves `under_way` once it has tested done.
             if !unsafe { Request::test(first, &mut sizes) }? {
                 break;
             }
             let wanted = sized(self.ended);
             if sizes[0] != wanted {
-                let words = format!("chunk {} of an exchange has {} bytes at one rank and {wanted} at another", self.ended, sizes[0]);
-                return Err(Error::new(Kind::Usage, words));
+                let message = format!("chunk {} of an exchange has {} bytes on one rank and {wanted} on another", self.ended, sizes[0]);
+                return Err(Error::new(Kind::Usage, message));
             }
             self.under_way.pop_front();
             self.ended += 1;
@@ -135,45 +136,47 @@ impl Way {
     }
 }
 
-/// Carry one to its end.
+/// Run a job to its end.
 ///
 /// # Errors
-/// A peer is gone, `patience` is over without any news after the first chunk was ready, or `stopped`.
+/// A peer is gone, nothing happened for `patience` after the first chunk was ready, or `stopped` returned true.
 pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -> bool) -> Result<(), Error> {
-    let mut ways: Vec<(Way, Way)> = peers.iter().map(|_| Default::default()).collect();
-    let (mut last, mut looks, mut told) = (Instant::now(), 0, 0);
-    while told < job.chunks {
+    let mut ways: Vec<(Transfers, Transfers)> = peers.iter().map(|_| Default::default()).collect();
+    let (mut last, mut idle_polls, mut reported) = (Instant::now(), 0, 0);
+    while reported < job.chunks {
         let have = job.have();
-        let mut news = false;
+        let mut progress = false;
         for ((out, within), (peer, part)) in ways.iter_mut().zip(peers.iter().zip(&job.parts)) {
-            // SAFETY (both): whoever made the job keeps its memory.
             let sized = |length: usize| move |number: u32| cut(length, job.chunk, number).1;
-            news |= within.go_on(job.chunks, sized(part.recv_len), |number| {
+            progress |= within.advance(job.chunks, sized(part.recv_len), |number| {
                 let (at, size) = cut(part.recv_len, job.chunk, number);
+                // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and `cut` stays within its length.
                 unsafe { peer.receiver.irecv(&[(part.recv.add(at), size, 0)]) }
             })?;
-            news |= out.go_on(have, sized(part.send_len), |number| {
+            progress |= out.advance(have, sized(part.send_len), |number| {
                 let (at, size) = cut(part.send_len, job.chunk, number);
+                // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and `cut` stays within its length.
                 unsafe { peer.sender.isend(part.send.add(at), size, 0) }
             })?;
         }
         let ended = ways.iter().map(|(out, within)| out.ended.min(within.ended)).min().unwrap_or(job.chunks);
-        if ended > told {
-            told = ended;
-            job.tell(told);
+        if ended > reported {
+            reported = ended;
+            job.publish(reported);
         }
-        if news || have == 0 {
+        if progress || have == 0 {
             last = Instant::now();
         }
-        looks = if news { 0 } else { looks + 1 };
-        if looks > LOOKS {
+        idle_polls = if progress { 0 } else { idle_polls + 1 };
+        if idle_polls > SPIN_POLLS {
             thread::sleep(SLEEP);
             if stopped() {
-                return Err(Error::new(Kind::Usage, "closed while an exchange was under way"));
+                return Err(Error::new(Kind::Usage, "closed during an exchange"));
             }
             if last.elapsed() > patience {
-                let words = format!("{told} of {} chunks of an exchange, and nothing more for {} s", job.chunks, patience.as_secs());
-                return Err(Error::new(Kind::Remote, words));
+                let message =
+                    format!("{reported} of {} chunks of an exchange finished, then nothing for {} s", job.chunks, patience.as_secs());
+                return Err(Error::new(Kind::Remote, message));
             }
         } else {
             std::hint::spin_loop();
@@ -182,14 +185,14 @@ pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -
     Ok(())
 }
 
-/// Where a chunk begins, and its bytes: 0 in a part that is shorter than others.
+/// Start and size of a chunk. The size is 0 in a part that is shorter than others.
 fn cut(length: usize, chunk: usize, number: u32) -> (usize, usize) {
     let at = (chunk * number as usize).min(length);
     (at, chunk.min(length - at))
 }
 
-/// Have this thread's short sleeps be as short as they say, and not 50 us longer, as Linux otherwise makes them.
+/// Set this thread's timer slack to 1 us. By default Linux extends short sleeps by 50 us.
 pub fn sleep_exactly() {
-    // SAFETY: no memory is given.
+    // SAFETY: PR_SET_TIMERSLACK takes an integer and no pointer.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
 }

@@ -1,5 +1,5 @@
-//! Exchanges between ranks out of and into the host's memory, begun and ended by numbers in memory: a GPU writes one and waits for the
-//! other in its stream, so that no kernel has to run while bytes are under way.
+//! Exchanges between the host memory of ranks, controlled by counters in memory. A GPU writes one counter and waits for another in its
+//! stream, so no kernel runs during the transfer.
 
 mod carry;
 #[cfg(test)]
@@ -17,21 +17,21 @@ use transport::{Error, Handle, Kind, Listener, Receiver, Sender, Transport, lock
 pub use carry::{Job, Numbers, Part};
 use carry::{Peer, carry, passed};
 
-/// Between two looks at peers that have not come yet, and at whether an idle thread shall end.
-const LOOK: Duration = Duration::from_millis(1);
+/// Intervals of polling for peers that have not connected, and of checking whether an idle thread should end.
+const POLL: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
 struct Shared {
     jobs: Mutex<VecDeque<Job>>,
     posted: Condvar,
-    /// A job has ended; with the mutex of `jobs`.
+    /// A job has ended; used with the mutex of `jobs`.
     ended: Condvar,
     closed: AtomicBool,
     error: Mutex<Option<String>>,
 }
 
-/// This rank's end of a group of ranks, each connected with each.
+/// This rank's end of a group in which all ranks are connected to each other.
 pub struct Exchange {
     transport: Arc<Transport>,
     peers: usize,
@@ -41,7 +41,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Listen for so many peers: each gets one of the handles.
+    /// Listen for this many peers. Each gets one of the handles.
     ///
     /// # Errors
     /// The system refuses a socket.
@@ -56,16 +56,16 @@ impl Exchange {
         Ok((Self { transport, peers, listeners, shared: Arc::default(), thread: None }, handles))
     }
 
-    /// How many there are besides this rank.
+    /// The number of other ranks.
     pub fn peers(&self) -> usize {
         self.peers
     }
 
-    /// Connect with all: `handles` are what each peer, in the order of `open`, has made for this rank, within so long. `patience` bounds
-    /// each later wait without any news.
+    /// Connect to all peers within a time limit. `handles` are those that the peers, in the order of `open`, made for this rank. `patience`
+    /// limits every later wait without progress.
     ///
     /// # Errors
-    /// A peer refuses, or has not come in time.
+    /// A peer refuses, or has not connected in time.
     pub fn join(&mut self, handles: &[Handle], within: Duration, patience: Duration) -> Result<(), Error> {
         let end = Instant::now() + within;
         let mut out: Vec<Option<Box<Sender>>> = handles.iter().map(|_| None).collect();
@@ -73,8 +73,8 @@ impl Exchange {
         while out.iter().any(Option::is_none) || back.iter().any(Option::is_none) {
             if Instant::now() > end {
                 let absent = back.iter().filter(|one| one.is_none()).count();
-                let words = format!("{absent} of {} ranks have not connected within {} s", handles.len(), within.as_secs());
-                return Err(Error::new(Kind::Remote, words));
+                let message = format!("{absent} of {} ranks have not connected within {} s", handles.len(), within.as_secs());
+                return Err(Error::new(Kind::Remote, message));
             }
             for (number, handle) in handles.iter().enumerate() {
                 if out[number].is_none() {
@@ -84,7 +84,7 @@ impl Exchange {
                     back[number] = self.listeners[number].accept()?;
                 }
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
         self.listeners.clear();
         let peers = out.into_iter().flatten().zip(back.into_iter().flatten()).map(|(sender, receiver)| Peer { sender, receiver });
@@ -94,7 +94,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Carry a job after those before it; after an error it fails at once.
+    /// Run a job after those before it. After an error it fails at once.
     pub fn post(&self, job: Job) {
         let mut jobs = lock(&self.shared.jobs);
         if self.error().is_some() {
@@ -105,10 +105,10 @@ impl Exchange {
         }
     }
 
-    /// Until so many chunks have ended since the begin, of jobs whose `done` this is.
+    /// Wait until `done` reaches `until`.
     ///
     /// # Errors
-    /// Some exchange has failed.
+    /// An exchange has failed.
     pub fn wait(&self, done: &AtomicU32, until: u32) -> Result<(), String> {
         let mut jobs = lock(&self.shared.jobs);
         while passed(until, done.load(Ordering::Acquire)) > 0 {
@@ -118,7 +118,7 @@ impl Exchange {
         self.error().map_or(Ok(()), Err)
     }
 
-    /// Why nothing is exchanged any more.
+    /// Why no more exchanges are possible.
     pub fn error(&self) -> Option<String> {
         lock(&self.shared.error).clone()
     }
@@ -135,7 +135,7 @@ impl Drop for Exchange {
 }
 
 impl Shared {
-    /// The next job; None when it is over.
+    /// The next job; None after the end.
     fn next(&self) -> Option<Job> {
         let mut jobs = lock(&self.jobs);
         loop {
@@ -153,9 +153,9 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Have whoever waits in `wait` look.
-    fn tell(&self) {
-        drop(lock(&self.jobs)); // who has looked and not begun to wait holds it
+    /// Have the caller of `wait` check again.
+    fn notify(&self) {
+        drop(lock(&self.jobs)); // held by a caller that has checked and not yet started to wait
         self.ended.notify_all();
     }
 }
@@ -166,14 +166,14 @@ fn serve(shared: &Shared, peers: Vec<Peer>, patience: Duration) {
         let carried = catch_unwind(AssertUnwindSafe(|| carry(&job, &peers, patience, &|| shared.is_closed())));
         let error = match carried {
             Ok(Ok(())) => {
-                shared.tell();
+                shared.notify();
                 continue;
             }
             Ok(Err(error)) => error.message,
-            Err(_) => "a fault in an exchange".to_owned(),
+            Err(_) => "an exchange panicked: a bug in busbw".to_owned(),
         };
-        drop(peers); // nothing writes into the jobs' memory any more
-        let mut jobs = lock(&shared.jobs); // so that none is posted that nobody takes
+        drop(peers); // no thread writes to the jobs' memory any more
+        let mut jobs = lock(&shared.jobs); // so that no job is posted after the loop has ended
         *lock(&shared.error) = Some(error);
         job.fail();
         jobs.drain(..).for_each(|other| other.fail());

@@ -1,4 +1,4 @@
-//! Ranks in one process, over loopback; the numbers that a GPU would write are written by the test.
+//! Ranks in one process, over loopback. The tests write the counters that a GPU would write.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{Exchange, Job, Numbers, Part};
 const PATIENCE: Duration = Duration::from_secs(10);
 const CHUNK: usize = 1 << 16;
 
-/// A rank with what it sends to and gets from its peers; numbers begin shortly before they come round.
+/// A rank with its data. Counters start shortly before they wrap around.
 struct Rank {
     exchange: Exchange,
     sent: Vec<Vec<u8>>,
@@ -32,12 +32,12 @@ impl Rank {
             .map(|(sent, came)| Part { send: sent.as_ptr(), send_len: length, recv: came.as_mut_ptr(), recv_len: length })
             .collect();
         let numbers = Numbers { ready: NonNull::from(&self.ready), done: NonNull::from(&self.done), failed: NonNull::from(&self.failed) };
-        // SAFETY: a rank outlives its jobs, as each test waits for them.
+        // SAFETY: `Rank` owns the buffers and counters, and each test waits for its jobs or drops the exchange before the rank.
         self.exchange.post(unsafe { Job::new(&parts, CHUNK, chunks, numbers, self.base) });
         chunks
     }
 
-    /// All at once, to its end.
+    /// Exchange everything at once and wait.
     fn exchange(&mut self, length: usize) -> Result<(), String> {
         let until = self.base.wrapping_add(self.post(length));
         self.ready.store(until, Ordering::Release);
@@ -51,7 +51,7 @@ fn byte(from: usize, to: usize, at: usize) -> u8 {
     (from * 31 + to * 7 + at * 131 + at / 251) as u8
 }
 
-/// So many ranks, each connected with each.
+/// This many ranks, connected to each other.
 fn ranks(count: usize, length: usize) -> Vec<Rank> {
     let config = || Config { ifname: "=lo".to_owned(), speed_mbps: 1000, threads: 1, ..Config::default() };
     let opened = (0..count).map(|_| Exchange::open(Transport::with(config(), Arc::new(|_, _| ())).unwrap(), count - 1).unwrap());
@@ -89,7 +89,7 @@ fn each_has_what_the_others_sent() {
 }
 
 #[test]
-fn chunks_go_when_they_are_ready_and_not_before() {
+fn chunks_are_sent_when_they_are_ready() {
     let mut all = ranks(2, 3 * CHUNK);
     for rank in &mut all {
         rank.post(3 * CHUNK);
@@ -100,7 +100,10 @@ fn chunks_go_when_they_are_ready_and_not_before() {
         assert!(all.iter().all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1)));
         all[0].ready.store(begin.wrapping_add(ready), Ordering::Release);
         thread::sleep(Duration::from_millis(30));
-        assert!(all.iter().all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1)), "the other's is not ready");
+        assert!(
+            all.iter().all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1)),
+            "the other rank's chunk is not ready"
+        );
         all[1].ready.store(begin.wrapping_add(ready), Ordering::Release);
         all.iter().for_each(|rank| rank.exchange.wait(&rank.done, begin.wrapping_add(ready)).unwrap());
     }
@@ -123,18 +126,18 @@ fn a_lost_rank_ends_all_waits_with_its_reason() {
 }
 
 #[test]
-fn ranks_that_disagree_about_a_length_are_told() {
+fn ranks_that_disagree_about_a_length_get_an_error() {
     let mut all = ranks(2, 2 * CHUNK);
-    let told: Vec<_> = thread::scope(|scope| {
+    let outcomes: Vec<_> = thread::scope(|scope| {
         let running: Vec<_> =
             all.iter_mut().zip([CHUNK - 1, CHUNK]).map(|(rank, length)| scope.spawn(move || rank.exchange(length))).collect();
         running.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    assert!(told.iter().any(Result::is_err), "{told:?}");
+    assert!(outcomes.iter().any(Result::is_err), "{outcomes:?}");
 }
 
 #[test]
-fn who_closes_does_not_wait_for_others() {
+fn closing_does_not_wait_for_others() {
     let mut all = ranks(2, CHUNK);
     let mut one = all.pop().unwrap();
     one.post(CHUNK);
@@ -144,6 +147,6 @@ fn who_closes_does_not_wait_for_others() {
     let begun = Instant::now();
     drop(one.exchange);
     assert!(begun.elapsed() < Duration::from_secs(5));
-    assert_eq!(one.done.load(Ordering::Acquire), one.base.wrapping_add(1), "who waits goes on");
+    assert_eq!(one.done.load(Ordering::Acquire), one.base.wrapping_add(1), "the waiting rank continues");
     assert_eq!(one.failed.load(Ordering::Acquire), 1);
 }

@@ -1,4 +1,4 @@
-//! Lines of words between the two processes of a measurement, apart from what is measured.
+//! Lines of text between the two processes of a measurement, on a connection of their own.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,32 +9,23 @@ use crate::{Failure, failed};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// One end of the line.
+/// One end of the connection.
 pub struct Control(BufReader<TcpStream>);
 
 impl Control {
-    /// Over a connection that carries nothing else.
-    ///
-    /// # Errors
-    /// The system refuses its settings.
+    /// Use a connection that carries nothing else. Error: the system refuses its settings.
     pub fn over(stream: TcpStream) -> Result<Self, Failure> {
         stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(LIMIT))).map_err(failed("control line"))?;
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// Send a line.
-    ///
-    /// # Errors
-    /// The other process is gone.
-    pub fn say(&mut self, line: &str) -> Result<(), Failure> {
+    /// Send a line. Error: the other process is gone.
+    pub fn send(&mut self, line: &str) -> Result<(), Failure> {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(failed("control line"))
     }
 
-    /// Wait for a line.
-    ///
-    /// # Errors
-    /// The other process is gone, or says nothing for two minutes.
-    pub fn hear(&mut self) -> Result<String, Failure> {
+    /// Wait for a line. Error: the other process is gone, or sends nothing for two minutes.
+    pub fn receive(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
             Ok(0) => Err("the other process has ended".to_owned()),
@@ -43,23 +34,17 @@ impl Control {
         }
     }
 
-    /// Wait for a line of as many values.
-    ///
-    /// # Errors
-    /// As `hear`, or the line holds something else.
+    /// Wait for a line with this many values. Error: as for `receive`, or the line holds something else.
     pub fn values<T: FromStr, const N: usize>(&mut self) -> Result<[T; N], Failure> {
-        let line = self.hear()?;
+        let line = self.receive()?;
         let values: Option<Vec<T>> = line.split(' ').map(|word| word.parse().ok()).collect();
-        values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("the other process said: {line}"))
+        values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("unexpected line from the other process: {line}"))
     }
 
-    /// Meet: returns in both processes once both have come here.
-    ///
-    /// # Errors
-    /// As `hear`.
+    /// A barrier: returns in both processes when both have called it. Error: as for `receive`.
     pub fn meet(&mut self) -> Result<(), Failure> {
-        self.say("here")?;
-        let line = self.hear()?;
-        if line == "here" { Ok(()) } else { Err(format!("the other process said: {line}")) }
+        self.send("here")?;
+        let line = self.receive()?;
+        if line == "here" { Ok(()) } else { Err(format!("unexpected line from the other process: {line}")) }
     }
 }

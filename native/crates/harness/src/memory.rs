@@ -1,4 +1,4 @@
-//! Buffers that begin at a page, as those of NCCL do.
+//! Page-aligned buffers, as NCCL has them.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -9,24 +9,21 @@ use crate::Failure;
 
 const PAGE: usize = 4096;
 
-/// Bytes, all touched. What malloc returns for a large buffer begins 16 bytes after a page: copies into it from sockets were half as fast
-/// as into one that begins at a cache line.
+/// A buffer whose pages are all present. A large buffer of malloc starts 16 bytes after a page, and copies from sockets into it were half
+/// as fast as into a buffer aligned to cache lines.
 pub struct Memory {
     at: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: it owns its bytes, as a Box does.
+// SAFETY: `at` is memory that only this value owns, as in a Box.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// `size` bytes, at least one.
-    ///
-    /// # Errors
-    /// More than can be addressed.
+    /// At least one byte. Error: more than can be addressed.
     pub fn new(size: usize) -> Result<Self, Failure> {
         let layout = Layout::from_size_align(size.max(1), PAGE).map_err(|_| format!("{size} bytes: too many"))?;
-        // SAFETY: the layout is not empty, and all of it is filled.
+        // SAFETY: the layout has at least one byte. `at` is checked for NULL, and all of the layout is written.
         let at = unsafe {
             let at = NonNull::new(alloc(layout)).unwrap_or_else(|| handle_alloc_error(layout));
             at.write_bytes(0x5a, layout.size());
@@ -40,21 +37,21 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: allocated and filled in new.
+        // SAFETY: `new` allocated and initialized all of the layout, and `self` is borrowed.
         unsafe { slice::from_raw_parts(self.at.as_ptr(), self.layout.size()) }
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed by nobody else.
+        // SAFETY: `new` allocated and initialized all of the layout, and `self` is borrowed mutably.
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.layout.size()) }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in new with this layout.
+        // SAFETY: `new` allocated `at` with this layout, and a drop runs once.
         unsafe { dealloc(self.at.as_ptr(), self.layout) };
     }
 }

@@ -1,17 +1,17 @@
-//! Processor time, user and system, in seconds.
+//! Processor time in seconds, user and system.
 
-/// Of this process since it began, all threads.
+/// Of all threads of this process since it started.
 pub fn process_cpu_s() -> f64 {
     cpu_s(libc::RUSAGE_SELF)
 }
 
-/// Of the calling thread since it began.
+/// Of the calling thread since it started.
 pub fn thread_cpu_s() -> f64 {
     cpu_s(libc::RUSAGE_THREAD)
 }
 
 fn cpu_s(who: libc::c_int) -> f64 {
-    // SAFETY: rusage is plain data, which getrusage fills; it cannot fail for these two.
+    // SAFETY: rusage is plain data, valid when zero; getrusage fills it and cannot fail for these two arguments.
     let used = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
         libc::getrusage(who, &raw mut used);
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_counted_for_its_thread_and_its_process() {
+    fn work_counts_for_its_thread_and_process() {
         let (process, thread) = (process_cpu_s(), thread_cpu_s());
         while thread_cpu_s() - thread < 0.02 {}
         assert!(process_cpu_s() - process >= 0.02);

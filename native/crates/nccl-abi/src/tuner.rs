@@ -1,4 +1,4 @@
-//! Tuner plugins v2 (NCCL 2.21 and newer) and v5 (2.28 and newer): which algorithm, protocol and channels a collective gets.
+//! Tuner plugins v2 (NCCL 2.21 and newer) and v5 (2.28 and newer): they choose algorithm, protocol and channels of collectives.
 
 use std::ffi::{c_char, c_float, c_int, c_void};
 
@@ -20,20 +20,20 @@ pub mod function {
     pub const ALL_REDUCE: c_int = 4;
 }
 
-/// Protocol Simple: a column of the cost table, behind LL and LL128.
+/// Protocol Simple: the column of the cost table after LL and LL128.
 pub const SIMPLE: usize = 2;
 /// Algorithm Tree: the first row of the cost table, before Ring.
 pub const TREE: usize = 0;
 
-/// `ncclTuner_v2_t`: what NCCL finds at the symbol `ncclTunerPlugin_v2`.
+/// `ncclTuner_v2_t`, which NCCL finds at the symbol `ncclTunerPlugin_v2`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TunerV2 {
-    /// What the log calls it.
+    /// Name in the log.
     pub name: *const c_char,
-    /// Once a communicator.
+    /// Called for each communicator.
     pub init: unsafe extern "C" fn(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult,
-    /// Algorithm, protocol and channels of a collective; what is left as it is, NCCL chooses.
+    /// Set algorithm, protocol and channels of a collective. NCCL chooses what is not set.
     pub get_coll_info: unsafe extern "C" fn(
         context: *mut c_void,
         function: c_int,
@@ -45,17 +45,17 @@ pub struct TunerV2 {
         protocol: *mut c_int,
         channels: *mut c_int,
     ) -> NcclResult,
-    /// The communicator's end.
+    /// The communicator ends.
     pub destroy: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
 }
 
-/// `ncclTuner_v5_t`: what NCCL finds at the symbol `ncclTunerPlugin_v5`.
+/// `ncclTuner_v5_t`, which NCCL finds at the symbol `ncclTunerPlugin_v5`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TunerV5 {
-    /// What the log calls it.
+    /// Name in the log.
     pub name: *const c_char,
-    /// Once a communicator; the last two are the NVLink domain and the constants of NCCL's model.
+    /// Called for each communicator. The last two are the NVLink domain and the constants of NCCL's model.
     pub init: unsafe extern "C" fn(
         context: *mut *mut c_void,
         comm_id: u64,
@@ -65,7 +65,7 @@ pub struct TunerV5 {
         nvl_domain: *mut c_void,
         constants: *mut c_void,
     ) -> NcclResult,
-    /// The cost table is `float[algorithms][protocols]` in one piece, in us; the least wins, and negative ones must stay.
+    /// The cost table is one `float[algorithms][protocols]` in us. The smallest cost wins; negative ones must stay.
     pub get_coll_info: unsafe extern "C" fn(
         context: *mut c_void,
         function: c_int,
@@ -77,13 +77,13 @@ pub struct TunerV5 {
         registered: c_int,
         channels: *mut c_int,
     ) -> NcclResult,
-    /// The communicator's end.
+    /// The communicator ends.
     pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
 }
 
-// SAFETY: plain data that nobody writes to; who reads through the name answers for it.
+// SAFETY: the table is immutable, `name` points to a static string, and functions may be called from any thread.
 unsafe impl Sync for TunerV2 {}
-// SAFETY: as above.
+// SAFETY: as for v2.
 unsafe impl Sync for TunerV5 {}
 
 layout!(TunerV2, 32, { name @ 0, init @ 8, get_coll_info @ 16, destroy @ 24 });

@@ -1,4 +1,4 @@
-//! What every exported function does around its work: panics and errors become a line of the log and a result code.
+//! What every exported function does around its work: errors and panics become a log line and a result code.
 
 use std::any::Any;
 use std::env;
@@ -23,7 +23,7 @@ pub fn entry(call: &str, work: impl FnOnce() -> Result<(), Error>) -> NcclResult
     }
 }
 
-/// Run an init: NCCL takes its next network where it fails, which is worth a warning only where NCCL_NET asks for this one.
+/// Run an init. If it fails, NCCL uses its next network, so this is a warning only if NCCL_NET names this one.
 pub fn init_entry(work: impl FnOnce() -> Result<(), Error>) -> NcclResult {
     match caught("init", work) {
         Ok(()) => result::SUCCESS,
@@ -34,29 +34,29 @@ pub fn init_entry(work: impl FnOnce() -> Result<(), Error>) -> NcclResult {
     }
 }
 
-/// Where `pointer` leads; a usage error that says `what` NCCL did not give.
+/// Check a pointer. The usage error says `what` NCCL did not pass.
 pub fn given<T>(pointer: *mut T, what: &str) -> Result<NonNull<T>, Error> {
-    NonNull::new(pointer).ok_or_else(|| Error::new(Kind::Usage, format!("NCCL gave no {what}: the pointer is NULL")))
+    NonNull::new(pointer).ok_or_else(|| Error::new(Kind::Usage, format!("NCCL passed no {what}: the pointer is NULL")))
 }
 
-/// Where NCCL wants a comm or a request, set to NULL: in connect and accept that is "not yet", in isend and irecv "cannot now". NCCL may
-/// have left flags there, which must not stay.
+/// Check an output pointer and set its target to NULL. That means "not yet" in connect and accept, "not now" in isend and irecv. NCCL may
+/// have left flags there.
 ///
 /// # Safety
-/// `pointer` is NULL or may be written.
-pub unsafe fn place(pointer: *mut *mut c_void, what: &str) -> Result<NonNull<*mut c_void>, Error> {
-    let place = given(pointer, what)?;
-    // SAFETY: of the caller.
-    unsafe { place.write(ptr::null_mut()) };
-    Ok(place)
+/// `pointer` is NULL or valid for writing.
+pub unsafe fn output(pointer: *mut *mut c_void, what: &str) -> Result<NonNull<*mut c_void>, Error> {
+    let output = given(pointer, what)?;
+    // SAFETY: not NULL, so the caller guarantees that it may be written.
+    unsafe { output.write(ptr::null_mut()) };
+    Ok(output)
 }
 
-/// How loud a failed init is said.
+/// The level of a failed init.
 pub fn refusal_level(nccl_net: Option<&OsStr>) -> Level {
     if nccl_net.is_some_and(names_us) { Level::Warn } else { Level::Info }
 }
 
-/// Whether NCCL_NET's value asks for this network, as NCCL compares it with the names of networks.
+/// Whether NCCL_NET's value names this network, compared as NCCL does.
 pub fn names_us(nccl_net: &OsStr) -> bool {
     nccl_net.eq_ignore_ascii_case(NAME.to_str().unwrap_or_default())
 }
@@ -71,13 +71,13 @@ pub fn code(kind: Kind) -> NcclResult {
     }
 }
 
-/// Do the work, and make a panic an error. Unwind safe because NCCL gives a connection up after an error, and drops it whole.
+/// Run the work and turn a panic into an error. Unwind safe because NCCL gives up a connection after an error and closes it.
 pub fn caught(call: &str, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(Error::new(Kind::Internal, format!("a fault in {call}: {}", said(panic.as_ref())))))
+        .unwrap_or_else(|panic| Err(Error::new(Kind::Internal, format!("panic in {call}: {}", text_of(panic.as_ref())))))
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it left no words")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panicked without a message")
 }

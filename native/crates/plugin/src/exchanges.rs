@@ -1,4 +1,4 @@
-//! What busbw.accel calls: exchanges between ranks from memory of the host. Errors are words in the caller's buffer.
+//! What busbw.accel calls: exchanges between the host memory of ranks. Error messages are written to the caller's buffer.
 
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,43 +10,43 @@ use std::time::Duration;
 use exchange::{Exchange, Job, Numbers, Part};
 use transport::{Handle, Level, Transport, lock};
 
-/// Where words of an error go: bytes, and how many there is room for, the zero at the end included.
+/// The buffer for an error message, and its size including the final zero byte.
 #[repr(C)]
-pub struct Words {
+pub struct ErrorText {
     at: *mut c_char,
     room: usize,
 }
 
-impl Words {
+impl ErrorText {
     /// # Safety
-    /// There is so much room.
-    unsafe fn say(&self, words: &str) {
+    /// `at` is valid for writing `room` bytes.
+    unsafe fn write(&self, message: &str) {
         let Some(most) = self.room.checked_sub(1) else { return };
-        let length = words.len().min(most);
-        // SAFETY: of the caller.
+        let length = message.len().min(most);
+        // SAFETY: `length` bytes and a zero byte are at most `room`, for which the caller guarantees `at`.
         unsafe {
-            ptr::copy_nonoverlapping(words.as_ptr(), self.at.cast(), length);
+            ptr::copy_nonoverlapping(message.as_ptr(), self.at.cast(), length);
             *self.at.add(length) = 0;
         }
     }
 
-    /// What came of it, or None with its words said: errors and panics alike.
+    /// The result, or None with its error message written. A panic is an error, too.
     ///
     /// # Safety
-    /// As `say`.
-    unsafe fn or_say<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Option<T> {
-        let words = match catch_unwind(AssertUnwindSafe(work)) {
+    /// As for `write`.
+    unsafe fn or_write<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Option<T> {
+        let message = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(made)) => return Some(made),
-            Ok(Err(words)) => words,
-            Err(_) => "a fault in busbw's library".to_owned(),
+            Ok(Err(message)) => message,
+            Err(_) => "busbw's library panicked: a bug".to_owned(),
         };
-        // SAFETY: of the caller.
-        unsafe { self.say(&words) };
+        // SAFETY: the caller guarantees what `write` requires.
+        unsafe { self.write(&message) };
         None
     }
 }
 
-/// Of all exchanges of this process, and never dropped: connections that have been closed may still have something to deliver.
+/// Shared by all exchanges of this process. Never dropped, because closed connections may still have data to deliver.
 static TRANSPORT: Mutex<Option<Arc<Transport>>> = Mutex::new(None);
 
 fn transport() -> Result<Arc<Transport>, String> {
@@ -63,48 +63,48 @@ fn transport() -> Result<Arc<Transport>, String> {
     Ok(kept.insert(made).clone())
 }
 
-/// Listen for so many peers; each gets one of `handles`. NULL with words where that fails.
+/// Listen for this many peers; each gets one of `handles`. NULL with a message if that fails.
 ///
 /// # Safety
-/// There is room for as many handles, and for the words.
+/// `handles` has room for `peers` handles, and `error` describes a writable buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, words: Words) -> *mut Exchange {
+pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, error: ErrorText) -> *mut Exchange {
     let open = || {
         let (made, own) = Exchange::open(transport()?, peers as usize).map_err(|error| error.message)?;
-        // SAFETY: of the caller.
+        // SAFETY: `own` has `peers` handles, and the caller guarantees room for as many.
         unsafe { ptr::copy_nonoverlapping(own.as_ptr(), handles, own.len()) };
         Ok(Box::into_raw(Box::new(made)))
     };
-    // SAFETY: of the caller.
-    unsafe { words.or_say(open) }.unwrap_or(ptr::null_mut())
+    // SAFETY: the caller guarantees the buffer that `error` describes.
+    unsafe { error.or_write(open) }.unwrap_or(ptr::null_mut())
 }
 
-/// Connect with all peers, by the handles that each has made for this rank; 0, or 1 with words. See `Exchange::join`.
+/// Connect to all peers by the handles that they made for this rank. Returns 0, or 1 with a message. See `Exchange::join`.
 ///
 /// # Safety
-/// `exchange` is of `open` and has not joined, there are as many handles as peers, and room for the words.
+/// `exchange` came from `open` and has not joined, `handles` has one entry for each peer, and `error` describes a writable buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_join(
     exchange: *mut Exchange,
     handles: *const Handle,
     join_s: f64,
     patience_s: f64,
-    words: Words,
+    error: ErrorText,
 ) -> i32 {
-    // SAFETY: of the caller.
+    // SAFETY: `open` made it with Box::into_raw; before `join` has returned no other call uses it.
     let exchange = unsafe { &mut *exchange };
-    // SAFETY: of the caller.
+    // SAFETY: the caller guarantees one handle for each peer.
     let handles = unsafe { std::slice::from_raw_parts(handles, exchange.peers()) };
     let (within, patience) = (Duration::from_secs_f64(join_s), Duration::from_secs_f64(patience_s));
     let join = || exchange.join(handles, within, patience).map_err(|error| error.message);
-    // SAFETY: of the caller.
-    i32::from(unsafe { words.or_say(join) }.is_none())
+    // SAFETY: the caller guarantees the buffer that `error` describes.
+    i32::from(unsafe { error.or_write(join) }.is_none())
 }
 
-/// Begin an exchange: see `Job`. It fails later, as `busbw_exchange_error` says.
+/// Start an exchange: see `Job`. If it fails, `busbw_exchange_error` reports that later.
 ///
 /// # Safety
-/// `exchange` has joined, `parts` has one for each peer; and of `Job::new`.
+/// `exchange` has joined and is not closed, `parts` has one entry for each peer, and the contract of `Job::new` holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_post(
     exchange: *const Exchange,
@@ -114,44 +114,44 @@ pub unsafe extern "C" fn busbw_exchange_post(
     numbers: Numbers,
     base: u32,
 ) {
-    // SAFETY: of the caller.
+    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not closed.
     let exchange = unsafe { &*exchange };
-    // SAFETY: of the caller.
+    // SAFETY: the caller guarantees one part for each peer.
     let parts = unsafe { std::slice::from_raw_parts(parts, exchange.peers()) };
-    // SAFETY: of the caller.
+    // SAFETY: the caller guarantees the contract of `Job::new`.
     exchange.post(unsafe { Job::new(parts, chunk, chunks, numbers, base) });
 }
 
-/// Until `done` has come to `until`; 0, or 1 with words where an exchange has failed.
+/// Wait until `done` reaches `until`. Returns 0, or 1 with a message if an exchange has failed.
 ///
 /// # Safety
-/// `exchange` has joined, its jobs have this `done`, and there is room for the words.
+/// `exchange` has joined and is not closed, `done` is the counter of its jobs, and `error` describes a writable buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_wait(exchange: *const Exchange, done: *const AtomicU32, until: u32, words: Words) -> i32 {
-    // SAFETY: of the caller.
+pub unsafe extern "C" fn busbw_exchange_wait(exchange: *const Exchange, done: *const AtomicU32, until: u32, error: ErrorText) -> i32 {
+    // SAFETY: `open` made the exchange with Box::into_raw, and the caller guarantees that neither is freed during the call.
     let (exchange, done) = unsafe { (&*exchange, &*done) };
-    // SAFETY: of the caller.
-    i32::from(unsafe { words.or_say(|| exchange.wait(done, until)) }.is_none())
+    // SAFETY: the caller guarantees the buffer that `error` describes.
+    i32::from(unsafe { error.or_write(|| exchange.wait(done, until)) }.is_none())
 }
 
-/// 1 with words where an exchange has failed.
+/// Return 1 with a message if an exchange has failed, else 0.
 ///
 /// # Safety
-/// `exchange` is open, and there is room for the words.
+/// `exchange` is not closed, and `text` describes a writable buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_error(exchange: *const Exchange, words: Words) -> i32 {
-    // SAFETY: of the caller.
+pub unsafe extern "C" fn busbw_exchange_error(exchange: *const Exchange, text: ErrorText) -> i32 {
+    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not closed.
     let error = unsafe { &*exchange }.error();
-    // SAFETY: of the caller.
-    i32::from(unsafe { words.or_say(|| error.map_or(Ok(()), Err)) }.is_none())
+    // SAFETY: the caller guarantees the buffer that `text` describes.
+    i32::from(unsafe { text.or_write(|| error.map_or(Ok(()), Err)) }.is_none())
 }
 
-/// End it: what is under way fails.
+/// Close the connections. Running exchanges fail.
 ///
 /// # Safety
-/// `exchange` is of `open`, and is used no more.
+/// `exchange` came from `open` and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_close(exchange: *mut Exchange) {
-    // SAFETY: of the caller.
+    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that this is its last use.
     drop(unsafe { Box::from_raw(exchange) });
 }

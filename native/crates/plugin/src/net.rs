@@ -1,4 +1,4 @@
-//! The one transport of this process, and what NCCL is told of its devices.
+//! The one transport of this process and its devices, as NCCL sees them.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -8,23 +8,23 @@ use transport::{Device, Error, Kind, Transport, lock};
 
 use crate::logger;
 
-/// What NCCL_NET calls this network.
+/// The name of this network in NCCL_NET.
 pub const NAME: &CStr = c"busbw";
 
-/// Comms of a device at most: sockets and memory end earlier.
+/// Limit of comms for a device. Sockets and memory run out before.
 pub const MAX_COMMS: c_int = 65536;
 
-/// Bytes of a point-to-point message at most: any; NCCL cuts them.
+/// Largest point-to-point message in bytes: no limit, as NCCL divides them.
 pub const MAX_P2P_BYTES: usize = 1 << 40;
 
-/// Bytes of a collective's message at most, as NCCL has it for plugins that cannot say.
+/// Largest message of a collective in bytes: NCCL's value for plugins without one.
 pub const MAX_COLL_BYTES: usize = 512 << 20;
 
-// Never emptied: NCCL keeps names of devices, and a later init finds the same transport.
+// Never cleared: NCCL keeps device names, and a later init gets the same transport.
 static NET: OnceLock<Net> = OnceLock::new();
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// The transport, and its devices in C's words.
+/// The transport and its devices, with texts as C strings.
 pub struct Net {
     /// Shared by all communicators.
     pub transport: Arc<Transport>,
@@ -32,7 +32,7 @@ pub struct Net {
     pub devices: Vec<NetDevice>,
 }
 
-/// A device, its texts as C strings.
+/// A device, with texts as C strings.
 pub struct NetDevice {
     name: CString,
     pci_path: Option<CString>,
@@ -40,10 +40,10 @@ pub struct NetDevice {
 }
 
 impl Net {
-    /// Of this process: opened by the first call that can.
+    /// The transport of this process. The first successful call opens it.
     ///
     /// # Errors
-    /// The transport cannot open; the next call tries again.
+    /// The transport does not open. The next call tries again.
     pub fn open() -> Result<&'static Self, Error> {
         let _one_at_a_time = lock(&OPENING);
         if let Some(net) = NET.get() {
@@ -54,18 +54,18 @@ impl Net {
         Ok(NET.get_or_init(|| Self { transport, devices }))
     }
 
-    /// Of this process, which an init has opened before.
+    /// The transport of this process, opened by an init.
     ///
     /// # Errors
-    /// None has.
+    /// No init has succeeded.
     pub fn opened() -> Result<&'static Self, Error> {
         NET.get().ok_or_else(|| Error::new(Kind::Usage, "NCCL called before a successful init"))
     }
 
-    /// A device by NCCL's number, and that number.
+    /// A device by NCCL's number, with that number.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such device.
     pub fn device(&self, dev: c_int) -> Result<(usize, &NetDevice), Error> {
         let index = usize::try_from(dev).ok().filter(|&index| index < self.devices.len());
         index
@@ -75,10 +75,10 @@ impl Net {
 }
 
 impl NetDevice {
-    /// Of the transport's device.
+    /// A device of the transport.
     ///
     /// # Errors
-    /// A text holds a zero byte.
+    /// A text has a zero byte.
     pub fn new(device: &Device) -> Result<Self, Error> {
         let text = |text: &str| {
             CString::new(text).map_err(|_| Error::new(Kind::Internal, format!("a zero byte in the name of a device: {text:?}")))
@@ -86,12 +86,12 @@ impl NetDevice {
         Ok(Self { name: text(&device.name)?, pci_path: device.pci_path.as_deref().map(text).transpose()?, speed_mbps: device.speed_mbps })
     }
 
-    /// Its name; stays as long as the device.
+    /// Its name, valid as long as the device.
     pub fn name(&self) -> *const c_char {
         self.name.as_ptr()
     }
 
-    /// Its PCI path or NULL; stays as long as the device.
+    /// Its PCI path or NULL, valid as long as the device.
     pub fn pci_path(&self) -> *const c_char {
         self.pci_path.as_ref().map_or(ptr::null(), |path| path.as_ptr())
     }
@@ -102,7 +102,7 @@ impl NetDevice {
     }
 }
 
-/// As C's int, the largest where it does not fit.
+/// As a C int; the largest int if it does not fit.
 pub fn saturated(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }

@@ -8,34 +8,15 @@ use nccl_abi::net_v11::{CommConfig, MAX_DEVS_PER_NIC, Net as Table, Properties, 
 
 use crate::entry::{entry, given, init_entry};
 use crate::logger;
-use crate::net::{MAX_COLL_BYTES, MAX_COMMS, MAX_P2P_BYTES, NAME, Net, NetDevice, saturated};
-use crate::setup;
+use crate::net::{MAX_COLL_BYTES, MAX_COMMS, MAX_P2P_BYTES, Net, NetDevice, saturated};
+use crate::setup::{self, net_table};
 use crate::traffic::{self, Group};
 
-pub const TABLE: Table = Table {
-    name: NAME.as_ptr(),
-    init,
-    devices: setup::devices,
-    get_properties,
-    listen,
-    connect,
-    accept: setup::accept,
-    reg_mr: setup::reg_mr,
-    reg_mr_dma_buf: None,
-    dereg_mr: setup::dereg_mr,
-    isend,
-    irecv,
-    iflush: traffic::iflush,
-    test: traffic::test,
-    close_send: setup::close_send,
-    close_recv: setup::close_recv,
-    close_listen: setup::close_listen,
-    get_device_mr: None,
-    irecv_consumed: None,
-    make_v_device: None,
-    finalize,
-    set_net_attr: None,
-};
+/// For NCCL 2.28 and newer.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclNetPlugin_v11: Table =
+    net_table!(Table { init, get_properties, listen, connect, isend, irecv, make_v_device: None, finalize, set_net_attr: None });
 
 pub fn properties(index: usize, device: &NetDevice) -> Properties {
     let mut devs = [0; MAX_DEVS_PER_NIC];
@@ -70,10 +51,10 @@ unsafe extern "C" fn init(
 ) -> NcclResult {
     init_entry(|| {
         logger::keep(logger);
-        let ctx = given(ctx, "place for the context")?;
-        // All communicators share one transport: their context is the same, and nothing of it ends with a communicator.
+        let ctx = given(ctx, "pointer for the context")?;
+        // All communicators share one transport, so they have the same context, and finalize has nothing to free.
         let net = ptr::from_ref(Net::open()?).cast_mut();
-        // SAFETY: NCCL's pointer.
+        // SAFETY: not NULL, and NCCL passes the address of its own context pointer.
         unsafe { ctx.write(net.cast()) };
         Ok(())
     })
@@ -84,17 +65,12 @@ unsafe extern "C" fn finalize(_ctx: *mut c_void) -> NcclResult {
 }
 
 unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclResult {
-    entry("getProperties", || {
-        let props = given(props, "place for the properties")?;
-        let (index, device) = Net::opened()?.device(dev)?;
-        // SAFETY: NCCL's structure.
-        unsafe { props.write(properties(index, device)) };
-        Ok(())
-    })
+    // SAFETY: NCCL passes a writable Properties of this version.
+    unsafe { setup::get_properties(dev, props, properties) }
 }
 
 unsafe extern "C" fn listen(_ctx: *mut c_void, dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::listen(dev, handle, listen_comm) }
 }
 
@@ -105,7 +81,7 @@ unsafe extern "C" fn connect(
     send_comm: *mut *mut c_void,
     _device: *mut *mut DeviceHandle,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::connect(dev, handle, send_comm) }
 }
 
@@ -118,7 +94,7 @@ unsafe extern "C" fn isend(
     _phandle: *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the request is done or the comm closed.
     entry("isend", || unsafe { traffic::isend(send_comm, data, size, tag, request) })
 }
 
@@ -132,6 +108,7 @@ unsafe extern "C" fn irecv(
     _phandles: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it keeps until the request is done or the
+    // comm closed.
     entry("irecv", || unsafe { traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, Ok) })
 }

@@ -6,33 +6,16 @@ use nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID
 use nccl_abi::net_v8::{Net as Table, Properties};
 use transport::{Error, Kind};
 
-use crate::entry::{entry, given, init_entry};
+use crate::entry::{entry, init_entry};
 use crate::logger;
-use crate::net::{MAX_COMMS, NAME, Net, NetDevice};
-use crate::setup;
+use crate::net::{MAX_COMMS, Net, NetDevice};
+use crate::setup::{self, net_table};
 use crate::traffic::{self, Group};
 
-pub const TABLE: Table = Table {
-    name: NAME.as_ptr(),
-    init,
-    devices: setup::devices,
-    get_properties,
-    listen,
-    connect,
-    accept: setup::accept,
-    reg_mr: setup::reg_mr,
-    reg_mr_dma_buf: None,
-    dereg_mr: setup::dereg_mr,
-    isend,
-    irecv,
-    iflush: traffic::iflush,
-    test: traffic::test,
-    close_send: setup::close_send,
-    close_recv: setup::close_recv,
-    close_listen: setup::close_listen,
-    get_device_mr: None,
-    irecv_consumed: None,
-};
+/// For NCCL 2.20 to 2.27.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclNetPlugin_v8: Table = net_table!(Table { init, get_properties, listen, connect, isend, irecv });
 
 pub fn properties(index: usize, device: &NetDevice) -> Properties {
     Properties {
@@ -59,22 +42,17 @@ unsafe extern "C" fn init(logger: Option<Logger>) -> NcclResult {
 }
 
 unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclResult {
-    entry("getProperties", || {
-        let props = given(props, "place for the properties")?;
-        let (index, device) = Net::opened()?.device(dev)?;
-        // SAFETY: NCCL's structure.
-        unsafe { props.write(properties(index, device)) };
-        Ok(())
-    })
+    // SAFETY: NCCL passes a writable Properties of this version.
+    unsafe { setup::get_properties(dev, props, properties) }
 }
 
 unsafe extern "C" fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::listen(dev, handle, listen_comm) }
 }
 
 unsafe extern "C" fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_void, _device: *mut *mut DeviceHandle) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::connect(dev, handle, send_comm) }
 }
 
@@ -86,7 +64,7 @@ unsafe extern "C" fn isend(
     _mhandle: *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the request is done or the comm closed.
     entry("isend", || unsafe { traffic::isend(send_comm, data, bytes(size)?, tag, request) })
 }
 
@@ -99,7 +77,8 @@ unsafe extern "C" fn irecv(
     _mhandles: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: of NCCL.
+    // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it keeps until the request is done or the
+    // comm closed.
     entry("irecv", || unsafe { traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, bytes) })
 }
 

@@ -1,4 +1,4 @@
-//! What a caller sees of the exported functions where nothing is connected.
+//! The exported functions without a connection.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::ptr::{NonNull, dangling_mut, null_mut};
@@ -9,8 +9,9 @@ use transport::{Device, Error, Kind, Level, MAX_GROUP};
 
 use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;
-use crate::tuner::{Favour, Tuner, prefer};
-use crate::{ncclNetPlugin_v8 as V8, ncclNetPlugin_v11 as V11, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5};
+use crate::net_v8::ncclNetPlugin_v8 as V8;
+use crate::net_v11::ncclNetPlugin_v11 as V11;
+use crate::tuner::{Favour, Tuner, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5, prefer};
 
 fn failed(kind: Kind) -> NcclResult {
     entry("test", || Err(Error::new(kind, "on purpose")))
@@ -26,16 +27,16 @@ fn every_kind_of_error_has_its_result() {
 }
 
 #[test]
-fn a_panic_is_an_internal_error_that_says_where() {
+fn a_panic_is_an_internal_error_that_names_the_call() {
     let missing = 7;
     assert_eq!(entry("isend", || panic!("on purpose")), result::INTERNAL_ERROR);
     assert_eq!(init_entry(|| panic!("on purpose")), result::INTERNAL_ERROR);
-    assert_eq!(caught("isend", || panic!("on purpose")).unwrap_err().message, "a fault in isend: on purpose");
-    assert_eq!(caught("test", || panic!("no stream {missing}")).unwrap_err().message, "a fault in test: no stream 7");
+    assert_eq!(caught("isend", || panic!("on purpose")).unwrap_err().message, "panic in isend: on purpose");
+    assert_eq!(caught("test", || panic!("no stream {missing}")).unwrap_err().message, "panic in test: no stream 7");
 }
 
 #[test]
-fn a_refusal_is_a_warning_only_where_nccl_net_asks_for_this_network() {
+fn a_failed_init_is_a_warning_only_if_nccl_net_names_busbw() {
     assert_eq!(refusal_level(Some(OsStr::new("BusBW"))), Level::Warn);
     assert_eq!(refusal_level(Some(OsStr::new("Socket"))), Level::Info);
     assert_eq!(refusal_level(None), Level::Info);
@@ -47,15 +48,15 @@ fn device(speed_mbps: u32) -> NetDevice {
 }
 
 #[test]
-fn properties_tell_what_the_device_is() {
+fn properties_describe_the_device() {
     let device = device(25_000);
     let (v8, v11) = (crate::net_v8::properties(3, &device), crate::net_v11::properties(3, &device));
     for name in [v8.name, v11.name] {
-        // SAFETY: the device's string.
+        // SAFETY: `name` points to a CString that `device` owns.
         assert_eq!(unsafe { CStr::from_ptr(name) }, c"eth1");
     }
     for path in [v8.pci_path, v11.pci_path] {
-        // SAFETY: the device's string.
+        // SAFETY: `path` points to a CString that `device` owns.
         assert_eq!(unsafe { CStr::from_ptr(path) }, c"/sys/devices/pci0000:00/0000:00:03.0");
     }
     assert_eq!((v8.guid, v11.guid), (3, 3));
@@ -66,7 +67,7 @@ fn properties_tell_what_the_device_is() {
 }
 
 #[test]
-fn a_virtual_device_has_no_pci_path_and_a_speed_beyond_int_stays_positive() {
+fn a_virtual_device_has_no_path_and_its_speed_saturates() {
     let lo = NetDevice::new(&Device { name: "lo".to_string(), pci_path: None, speed_mbps: u32::MAX }).unwrap();
     assert!(crate::net_v8::properties(0, &lo).pci_path.is_null());
     assert_eq!(lo.speed(), c_int::MAX);
@@ -75,7 +76,7 @@ fn a_virtual_device_has_no_pci_path_and_a_speed_beyond_int_stays_positive() {
 #[test]
 fn null_is_a_usage_error_everywhere() {
     let (null, nulls, ints) = (null_mut::<c_void>(), null_mut::<*mut c_void>(), null_mut::<c_int>());
-    // SAFETY: NULL is what these functions check for.
+    // SAFETY: these functions check for NULL before they use a pointer.
     let results = unsafe {
         [
             (V8.devices)(ints),
@@ -100,26 +101,26 @@ fn null_is_a_usage_error_everywhere() {
 
 #[test]
 fn closing_nothing_is_fine() {
-    // SAFETY: NULL is what these functions check for.
+    // SAFETY: these functions check for NULL before they use a pointer.
     let results =
         unsafe { [(V8.close_send)(null_mut()), (V8.close_recv)(null_mut()), (V8.close_listen)(null_mut()), (V11.finalize)(null_mut())] };
     assert_eq!(results, [result::SUCCESS; 4]);
 }
 
-/// irecv of `n` buffers of `size` bytes where NCCL has left a flag in the request; what it answers, and the request.
+/// irecv of `n` buffers of `size` bytes with a flag left in the request. Returns the result and the request.
 fn group(n: c_int, size: c_int) -> (NcclResult, *mut c_void) {
     let comm = NonNull::<c_void>::dangling().as_ptr();
     let mut request = dangling_mut::<c_void>();
     let mut byte = 0_u8;
     let mut data = [(&raw mut byte).cast::<c_void>(); MAX_GROUP + 1];
     let (mut sizes, mut tags) = ([size; MAX_GROUP + 1], [0; MAX_GROUP + 1]);
-    // SAFETY: the arrays hold n; the comm is not touched, as the group is refused before.
+    // SAFETY: the arrays hold `n` entries. The comm is not used, as the group is refused before.
     let got = unsafe { (V8.irecv)(comm, n, data.as_mut_ptr(), sizes.as_mut_ptr(), tags.as_mut_ptr(), null_mut(), &raw mut request) };
     (got, request)
 }
 
 #[test]
-fn a_group_that_cannot_be_is_refused_and_leaves_no_request() {
+fn an_invalid_group_is_refused_and_leaves_no_request() {
     let too_many = c_int::try_from(MAX_GROUP).unwrap() + 1;
     for (n, size) in [(0, 1), (-1, 1), (too_many, 1), (1, -1)] {
         assert_eq!(group(n, size), (result::INVALID_USAGE, null_mut()), "{n} buffers of {size} bytes");
@@ -130,18 +131,18 @@ fn a_group_that_cannot_be_is_refused_and_leaves_no_request() {
 fn a_negative_send_is_refused() {
     let comm = NonNull::<c_void>::dangling().as_ptr();
     let mut request = null_mut();
-    // SAFETY: the comm is not touched, as the size is refused before.
+    // SAFETY: the comm is not used, as the size is refused before.
     let got = unsafe { (V8.isend)(comm, null_mut(), -1, 0, null_mut(), &raw mut request) };
     assert_eq!((got, request), (result::INVALID_USAGE, null_mut()));
 }
 
 #[test]
-fn host_memory_alone_can_be_registered() {
+fn only_host_memory_can_be_registered() {
     for (kind, expected) in
         [(pointer::HOST, result::SUCCESS), (pointer::CUDA, result::INVALID_USAGE), (pointer::DMABUF, result::INVALID_USAGE)]
     {
         let mut mhandle = null_mut();
-        // SAFETY: registration touches neither comm nor memory.
+        // SAFETY: regMr uses neither comm nor memory; `mhandle` is a local.
         let got = unsafe { (V8.reg_mr)(null_mut(), null_mut(), 4096, kind, &raw mut mhandle) };
         assert_eq!((got, mhandle), (expected, null_mut()), "type {kind:#x}");
     }
@@ -150,13 +151,13 @@ fn host_memory_alone_can_be_registered() {
 #[test]
 fn nothing_is_flushed() {
     let mut request = dangling_mut::<c_void>();
-    // SAFETY: flushing touches nothing but the request.
+    // SAFETY: iflush uses only the request, a local.
     let got = unsafe { (V11.iflush)(null_mut(), 1, null_mut(), null_mut(), null_mut(), &raw mut request) };
     assert_eq!((got, request), (result::INTERNAL_ERROR, null_mut()));
 }
 
 #[test]
-fn channels_follow_what_a_rank_passes_on_at_once() {
+fn channels_follow_the_bytes_that_a_rank_sends_at_once() {
     let tuner = Tuner::new(2, 2);
     let chosen =
         [8, 8 << 10, 16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes));
@@ -164,19 +165,19 @@ fn channels_follow_what_a_rank_passes_on_at_once() {
     let expected = [(1, tree), (1, nothing), (2, nothing), (2, simple), (2, simple), (4, simple), (8, simple), (0, simple)].map(Some);
     assert_eq!(chosen, expected);
     assert_eq!([2048, 2049].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes)), [Some((1, tree)), Some((1, nothing))]);
-    assert_eq!(tuner.choose(function::BROADCAST, 8), Some((1, nothing)), "it has no tree");
+    assert_eq!(tuner.choose(function::BROADCAST, 8), Some((1, nothing)), "Tree is for all-reduce only");
     assert_eq!(Tuner::new(16, 2).choose(function::ALL_GATHER, 1 << 20), Some((2, simple)), "64 KiB at once");
-    assert_eq!(tuner.choose(function::BROADCAST, 1 << 20), Some((4, simple)), "all of it passes every rank");
+    assert_eq!(tuner.choose(function::BROADCAST, 1 << 20), Some((4, simple)), "every rank sends all of it");
 }
 
 #[test]
-fn what_stays_on_a_host_or_is_no_known_collective_is_ncclss_own_choice() {
+fn one_host_and_unknown_collectives_are_left_to_nccl() {
     assert_eq!(Tuner::new(8, 1).choose(function::ALL_REDUCE, 1 << 20), None);
     assert_eq!(Tuner::new(8, 2).choose(9, 1 << 20), None);
 }
 
 #[test]
-fn the_cheapest_entry_of_what_is_favoured_wins_and_what_cannot_run_stays() {
+fn the_cheapest_preferred_entry_wins_and_invalid_ones_stay() {
     let table = [5.0, 6.0, 9.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0];
     let after = |favour| {
         let mut costs = table;
@@ -188,36 +189,37 @@ fn the_cheapest_entry_of_what_is_favoured_wins_and_what_cannot_run_stays() {
     assert_eq!(after(Favour::Nothing), table);
     let mut none = [5.0, 6.0, -1.0];
     prefer(Favour::Simple, &mut none, 3);
-    assert_eq!(none, [5.0, 6.0, -1.0], "NCCL_PROTO has taken Simple away");
+    assert_eq!(none, [5.0, 6.0, -1.0], "NCCL_PROTO excludes Simple");
 }
 
 #[test]
-fn both_tuners_write_where_nccl_reads_and_touch_nothing_without_a_context() {
+fn tuners_write_channels_and_costs_only_with_a_context() {
     let tuner = || Box::into_raw(Box::new(Tuner::new(2, 2))).cast::<c_void>();
     for (context, most, least) in [(tuner(), 2, 0.0), (null_mut(), 7, 4.0)] {
         let (mut channels, mut costs) = (7, [5.0_f32, 6.0, 4.0]);
         let info = |bytes, channels, costs: *mut f32| {
-            // SAFETY: a table of 1 x 3 and an int.
+            // SAFETY: `costs` is a table of 1 x 3 and `channels` an int, both locals.
             unsafe { (TunerV5.get_coll_info)(context, function::ALL_REDUCE, bytes, 1, costs.cast(), 1, 3, 0, channels) }
         };
         assert_eq!(info(1 << 20, &raw mut channels, costs.as_mut_ptr()), result::SUCCESS);
         assert_eq!((channels, costs[2]), (most, least));
         let (mut channels, mut kept) = (7, -1);
-        // SAFETY: three ints.
+        // SAFETY: `kept` and `channels` are ints, both locals.
         let got = unsafe {
             (TunerV2.get_coll_info)(context, function::ALL_REDUCE, 1 << 20, 0, 0, 1, &raw mut kept, &raw mut kept, &raw mut channels)
         };
         assert_eq!((got, channels, kept), (result::SUCCESS, most, -1));
-        // SAFETY: ours, once.
+        // SAFETY: `tuner` made it with Box::into_raw; this is its last use.
         assert_eq!(unsafe { (TunerV5.finalize)(context) }, result::SUCCESS);
     }
 }
 
 #[test]
-fn a_tuner_without_this_network_leaves_everything_to_nccl() {
+fn without_this_network_there_is_no_tuner_context() {
     for init in [
-        // SAFETY: NCCL's place for a context.
+        // SAFETY: `context` is NULL or a local of this test.
         |context: *mut *mut c_void| unsafe { (TunerV2.init)(2, 2, None, context) },
+        // SAFETY: `context` is NULL or a local of this test.
         |context| unsafe { (TunerV5.init)(context, 0, 2, 2, None, null_mut(), null_mut()) },
     ] {
         let mut context = dangling_mut::<c_void>();

@@ -1,8 +1,8 @@
-//! Protocol and channels of collectives that cross hosts over this network.
+//! Protocol and channels of collectives between hosts over this network.
 //!
-//! On links of more than 50 Gbit/s or unknown speed `busbw env net` asks NCCL for 4 to 16 channels, because two, which it makes by itself,
-//! move no more than 10 GB/s between a GPU and any network. Every channel is a message of its own, so a collective gets as many as its
-//! parts are worth; and from a size on the protocol Simple, since LL sends twice the bytes. Measured in `benchmarks/net_2xh200_202611`.
+//! NCCL makes two channels for a network device, which move at most 10 GB/s between a GPU and the network. busbw asks for more on fast
+//! links (src/busbw/core/networks.py). As each channel sends messages of its own, small collectives get fewer of them here. From a certain
+//! size on they also get protocol Simple, since LL sends twice the bytes. Measured in `benchmarks/net_2xh200_202611`.
 
 use std::ffi::{c_float, c_int, c_void};
 
@@ -13,29 +13,36 @@ use transport::Error;
 use crate::entry::{entry, given, names_us};
 use crate::net::{NAME, Net};
 
-pub const V2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init: init_v2, get_coll_info: get_coll_info_v2, destroy: finalize };
-pub const V5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info: get_coll_info_v5, finalize };
+/// For NCCL 2.21 to 2.27.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init: init_v2, get_coll_info: get_coll_info_v2, destroy: finalize };
 
-/// Bytes that a rank passes on at once, from which on Simple is faster than LL and LL128.
+/// For NCCL 2.28 and newer.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info: get_coll_info_v5, finalize };
+
+/// Bytes that a rank sends at once from which on Simple is faster than LL and LL128.
 const SIMPLE_FROM: usize = 64 << 10;
-/// Bytes that a rank passes on at once, up to which so many channels carry them; beyond, all do.
+/// Bytes that a rank sends at once, and the number of channels up to that size. Above the last, all channels are used.
 const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4), (2 << 20, 8)];
 
 /// Bytes of an all-reduce up to which Tree is faster than Ring.
 const TREE_UP_TO: usize = 2 << 10;
 
-/// What a collective shall be carried by.
+/// What a collective should use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Favour {
-    /// Whatever NCCL's model finds cheapest.
+    /// The cheapest in NCCL's model.
     Nothing,
-    /// The algorithm Tree, with whatever protocol is cheapest.
+    /// Algorithm Tree with its cheapest protocol.
     Tree,
-    /// The protocol Simple, with whatever algorithm is cheapest.
+    /// Protocol Simple with its cheapest algorithm.
     Simple,
 }
 
-/// A communicator, as far as this matters.
+/// The size of a communicator.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuner {
     ranks: usize,
@@ -43,12 +50,12 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// Of a communicator.
+    /// For a communicator of this size.
     pub const fn new(ranks: usize, nodes: usize) -> Self {
         Self { ranks, nodes }
     }
 
-    /// Channels at most, and what shall carry it; None leaves a collective to NCCL. The same on all ranks, as it must be.
+    /// The most channels of a collective, and what it should use. None leaves it to NCCL. Depends only on what is equal on all ranks.
     pub fn choose(self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
         if self.nodes < 2 {
             return None;
@@ -68,7 +75,7 @@ impl Tuner {
     }
 }
 
-/// The least of the favoured costs becomes the least of all; costs that are negative, which NCCL cannot run, stay.
+/// Make the cheapest preferred entry the cheapest of all. Negative costs, which NCCL cannot run, stay.
 pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
     let favoured = |at: usize| match favour {
         Favour::Nothing => false,
@@ -81,32 +88,32 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
     }
 }
 
-/// Of a communicator that uses this network; NULL, which leaves everything to NCCL, where NCCL_NET names another. NCCL does not say which
-/// network a communicator has, and may have begun this one without taking it.
+/// A context if this network may be used. NULL, which leaves everything to NCCL, if NCCL_NET names another. NCCL does not say which
+/// network a communicator uses, and may have initialized this one without using it.
 unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<(), Error> {
-    let context = given(context, "place for the context")?;
+    let context = given(context, "pointer for the context")?;
     let made = match Net::opened() {
         Ok(net) if net.transport.tunes() && std::env::var_os("NCCL_NET").is_none_or(|net| net.is_empty() || names_us(&net)) => {
             Box::into_raw(Box::new(Tuner::new(ranks, nodes))).cast()
         }
         _ => std::ptr::null_mut(),
     };
-    // SAFETY: NCCL's pointer.
+    // SAFETY: not NULL, and NCCL passes the address of its own context pointer.
     unsafe { context.write(made) };
     Ok(())
 }
 
 unsafe fn choose(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<Favour, Error> {
-    // SAFETY: NULL or what `init` made.
+    // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
     let chosen = unsafe { context.cast::<Tuner>().as_ref() }.and_then(|tuner| tuner.choose(function, bytes));
     let Some((most, favour)) = chosen else { return Ok(Favour::Nothing) };
-    // SAFETY: NCCL's int.
-    unsafe { given(channels, "place for the channels")?.write(most) };
+    // SAFETY: not NULL, and NCCL passes the address of its own int.
+    unsafe { given(channels, "pointer for the channels")?.write(most) };
     Ok(favour)
 }
 
 unsafe extern "C" fn init_v2(ranks: usize, nodes: usize, _logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult {
-    // SAFETY: NCCL's pointer.
+    // SAFETY: NCCL passes NULL or the address of its own context pointer.
     entry("tuner init", || unsafe { init(context, ranks, nodes) })
 }
 
@@ -119,11 +126,11 @@ unsafe extern "C" fn init_v5(
     _nvl_domain: *mut c_void,
     _constants: *mut c_void,
 ) -> NcclResult {
-    // SAFETY: NCCL's pointer.
+    // SAFETY: NCCL passes NULL or the address of its own context pointer.
     entry("tuner init", || unsafe { init(context, ranks, nodes) })
 }
 
-/// Channels alone: v2 has no costs to choose an algorithm by, which a protocol goes with.
+/// Sets only channels: v2 has no costs from which to choose an algorithm for a protocol.
 unsafe extern "C" fn get_coll_info_v2(
     context: *mut c_void,
     function: c_int,
@@ -135,7 +142,7 @@ unsafe extern "C" fn get_coll_info_v2(
     _protocol: *mut c_int,
     channels: *mut c_int,
 ) -> NcclResult {
-    // SAFETY: NCCL's pointers.
+    // SAFETY: NCCL passes the context of init and the address of its own int.
     entry("getCollInfo", || unsafe { choose(context, function, bytes, channels) }.map(|_| ()))
 }
 
@@ -151,12 +158,12 @@ unsafe extern "C" fn get_coll_info_v5(
     channels: *mut c_int,
 ) -> NcclResult {
     entry("getCollInfo", || {
-        // SAFETY: NCCL's pointers.
+        // SAFETY: NCCL passes the context of init and the address of its own int.
         let favour = unsafe { choose(context, function, bytes, channels) }?;
         if favour != Favour::Nothing {
             let protocols = usize::try_from(protocols).unwrap_or(0).max(1);
             let costs = given(table.cast::<c_float>(), "cost table")?;
-            // SAFETY: declared as a pointer to pointers, NCCL's table is one piece of algorithms x protocols.
+            // SAFETY: the type says pointer to pointers, but NCCL passes one array of algorithms x protocols, which only this call uses.
             let costs = unsafe { std::slice::from_raw_parts_mut(costs.as_ptr(), usize::try_from(algorithms).unwrap_or(0) * protocols) };
             prefer(favour, costs, protocols);
         }
@@ -167,7 +174,7 @@ unsafe extern "C" fn get_coll_info_v5(
 unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     entry("tuner finalize", || {
         if !context.is_null() {
-            // SAFETY: what `init` made; NCCL ends each once.
+            // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as its last use.
             drop(unsafe { Box::from_raw(context.cast::<Tuner>()) });
         }
         Ok(())

@@ -1,27 +1,27 @@
-//! Memory that may be used up to a limit, of a connection and of all together.
+//! A memory limit for each connection and for all together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that may be taken, also from whatever it is a part of.
+/// Bytes that may still be reserved, here and in the enclosing budget.
 pub(crate) struct Budget {
     left: AtomicUsize,
     whole: Option<Arc<Budget>>,
 }
 
-/// Bytes that were taken; they come back with the drop.
+/// A reservation, which its drop returns.
 pub(crate) struct Room {
     bytes: usize,
     of: Arc<Budget>,
 }
 
 impl Budget {
-    /// Of so many bytes.
+    /// A budget of this size.
     pub(crate) fn new(bytes: usize, whole: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self { left: AtomicUsize::new(bytes), whole })
     }
 
-    /// None where too little is left.
+    /// Reserve; None if too little is left.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Room> {
         self.reserve(bytes).then(|| Room { bytes, of: self.clone() })
     }
@@ -59,7 +59,7 @@ mod tests {
     fn what_one_takes_the_others_lack_until_it_comes_back() {
         let whole = Budget::new(10, None);
         let (a, b) = (Budget::new(8, Some(whole.clone())), Budget::new(8, Some(whole)));
-        assert!(a.take(9).is_none(), "more than its own");
+        assert!(a.take(9).is_none(), "more than its own limit");
         let six = a.take(6);
         assert!(six.is_some() && b.take(5).is_none() && b.take(4).is_some());
         drop(six);

@@ -2,125 +2,129 @@
 
 use crate::error::{Error, Kind};
 
-/// One variable: its default is what an empty value means.
+/// A variable. An empty value means its default.
 pub struct Variable {
     /// After `BUSBW_NET_`.
     pub name: &'static str,
-    /// In words, where it is not fixed.
+    /// A description if the default is not fixed.
     pub default: &'static str,
-    /// One line for a reader.
+    /// One line for the reference.
     pub help: &'static str,
 }
 
 const PREFIX: &str = "BUSBW_NET_";
 
-/// All of them.
+/// All variables.
 pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "IFNAME",
         default: "NCCL_SOCKET_IFNAME",
-        help: "interfaces: name prefixes by comma; ^ before them excludes, = means the whole name",
+        help: "interfaces: comma-separated name prefixes; a leading ^ excludes, = requires whole names",
     },
-    Variable { name: "FAMILY", default: "any", help: "addresses to use: 4, 6 or any" },
-    Variable { name: "STREAMS", default: "4", help: "TCP streams of a connection beside the one for small messages: 1 to 32" },
+    Variable { name: "FAMILY", default: "any", help: "address family to use: 4, 6 or any" },
+    Variable { name: "STREAMS", default: "4", help: "chunk streams of a connection, besides the inline stream: 1 to 32" },
     Variable { name: "THREADS", default: "by cores and speed", help: "I/O threads of a process: 1 to 64" },
-    Variable { name: "CHUNK", default: "by size", help: "bytes of a chunk: 4096 to 67108864" },
-    Variable { name: "INLINE", default: "16384", help: "messages up to this many bytes are sent by the calling thread: 0 to 32768" },
+    Variable { name: "CHUNK", default: "by size", help: "chunk size in bytes: 4096 to 67108864" },
+    Variable {
+        name: "INLINE",
+        default: "16384",
+        help: "largest message in bytes that the calling thread sends on the inline stream: 0 to 32768",
+    },
     Variable {
         name: "SPIN_US",
         default: "by cores",
-        help: "microseconds an I/O thread looks for more work before it sleeps, where that usually comes so soon: 0 to 1000000",
+        help: "microseconds that an I/O thread spins before it sleeps, if work usually arrives in that time: 0 to 1000000",
     },
-    Variable { name: "SPEED", default: "as found", help: "Mbit/s of one interface: 1 to 10000000" },
+    Variable { name: "SPEED", default: "as found", help: "speed of each interface in Mbit/s: 1 to 10000000" },
     Variable {
         name: "STALL_MS",
         default: "300",
-        help: "milliseconds without progress after which a stream's chunks go elsewhere: 10 to 60000",
+        help: "milliseconds without progress after which other streams resend a stream's chunks: 10 to 60000",
     },
     Variable {
         name: "CONGESTION",
         default: "auto",
-        help: "congestion control of streams: a name that the kernel allows, system for its own, or auto for its own unless that is BBR",
+        help: "congestion control of streams: a name that the kernel allows, system for its default, or auto to avoid BBR",
     },
     Variable {
         name: "RTO_MS",
         default: "10",
-        help: "milliseconds after which, at the least, what was lost is sent again, where the kernel lets programs say (Linux 6.15 on): 1 to 200; never more than the kernel's own, and the same on all hosts",
+        help: "minimum milliseconds before a retransmission, at most the kernel's default (Linux 6.15): 1 to 200; same on all hosts",
     },
     Variable {
         name: "ZEROCOPY",
         default: "1",
-        help: "1 gives the kernel the pages of large messages where that is cheaper, as measured; 0 has it copy them always",
+        help: "1 sends the pages of large messages by reference if measured to be cheaper; 0 always copies",
     },
-    Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a peer is given up: 1 to 86400" },
+    Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a connection fails: 1 to 86400" },
     Variable {
         name: "TUNE",
         default: "1",
-        help: "0 leaves protocol and channels of collectives between hosts to NCCL; the same on all hosts",
+        help: "0 leaves protocol and channels of collectives between hosts to NCCL; use the same value on all hosts",
     },
-    Variable { name: "STATS", default: "none", help: "file, or unix:PATH of a socket, that gets counters as JSON lines" },
+    Variable { name: "STATS", default: "none", help: "file, or unix:PATH of a socket, that receives counters as JSON lines" },
 ];
 
-/// Cores of a rank from which on its threads may look longer before they sleep: waking one costs more than a small message.
+/// From this many cores per rank on, threads may spin for long: waking one costs more than a small message.
 const SPIN_CORES: usize = 8;
 const LONG_SPIN_US: u64 = 100;
-/// A thread that looks keeps others from a core where there are few.
+/// With few cores a spinning thread keeps others from running.
 pub(crate) const SHORT_SPIN_US: u64 = 20;
 
-/// What the variables say. Sizes in bytes, times as named.
+/// The values of the variables. Sizes are in bytes, times in the unit of the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Interfaces, in NCCL's words; empty: all that are no loopback or container bridge.
+    /// Interfaces in NCCL's format. Empty: all except loopback and container bridges.
     pub ifname: String,
     /// IPv4 addresses may be used.
     pub ipv4: bool,
     /// IPv6 addresses may be used.
     pub ipv6: bool,
-    /// Streams of a connection for chunks.
+    /// Chunk streams of a connection.
     pub streams: usize,
-    /// I/O threads, at most where nobody asked for a number.
+    /// I/O threads; an upper limit unless `threads_asked`.
     pub threads: usize,
-    /// Somebody has asked for this number of threads.
+    /// The number of threads was set by the user.
     pub threads_asked: bool,
-    /// Of a chunk; 0: by the message's size.
+    /// Chunk size; 0: by the size of the message.
     pub chunk: usize,
-    /// Messages up to this size go inline.
+    /// Largest message on the inline stream.
     pub inline: usize,
-    /// Before an I/O thread sleeps.
+    /// Spin time of an I/O thread.
     pub spin_us: Option<u64>,
-    /// Of an interface; 0: as found.
+    /// Speed of each interface; 0: as found.
     pub speed_mbps: u32,
-    /// Until a stream counts as stalled.
+    /// Time without progress until a stream counts as stalled.
     pub stall_ms: u64,
     /// Congestion control of streams.
     pub congestion: String,
-    /// Until what was lost is sent again, at the least.
+    /// Minimum time before a retransmission.
     pub rto_ms: u64,
     /// Large messages may be sent by reference.
     pub zerocopy: bool,
-    /// Until a peer is given up.
+    /// Time without an answer until a connection fails.
     pub timeout_s: u64,
-    /// Protocol and channels are chosen for this network.
+    /// The tuner chooses protocol and channels.
     pub tune: bool,
-    /// Where counters go; empty: nowhere.
+    /// Where counters are written; empty: nowhere.
     pub stats: String,
-    /// This process' number on its host, where its launcher says.
+    /// The rank of this process on its host, if its launcher says.
     pub local_rank: Option<u16>,
 }
 
 impl Config {
-    /// From the environment.
+    /// Read the environment.
     ///
     /// # Errors
-    /// A value that cannot be meant, or a name that begins with BUSBW_NET_ and is none of the table.
+    /// A value is invalid, or a name that starts with BUSBW_NET_ is not in the table.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))))
     }
 
-    /// From names and values.
+    /// Read names and values.
     ///
     /// # Errors
-    /// As `from_env`.
+    /// As for `from_env`.
     pub fn read(variables: impl Iterator<Item = (String, String)>) -> Result<Self, Error> {
         let mut made = Self { spin_us: None, ..Self::default() };
         let mut nccl_ifname = String::new();
@@ -152,8 +156,8 @@ impl Config {
         Ok(made)
     }
 
-    /// I/O threads for interfaces of `speeds` Mbit/s, of which None is not known: no more than they keep busy. Threads beyond that would
-    /// look for work and find none.
+    /// The number of I/O threads for interfaces of these speeds in Mbit/s (None if unknown): no more than can be kept busy. More would only
+    /// spin.
     pub fn threads_for_speeds(&self, speeds: impl Iterator<Item = Option<u32>>) -> usize {
         match speeds.sum::<Option<u32>>() {
             Some(mbps) if !self.threads_asked => self.threads.min(mbps.div_ceil(THREAD_MBPS) as usize + 1),
@@ -189,7 +193,7 @@ impl Config {
                 let known: Vec<_> = VARIABLES.iter().map(|one| one.name).collect();
                 return Err(Error::new(
                     Kind::Usage,
-                    format!("{PREFIX}{name}: there is no such setting (known after {PREFIX}: {})", known.join(", ")),
+                    format!("{PREFIX}{name}: there is no such setting; known after {PREFIX}: {}", known.join(", ")),
                 ));
             }
         }
@@ -228,18 +232,18 @@ fn number(name: &str, value: &str, least: u64, most: u64) -> Result<u64, Error> 
 
 fn wrong(name: &str, value: &str) -> Error {
     let help = VARIABLES.iter().find(|one| one.name == name).map_or("", |one| one.help);
-    Error::new(Kind::Usage, format!("{PREFIX}{name}={value} cannot be meant: {help}"))
+    Error::new(Kind::Usage, format!("{PREFIX}{name}={value}: invalid value; {help}"))
 }
 
-/// Cores this process may run on.
+/// Cores that this process may use.
 fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What one thread sends and receives at once, with room to spare: 12 Gbit/s each way were measured.
+/// What one thread sends and receives at once, with a margin: 12 Gbit/s each way were measured.
 const THREAD_MBPS: u32 = 5_000;
 
-/// Three of four of a rank's cores: the others drive the GPU and the messages.
+/// Three quarters of a rank's cores. The others drive the GPU and the messages.
 fn threads_for(cores: usize) -> usize {
     (cores * 3 / 4).clamp(2, 16)
 }
@@ -263,30 +267,30 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_meant_are_named() {
+    fn invalid_values_are_named() {
         for (name, value) in [("STREAMS", "0"), ("STREAMS", "many"), ("FAMILY", "5"), ("INLINE", "32769"), ("TIMEOUT", "-1")] {
             let error = read(&[(&format!("BUSBW_NET_{name}"), value)]).unwrap_err();
-            assert!(error.message.starts_with(&format!("BUSBW_NET_{name}={value} cannot be meant")), "{error}");
+            assert!(error.message.starts_with(&format!("BUSBW_NET_{name}={value}: invalid value")), "{error}");
         }
         assert!(read(&[("BUSBW_NET_STREAM", "4")]).unwrap_err().message.contains("no such setting"));
     }
 
     #[test]
-    fn interfaces_are_ncclss_unless_told_otherwise() {
+    fn interfaces_are_those_of_nccl_by_default() {
         assert_eq!(read(&[("NCCL_SOCKET_IFNAME", "eth")]).unwrap().ifname, "eth");
         assert_eq!(read(&[("NCCL_SOCKET_IFNAME", "eth"), ("BUSBW_NET_IFNAME", "^lo")]).unwrap().ifname, "^lo");
         assert_eq!(read(&[("BUSBW_NET_STREAMS", " ")]).unwrap().streams, 4);
     }
 
     #[test]
-    fn the_launcher_says_which_rank_of_its_host_this_is() {
+    fn the_local_rank_comes_from_the_launcher() {
         assert_eq!(read(&[]).unwrap().local_rank, None);
         assert_eq!(read(&[("OMPI_COMM_WORLD_LOCAL_RANK", "3")]).unwrap().local_rank, Some(3));
         assert_eq!(read(&[("LOCAL_RANK", "?"), ("SLURM_LOCALID", "1")]).unwrap().local_rank, Some(1));
     }
 
     #[test]
-    fn a_slow_link_gets_fewer_threads_unless_somebody_asks() {
+    fn a_slow_link_gets_fewer_threads_by_default() {
         let mut config = Config { threads: 12, ..Config::default() };
         let of = |config: &Config, speeds: &[Option<u32>]| config.threads_for_speeds(speeds.iter().copied());
         assert_eq!([of(&config, &[Some(1_000)]), of(&config, &[Some(25_000)]), of(&config, &[Some(25_000); 2])], [2, 6, 11]);

@@ -1,4 +1,4 @@
-//! Which congestion control streams have.
+//! The congestion control of streams.
 
 use std::io;
 
@@ -7,21 +7,18 @@ use socket2::Socket;
 use crate::config::Config;
 use crate::error::{Error, Kind};
 
-/// Leaves it to the system.
+/// The system's default.
 const SYSTEM: &str = "system";
-/// What others are called that are no name: the system's own, but for BBR.
+/// The system's default unless that is BBR.
 const AUTO: &str = "auto";
-/// In place of BBR; programs without CAP_NET_ADMIN may always have the second.
+/// Used in place of BBR. Any program may use the second, even without CAP_NET_ADMIN.
 const OTHERS: [&str; 2] = ["cubic", "reno"];
 
-/// Give a stream what the settings say.
+/// Set a stream's congestion control.
 ///
-/// BBR sends no faster than it has seen its stream send lately. Streams of collectives pause between messages, and what is seen then may be a
-/// segment for each answer that was held back: it goes on so for some 50 ms, in which a collective stands still
-/// (benchmarks/net_loss_2cpu_202611).
-///
-/// # Errors
-/// The kernel has none of that name, or not for this process.
+/// BBR sends no faster than it has recently measured for its stream. Streams of collectives pause between messages, and then it may measure
+/// one segment per delayed acknowledgement and keep that rate for about 50 ms, in which a collective waits
+/// (benchmarks/net_loss_2cpu_202611). Error: the kernel has none of that name, or not for this process.
 pub fn set(socket: &Socket, asked: &str) -> io::Result<()> {
     match asked {
         SYSTEM => Ok(()),
@@ -35,10 +32,7 @@ pub fn set(socket: &Socket, asked: &str) -> io::Result<()> {
     }
 }
 
-/// Whether one that is asked for by name can be had, found out beforehand.
-///
-/// # Errors
-/// No: the setting cannot be meant.
+/// Check at startup that a congestion control given by name is available.
 pub fn check(config: &Config) -> Result<(), Error> {
     if [AUTO, SYSTEM].contains(&config.congestion.as_str()) {
         return Ok(());
@@ -46,8 +40,8 @@ pub fn check(config: &Config) -> Result<(), Error> {
     let tried = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).and_then(|socket| set(&socket, &config.congestion));
     tried.map_err(|error| {
         let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
-        let words = format!("BUSBW_NET_CONGESTION={}: {error} (this kernel allows {})", config.congestion, known.trim());
-        Error::new(Kind::Usage, words)
+        let message = format!("BUSBW_NET_CONGESTION={}: {error} (this kernel allows {})", config.congestion, known.trim());
+        Error::new(Kind::Usage, message)
     })
 }
 
@@ -62,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_have_what_is_asked_and_by_themselves_anything_but_bbr() {
+    fn streams_use_the_setting_and_by_default_anything_but_bbr() {
         let own = tuned(SYSTEM);
         assert_eq!(tuned("reno"), "reno");
         let by_itself = tuned(AUTO);
@@ -70,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_have_is_said_beforehand() {
+    fn an_unknown_congestion_control_is_refused_at_startup() {
         let error = check(&Config { congestion: "fast".to_owned(), ..Config::default() }).unwrap_err();
         assert!(error.message.starts_with("BUSBW_NET_CONGESTION=fast: ") && error.message.contains("reno"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Opening a connection from the sending end: several streams at once, none of them ever waited for.
+//! Opening a connection from the sending end: several streams at once, without blocking.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::nic::Nic;
 use crate::wire::{Frame, Hello, VERSION};
 
 mod opening;
-use opening::{Opening, Way};
+use opening::{Opening, Route};
 
-/// For streams that are still opening once one is open: a path that does not work must not hold up those that do.
+/// Time for the remaining streams once one is open, so that a broken path does not delay the working ones.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 
 /// A connection that is being opened.
@@ -23,11 +23,11 @@ pub(crate) struct Connecting {
     openings: Vec<Opening>,
     deadline: Instant,
     first_open: Option<Instant>,
-    /// Times that those which do not open were sent another way.
-    turns: u32,
+    /// How often streams that do not open were moved to another route.
+    reroutes: u32,
 }
 
-/// An open stream, with the interface it uses.
+/// An open stream and the interface it uses.
 pub(crate) struct Opened {
     pub(crate) socket: Socket,
     pub(crate) nic: usize,
@@ -36,17 +36,17 @@ pub(crate) struct Opened {
 impl Connecting {
     pub(crate) fn new(invitation: Invitation, nics: &[Nic], config: &Config, nonce: u64) -> Self {
         let streams = config.streams.max(nics.len().max(invitation.addresses.len())) + 1;
-        let openings = (0..streams).map(|index| Opening::new(own_way(index, nics, &invitation))).collect();
+        let openings = (0..streams).map(|index| Opening::new(own_route(index, nics, &invitation))).collect();
         let deadline = Instant::now() + Duration::from_secs(config.timeout_s);
-        Self { invitation, nonce, openings, deadline, first_open: None, turns: 0 }
+        Self { invitation, nonce, openings, deadline, first_open: None, reroutes: 0 }
     }
 
-    /// Whether nobody has asked for it long after its time.
+    /// Whether its caller stopped asking long after the deadline.
     pub(crate) fn given_up(&self) -> bool {
         Instant::now() > self.deadline + STRAGGLERS
     }
 
-    /// Go on as far as possible: the open streams once there will be no more, the one for small messages first.
+    /// Continue as far as possible. Returns the open streams once no more will open; the first is the inline stream.
     pub(crate) fn advance(&mut self, nics: &[Nic], config: &Config) -> Result<Option<Vec<Opened>>, Error> {
         let now = Instant::now();
         for index in 0..self.openings.len() {
@@ -62,74 +62,74 @@ impl Connecting {
         if open + lost < self.openings.len() && !waited && now < self.deadline {
             return Ok(None);
         }
-        let may_turn = open > 0 && open < self.openings.len() && now < self.deadline;
-        if may_turn && (self.turns == 0 || open == 1 && self.may_come()) {
-            self.turn(nics);
+        let may_reroute = open > 0 && open < self.openings.len() && now < self.deadline;
+        if may_reroute && (self.reroutes == 0 || open == 1 && self.may_open()) {
+            self.reroute(nics);
             self.first_open = Some(now);
             return Ok(None);
         }
         match open {
             2.. => self.finish(nics).map(Some),
-            0 if now < self.deadline && self.may_come() => Ok(None),
+            0 if now < self.deadline && self.may_open() => Ok(None),
             _ => Err(self.error(nics)),
         }
     }
 
-    fn may_come(&self) -> bool {
-        self.openings.iter().any(|one| !one.is_open() && one.may_come())
+    fn may_open(&self) -> bool {
+        self.openings.iter().any(|one| !one.is_open() && one.may_open())
     }
 
-    /// Those that do not open take the ways that work, each of which needs more than the stream for small messages; and where one way alone
-    /// works, and does so no more, their own again.
-    fn turn(&mut self, nics: &[Nic]) {
-        self.turns += 1;
-        let mut ways: Vec<Way> = Vec::new();
+    /// Move streams that do not open to routes that work. A single open stream is not enough; if its route opens no second one, the others
+    /// go back to their own routes.
+    fn reroute(&mut self, nics: &[Nic]) {
+        self.reroutes += 1;
+        let mut routes: Vec<Route> = Vec::new();
         for one in self.openings.iter().filter(|one| one.is_open()) {
-            if !ways.contains(&one.way) {
-                ways.push(one.way);
+            if !routes.contains(&one.route) {
+                routes.push(one.route);
             }
         }
-        let mut working = ways.into_iter().cycle();
+        let mut working = routes.into_iter().cycle();
         for (index, one) in self.openings.iter_mut().enumerate().filter(|(_, one)| !one.is_open()) {
-            let way = if self.turns % 2 == 1 { working.next() } else { None };
-            one.turn(way.unwrap_or_else(|| own_way(index, nics, &self.invitation)));
+            let route = if self.reroutes % 2 == 1 { working.next() } else { None };
+            one.reroute(route.unwrap_or_else(|| own_route(index, nics, &self.invitation)));
         }
     }
 
-    /// Tell the peer which streams there are. Over each of them: the way of one may just have failed.
+    /// Announce the open streams to the peer, on each of them, because one route may have just failed.
     fn finish(&mut self, nics: &[Nic]) -> Result<Vec<Opened>, Error> {
         let indices: Vec<usize> = (0..self.openings.len()).filter(|index| self.openings[*index].is_open()).collect();
         let mask = indices.iter().fold(0, |mask, index| mask | 1u64 << index);
-        let ready = Frame::Ready { mask, home: indices[0] as u64 }.encode();
-        let told = indices.iter().filter(|index| self.openings[**index].tell(&ready)).count();
-        if told == 0 {
+        let ready = Frame::Ready { mask, inline: indices[0] as u64 }.encode();
+        let failed = indices.iter().filter(|index| self.openings[**index].tell(&ready)).count();
+        if failed == 0 {
             return Err(self.error(nics));
         }
         let openings = std::mem::take(&mut self.openings).into_iter().filter(|one| one.is_open());
-        Ok(openings.filter_map(|one| one.socket.map(|socket| Opened { socket, nic: one.way.nic })).collect())
+        Ok(openings.filter_map(|one| one.socket.map(|socket| Opened { socket, nic: one.route.nic })).collect())
     }
 
-    /// What each way came to.
+    /// The result of each route.
     fn error(&self, nics: &[Nic]) -> Error {
-        let mut ways: Vec<String> = Vec::new();
+        let mut routes: Vec<String> = Vec::new();
         for one in &self.openings {
-            let words = one.words(nics);
-            if !ways.contains(&words) {
-                ways.push(words);
+            let message = one.message(nics);
+            if !routes.contains(&message) {
+                routes.push(message);
             }
         }
-        Error::new(Kind::Remote, format!("no connection {}", ways.join("; ")))
+        Error::new(Kind::Remote, format!("no connection {}", routes.join("; ")))
     }
 }
 
-/// Where a stream goes of its own accord: to the peer's address in the network of its interface, otherwise to each in turn.
-fn own_way(index: usize, nics: &[Nic], invitation: &Invitation) -> Way {
+/// A stream's own route: to the peer's address in the network of its interface, or to each address in turn.
+fn own_route(index: usize, nics: &[Nic], invitation: &Invitation) -> Route {
     let nic = index % nics.len();
     let own = nics[nic].address.socket.ip();
     let addresses = &invitation.addresses;
     let near: Vec<_> = addresses.iter().filter(|there| same_network(own, there.socket.ip(), there.prefix)).collect();
     let to = if near.is_empty() { addresses[index % addresses.len()].socket } else { near[index % near.len()].socket };
-    Way { nic, to }
+    Route { nic, to }
 }
 
 #[cfg(test)]
@@ -139,13 +139,13 @@ mod tests {
     use super::*;
     use crate::handle::Address;
 
-    /// Of the network 127.0.0.`number`/32.
+    /// In the network 127.0.0.`number`/32.
     fn address(number: u8, port: u16) -> Address {
         Address { socket: SocketAddr::from(([127, 0, 0, number], port)), prefix: 32 }
     }
 
     #[test]
-    fn each_way_is_named_with_what_it_came_to() {
+    fn an_error_names_each_route_and_its_result() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let refuses = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap().port(); // closed at once
         let here = silent.local_addr().unwrap().port();
@@ -161,7 +161,7 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(1));
         };
-        let told = format!("no connection to 127.0.0.1:{here} from lo: no answer; to 127.0.0.2:{refuses} from lo: Connection refused");
-        assert!(error.starts_with(&told), "{error}");
+        let failed = format!("no connection to 127.0.0.1:{here} from lo: no answer; to 127.0.0.2:{refuses} from lo: Connection refused");
+        assert!(error.starts_with(&failed), "{error}");
     }
 }

@@ -1,21 +1,21 @@
-//! What can go wrong, in NCCL's classes.
+//! Errors, in NCCL's classes.
 
 use std::fmt;
 
-/// The class of an error, as NCCL tells them apart.
+/// The class of an error, as NCCL distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A system call failed.
     System,
     /// The peer is gone or does not answer.
     Remote,
-    /// A value that cannot be meant: a setting, or more bytes than were posted.
+    /// An invalid setting, or a message larger than the posted buffer.
     Usage,
-    /// A fault in this code.
+    /// An internal error.
     Internal,
 }
 
-/// What went wrong, where, and with which value.
+/// What failed, where, and the value seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Its class.
@@ -25,12 +25,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of a class.
+    /// An error of this class.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// A system call that failed just now: `what` says what was asked for.
+    /// A system call that has just failed; `what` names its purpose.
     pub fn system(what: impl fmt::Display) -> Self {
         Self::new(Kind::System, format!("{what}: {}", std::io::Error::last_os_error()))
     }

@@ -1,45 +1,47 @@
-//! The 128 bytes that a listener gives to its peer: format, token, and the addresses it listens on, one an interface.
+//! The 128 bytes that a listener gives to its peer: format, token, and the addresses it listens on, one for each interface.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use crate::Handle;
 use crate::error::{Error, Kind};
 use crate::wire::{TOKEN, VERSION};
 
-/// Addresses that fit.
-pub const MOST_ADDRESSES: usize = 4;
+/// Opaque bytes that a listener gives to its peer: addresses, ports and a random token.
+pub type Handle = [u8; 128];
+
+/// The number of addresses that fit.
+pub const MAX_ADDRESSES: usize = 4;
 
 const MAGIC: [u8; 4] = *b"bBwH";
 const HEAD: usize = 24;
 const ENTRY: usize = 24; // address 16, port 2, prefix length 1, zero 1, scope 4
 
-/// An address to connect to, with the length of its network's prefix.
+/// An address to connect to, and the prefix length of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Where a listener is.
+    /// Address and port of a listener.
     pub socket: SocketAddr,
     /// Bits of the network part.
     pub prefix: u8,
 }
 
-/// What a handle says.
+/// The contents of a handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invitation {
-    /// The secret to show.
+    /// The secret that a connection must show.
     pub token: [u8; TOKEN],
     /// At least one.
     pub addresses: Vec<Address>,
 }
 
 impl Invitation {
-    /// As bytes; addresses beyond MOST_ADDRESSES are left out.
+    /// Encode; addresses beyond MAX_ADDRESSES are left out.
     pub fn encode(&self) -> Handle {
         let mut to = [0; 128];
         to[..4].copy_from_slice(&MAGIC);
         to[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        to[6] = self.addresses.len().min(MOST_ADDRESSES) as u8;
+        to[6] = self.addresses.len().min(MAX_ADDRESSES) as u8;
         to[8..24].copy_from_slice(&self.token);
-        for (at, address) in self.addresses.iter().take(MOST_ADDRESSES).enumerate() {
+        for (at, address) in self.addresses.iter().take(MAX_ADDRESSES).enumerate() {
             let entry = &mut to[HEAD + at * ENTRY..HEAD + (at + 1) * ENTRY];
             let (ip, scope) = match address.socket {
                 SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
@@ -53,10 +55,10 @@ impl Invitation {
         to
     }
 
-    /// What the peer sent us.
+    /// Decode a peer's handle.
     ///
     /// # Errors
-    /// Bytes that no listener of this format made: the peer uses another network or another version.
+    /// The bytes are not from a listener of this format: the peer uses another network or another version.
     pub fn decode(from: &Handle) -> Result<Self, Error> {
         if from[..4] != MAGIC {
             return Err(Error::new(Kind::Usage, "the peer's handle is not busbw's: do all ranks load the same plugin?"));
@@ -65,11 +67,11 @@ impl Invitation {
         if version != VERSION {
             return Err(Error::new(
                 Kind::Usage,
-                format!("the peer speaks version {version}, this is {VERSION}: install one version everywhere"),
+                format!("the peer uses version {version}, this host {VERSION}: install the same version on all hosts"),
             ));
         }
         let count = usize::from(from[6]);
-        if count == 0 || count > MOST_ADDRESSES {
+        if count == 0 || count > MAX_ADDRESSES {
             return Err(Error::new(Kind::Usage, format!("the peer's handle has {count} addresses")));
         }
         let mut token = [0; TOKEN];
@@ -82,7 +84,7 @@ fn address(entry: &[u8]) -> Address {
     let mut octets = [0; 16];
     octets.copy_from_slice(&entry[..16]);
     let (ip, port) = (Ipv6Addr::from(octets), u16::from_le_bytes([entry[16], entry[17]]));
-    // The peer's scope numbers its own interfaces: ours is set when connecting.
+    // The peer's scope numbers its own interfaces. Connecting sets ours.
     let socket = match ip.to_ipv4_mapped() {
         Some(v4) => SocketAddr::new(IpAddr::V4(v4), port),
         None => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, 0)),
@@ -90,7 +92,7 @@ fn address(entry: &[u8]) -> Address {
     Address { socket, prefix: entry[18] }
 }
 
-/// Whether two addresses are in one network of this prefix length.
+/// Whether two addresses are in the same network of this prefix length.
 pub fn same_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
     let bits = |ip: IpAddr| match ip {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_told_apart() {
+    fn networks_are_distinguished() {
         let same = |a: &str, b: &str, prefix| same_network(a.parse().unwrap(), b.parse().unwrap(), prefix);
         assert!(same("10.1.2.3", "10.1.2.9", 24) && !same("10.1.2.3", "10.1.3.3", 24) && same("10.1.2.3", "11.1.2.3", 0));
         assert!(same("fd00::1", "fd00::2", 64) && !same("fd00::1", "fd01::1", 64) && !same("10.0.0.1", "fd00::1", 0));

@@ -1,5 +1,5 @@
-//! A TCP transport of many streams for point-to-point messages, as NCCL's net plugins need it: messages of a connection arrive in order,
-//! several are in flight at a time, and their chunks take whichever stream is free.
+//! A TCP transport with several streams for each connection, for point-to-point messages as NCCL's net plugins exchange them. The messages
+//! of a connection arrive in order, several are in flight at once, and their chunks go over whichever stream is free.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,18 +7,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-mod bell;
 mod budget;
-mod choice;
 pub mod config;
 mod congestion;
 mod connect;
+mod doorbell;
 mod error;
 mod handle;
 mod listen;
 mod locks;
+mod log;
 mod nic;
-mod pages;
 mod pool;
 mod ports;
 #[cfg(any(test, fuzzing))]
@@ -27,12 +26,14 @@ mod receiver;
 mod recv_lane;
 mod request;
 mod send_lane;
+mod send_method;
 mod sender;
 mod sock;
 mod speed;
+mod stall;
 mod stats;
-mod still;
 mod wire;
+mod zerocopy;
 
 use budget::Budget;
 use config::Config;
@@ -40,45 +41,29 @@ use connect::Connecting;
 use handle::Invitation;
 use listen::Waiting;
 use nic::Nic;
-use pool::{Pool, Seat, Task, Way};
+use pool::{Direction, Pool, Task, TaskRef};
 use receiver::RecvCore;
 use recv_lane::RecvLane;
 use send_lane::SendLane;
 use sender::SendCore;
+use stall::Limits;
 use stats::{Counters, Register};
-use still::Limits;
 
 pub use error::{Error, Kind};
+pub use handle::Handle;
 pub use locks::lock;
-use request::Owner;
-pub use request::Request;
+pub use log::{Level, Log};
+pub use request::{MAX_GROUP, Request};
+pub use speed::stated as stated_mbps;
 
-/// Opaque bytes that a listener gives to its peer: addresses, ports and a random token.
-pub type Handle = [u8; 128];
-
-/// Buffers of one grouped receive at most.
-pub const MAX_GROUP: usize = 8;
-
-/// How loud a line of the log is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Something is wrong; always shown.
-    Warn,
-    /// Shown under NCCL_DEBUG=INFO.
-    Info,
-}
-
-/// Where lines of the log go; called from any thread.
-pub type Log = Arc<dyn Fn(Level, &str) + Send + Sync>;
-
-/// What the transport offers as one device: all interfaces that it uses together.
+/// A device that the transport offers. It stands for all interfaces in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Interface names, joined by `+`.
     pub name: String,
-    /// Real path of the first one's PCI device in sysfs; None for a virtual interface.
+    /// Real path of the first interface's PCI device in sysfs; None for a virtual interface.
     pub pci_path: Option<String>,
-    /// In Mbit/s, of all together.
+    /// Sum over all interfaces in Mbit/s.
     pub speed_mbps: u32,
 }
 
@@ -91,10 +76,10 @@ pub struct Transport {
     pool: Pool,
     connecting: Mutex<HashMap<Handle, Connecting>>,
     register: Arc<Register>,
-    /// Microseconds that closing connections may still wait for their last small messages, all together.
+    /// Microseconds that all closing connections together may still wait for their last small messages.
     linger_us: AtomicU64,
-    /// What they may keep of chunks that come too early.
-    aside: Arc<Budget>,
+    /// Memory for the early-arrival buffers of all connections.
+    early_budget: Arc<Budget>,
 }
 
 /// Waits for one peer.
@@ -106,7 +91,7 @@ pub struct Listener {
 /// The sending end of a connection.
 pub struct Sender {
     core: Arc<SendCore>,
-    seats: Vec<Seat>,
+    tasks: Vec<TaskRef>,
     number: usize,
     transport: Arc<Transport>,
 }
@@ -114,24 +99,24 @@ pub struct Sender {
 /// The receiving end of a connection.
 pub struct Receiver {
     core: Arc<RecvCore>,
-    seats: Vec<Seat>,
+    tasks: Vec<TaskRef>,
     number: usize,
     transport: Arc<Transport>,
 }
 
 impl Transport {
-    /// Read `BUSBW_NET_*`, find interfaces, start nothing yet.
+    /// Read `BUSBW_NET_*` and find the interfaces. No thread starts yet.
     ///
     /// # Errors
-    /// A variable that cannot be meant, or no usable interface.
+    /// A variable has an invalid value, or there is no usable interface.
     pub fn open(log: Log) -> Result<Arc<Self>, Error> {
         Self::with(Config::from_env()?, log)
     }
 
-    /// As `open`, with settings from elsewhere.
+    /// Like `open`, with the given settings.
     ///
     /// # Errors
-    /// No usable interface, or a congestion control that cannot be had.
+    /// There is no usable interface, or the congestion control is not available.
     pub fn with(config: Config, log: Log) -> Result<Arc<Self>, Error> {
         congestion::check(&config)?;
         let (nics, left_out) = nic::find(&config)?;
@@ -141,12 +126,15 @@ impl Transport {
         for (nic, speed) in nics.iter().zip(&speeds) {
             log(Level::Info, &format!("{} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
         }
-        for words in left_out {
-            log(Level::Info, &format!("not used: {words}"));
+        for message in left_out {
+            log(Level::Info, &format!("not used: {message}"));
         }
         let asked = (config.speed_mbps > 0).then_some(config.speed_mbps);
         let threads = config.threads_for_speeds(nics.iter().map(|nic| asked.or(nic.speed_mbps)));
-        log(Level::Info, &format!("{} streams a connection, {threads} I/O threads, small up to {} bytes", config.streams, config.inline));
+        log(
+            Level::Info,
+            &format!("{} streams per connection, {threads} I/O threads, inline messages up to {} bytes", config.streams, config.inline),
+        );
         let register = Arc::new(Register::default());
         register.write_to(&config.stats, &log);
         let pool = Pool::new(threads, config.spin_us.unwrap_or_default());
@@ -161,45 +149,45 @@ impl Transport {
             connecting: Mutex::default(),
             register,
             linger_us,
-            aside: receiver::budget(),
+            early_budget: receiver::early_budget(),
         }))
     }
 
-    /// A connection has ended; after the last one comes a line on all of them.
+    /// Remove an ended connection. After the last one, log a summary of all.
     fn ended(&self, number: usize, counters: &Counters) {
         if self.register.remove(number, counters) {
             (self.log)(Level::Info, &self.register.summary());
         }
     }
 
-    /// What it offers: one device, of all interfaces together.
+    /// The devices on offer: one, for all interfaces together.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// Whether protocol and channels of collectives shall be chosen for this network.
+    /// Whether the library's tuner is on (`BUSBW_NET_TUNE`).
     pub fn tunes(&self) -> bool {
         self.config.tune
     }
 
-    /// Listen for one peer, at once.
+    /// Listen for one peer. Does not wait.
     ///
     /// # Errors
-    /// No such device, or the system refuses a socket.
+    /// There is no such device, or the system refuses a socket.
     pub fn listen(self: &Arc<Self>, device: usize) -> Result<(Box<Listener>, Handle), Error> {
         self.check(device)?;
         let (waiting, invitation) = Waiting::new(&self.nics)?;
         Ok((Box::new(Listener { transport: self.clone(), waiting }), invitation.encode()))
     }
 
-    /// Connect to a listener: never waits; None until called again often enough with the same handle.
+    /// Connect to a listener. Does not wait: returns None until the connection is open; call again with the same handle.
     ///
     /// # Errors
-    /// The handle is none of ours, or the peer refuses or does not answer in time.
+    /// The handle has another format, or the peer refuses or does not answer in time.
     pub fn connect(self: &Arc<Self>, device: usize, handle: &Handle) -> Result<Option<Box<Sender>>, Error> {
         self.check(device)?;
         let mut every = lock(&self.connecting);
-        every.retain(|_, one| !one.given_up()); // by a caller that asks no more
+        every.retain(|_, one| !one.given_up()); // by callers that stopped calling
         let mut one = match every.remove(handle) {
             Some(one) => one,
             None => Connecting::new(Invitation::decode(handle)?, &self.nics, &self.config, nonce()?),
@@ -210,51 +198,55 @@ impl Transport {
         };
         drop(every);
         let mut opened = opened.into_iter();
-        let Some(home) = opened.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
-        let peer = home.socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+        let Some(inline) = opened.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
+        let peer = inline.socket.peer_addr().ok().and_then(|peer| peer.as_socket());
         let lanes: Vec<_> = opened.collect();
         let label = self.label("to", peer);
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| self.nics[lane.nic].name.clone())));
         let number = self.register.add(&counters);
-        let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, home.socket);
+        let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, inline.socket);
         let sockets = lanes.into_iter().map(|lane| lane.socket).collect();
-        let seats =
-            self.seat(Way::Out, sockets, |seats| core.seated(seats), |lane, socket| Box::new(SendLane::new(core.clone(), lane, socket)))?;
-        Ok(Some(Box::new(Sender { core, seats, number, transport: self.clone() })))
+        let tasks = self.start_tasks(
+            Direction::Out,
+            sockets,
+            |tasks| core.set_tasks(tasks),
+            |lane, socket| Box::new(SendLane::new(core.clone(), lane, socket)),
+        )?;
+        Ok(Some(Box::new(Sender { core, tasks, number, transport: self.clone() })))
     }
 
     fn check(&self, device: usize) -> Result<(), Error> {
         if device < self.devices.len() {
             return Ok(());
         }
-        Err(Error::new(Kind::Usage, format!("device {device}: there are {}", self.devices.len())))
+        Err(Error::new(Kind::Usage, format!("no device {device}: there are {}", self.devices.len())))
     }
 
-    fn label(&self, way: &str, peer: Option<SocketAddr>) -> String {
-        let peer = peer.map_or_else(|| "a peer that has gone".to_owned(), |peer| peer.ip().to_canonical().to_string());
-        format!("{way} {peer} over {}", self.devices[0].name)
+    fn label(&self, direction: &str, peer: Option<SocketAddr>) -> String {
+        let peer = peer.map_or_else(|| "a disconnected peer".to_owned(), |peer| peer.ip().to_canonical().to_string());
+        format!("{direction} {peer} over {}", self.devices[0].name)
     }
 
-    /// Give every socket to an I/O thread; `known` gets the seats before the first of them runs.
-    fn seat<S>(
+    /// Give each socket to an I/O thread. `known` receives all tasks before the first of them runs.
+    fn start_tasks<S>(
         &self,
-        way: Way,
+        direction: Direction,
         sockets: Vec<S>,
-        known: impl FnOnce(Vec<Seat>),
+        known: impl FnOnce(Vec<TaskRef>),
         mut task: impl FnMut(usize, S) -> Box<dyn Task>,
-    ) -> Result<Vec<Seat>, Error> {
-        let seats = sockets.iter().map(|_| self.pool.reserve(way)).collect::<Result<Vec<_>, _>>()?;
-        known(seats.clone());
-        for (lane, (socket, seat)) in sockets.into_iter().zip(&seats).enumerate() {
-            self.pool.seat(seat, task(lane, socket));
+    ) -> Result<Vec<TaskRef>, Error> {
+        let tasks = sockets.iter().map(|_| self.pool.reserve(direction)).collect::<Result<Vec<_>, _>>()?;
+        known(tasks.clone());
+        for (lane, (socket, task_ref)) in sockets.into_iter().zip(&tasks).enumerate() {
+            self.pool.start(task_ref, task(lane, socket));
         }
-        Ok(seats)
+        Ok(tasks)
     }
 }
 
 fn nonce() -> Result<u64, Error> {
     let mut bytes = [0; 8];
-    // SAFETY: getrandom writes at most eight bytes; so few come at once.
+    // SAFETY: `bytes` is a local array of 8 bytes, the length given. A call for at most 256 bytes is never interrupted (man 2 getrandom).
     if unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), 8, 0) } != 8 {
         return Err(Error::system("random bytes"));
     }
@@ -262,42 +254,42 @@ fn nonce() -> Result<u64, Error> {
 }
 
 impl Listener {
-    /// The connection, once the peer has come: never waits.
+    /// Accept the peer's connection. Does not wait: returns None until the peer has connected.
     ///
     /// # Errors
-    /// The system refuses, or the peer speaks another version.
+    /// The system refuses, or the peer uses another version.
     pub fn accept(&mut self) -> Result<Option<Box<Receiver>>, Error> {
         let transport = &self.transport;
         let Some(streams) = self.waiting.advance(&transport.config)? else { return Ok(None) };
         if self.waiting.dropped > 0 {
-            (transport.log)(Level::Info, &format!("{} connections were dropped that did not know the token", self.waiting.dropped));
+            (transport.log)(Level::Info, &format!("dropped {} connections without a valid token", self.waiting.dropped));
         }
         let mut streams = streams.into_iter();
-        let Some(home) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
+        let Some(inline) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
         let lanes: Vec<_> = streams.collect();
-        let label = transport.label("from", Some(home.peer));
+        let label = transport.label("from", Some(inline.peer));
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| transport.nics[lane.nic].name.clone())));
         let number = transport.register.add(&counters);
-        let core = RecvCore::new(label, transport.log.clone(), counters, home, &transport.aside);
-        let known = |seats| core.seated(seats);
+        let core = RecvCore::new(label, transport.log.clone(), counters, inline, &transport.early_budget);
+        let known = |tasks| core.set_tasks(tasks);
         let limits = Limits::of(&transport.config);
-        let seats = transport.seat(Way::In, lanes, known, |lane, one| {
+        let tasks = transport.start_tasks(Direction::In, lanes, known, |lane, one| {
             Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, limits))
         })?;
-        Ok(Some(Box::new(Receiver { core, seats, number, transport: transport.clone() })))
+        Ok(Some(Box::new(Receiver { core, tasks, number, transport: transport.clone() })))
     }
 }
 
 impl Sender {
-    /// Begin to send `size` bytes at `data`; None where too many are under way. `tag` selects the buffer of a grouped receive.
+    /// Start to send `size` bytes at `data`; None if too many messages are in flight. `tag` selects the buffer of a grouped receive.
     ///
     /// # Safety
-    /// `data` stays readable until the request has tested done or this connection is dropped.
+    /// `data` stays readable and unchanged until the request has tested done or this connection is dropped.
     ///
     /// # Errors
     /// The peer is gone.
     pub unsafe fn isend(&self, data: *const u8, size: usize, tag: i32) -> Result<Option<NonNull<Request>>, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps `data` as the core requires: the core holds this same contract.
         unsafe { self.core.isend(data, size, tag) }
     }
 }
@@ -306,22 +298,22 @@ impl Drop for Sender {
     fn drop(&mut self) {
         self.core.linger(&self.transport.linger_us);
         self.core.close();
-        self.seats.iter().for_each(Seat::remove);
-        self.core.part(&self.transport.pool);
+        self.tasks.iter().for_each(TaskRef::remove);
+        self.core.drain_inline(&self.transport.pool);
         self.transport.ended(self.number, &self.core.counters);
     }
 }
 
 impl Receiver {
-    /// Post buffers (address, bytes, tag), 1 to MAX_GROUP of them, for the next as many messages; None where too many are posted.
+    /// Post 1 to MAX_GROUP buffers (address, bytes, tag) for as many messages; None if too many are posted.
     ///
     /// # Safety
-    /// The buffers stay writable until the request has tested done or this connection is dropped.
+    /// The buffers stay writable and otherwise unused until the request has tested done or this connection is dropped.
     ///
     /// # Errors
     /// The peer is gone.
     pub unsafe fn irecv(&self, buffers: &[(*mut u8, usize, i32)]) -> Result<Option<NonNull<Request>>, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the buffers as the core requires: the core holds this same contract.
         unsafe { self.core.irecv(buffers) }
     }
 }
@@ -329,27 +321,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.core.close();
-        self.seats.iter().for_each(Seat::remove);
+        self.tasks.iter().for_each(TaskRef::remove);
         self.transport.ended(self.number, &self.core.counters);
-    }
-}
-
-impl Request {
-    /// Whether it is done: then `sizes` (as many as buffers) has the bytes sent or received, and the request is no more.
-    ///
-    /// # Safety
-    /// `request` came from isend or irecv of a connection that still lives, and has not tested done before.
-    ///
-    /// # Errors
-    /// The peer is gone, or sent more than was posted.
-    pub unsafe fn test(request: NonNull<Self>, sizes: &mut [usize]) -> Result<bool, Error> {
-        // SAFETY: requests live as long as their connection, and so does the connection's core.
-        unsafe {
-            let request = request.as_ref();
-            match request.owner {
-                Owner::Send(core) => (*core).test(request, sizes),
-                Owner::Receive(core) => (*core).test(request, sizes),
-            }
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Opening a connection from the receiving end: strangers are dropped before they cost anything.
+//! Opening a connection from the receiving end. Connections without the token are dropped before they use resources.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -15,15 +15,15 @@ use crate::nic::Nic;
 use crate::sock::{self, Io};
 use crate::wire::{self, Frame, HEADER, HELLO, Hello, TOKEN, VERSION};
 
-/// Connections that have not yet shown the token: more push out the oldest.
-const MOST_STRANGERS: usize = 64;
-/// For a connection to show it.
+/// Connections that have not yet shown the token. A new one replaces the oldest.
+const MAX_UNVERIFIED: usize = 64;
+/// Time for a connection to show the token.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// New connections looked at in one call.
-const MOST_AT_ONCE: usize = 256;
+/// New connections accepted in one call.
+const MAX_ACCEPTS: usize = 256;
 const BACKLOG: i32 = 4096;
 
-struct Stranger {
+struct Unverified {
     socket: Socket,
     nic: usize,
     since: Instant,
@@ -38,7 +38,7 @@ pub(crate) struct Welcomed {
     pub(crate) index: usize,
     attempt: u32,
     pub(crate) nic: usize,
-    /// What came while nobody knew which stream is which: the beginning of its first frame.
+    /// Bytes of its first frame, received before the streams were known.
     pub(crate) first: [u8; HEADER],
     pub(crate) have: usize,
 }
@@ -47,23 +47,24 @@ pub(crate) struct Welcomed {
 pub(crate) struct Waiting {
     listening: Vec<(Socket, usize)>,
     token: [u8; TOKEN],
-    strangers: Vec<Stranger>,
+    unverified: Vec<Unverified>,
     nonce: Option<u64>,
     streams: Vec<Welcomed>,
-    /// The streams there will be, and the one for small messages.
+    /// The streams that the peer announced, and the index of the inline stream.
     ready: Option<(u64, usize)>,
-    /// Of the interfaces.
+    /// Names of the interfaces.
     names: String,
-    /// When the first stream came, and from where.
+    /// When the first stream arrived, and from where.
     begun: Option<(Instant, SocketAddr)>,
-    /// Connections dropped because they did not know the token.
+    /// Connections dropped because they did not show the token.
     pub(crate) dropped: u64,
 }
 
 impl Waiting {
     pub(crate) fn new(nics: &[Nic]) -> Result<(Self, Invitation), Error> {
         let mut token = [0; TOKEN];
-        // SAFETY: getrandom writes at most TOKEN bytes; so few come at once.
+        // SAFETY: `token` is a local array of TOKEN bytes, the length given. A call for at most 256 bytes is never interrupted (man 2
+        // getrandom).
         if unsafe { libc::getrandom(token.as_mut_ptr().cast(), TOKEN, 0) } != TOKEN as isize {
             return Err(Error::system("random bytes"));
         }
@@ -72,16 +73,16 @@ impl Waiting {
         let mut refused = None;
         for (number, nic) in nics.iter().enumerate() {
             let socket = match sock::bound(nic, 0) {
-                // The interface has gone, or has another address, since the process began: the others serve.
+                // The interface is gone or has a new address. The others are enough.
                 Err((ErrorKind::AddrNotAvailable, error)) => {
                     refused = Some(error);
                     continue;
                 }
                 bound => bound.map_err(|(_, error)| error)?,
             };
-            let told = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
-            socket.listen(BACKLOG).map_err(told)?;
-            let here = socket.local_addr().map_err(told)?.as_socket();
+            let failed = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
+            socket.listen(BACKLOG).map_err(failed)?;
+            let here = socket.local_addr().map_err(failed)?.as_socket();
             addresses.push(Address { socket: here.unwrap_or(nic.address.socket), prefix: nic.address.prefix });
             listening.push((socket, number));
         }
@@ -92,7 +93,7 @@ impl Waiting {
             names: listening.iter().map(|(_, number)| nics[*number].name.as_str()).collect::<Vec<_>>().join("+"),
             listening,
             token,
-            strangers: Vec::new(),
+            unverified: Vec::new(),
             nonce: None,
             streams: Vec::new(),
             ready: None,
@@ -102,33 +103,33 @@ impl Waiting {
         Ok((made, Invitation { token, addresses }))
     }
 
-    /// Go on as far as possible: the streams once all have come, the one for small messages first.
+    /// Continue as far as possible. Returns the streams once all have arrived; the first is the inline stream.
     pub(crate) fn advance(&mut self, config: &Config) -> Result<Option<Vec<Welcomed>>, Error> {
         let now = Instant::now();
-        self.meet(now)?;
-        self.hear(now, config)?;
+        self.accept_new(now)?;
+        self.read_hellos(now, config)?;
         self.read_ready();
         let there = self.streams.iter().fold(0, |there, one| there | 1u64 << one.index);
-        let Some((mask, home)) = self.ready.filter(|(mask, _)| there & mask == *mask) else {
-            return self.in_time(now, config).map(|()| None);
+        let Some((mask, inline)) = self.ready.filter(|(mask, _)| there & mask == *mask) else {
+            return self.check_deadline(now, config).map(|()| None);
         };
         self.streams.retain(|one| mask & (1 << one.index) != 0);
-        self.streams.sort_by_key(|one| (one.index != home, one.index));
+        self.streams.sort_by_key(|one| (one.index != inline, one.index));
         Ok(Some(std::mem::take(&mut self.streams)))
     }
 
-    /// A peer that has begun must come to an end.
-    fn in_time(&self, now: Instant, config: &Config) -> Result<(), Error> {
+    /// Fail if a peer that has started does not finish in time.
+    fn check_deadline(&self, now: Instant, config: &Config) -> Result<(), Error> {
         let Some((_, peer)) = self.begun.filter(|(begun, _)| now - *begun > Duration::from_secs(config.timeout_s)) else { return Ok(()) };
         let (there, which) =
-            (self.streams.len(), if self.ready.is_some() { "others are missing" } else { "it does not say how many there are" });
+            (self.streams.len(), if self.ready.is_some() { "others are missing" } else { "it has not announced how many there are" });
         let (names, limit_s) = (&self.names, config.timeout_s);
-        Err(Error::new(Kind::Remote, format!("{peer} has opened {there} streams over {names}, and for {limit_s} s {which}")))
+        Err(Error::new(Kind::Remote, format!("{peer} opened {there} streams over {names}, but after {limit_s} s {which}")))
     }
 
-    fn meet(&mut self, now: Instant) -> Result<(), Error> {
+    fn accept_new(&mut self, now: Instant) -> Result<(), Error> {
         for (socket, nic) in &self.listening {
-            for _ in 0..MOST_AT_ONCE {
+            for _ in 0..MAX_ACCEPTS {
                 let socket = match socket.accept() {
                     Ok((socket, _)) => socket,
                     Err(error) if is_shortage(&error) => return Err(shortage(&error)),
@@ -137,27 +138,27 @@ impl Waiting {
                 if socket.set_nonblocking(true).is_err() {
                     continue;
                 }
-                if self.strangers.len() == MOST_STRANGERS {
-                    self.strangers.remove(0);
+                if self.unverified.len() == MAX_UNVERIFIED {
+                    self.unverified.remove(0);
                     self.dropped += 1;
                 }
-                self.strangers.push(Stranger { socket, nic: *nic, since: now, hello: [0; HELLO], have: 0 });
-                // Whoever speaks at once is heard before others push it out.
-                if let Some(last) = self.strangers.last_mut() {
-                    last.listen();
+                self.unverified.push(Unverified { socket, nic: *nic, since: now, hello: [0; HELLO], have: 0 });
+                // Read at once, before others can replace it.
+                if let Some(last) = self.unverified.last_mut() {
+                    last.read_hello();
                 }
             }
         }
         Ok(())
     }
 
-    fn hear(&mut self, now: Instant, config: &Config) -> Result<(), Error> {
-        for mut stranger in std::mem::take(&mut self.strangers) {
-            let alive = stranger.listen();
-            if stranger.have == HELLO {
-                self.judge(stranger, config)?;
-            } else if alive && now - stranger.since < PATIENCE {
-                self.strangers.push(stranger);
+    fn read_hellos(&mut self, now: Instant, config: &Config) -> Result<(), Error> {
+        for mut unverified in std::mem::take(&mut self.unverified) {
+            let alive = unverified.read_hello();
+            if unverified.have == HELLO {
+                self.verify(unverified, config)?;
+            } else if alive && now - unverified.since < PATIENCE {
+                self.unverified.push(unverified);
             } else {
                 self.dropped += 1;
             }
@@ -165,18 +166,20 @@ impl Waiting {
         Ok(())
     }
 
-    fn judge(&mut self, stranger: Stranger, config: &Config) -> Result<(), Error> {
-        let hello = Hello::decode(&stranger.hello).filter(|hello| bool::from(hello.token.ct_eq(&self.token)));
+    fn verify(&mut self, unverified: Unverified, config: &Config) -> Result<(), Error> {
+        let hello = Hello::decode(&unverified.hello).filter(|hello| bool::from(hello.token.ct_eq(&self.token)));
         let Some(hello) = hello else {
             self.dropped += 1;
             return Ok(());
         };
-        // SAFETY: our own bytes; a new socket takes so few at once, and a peer that does not get them tries again.
-        unsafe { sock::send(stranger.socket.as_raw_fd(), &wire::welcome(), std::ptr::null(), 0) };
-        let Some(peer) = stranger.socket.peer_addr().ok().and_then(|peer| peer.as_socket()) else { return Ok(()) };
+        // SAFETY: only the first part has bytes; it is a temporary array that lives during the call. A peer that misses them tries again.
+        unsafe { sock::send(unverified.socket.as_raw_fd(), &wire::welcome(), std::ptr::null(), 0) };
+        let Some(peer) = unverified.socket.peer_addr().ok().and_then(|peer| peer.as_socket()) else { return Ok(()) };
         if hello.version != VERSION {
-            let message =
-                format!("{peer} speaks version {} of busbw's format, this is {VERSION}: install one version everywhere", hello.version);
+            let message = format!(
+                "{peer} uses version {} of busbw's format, this host {VERSION}: install the same version on all hosts",
+                hello.version
+            );
             return Err(Error::new(Kind::Usage, message));
         }
         let index = usize::from(hello.index);
@@ -185,20 +188,20 @@ impl Waiting {
             self.dropped += 1;
             return Ok(());
         }
-        // The peer tried again. Which of its attempts is heard first depends on their ways, and on when the caller looks.
+        // The peer tried again. Attempts may be read in any order, which depends on their routes and on when the caller looks.
         let attempt = hello.attempt;
         if self.streams.iter().any(|one| one.index == index && one.attempt > attempt) {
             return Ok(());
         }
         self.streams.retain(|one| one.index != index);
-        sock::tune(&stranger.socket, config);
-        sock::expect_answers(&stranger.socket, config.timeout_s);
-        self.streams.push(Welcomed { socket: stranger.socket, peer, index, attempt, nic: stranger.nic, first: [0; HEADER], have: 0 });
+        sock::tune(&unverified.socket, config);
+        sock::set_user_timeout(&unverified.socket, config.timeout_s);
+        self.streams.push(Welcomed { socket: unverified.socket, peer, index, attempt, nic: unverified.nic, first: [0; HEADER], have: 0 });
         Ok(())
     }
 
-    /// The peer says first on each stream which streams there are. One that has ended stays until the peer tries again, or until whoever
-    /// reads it next finds that out: what it carries goes over the others.
+    /// Read the first frame of each stream, which announces the streams. A stream that has ended stays until the peer tries again or its
+    /// next read fails; then others carry its data.
     fn read_ready(&mut self) {
         if self.ready.is_some() {
             return;
@@ -208,36 +211,38 @@ impl Waiting {
             if room.is_empty() {
                 continue;
             }
-            // SAFETY: our own buffer.
+            // SAFETY: `room` is a part of `one.first`, which is borrowed mutably during the call.
             if let Io::Done(bytes) = unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
                 one.have += bytes;
             }
         }
         self.ready = self.streams.iter().find_map(|one| match Frame::decode(&one.first) {
-            // One that leaves out the stream for small messages is nonsense.
-            Ok(Frame::Ready { mask, home }) if one.have == HEADER && home < 63 && mask & (1 << home) != 0 => Some((mask, home as usize)),
+            // An announcement without the inline stream is invalid.
+            Ok(Frame::Ready { mask, inline }) if one.have == HEADER && inline < 63 && mask & (1 << inline) != 0 => {
+                Some((mask, inline as usize))
+            }
             _ => None,
         });
     }
 }
 
-/// The process or the system has too little of something: the connection waits in vain.
+/// The process or the system has run out of a resource, so accepting cannot succeed.
 fn is_shortage(error: &std::io::Error) -> bool {
     [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(&error.raw_os_error().unwrap_or(0))
 }
 
 fn shortage(error: &std::io::Error) -> Error {
-    Error::new(Kind::System, format!("accepting a connection: {error}{}", sock::limit_words(error)))
+    Error::new(Kind::System, format!("accepting a connection: {error}{}", sock::descriptor_hint(error)))
 }
 
-impl Stranger {
-    /// Read on; false where nothing more will come.
-    fn listen(&mut self) -> bool {
+impl Unverified {
+    /// Continue to read; returns false if the connection has ended.
+    fn read_hello(&mut self) -> bool {
         let room = &mut self.hello[self.have..];
         if room.is_empty() {
             return true;
         }
-        // SAFETY: our own buffer.
+        // SAFETY: `room` is a part of `self.hello`, which is borrowed mutably during the call.
         match unsafe { sock::receive(self.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
             Io::Done(bytes) => {
                 self.have += bytes;

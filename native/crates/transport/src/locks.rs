@@ -1,9 +1,9 @@
-//! Locks that outlive a panic.
+//! Locks that survive a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The lock, also after a thread that held it has panicked: the panic has been told, and what such locks guard here are numbers and
-/// lists that stay consistent between statements.
+/// Lock even if a thread panicked while it held the mutex. The panic has been logged, and what these locks guard are numbers and lists that
+/// are consistent after every statement.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

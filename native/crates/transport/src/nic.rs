@@ -1,4 +1,4 @@
-//! Interfaces: which there are, which may be used, their addresses and speeds.
+//! Network interfaces: which exist, which are used, their addresses and speeds.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -9,45 +9,51 @@ use socket2::{Socket, Type};
 
 use crate::config::Config;
 use crate::error::{Error, Kind};
-use crate::handle::{Address, MOST_ADDRESSES};
+use crate::handle::{Address, MAX_ADDRESSES};
 
-/// An interface with the address to use.
+/// An interface and the address to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// As the kernel calls it.
+    /// The kernel's name.
     pub name: String,
     /// With port 0.
     pub address: Address,
     /// Real path of its PCI device; None for a virtual interface.
     pub pci_path: Option<String>,
-    /// From sysfs in Mbit/s; None where it is down, virtual (veth says 10000 whatever it carries) or does not say.
+    /// From sysfs in Mbit/s. None if it is down, virtual (a veth always reports 10000) or does not report a speed.
     pub speed_mbps: Option<u32>,
 }
 
 impl Nic {
-    /// Whether it is there, set up, and has a carrier.
+    /// Whether it is hardware, or a bond of hardware. The kernel adds up the speeds of a bond's members.
+    pub fn is_hardware(&self) -> bool {
+        is_hardware(Path::new(SYSFS), &self.name)
+    }
+
+    /// Whether it exists, is up, and has a carrier.
     pub fn is_up(&self) -> bool {
-        // SAFETY: all zero is a valid ifreq.
+        // SAFETY: ifreq is plain data, valid when zero.
         let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };
         let family = if self.address.socket.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let Ok(socket) = Socket::new(family.into(), Type::DGRAM, None) else { return false };
-        // Names of interfaces fit, with a zero byte after them.
+        // A name, which came from the kernel, fits with its zero byte.
         asked.ifr_name.iter_mut().zip(self.name.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
-        // SAFETY: the call reads the name and writes the flags.
+        // SAFETY: SIOCGIFFLAGS reads the name in `asked`, a local, and writes its flags.
         let got = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut asked) } == 0;
-        // SAFETY: of the union, what was written.
+        // SAFETY: every bit pattern is a valid integer, and this union member is the one that the call writes.
         let flags = i32::from(unsafe { asked.ifr_ifru.ifru_flags });
         got && flags & libc::IFF_UP != 0 && flags & libc::IFF_RUNNING != 0
     }
 }
 
-/// An interface that is this many times slower than the fastest is for something else.
-const MUCH_SLOWER: u32 = 4;
+const SYSFS: &str = "/sys/class/net";
+/// An interface this many times slower than the fastest is not used, because it has another purpose.
+const SLOW_FACTOR: u32 = 4;
 
-/// Usable interfaces in the kernel's order, at most as many as a handle names; and, in words, those left out.
+/// Find usable interfaces in the kernel's order, at most as many as fit in a handle, and descriptions of those left out.
 ///
 /// # Errors
-/// There is none: what was asked for and what there is.
+/// No interface is usable. The message names the setting and the interfaces that exist.
 pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
     let every = addresses()?;
     let mut found: Vec<Nic> = Vec::new();
@@ -58,7 +64,7 @@ pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
         }
     }
     if config.ifname.is_empty() {
-        // Loopback and bridges of containers only where there is nothing else, as NCCL has it.
+        // Loopback and container bridges only if there is nothing else, as in NCCL.
         let plain: Vec<Nic> = found.iter().filter(|nic| !is_local(&nic.name)).cloned().collect();
         if !plain.is_empty() {
             found = plain;
@@ -66,37 +72,39 @@ pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
     }
     let mut left_out = Vec::new();
     if config.ifname.is_empty() {
-        left_out = leave_slow_ones(&mut found);
+        left_out = drop_slow(&mut found);
     }
-    left_out.extend(found.drain(found.len().min(MOST_ADDRESSES)..).map(|nic| format!("{} (more than {MOST_ADDRESSES})", nic.name)));
+    left_out.extend(found.drain(found.len().min(MAX_ADDRESSES)..).map(|nic| format!("{} (more than {MAX_ADDRESSES})", nic.name)));
     if found.is_empty() {
         let mut names: Vec<_> = every.into_iter().map(|(name, _)| name).collect();
         names.dedup();
         let asked = if config.ifname.is_empty() { "any".to_owned() } else { format!("'{}'", config.ifname) };
-        return Err(Error::new(Kind::System, format!("no interface matches {asked}: with addresses there are {}", names.join(", "))));
+        return Err(Error::new(Kind::System, format!("no interface matches {asked}; interfaces with addresses: {}", names.join(", "))));
     }
     Ok((found, left_out))
 }
 
-/// A chunk on a slow interface holds up its whole message: a management network beside fast ones does more harm than good.
-fn leave_slow_ones(found: &mut Vec<Nic>) -> Vec<String> {
+/// A chunk on a slow interface delays its whole message, so a management network beside fast ones would do more harm than good.
+fn drop_slow(found: &mut Vec<Nic>) -> Vec<String> {
     let fastest = found.iter().filter_map(|nic| nic.speed_mbps).max().unwrap_or(0);
-    let slow = |nic: &Nic| nic.speed_mbps.is_some_and(|speed| speed < fastest / MUCH_SLOWER);
-    let words = |nic: &Nic| format!("{} ({} Mbit/s beside {fastest}; BUSBW_NET_IFNAME takes it in)", nic.name, nic.speed_mbps.unwrap_or(0));
-    let left_out = found.iter().filter(|nic| slow(nic)).map(words).collect();
+    let slow = |nic: &Nic| nic.speed_mbps.is_some_and(|speed| speed < fastest / SLOW_FACTOR);
+    let message = |nic: &Nic| {
+        format!("{} ({} Mbit/s while the fastest has {fastest}; BUSBW_NET_IFNAME can add it)", nic.name, nic.speed_mbps.unwrap_or(0))
+    };
+    let left_out = found.iter().filter(|nic| slow(nic)).map(message).collect();
     found.retain(|nic| !slow(nic));
     left_out
 }
 
-/// Whether a name is meant by a list in the words of NCCL_SOCKET_IFNAME.
-fn selected(name: &str, words: &str) -> bool {
-    let (words, exclude) = words.strip_prefix('^').map_or((words, false), |rest| (rest, true));
-    let (words, exact) = words.strip_prefix('=').map_or((words, false), |rest| (rest, true));
-    let hit = words.split(',').map(str::trim).filter(|word| !word.is_empty()).any(|word| {
+/// Whether a list in the format of NCCL_SOCKET_IFNAME selects a name.
+fn selected(name: &str, list: &str) -> bool {
+    let (list, exclude) = list.strip_prefix('^').map_or((list, false), |rest| (rest, true));
+    let (list, exact) = list.strip_prefix('=').map_or((list, false), |rest| (rest, true));
+    let hit = list.split(',').map(str::trim).filter(|word| !word.is_empty()).any(|word| {
         let (word, _) = word.split_once(':').unwrap_or((word, ""));
         if exact { name == word } else { name.starts_with(word) }
     });
-    words.is_empty() || hit != exclude
+    list.is_empty() || hit != exclude
 }
 
 fn is_local(name: &str) -> bool {
@@ -108,33 +116,39 @@ fn link_local(ip: IpAddr) -> bool {
 }
 
 fn pci_path(name: &str) -> Option<String> {
-    let path = std::fs::canonicalize(format!("/sys/class/net/{name}/device")).ok()?;
+    let path = std::fs::canonicalize(format!("{SYSFS}/{name}/device")).ok()?;
     Some(path.to_str()?.to_owned())
 }
 
+fn is_hardware(sysfs: &Path, name: &str) -> bool {
+    let members = std::fs::read_to_string(sysfs.join(name).join("bonding/slaves")).unwrap_or_default();
+    let device = |name: &str| sysfs.join(name).join("device").exists();
+    device(name) || !members.trim().is_empty() && members.split_whitespace().all(device)
+}
+
 fn speed(name: &str) -> Option<u32> {
-    if !Path::new(&format!("/sys/class/net/{name}/device")).exists() {
+    if !is_hardware(Path::new(SYSFS), name) {
         return None;
     }
-    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    let text = std::fs::read_to_string(format!("{SYSFS}/{name}/speed")).ok()?;
     text.trim().parse::<i64>().ok().and_then(|speed| u32::try_from(speed).ok()).filter(|speed| *speed > 0)
 }
 
-/// All addresses of interfaces that are up, IPv4 first for each in the kernel's order.
+/// All addresses of interfaces that are up. In the kernel's order IPv4 comes first.
 fn addresses() -> Result<Vec<(String, Address)>, Error> {
     let mut list = std::ptr::null_mut();
-    // SAFETY: getifaddrs fills the list, which freeifaddrs below releases.
+    // SAFETY: getifaddrs stores a list in the local `list`; it is freed once, at the end of this function.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(Error::system("getifaddrs"));
     }
     let mut found = Vec::new();
     let mut at = list;
     while !at.is_null() {
-        // SAFETY: getifaddrs' entries are valid until they are freed.
+        // SAFETY: `at` is an entry of the list, which is valid until freeifaddrs.
         let entry = unsafe { &*at };
         at = entry.ifa_next;
         let up = entry.ifa_flags & libc::IFF_UP as u32 != 0 && entry.ifa_flags & libc::IFF_RUNNING as u32 != 0;
-        // SAFETY: null or a socket address of the family it names, both for address and mask.
+        // SAFETY: both pointers are NULL or point into the list, to a socket address of the family that it names.
         let (ip, mask) = unsafe { (address_of(entry.ifa_addr), address_of(entry.ifa_netmask)) };
         if let (true, Some((ip, scope))) = (up, ip) {
             let prefix = mask.map_or(0, |(mask, _)| bits(mask));
@@ -142,23 +156,23 @@ fn addresses() -> Result<Vec<(String, Address)>, Error> {
                 IpAddr::V4(_) => SocketAddr::new(ip, 0),
                 IpAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(v6, 0, 0, scope)),
             };
-            // SAFETY: a NUL-terminated name.
+            // SAFETY: ifa_name points into the list, to a string that ends with a zero byte; it is copied here.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
             found.push((name, Address { socket, prefix }));
         }
     }
-    // SAFETY: made by getifaddrs, freed once.
+    // SAFETY: `list` came from getifaddrs and is freed only here; no reference to an entry is used after this.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
 }
 
 /// # Safety
-/// `from` is null or points to a socket address.
+/// `from` is NULL or points to a socket address of the size that its family has.
 unsafe fn address_of(from: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     if from.is_null() {
         return None;
     }
-    // SAFETY: the family says which structure it is.
+    // SAFETY: the caller guarantees a complete socket address, and the family says which structure it is.
     unsafe {
         match i32::from((*from).sa_family) {
             libc::AF_INET => {
@@ -187,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_selected_as_nccl_does() {
+    fn names_are_selected_as_in_nccl() {
         let cases = [
             ("eth0", "", true),
             ("eth0", "eth", true),
@@ -199,13 +213,27 @@ mod tests {
             ("eth0", "^=eth", true),
             ("eth0", "eth0:7000", true),
         ];
-        for (name, words, expected) in cases {
-            assert_eq!(selected(name, words), expected, "{name} in '{words}'");
+        for (name, list, expected) in cases {
+            assert_eq!(selected(name, list), expected, "{name} in '{list}'");
         }
     }
 
     #[test]
-    fn loopback_serves_where_it_is_asked_for() {
+    fn a_bond_of_hardware_is_hardware() {
+        let sysfs = std::env::temp_dir().join(format!("busbw-sysfs-{}", std::process::id()));
+        for name in ["eth0/device", "eth1/device", "veth0", "bond0/bonding", "bond1/bonding", "bond2/bonding"] {
+            std::fs::create_dir_all(sysfs.join(name)).unwrap();
+        }
+        for (bond, members) in [("bond0", "eth0 eth1\n"), ("bond1", "eth0 veth0\n"), ("bond2", "\n")] {
+            std::fs::write(sysfs.join(bond).join("bonding/slaves"), members).unwrap();
+        }
+        let found = ["eth0", "veth0", "bond0", "bond1", "bond2"].map(|name| is_hardware(&sysfs, name));
+        std::fs::remove_dir_all(&sysfs).unwrap();
+        assert_eq!(found, [true, false, true, false, false]);
+    }
+
+    #[test]
+    fn loopback_is_used_if_it_is_named() {
         let config = Config { ifname: "=lo".to_owned(), ..Config::default() };
         let (found, left_out) = find(&config).unwrap();
         assert!(left_out.is_empty());
@@ -215,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_management_network_is_left_alone() {
+    fn a_management_network_is_not_used() {
         let nic = |name: &str, speed_mbps| Nic {
             name: name.to_owned(),
             address: Address { socket: "10.0.0.1:0".parse().unwrap(), prefix: 24 },
@@ -223,13 +251,13 @@ mod tests {
             speed_mbps,
         };
         let mut found = vec![nic("eth0", Some(1_000)), nic("eth1", Some(100_000)), nic("eth2", None), nic("eth3", Some(25_000))];
-        let left_out = leave_slow_ones(&mut found);
-        assert_eq!(left_out, ["eth0 (1000 Mbit/s beside 100000; BUSBW_NET_IFNAME takes it in)"]);
+        let left_out = drop_slow(&mut found);
+        assert_eq!(left_out, ["eth0 (1000 Mbit/s while the fastest has 100000; BUSBW_NET_IFNAME can add it)"]);
         assert_eq!(found.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>(), ["eth1", "eth2", "eth3"]);
     }
 
     #[test]
-    fn a_name_that_is_not_there_is_told_with_those_that_are() {
+    fn an_unknown_name_is_an_error_that_lists_the_others() {
         let config = Config { ifname: "nonesuch".to_owned(), ..Config::default() };
         let error = find(&config).unwrap_err();
         assert!(error.message.contains("'nonesuch'") && error.message.contains("lo"), "{error}");

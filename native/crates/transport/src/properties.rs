@@ -1,19 +1,18 @@
-//! What holds for any bytes that are read as the wire format or as a handle. Fuzzing looks for bytes that break it, the tests below try a
+//! Properties that hold for any bytes read as the wire format or as a handle. Fuzzing searches for counterexamples; the tests below try a
 //! fixed set.
 
-use crate::Handle;
-use crate::handle::{Invitation, MOST_ADDRESSES, same_network};
-use crate::wire::{Chunk, Frame, HEADER, HELLO, Hello, MOST_CHUNKS, WELCOME, read_welcome};
+use crate::handle::{Handle, Invitation, MAX_ADDRESSES, same_network};
+use crate::wire::{Chunk, Frame, HEADER, HELLO, Hello, MAX_CHUNKS, WELCOME, read_welcome};
 
-/// Read the beginning of `bytes` (zeros where they end) as each of the words of a stream.
+/// Decode the start of `bytes` (padded with zeros) as each header of a stream.
 ///
 /// # Panics
-/// What was read is not what is written again, or its numbers do not fit each other.
+/// Encoding does not give the same bytes back, or the numbers contradict each other.
 pub fn frames(bytes: &[u8]) {
     let head = padded::<HEADER>(bytes);
     if let Ok(frame) = Frame::decode(&head) {
         let again = frame.encode();
-        let meant: &[_] = match frame {
+        let defined: &[_] = match frame {
             Frame::Chunk(chunk) => {
                 fits(&chunk);
                 &[(0, HEADER - 4)]
@@ -21,7 +20,7 @@ pub fn frames(bytes: &[u8]) {
             Frame::Ack { .. } => &[(0, 4), (8, 24)],
             Frame::Ready { .. } => &[(0, 4), (8, 24)],
         };
-        same(&head, &again, meant);
+        same(&head, &again, defined);
         assert_eq!(Frame::decode(&again), Ok(frame));
     }
     let head = padded::<HELLO>(bytes);
@@ -34,13 +33,13 @@ pub fn frames(bytes: &[u8]) {
     }
 }
 
-/// Read `bytes` (zeros where they end) as a handle.
+/// Decode `bytes` (padded with zeros) as a handle.
 ///
 /// # Panics
-/// What was read is not what is written again.
+/// Encoding does not give the same bytes back.
 pub fn handle(bytes: &[u8]) {
     let Ok(read) = Invitation::decode(&padded::<{ size_of::<Handle>() }>(bytes)) else { return };
-    assert!((1..=MOST_ADDRESSES).contains(&read.addresses.len()));
+    assert!((1..=MAX_ADDRESSES).contains(&read.addresses.len()));
     assert_eq!(Invitation::decode(&read.encode()), Ok(read.clone()));
     for one in &read.addresses {
         for other in &read.addresses {
@@ -55,18 +54,18 @@ fn padded<const SIZE: usize>(bytes: &[u8]) -> [u8; SIZE] {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }
 
-/// What has a meaning, from where to where, survives; the rest is ignored by who reads and zero from who writes.
-fn same(read: &[u8], written: &[u8], meant: &[(usize, usize)]) {
+/// Bytes in the ranges `defined` survive decoding and encoding; the others are ignored by readers and written as zero.
+fn same(read: &[u8], written: &[u8], defined: &[(usize, usize)]) {
     for at in 0..read.len() {
-        let expected = if meant.iter().any(|(from, to)| (*from..*to).contains(&at)) { read[at] } else { 0 };
+        let expected = if defined.iter().any(|(from, to)| (*from..*to).contains(&at)) { read[at] } else { 0 };
         assert_eq!(written[at], expected, "byte {at} of {read:02x?}");
     }
 }
 
-/// No chunk reaches beyond its message, and all together cover it.
+/// No chunk extends beyond its message, and together they cover it.
 fn fits(chunk: &Chunk) {
     let (index, count) = (chunk.index(), chunk.count());
-    assert!(index < count && count as u64 <= MOST_CHUNKS, "{chunk:?}");
+    assert!(index < count && count as u64 <= MAX_CHUNKS, "{chunk:?}");
     let end = chunk.offset.checked_add(chunk.len() as u64);
     assert!(end.is_some_and(|end| end <= chunk.total && (end == chunk.total) == (index + 1 == count)), "{chunk:?}");
     assert!(chunk.len() > 0 || chunk.total == 0, "{chunk:?}");
@@ -76,7 +75,7 @@ fn fits(chunk: &Chunk) {
 mod tests {
     use super::*;
 
-    /// Bytes in the same order on every machine: xorshift64.
+    /// The same bytes on every machine: xorshift64.
     struct Random(u64);
 
     impl Random {
@@ -87,14 +86,14 @@ mod tests {
             self.0
         }
 
-        /// As often small as large, and near powers of two.
+        /// Small and large numbers, and neighbours of powers of two.
         fn number(&mut self) -> u64 {
             let power = 1u64.wrapping_shl(self.word() as u32);
             [self.word() % 4, self.word(), power, power.wrapping_sub(1)][self.word() as usize % 4]
         }
     }
 
-    /// `base` with up to three of its bytes changed.
+    /// `base` with up to three bytes changed.
     fn damaged<const SIZE: usize>(base: [u8; SIZE], random: &mut Random) -> [u8; SIZE] {
         let mut bytes = base;
         for _ in 0..random.word() % 4 {
@@ -115,7 +114,7 @@ mod tests {
                 Frame::Chunk(one),
                 Frame::Chunk(Chunk { offset: 0, ..one }),
                 Frame::Ack { seq: total, below: offset },
-                Frame::Ready { mask: total, home: offset },
+                Frame::Ready { mask: total, inline: offset },
             ][random.word() as usize % 4];
             let bytes = damaged(frame.encode(), &mut random);
             read += usize::from(Frame::decode(&bytes).is_ok());
@@ -124,7 +123,7 @@ mod tests {
             let hello = Hello { version: total as u16, index: offset as u16, nonce: random.word(), token, attempt };
             frames(&damaged(hello.encode(), &mut random));
         }
-        assert!((25_000..75_000).contains(&read), "{read} were read: too few, or too few refused, to say anything");
+        assert!((25_000..75_000).contains(&read), "{read} were accepted: too few or too many for a useful test");
     }
 
     #[test]
@@ -143,6 +142,6 @@ mod tests {
             read += usize::from(Invitation::decode(&bytes).is_ok());
             handle(&bytes);
         }
-        assert!((20_000..40_000).contains(&read), "{read} were read: too few, or too few refused, to say anything");
+        assert!((20_000..40_000).contains(&read), "{read} were accepted: too few or too many for a useful test");
     }
 }

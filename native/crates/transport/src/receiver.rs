@@ -1,45 +1,45 @@
-//! The receiving end: buffers are posted in the order of messages; chunks find theirs by number and go straight into it.
+//! The receiving end. Buffers are posted in message order; chunks find theirs by number and are read directly into it.
 //!
-//! A chunk may come twice, when a stream was given up too early: it counts once, and nothing is written into a buffer whose message is
-//! complete.
+//! A chunk may arrive twice if a stream was declared stalled too early. It counts once, and no one writes to the buffer of a complete
+//! message.
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::budget::Budget;
 use crate::error::{Error, Kind};
 use crate::listen::Welcomed;
 use crate::locks::lock;
-use crate::pool::Seat;
-use crate::request::{Owner, Request};
+use crate::log::{Level, Log};
+use crate::pool::TaskRef;
+use crate::request::{Completion, MAX_GROUP, Request};
 use crate::stats::Counters;
 use crate::wire::Chunk;
-use crate::{Level, Log, MAX_GROUP};
 
-mod aside;
-mod small;
-pub(crate) use aside::{Aside, Progress, budget};
-use small::Home;
-pub(crate) use small::flush;
+mod early;
+mod inline;
+pub(crate) use early::{EarlyChunk, Progress, early_budget};
+use inline::InlineStream;
+pub(crate) use inline::flush;
 
-/// Between looks for writers that have left.
+/// Interval between checks for remaining writers.
 const PAUSE: Duration = Duration::from_micros(100);
-/// The stream of small messages, among the bits of streams.
-const HOME: usize = 63;
+/// The bit of the inline stream among those of the chunk streams.
+const INLINE: usize = 63;
 
 /// A buffer to fill: address, bytes, tag.
 pub(crate) type Buffer = (*mut u8, usize, i32);
 
-/// What a chunk's header leads to.
+/// What to do with a chunk.
 pub(crate) enum Claim {
-    /// Its bytes go here, by whom `resume` lets.
+    /// Write its bytes here, while `begin_write` permits it.
     Into(*mut u8),
-    /// It has come before: read and forget. Where its whole message has, the peer does not know yet: the number below which all are
-    /// complete.
+    /// It has arrived before: discard it. If its whole message has, holds the number below which all messages are complete, as the peer may
+    /// not know yet.
     Stale(Option<u64>),
     /// No buffer is posted for its message yet.
     Early,
@@ -47,30 +47,33 @@ pub(crate) enum Claim {
 
 struct Post {
     request: usize,
-    /// Buffer of the request: known at once, or by the tag of the first chunk of a grouped receive.
+    /// The buffer of the request. In a grouped receive, the tag of the first chunk selects it.
     part: Option<usize>,
     total: u64,
     /// Bytes of each chunk but the last.
     chunk: u32,
-    /// One bit a chunk; empty before the first.
+    /// One bit for each chunk; empty before the first.
     seen: Vec<u64>,
     left: usize,
-    /// Threads that write into the buffer at this moment.
+    /// Threads that are writing to the buffer.
     writers: usize,
     complete: bool,
 }
 
 impl Post {
-    /// The first chunk has come: which of the request's buffers it belongs into, and what else will come.
+    /// Take the first chunk: it selects one of the request's buffers and gives the message's size.
     fn begin(&mut self, chunk: &Chunk, group: &mut [(Buffer, bool)]) -> Result<(), Error> {
         let with_its_tag = || group.iter().position(|((_, _, tag), taken)| !taken && *tag == chunk.tag);
         let part = self.part.or_else(with_its_tag).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("a message with tag {} came for a group of receives that has none left with it", chunk.tag))
+            Error::new(
+                Kind::Usage,
+                format!("a message with tag {} arrived, but the group of receives has no free buffer with this tag", chunk.tag),
+            )
         })?;
         let ((_, room, _), taken) = &mut group[part];
         *taken = true;
         if chunk.total > *room as u64 {
-            let sizes = format!("message {} has {} bytes, {room} were posted", chunk.seq, chunk.total);
+            let sizes = format!("message {} has {} bytes, but {room} were posted", chunk.seq, chunk.total);
             return Err(Error::new(Kind::Usage, format!("{sizes}: do all ranks have the same NCCL settings?")));
         }
         self.part = Some(part);
@@ -86,77 +89,78 @@ struct State {
     /// Number of the first post.
     base: u64,
     posts: VecDeque<Post>,
-    /// Buffers of each request, taken ones marked.
+    /// The buffers of each request, and whether they are taken.
     groups: Vec<Vec<(Buffer, bool)>>,
-    /// Streams that wait for a message to be posted.
-    early: Vec<(u64, usize)>,
-    /// Chunks that do.
-    aside: Vec<Aside>,
-    /// Acknowledgements for whichever stream comes first.
+    /// Messages without a buffer, and the streams that wait for one.
+    waiting: Vec<(u64, usize)>,
+    /// The early-arrival buffer.
+    early: Vec<EarlyChunk>,
+    /// Acknowledgements that any stream may send.
     acks: Vec<(u64, u64)>,
     /// Streams whose acknowledgements do not arrive.
     stuck: u64,
     dead: u64,
-    place: usize,
+    slot: usize,
     /// Chunks written so far.
     chunks: u64,
-    /// Threads that write into callers' buffers at this moment, and whether none may begin.
+    /// Threads that are writing to callers' buffers, and whether no more may start.
     writing: usize,
     closed: bool,
 }
 
-// SAFETY: the addresses are the caller's buffers, writable until the requests are done.
+// SAFETY: the addresses are callers' buffers, which irecv's caller keeps writable until the request is done or the connection closed. They
+// are written only between begin_write and end_write.
 unsafe impl Send for State {}
 
-/// What streams and callers of a receiving end share.
+/// The state shared by the streams and callers of a receiving end.
 pub(crate) struct RecvCore {
     pub(crate) label: String,
     pub(crate) log: Log,
     pub(crate) counters: Arc<Counters>,
     state: Mutex<State>,
-    home: Mutex<Home>,
-    /// All that may still come is in the stream of small messages.
-    lanes_over: AtomicBool,
+    inline: Mutex<InlineStream>,
+    /// All chunk streams have ended; only the inline stream may bring more.
+    lanes_ended: AtomicBool,
     failed: OnceLock<Error>,
-    /// Why nothing more comes, while what is kept aside can still be received.
+    /// Why no more data will arrive, while the early-arrival buffer still holds some.
     gone: OnceLock<Error>,
     requests: Box<[Request]>,
-    seats: OnceLock<Vec<Seat>>,
-    /// Times the caller has tested in vain: while it does not, nobody waits.
+    tasks: OnceLock<Vec<TaskRef>>,
+    /// How often the caller tested without success. If it does not increase, the caller is not waiting.
     asked: AtomicU64,
-    aside: Arc<Budget>,
+    early_budget: Arc<Budget>,
 }
 
 impl RecvCore {
-    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, home: Welcomed, aside: &Arc<Budget>) -> Arc<Self> {
-        let home = Home::new(home.socket, &home.first[..home.have]);
-        Arc::new_cyclic(|this| Self {
+    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, inline: Welcomed, early_budget: &Arc<Budget>) -> Arc<Self> {
+        let inline = InlineStream::new(inline.socket, &inline.first[..inline.have]);
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
             label,
             log,
             counters,
-            state: Mutex::new(State { groups: vec![Vec::new(); crate::request::PLACES], ..State::default() }),
-            home: Mutex::new(home),
-            lanes_over: AtomicBool::new(false),
+            state: Mutex::new(State { groups: vec![Vec::new(); crate::request::SLOTS], ..State::default() }),
+            inline: Mutex::new(inline),
+            lanes_ended: AtomicBool::new(false),
             failed: OnceLock::new(),
             gone: OnceLock::new(),
-            requests: Request::places(|| Owner::Receive(this.as_ptr())),
-            seats: OnceLock::new(),
+            requests: Request::slots(this.as_ptr()),
+            tasks: OnceLock::new(),
             asked: AtomicU64::new(0),
-            aside: aside::part_of(aside),
+            early_budget: early::connection_budget(early_budget),
         })
     }
 
-    pub(crate) fn seated(&self, seats: Vec<Seat>) {
-        let _ = self.seats.set(seats);
+    pub(crate) fn set_tasks(&self, tasks: Vec<TaskRef>) {
+        let _ = self.tasks.set(tasks);
     }
 
-    fn seats(&self) -> &[Seat] {
-        self.seats.get().map_or(&[], Vec::as_slice)
+    fn tasks(&self) -> &[TaskRef] {
+        self.tasks.get().map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn fail(&self, error: Error) {
         if self.failed.set(error.clone()).is_ok() {
-            (self.log)(Level::Info, &error.message); // whoever calls next gets it, and warns
+            (self.log)(Level::Info, &error.message); // the next call returns it as a warning
         }
     }
 
@@ -164,94 +168,63 @@ impl RecvCore {
         Error::new(kind, format!("{}: {why}", self.label))
     }
 
-    // -- the caller's thread ---------------------------------------------------------------------------------------
+    // Called by the caller's thread.
 
     /// # Safety
-    /// As Receiver::irecv.
+    /// As for `Receiver::irecv`.
     pub(crate) unsafe fn irecv(&self, buffers: &[Buffer]) -> Result<Option<NonNull<Request>>, Error> {
         if buffers.is_empty() || buffers.len() > MAX_GROUP {
             return Err(Error::new(
                 Kind::Usage,
-                format!("{}: a receive of {} buffers, 1 to {MAX_GROUP} are possible", self.label, buffers.len()),
+                format!("{}: a receive of {} buffers; the limit is {MAX_GROUP}", self.label, buffers.len()),
             ));
         }
         if let Some(error) = self.failed.get() {
             return Err(error.clone());
         }
         let mut state = lock(&self.state);
-        let place = state.place;
-        let request = &self.requests[place];
+        let slot = state.slot;
+        let request = &self.requests[slot];
         if request.is_taken() {
             return Ok(None);
         }
         request.take(buffers.len());
-        state.place = (place + 1) % self.requests.len();
-        state.groups[place].clear();
-        state.groups[place].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
+        state.slot = (slot + 1) % self.requests.len();
+        state.groups[slot].clear();
+        state.groups[slot].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
         let part = (buffers.len() == 1).then_some(0);
         for _ in buffers {
-            state.posts.push_back(Post {
-                request: place,
-                part,
-                total: 0,
-                chunk: 0,
-                seen: Vec::new(),
-                left: 0,
-                writers: 0,
-                complete: false,
-            });
+            state.posts.push_back(Post { request: slot, part, total: 0, chunk: 0, seen: Vec::new(), left: 0, writers: 0, complete: false });
         }
         let posted = state.base + state.posts.len() as u64;
-        state.early.retain(|&(seq, lane)| {
+        state.waiting.retain(|&(seq, lane)| {
             let now = seq < posted;
             if now {
-                self.seats()[lane].kick();
+                self.tasks()[lane].kick();
             }
             !now
         });
-        let waits = !state.aside.is_empty();
+        let blocked = !state.early.is_empty();
         drop(state);
-        if waits {
-            self.place_aside(posted)?;
+        if blocked {
+            self.deliver_early(posted)?;
         }
         Ok(Some(NonNull::from(request)))
     }
 
-    /// Whether a request is done; looks for small messages itself.
-    pub(crate) fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
-        if request.finish(sizes) {
-            return Ok(true);
-        }
-        if !request.by_chunks.load(Ordering::Relaxed) || self.lanes_over.load(Ordering::Relaxed) {
-            if let Ok(mut home) = self.home.try_lock() {
-                if let Some(error) = (!home.over).then(|| self.hear(&mut home)).and_then(Result::err) {
-                    self.fail(self.error(error.kind, &error.message));
-                }
-            }
-            if request.finish(sizes) {
-                return Ok(true);
-            }
-        }
-        if Seat::help(self.seats()) && request.finish(sizes) {
-            return Ok(true);
-        }
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.failed.get().or(self.gone.get()).map_or(Ok(false), |error| Err(error.clone()))
-    }
-
-    /// Callers' buffers are written by nobody after this, whatever the threads do; and the stream of small messages is closed.
+    /// Wait until no thread writes to callers' buffers and let none start again. Also closes the inline stream.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         while lock(&self.state).writing > 0 {
-            std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
+            std::thread::sleep(PAUSE); // a thread is in a system call that copies some hundred KB
         }
-        // By name: a child of fork() may hold it open.
-        let _ = lock(&self.home).socket.shutdown(Shutdown::Both);
+        // shutdown, as close would not end a socket that a forked child still has open
+        let _ = lock(&self.inline).socket.shutdown(Shutdown::Both);
     }
 
-    // -- any thread ------------------------------------------------------------------------------------------------
+    // Called by any thread.
 
-    /// Where a chunk's bytes go. `lane` None is the caller's thread.
+    /// Find where a chunk's bytes go. `lane` is None in the caller's thread.
     pub(crate) fn claim(&self, chunk: &Chunk, lane: Option<usize>) -> Result<Claim, Error> {
         let mut state = lock(&self.state);
         if chunk.seq < state.base {
@@ -259,8 +232,8 @@ impl RecvCore {
         }
         let at = (chunk.seq - state.base) as usize;
         if at >= state.posts.len() {
-            if let Some(wait) = lane.map(|lane| (chunk.seq, lane)).filter(|wait| !state.early.contains(wait)) {
-                state.early.push(wait);
+            if let Some(wait) = lane.map(|lane| (chunk.seq, lane)).filter(|wait| !state.waiting.contains(wait)) {
+                state.waiting.push(wait);
             }
             return Ok(Claim::Early);
         }
@@ -274,7 +247,7 @@ impl RecvCore {
             post.begin(chunk, group)?;
             self.requests[post.request].by_chunks.store(lane.is_some() && group.len() == 1, Ordering::Relaxed);
         } else if (chunk.total, chunk.chunk) != (post.total, post.chunk) {
-            return Err(Error::new(Kind::Remote, format!("chunks of message {} contradict each other", chunk.seq)));
+            return Err(Error::new(Kind::Remote, format!("the chunks of message {} contradict each other", chunk.seq)));
         }
         let index = chunk.index();
         if post.left == 0 || post.seen[index / 64] & (1 << (index % 64)) != 0 {
@@ -284,9 +257,9 @@ impl RecvCore {
         Ok(Claim::Into(address.wrapping_add(chunk.offset as usize)))
     }
 
-    /// Become a writer of a chunk until `written` or `paused`: false where its message has been completed by others, or the buffers are the
-    /// caller's again.
-    pub(crate) fn resume(&self, chunk: &Chunk) -> bool {
+    /// Register as a writer of a chunk until `finish_write` or `pause_write`. False if the message has been completed by others or the
+    /// connection closed.
+    pub(crate) fn begin_write(&self, chunk: &Chunk) -> bool {
         let mut state = lock(&self.state);
         let State { posts, base, closed, writing, .. } = &mut *state;
         let Some(at) = chunk.seq.checked_sub(*base) else { return false };
@@ -297,17 +270,17 @@ impl RecvCore {
         open
     }
 
-    /// A writer stops in the middle of its chunk.
-    pub(crate) fn paused(&self, chunk: &Chunk) -> Option<u64> {
-        self.leave(chunk, false)
+    /// A writer stops before the end of its chunk.
+    pub(crate) fn pause_write(&self, chunk: &Chunk) -> Option<u64> {
+        self.end_write(chunk, false)
     }
 
-    /// A writer has written its whole chunk. The number below which all messages are complete, when this one is so by that.
-    pub(crate) fn written(&self, chunk: &Chunk) -> Option<u64> {
-        self.leave(chunk, true)
+    /// A writer has written its whole chunk. If that completes the message, returns the number below which all are complete.
+    pub(crate) fn finish_write(&self, chunk: &Chunk) -> Option<u64> {
+        self.end_write(chunk, true)
     }
 
-    fn leave(&self, chunk: &Chunk, whole: bool) -> Option<u64> {
+    fn end_write(&self, chunk: &Chunk, whole: bool) -> Option<u64> {
         let mut state = lock(&self.state);
         let State { posts, base, chunks, writing, .. } = &mut *state;
         *writing -= 1;
@@ -332,24 +305,47 @@ impl RecvCore {
         Some(*base)
     }
 
-    /// A stream has ended, HOME for that of small messages; without any left so has the connection.
-    pub(crate) fn over(&self, lane: usize, why: &str) {
+    /// A stream (INLINE for the inline stream) has ended. If it was the last, so has the connection.
+    pub(crate) fn stream_ended(&self, lane: usize, why: &str) {
         let mut state = lock(&self.state);
         state.dead |= 1 << lane;
-        let lanes = (1u64 << self.seats().len()) - 1;
-        let (lanes_over, all_over) = (state.dead & lanes == lanes, state.dead == lanes | 1 << HOME);
-        let (left, waits) = (!state.aside.is_empty(), !state.posts.is_empty());
-        self.lanes_over.store(lanes_over, Ordering::Relaxed); // under the lock: of two streams that end at once the last has the last word
-        if !lanes_over {
-            self.repeat(&mut state); // what it said last may not have arrived
+        let lanes = (1u64 << self.tasks().len()) - 1;
+        let (lanes_ended, all_ended) = (state.dead & lanes == lanes, state.dead == lanes | 1 << INLINE);
+        let (left, blocked) = (!state.early.is_empty(), !state.posts.is_empty());
+        self.lanes_ended.store(lanes_ended, Ordering::Relaxed); // under the lock, so that the last of two streams that end at once decides
+        if !lanes_ended {
+            self.repeat_acks(&mut state); // its last acknowledgements may be lost
         }
         drop(state);
-        if all_over {
+        if all_ended {
             let error = self.error(Kind::Remote, why);
             if left { drop(self.gone.set(error)) } else { self.fail(error) }
-        } else if waits {
-            let which = if lane == HOME { "the stream of small messages".to_owned() } else { format!("stream {lane}") };
+        } else if blocked {
+            let which = if lane == INLINE { "the inline stream".to_owned() } else { format!("stream {lane}") };
             (self.log)(Level::Info, &format!("{}: {which} has ended ({why})", self.label));
         }
+    }
+}
+
+impl Completion for RecvCore {
+    fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
+        if request.finish(sizes) {
+            return Ok(true);
+        }
+        if !request.by_chunks.load(Ordering::Relaxed) || self.lanes_ended.load(Ordering::Relaxed) {
+            if let Ok(mut inline) = self.inline.try_lock() {
+                if let Some(error) = (!inline.finished).then(|| self.read_inline(&mut inline)).and_then(Result::err) {
+                    self.fail(self.error(error.kind, &error.message));
+                }
+            }
+            if request.finish(sizes) {
+                return Ok(true);
+            }
+        }
+        if TaskRef::help(self.tasks()) && request.finish(sizes) {
+            return Ok(true);
+        }
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.failed.get().or(self.gone.get()).map_or(Ok(false), |error| Err(error.clone()))
     }
 }

@@ -1,4 +1,4 @@
-//! A stream that brings chunks from the peer, and carries acknowledgements back.
+//! A stream that receives chunks from the peer and sends acknowledgements.
 
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,24 +9,24 @@ use socket2::Socket;
 
 use crate::error::{Error, Kind};
 use crate::pool::{self, Look, Next, Task};
-use crate::receiver::{Aside, Claim, Progress, RecvCore, flush};
+use crate::receiver::{Claim, EarlyChunk, Progress, RecvCore, flush};
 use crate::sock::{self, Io};
-use crate::still::{Limits, Standing, Still};
+use crate::stall::{Flow, Limits, StallDetector};
 use crate::wire::{Chunk, Frame, HEADER};
 
-/// Acknowledgements that the peer does not read, in bytes: beyond it nothing more is read from it.
-const MOST_UNREAD: usize = 64 << 10;
+/// Limit of unread acknowledgements in bytes. Beyond it, nothing more is read from the peer.
+const MAX_UNREAD: usize = 64 << 10;
 
 enum Stage {
     /// Reading a header.
     Head,
-    /// No buffer is posted for this chunk yet: its bytes wait in the kernel, unless others are behind it that have to come first.
-    Early(Chunk),
-    /// So many bytes of the chunk are kept aside.
-    Aside(Aside, usize),
-    /// So many bytes of the chunk are in its buffer.
+    /// No buffer is posted for this chunk yet. Its bytes stay in the kernel, unless data behind it is needed first.
+    Waiting(Chunk),
+    /// Reading into the early-arrival buffer; bytes read so far.
+    Early(EarlyChunk, usize),
+    /// Reading into the caller's buffer; bytes read so far.
     Body(Chunk, *mut u8, usize),
-    /// So many bytes are still to be read and forgotten.
+    /// Discarding this many bytes.
     Skip(usize),
 }
 
@@ -37,28 +37,28 @@ pub(crate) struct RecvLane {
     head: [u8; HEADER],
     have: usize,
     stage: Stage,
-    /// Acknowledgements that the kernel has not taken, and bytes of all that there were.
+    /// Acknowledgements that the kernel has not taken, and the total bytes of acknowledgements.
     out: Vec<u8>,
-    told: u64,
-    still: Still,
+    ack_bytes: u64,
+    stall: StallDetector,
     /// Its acknowledgements do not arrive.
     stuck: bool,
     limits: Limits,
-    waits: Waits,
-    nowhere: Box<[u8]>,
+    wait: EarlyWait,
+    discarded: Box<[u8]>,
 }
 
-/// A stream whose next chunk has no receive. As a rule the receive comes. But where the caller waits for an earlier message, and nothing
-/// of the connection moves, what is missing may lie behind this chunk, sent again after its own stream was lost.
+/// A stream whose next chunk has no receive. Usually the receive is posted soon. But if the caller waits for an earlier message and the
+/// connection makes no progress, the missing data may be behind this chunk: resent after its own stream was lost.
 #[derive(Default)]
-struct Waits {
+struct EarlyWait {
     since: Option<Instant>,
     seen: Progress,
-    /// Chunks make way until so many messages are complete.
-    make_way: Option<u64>,
+    /// Read early chunks until this many messages are complete.
+    read_ahead: Option<u64>,
 }
 
-// SAFETY: the address is of a buffer that the core says may be written.
+// SAFETY: the pointer is into a caller's buffer. Only `body` uses it, after `begin_write` has confirmed that it may be written.
 unsafe impl Send for RecvLane {}
 
 enum Step {
@@ -68,7 +68,7 @@ enum Step {
 }
 
 impl RecvLane {
-    /// `head` has `have` bytes of the first frame.
+    /// `head` holds `have` bytes of the first frame.
     pub(crate) fn new(core: Arc<RecvCore>, lane: usize, socket: Socket, head: [u8; HEADER], have: usize, limits: Limits) -> Self {
         Self {
             core,
@@ -78,24 +78,25 @@ impl RecvLane {
             have,
             stage: Stage::Head,
             out: Vec::new(),
-            told: 0,
-            still: Still::default(),
+            ack_bytes: 0,
+            stall: StallDetector::default(),
             stuck: false,
             limits,
-            waits: Waits::default(),
-            nowhere: Box::default(),
+            wait: EarlyWait::default(),
+            discarded: Box::default(),
         }
     }
 
-    /// Receive up to `most` of the `left` bytes of a body at `to`, then what fits of the next header, for which there is room only after the
-    /// last of them. Bytes of the body that came.
+    /// Receive up to `most` of the `left` bytes of a body at `to`. If that includes the last of them, also receive as much as possible of
+    /// the next header. Returns the bytes of the body.
     ///
     /// # Safety
-    /// `to` is writable for as many bytes.
+    /// `to` is writable for `left` bytes.
     unsafe fn receive(&mut self, to: *mut u8, left: usize, most: usize) -> Result<usize, Step> {
         let want = left.min(most);
         let next = if want == left { &mut self.head[self.have..] } else { &mut [] };
-        // SAFETY: the caller's promise, and our own header.
+        // SAFETY: this function's caller guarantees `to` for `left` bytes, and `want` is at most `left`; `next` is borrowed from
+        // `self.head`.
         match unsafe { sock::receive(self.socket.as_raw_fd(), to, want, next) } {
             Io::Done(bytes) => {
                 self.have += bytes.saturating_sub(want);
@@ -109,10 +110,10 @@ impl RecvLane {
 
     fn step(&mut self, share: &mut usize) -> Result<Step, Error> {
         match self.stage {
-            Stage::Head if self.out.len() >= MOST_UNREAD => Ok(Step::Blocked), // until there is room again
+            Stage::Head if self.out.len() >= MAX_UNREAD => Ok(Step::Blocked), // until there is room again
             Stage::Head => {
                 if self.have < HEADER {
-                    // SAFETY: nothing is asked for but the header.
+                    // SAFETY: no body bytes are requested, so the null pointer is not written to.
                     if let Err(step) = unsafe { self.receive(std::ptr::null_mut(), 0, 0) } {
                         return Ok(step);
                     }
@@ -122,20 +123,21 @@ impl RecvLane {
                 }
                 self.have = 0;
                 match Frame::decode(&self.head)? {
-                    Frame::Chunk(chunk) => self.place(chunk),
-                    Frame::Ready { .. } => Ok(Step::On), // what another stream has said before
-                    Frame::Ack { .. } => Err(Error::new(Kind::Remote, "a frame that only senders understand")),
+                    Frame::Chunk(chunk) => self.route(chunk),
+                    Frame::Ready { .. } => Ok(Step::On), // repeated from another stream
+                    Frame::Ack { .. } => Err(Error::new(Kind::Remote, "received an acknowledgement for data that was never sent")),
                 }
             }
-            Stage::Early(chunk) => self.place(chunk),
-            Stage::Aside(..) => self.aside(share),
+            Stage::Waiting(chunk) => self.route(chunk),
+            Stage::Early(..) => self.read_early(share),
             Stage::Body(chunk, to, done) => self.body(chunk, to, done, share),
             Stage::Skip(left) => {
-                if self.nowhere.is_empty() {
-                    self.nowhere = vec![0; 64 << 10].into();
+                if self.discarded.is_empty() {
+                    self.discarded = vec![0; 64 << 10].into();
                 }
-                let (to, most) = (self.nowhere.as_mut_ptr(), self.nowhere.len());
-                // SAFETY: our own buffer.
+                let (to, most) = (self.discarded.as_mut_ptr(), self.discarded.len());
+                // SAFETY: `to` is the start of `self.discarded`, which is not used otherwise during the call; at most its length is
+                // requested.
                 match unsafe { self.receive(to, left, most) } {
                     Err(step) => Ok(step),
                     Ok(bytes) => {
@@ -147,19 +149,19 @@ impl RecvLane {
         }
     }
 
-    fn place(&mut self, chunk: Chunk) -> Result<Step, Error> {
+    fn route(&mut self, chunk: Chunk) -> Result<Step, Error> {
         match self.core.claim(&chunk, Some(self.lane))? {
             Claim::Early => {
-                self.stage = Stage::Early(chunk);
-                return Ok(if self.make_way() { Step::On } else { Step::Blocked });
+                self.stage = Stage::Waiting(chunk);
+                return Ok(if self.read_ahead() { Step::On } else { Step::Blocked });
             }
             Claim::Stale(below) => {
-                self.core.counters.twice();
-                self.acknowledge(&chunk, below); // again: the first may have been lost with its stream
+                self.core.counters.duplicate();
+                self.acknowledge(&chunk, below); // again, as the first may have been lost with its stream
                 self.stage = if chunk.len() == 0 { Stage::Head } else { Stage::Skip(chunk.len()) };
             }
             Claim::Into(_) if chunk.len() == 0 => {
-                let below = self.core.resume(&chunk).then(|| self.core.written(&chunk)).flatten();
+                let below = self.core.begin_write(&chunk).then(|| self.core.finish_write(&chunk)).flatten();
                 self.acknowledge(&chunk, below);
                 self.stage = Stage::Head;
             }
@@ -168,60 +170,61 @@ impl RecvLane {
         Ok(Step::On)
     }
 
-    /// Keep the chunk that waits aside, if what is behind it must come through and memory is left: whether it is.
-    fn make_way(&mut self) -> bool {
-        let Stage::Early(chunk) = self.stage else { return false };
-        self.waits.make_way = self.waits.make_way.filter(|messages| *messages == self.core.progress().messages);
-        let Some(aside) = self.waits.make_way.and_then(|_| self.core.room_aside(chunk)) else { return false };
-        self.stage = Stage::Aside(aside, 0);
+    /// Read the waiting chunk into the early-arrival buffer if data behind it is needed and there is memory. Returns whether it does.
+    fn read_ahead(&mut self) -> bool {
+        let Stage::Waiting(chunk) = self.stage else { return false };
+        self.wait.read_ahead = self.wait.read_ahead.filter(|messages| *messages == self.core.progress().messages);
+        let Some(early) = self.wait.read_ahead.and_then(|_| self.core.reserve_early(chunk)) else { return false };
+        self.stage = Stage::Early(early, 0);
         true
     }
 
-    /// Whether chunks that wait for their receive have to make way from now on.
-    fn look_behind(&mut self, now: Instant) -> bool {
-        if !matches!(self.stage, Stage::Early(_)) {
-            self.waits.since = None;
+    /// Whether to start reading chunks early.
+    fn check_wait(&mut self, now: Instant) -> bool {
+        if !matches!(self.stage, Stage::Waiting(_)) {
+            self.wait.since = None;
             return false;
         }
-        let (before, seen) = (self.waits.seen, self.core.progress());
-        self.waits.seen = seen;
-        if self.waits.since.is_none() || seen.chunks != before.chunks || seen.messages != before.messages {
-            self.waits.since = Some(now);
+        let (before, seen) = (self.wait.seen, self.core.progress());
+        self.wait.seen = seen;
+        if self.wait.since.is_none() || seen.chunks != before.chunks || seen.messages != before.messages {
+            self.wait.since = Some(now);
         }
-        let stands = seen.owes && seen.asked != before.asked && self.waits.since.is_some_and(|since| now - since >= self.limits.stall);
-        // The end of a stream is behind its last chunk, too.
-        if stands || sock::closed_by_peer(&self.socket) {
-            self.waits.make_way = Some(seen.messages);
+        let stalled = seen.owes && seen.asked != before.asked && self.wait.since.is_some_and(|since| now - since >= self.limits.stall);
+        // The end of a stream is also behind its last chunk.
+        if stalled || sock::closed_by_peer(&self.socket) {
+            self.wait.read_ahead = Some(seen.messages);
         }
-        self.make_way()
+        self.read_ahead()
     }
 
-    /// Read on a chunk that is kept aside.
-    fn aside(&mut self, share: &mut usize) -> Result<Step, Error> {
-        let Stage::Aside(mut aside, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
-        let left = aside.bytes.len() - done;
-        // SAFETY: our own buffer.
-        let got = unsafe { self.receive(aside.bytes.as_mut_ptr().wrapping_add(done), left, left) };
+    /// Continue to read a chunk into the early-arrival buffer.
+    fn read_early(&mut self, share: &mut usize) -> Result<Step, Error> {
+        let Stage::Early(mut early, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
+        let left = early.bytes.len() - done;
+        // SAFETY: `early.bytes` is owned by this function, and `left` bytes remain after `done`.
+        let got = unsafe { self.receive(early.bytes.as_mut_ptr().wrapping_add(done), left, left) };
         let more = *got.as_ref().unwrap_or(&0);
         *share = share.saturating_sub(more);
         if more == left {
-            self.core.put_aside(aside)?;
+            self.core.keep_early(early)?;
         } else {
-            self.stage = Stage::Aside(aside, done + more);
+            self.stage = Stage::Early(early, done + more);
         }
         Ok(got.err().unwrap_or(Step::On))
     }
 
     fn body(&mut self, chunk: Chunk, to: *mut u8, done: usize, share: &mut usize) -> Result<Step, Error> {
         let left = chunk.len() - done;
-        if !self.core.resume(&chunk) {
+        if !self.core.begin_write(&chunk) {
             self.stage = Stage::Skip(left);
             return Ok(Step::On);
         }
-        // SAFETY: as a writer we may fill the chunk's part of its buffer.
+        // SAFETY: `begin_write` made this thread a writer, so the buffer stays valid until `finish_write` or `pause_write`; `claim` checked
+        // the size.
         let got = unsafe { self.receive(to.wrapping_add(done), left, pool::piece(left, *share)) };
         let bytes = *got.as_ref().unwrap_or(&0);
-        let below = if bytes == left { self.core.written(&chunk) } else { self.core.paused(&chunk) };
+        let below = if bytes == left { self.core.finish_write(&chunk) } else { self.core.pause_write(&chunk) };
         self.acknowledge(&chunk, below);
         *share = share.saturating_sub(bytes);
         if bytes == left {
@@ -233,18 +236,18 @@ impl RecvLane {
         Ok(got.err().unwrap_or(Step::On))
     }
 
-    /// Tell the peer that a message is complete, where it is.
+    /// Acknowledge the message if it is complete.
     fn acknowledge(&mut self, chunk: &Chunk, below: Option<u64>) {
         match below {
-            Some(below) if self.stuck => self.core.say_elsewhere(chunk.seq, below),
-            Some(below) => self.say(chunk.seq, below),
+            Some(below) if self.stuck => self.core.acknowledge_elsewhere(chunk.seq, below),
+            Some(below) => self.send_ack(chunk.seq, below),
             None => {}
         }
     }
 
-    fn say(&mut self, seq: u64, below: u64) {
+    fn send_ack(&mut self, seq: u64, below: u64) {
         self.out.extend_from_slice(&Frame::Ack { seq, below }.encode());
-        self.told += HEADER as u64;
+        self.ack_bytes += HEADER as u64;
         flush(&self.socket, &mut self.out);
     }
 }
@@ -257,15 +260,15 @@ impl Task for RecvLane {
     fn run(&mut self, mut share: usize) -> Next {
         flush(&self.socket, &mut self.out);
         for (seq, below) in self.core.take_acks(self.lane) {
-            self.say(seq, below);
+            self.send_ack(seq, below);
         }
         while share > 0 {
-            share = share.saturating_sub(HEADER); // headers alone and bytes that are forgotten keep nobody waiting either
+            share = share.saturating_sub(HEADER); // headers and discarded bytes use up the share, too
             match self.step(&mut share) {
                 Ok(Step::On) => {}
                 Ok(Step::Blocked) => return Next::Wait,
                 Ok(Step::Ended(why)) => {
-                    self.core.over(self.lane, &why);
+                    self.core.stream_ended(self.lane, &why);
                     return Next::Gone;
                 }
                 Err(error) => {
@@ -282,22 +285,22 @@ impl Task for RecvLane {
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        let stuck = self.still.look(&self.socket, self.told - self.out.len() as u64, self.limits, now) != Standing::Moves;
-        if stuck || self.still.clear() {
-            self.core.sticks(self.lane, stuck);
+        let stuck = self.stall.check(&self.socket, self.ack_bytes - self.out.len() as u64, self.limits, now) != Flow::Moves;
+        if stuck || self.stall.clear() {
+            self.core.set_stuck(self.lane, stuck);
             self.stuck = stuck;
         }
-        if self.look_behind(now) {
+        if self.check_wait(now) {
             return Look::Run;
         }
-        let waits = matches!(self.stage, Stage::Early(_)) || !self.still.clear();
-        if waits { Look::Again } else { Look::Enough }
+        let blocked = matches!(self.stage, Stage::Waiting(_)) || !self.stall.clear();
+        if blocked { Look::Again } else { Look::Enough }
     }
 }
 
 impl Drop for RecvLane {
     fn drop(&mut self) {
-        // By name: a child of fork() may hold the socket open.
+        // shutdown, as close would not end a socket that a forked child still has open
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

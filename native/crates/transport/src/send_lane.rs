@@ -1,4 +1,4 @@
-//! A stream that carries chunks to the peer, and brings back acknowledgements.
+//! A stream that sends chunks to the peer and receives acknowledgements.
 
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use socket2::Socket;
 
-use crate::choice::{Choice, Sent};
 use crate::pool::{self, Look, Next, Task};
-use crate::sender::{Job, Leave, SendCore};
+use crate::send_method::{SendMethod, Sent};
+use crate::sender::{Job, ReadPermit, SendCore};
 use crate::sock::{self, Io};
-use crate::still::{Standing, Still};
+use crate::stall::{Flow, StallDetector};
 use crate::wire::{Frame, HEADER};
 
-/// What goes out instead of a buffer that is no longer ours: the peer has the message and throws the rest away.
+/// Sent in place of a buffer that has been returned to the caller. The peer has the message and discards the rest.
 static NOTHING: [u8; 64 << 10] = [0; 64 << 10];
 
 pub(crate) struct SendLane {
@@ -23,22 +23,22 @@ pub(crate) struct SendLane {
     socket: Socket,
     job: Option<Job>,
     head: [u8; HEADER],
-    /// Bytes of the job that are out, its header included.
+    /// Bytes of the job that have been sent, including its header.
     sent: usize,
-    /// Since the stream began.
+    /// Bytes sent since the stream began.
     taken: u64,
-    heard: [u8; 16 * HEADER],
+    acks: [u8; 16 * HEADER],
     have: usize,
-    choice: Choice,
-    still: Still,
-    /// No answer has come for too long.
+    send_method: SendMethod,
+    stall: StallDetector,
+    /// The peer has not answered for too long.
     silent: bool,
 }
 
 impl SendLane {
     pub(crate) fn new(core: Arc<SendCore>, lane: usize, socket: Socket) -> Self {
-        sock::short_queue(&socket);
-        let choice = Choice::new(core.config.zerocopy);
+        sock::limit_unsent(&socket);
+        let send_method = SendMethod::new(core.config.zerocopy);
         Self {
             core,
             lane,
@@ -47,19 +47,19 @@ impl SendLane {
             head: [0; HEADER],
             sent: 0,
             taken: 0,
-            heard: [0; 16 * HEADER],
+            acks: [0; 16 * HEADER],
             have: 0,
-            choice,
-            still: Still::default(),
+            send_method,
+            stall: StallDetector::default(),
             silent: false,
         }
     }
 
-    /// Acknowledgements that have come; Err says why the stream is at its end.
-    fn hear(&mut self) -> Result<(), String> {
+    /// Read acknowledgements; Err is the reason why the stream has ended.
+    fn read_acks(&mut self) -> Result<(), String> {
         loop {
-            let room = &mut self.heard[self.have..];
-            // SAFETY: our own buffer.
+            let room = &mut self.acks[self.have..];
+            // SAFETY: `room` is a part of `self.acks`, which is borrowed mutably during the call.
             match unsafe { sock::receive(self.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
                 Io::Done(bytes) => self.have += bytes,
                 Io::Blocked => return Ok(()),
@@ -67,12 +67,12 @@ impl SendLane {
                 Io::Ended(Some(error)) => return Err(error.to_string()),
             }
             let whole = self.have / HEADER * HEADER;
-            for frame in self.heard[..whole].chunks_exact(HEADER) {
+            for frame in self.acks[..whole].chunks_exact(HEADER) {
                 if let Frame::Ack { seq, below } = Frame::decode(frame.try_into().unwrap_or(&[0; HEADER])).map_err(|error| error.message)? {
-                    self.core.arrived(seq, below);
+                    self.core.acknowledge(seq, below);
                 }
             }
-            self.heard.copy_within(whole..self.have, 0);
+            self.acks.copy_within(whole..self.have, 0);
             self.have -= whole;
         }
     }
@@ -89,13 +89,14 @@ impl SendLane {
             let done = self.sent.saturating_sub(HEADER);
             let reading = self.core.read(job.chunk.seq);
             let (data, left) = match &reading {
-                Leave::Read { .. } => (job.data.wrapping_add(done), pool::piece(length - done, share)),
-                Leave::Acknowledged => (NOTHING.as_ptr(), (length - done).min(NOTHING.len())),
-                Leave::Closed => return Ok(Next::Gone),
+                ReadPermit::Read { .. } => (job.data.wrapping_add(done), pool::piece(length - done, share)),
+                ReadPermit::Acknowledged => (NOTHING.as_ptr(), (length - done).min(NOTHING.len())),
+                ReadPermit::Closed => return Ok(Next::Gone),
             };
-            // SAFETY: we are a reader of the message, so its bytes are there; or they are our own. Until the peer has acknowledged the
-            // message they stay as they are, and after that it throws away whatever comes.
-            let Sent { outcome, referred, full } = unsafe { self.choice.send(self.socket.as_raw_fd(), head, data, left) };
+            // SAFETY: the guard in `reading` keeps the message's buffer valid during the call, or `data` is the static NOTHING. For
+            // zero-copy: the caller leaves the buffer unchanged until the peer acknowledges the message, and then the peer discards these
+            // bytes.
+            let Sent { outcome, referred, full } = unsafe { self.send_method.send(self.socket.as_raw_fd(), head, data, left) };
             drop(reading);
             if referred > 0 {
                 self.core.counters.referred(self.lane, referred);
@@ -114,7 +115,7 @@ impl SendLane {
                 }
                 Io::Blocked => return Ok(Next::Wait),
                 Io::Ended(error) => {
-                    self.hear()?; // what came before the end still counts
+                    self.read_acks()?; // data received before the end still counts
                     return Err(error.map_or_else(String::new, |error| error.to_string()));
                 }
             }
@@ -130,9 +131,9 @@ impl SendLane {
 impl Drop for SendLane {
     fn drop(&mut self) {
         if self.core.abandoned() {
-            sock::abort(self.socket.as_raw_fd()); // `close` has done it, unless this thread was busy
+            sock::abort(self.socket.as_raw_fd()); // `close` has done this, unless this thread was busy
         }
-        // By name: a child of fork() may hold the socket open.
+        // shutdown, as close would not end a socket that a forked child still has open
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -143,39 +144,39 @@ impl Task for SendLane {
     }
 
     fn run(&mut self, share: usize) -> Next {
-        match self.hear().and_then(|()| self.no_answer()).and_then(|()| self.send(share)) {
+        match self.read_acks().and_then(|()| self.no_answer()).and_then(|()| self.send(share)) {
             Ok(next) => next,
             Err(why) => {
                 self.job = None;
-                // What the kernel still has goes over other streams, and may be pages that are the caller's again by the time it goes out.
+                // The chunks are resent on other streams, and the kernel may hold pages that are the caller's again before they are sent.
                 sock::abort(self.socket.as_raw_fd());
-                self.core.ended(self.lane, &why);
+                self.core.stream_ended(self.lane, &why);
                 Next::Gone
             }
         }
     }
 
     fn broken(&mut self, why: &str) {
-        self.core.broken(why);
+        self.core.fail_internally(why);
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        if self.core.looks(self.lane) {
-            self.core.look_home(now);
+        if self.core.monitors_inline(self.lane) {
+            self.core.check_inline(now);
         }
-        let standing = self.still.look(&self.socket, self.taken, self.core.limits, now);
-        if standing == Standing::Silent {
+        let flow = self.stall.check(&self.socket, self.taken, self.core.limits, now);
+        if flow == Flow::Silent {
             self.silent = true;
             return Look::Run;
         }
         if !self.core.is_stalled(self.lane) {
-            if standing == Standing::Stalled {
-                self.core.stalled(self.lane);
+            if flow == Flow::Stalled {
+                self.core.mark_stalled(self.lane);
             }
-        } else if self.still.clear() {
-            self.core.moves(self.lane);
+        } else if self.stall.clear() {
+            self.core.mark_moving(self.lane);
         }
-        // One that stalls is looked at until it moves or ends, whatever others do meanwhile.
+        // A stalled stream is checked until it makes progress or ends, whatever the others do.
         if self.core.busy() || self.core.is_stalled(self.lane) { Look::Again } else { Look::Enough }
     }
 }

@@ -1,67 +1,67 @@
-//! The sending end: small messages go out at once on a stream of their own, large ones as chunks that any free stream takes.
+//! The sending end. Small messages go out at once on the inline stream, large ones as chunks on any free stream.
 //!
-//! Nothing is forgotten before the peer has acknowledged it: what a stream that died or stalled carried goes over another one.
+//! Messages are kept until the peer acknowledges them, so that another stream can resend what a dead or stalled one carried.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use socket2::Socket;
 
-use crate::Log;
 use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::locks::lock;
-use crate::pool::Seat;
-use crate::request::{Owner, Request};
+use crate::log::Log;
+use crate::pool::TaskRef;
+use crate::request::{Completion, Request};
+use crate::stall::Limits;
 use crate::stats::Counters;
-use crate::still::Limits;
 use crate::wire::{ACK_AT_LATEST, ACK_EVERY, Chunk};
 
 mod close;
 pub(crate) use close::LINGER_ALL;
 mod lanes;
-pub(crate) use lanes::Leave;
-mod small;
-use small::{Home, Kept};
+pub(crate) use lanes::ReadPermit;
+mod inline;
+use inline::{InlineStream, Kept};
 
-/// Small messages that are kept until acknowledged; beyond it the caller has to try again.
-const MOST_KEPT: usize = 64;
-/// NCCL has up to 32 messages under way, whatever the peer has not acknowledged yet.
-const _: () = assert!(MOST_KEPT - (ACK_AT_LATEST - 1) >= 32);
-/// Kept messages from which on acknowledgements are read: as many as two of them tell of, so that most messages need not look.
+/// Small messages kept until acknowledged. When the limit is reached, the caller has to try again.
+const MAX_KEPT: usize = 64;
+/// NCCL has up to 32 messages in flight, whatever the peer has acknowledged.
+const _: () = assert!(MAX_KEPT - (ACK_AT_LATEST - 1) >= 32);
+/// Acknowledgements are read when this many messages are kept. Two of them cover that many, so most messages skip the read.
 const READ_FROM: usize = 2 * ACK_EVERY;
 const NONE: u8 = u8::MAX;
 const SMALLEST_CHUNK: usize = 64 << 10;
 const LARGEST_CHUNK: usize = 512 << 10;
 const PAGE: usize = 4096;
 
-/// A chunk and where its bytes are.
+/// A chunk and the address of its bytes.
 #[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) chunk: Chunk,
     pub(crate) data: *const u8,
-    /// What `data` points into, where that is a small message's copy.
+    /// Owns the memory behind `data` if that is the copy of a small message.
     _kept: Option<Arc<[u8]>>,
 }
 
-// SAFETY: the bytes are read by whom `SendCore::read` lets, or are the job's own.
+// SAFETY: `data` is read only while `SendCore::read` permits it, and until then the caller keeps the buffer; or `_kept` owns it.
 unsafe impl Send for Job {}
 
-/// A message that went, or goes, as chunks, until it is acknowledged.
-struct Flying {
-    /// Its request, until that is done; a small message's is done before it comes here.
+/// A message sent as chunks, until it is acknowledged.
+struct InFlight {
+    /// The slot of its request; None for a small message, whose request was done before.
     request: Option<usize>,
     /// The first chunk.
     job: Job,
-    /// Which stream took each chunk.
+    /// The stream that took each chunk.
     carriers: Vec<u8>,
-    /// Threads that are inside the kernel with its bytes at this moment.
+    /// Threads that are in a system call with its bytes.
     readers: usize,
 }
 
-impl Flying {
+impl InFlight {
     fn new(request: Option<usize>, chunk: Chunk, data: *const u8, kept: Option<Arc<[u8]>>) -> Self {
         Self { request, job: Job { chunk, data, _kept: kept }, carriers: vec![NONE; chunk.count()], readers: 0 }
     }
@@ -81,18 +81,18 @@ impl Flying {
 pub(crate) struct State {
     next: u64,
     queue: VecDeque<Job>,
-    flying: VecDeque<Flying>,
-    /// Acknowledged ones that a thread still reads: a stream that had stalled may come to life just then.
-    parting: Vec<Flying>,
+    in_flight: VecDeque<InFlight>,
+    /// Acknowledged messages that a thread still reads, as when a stalled stream resumes at that moment.
+    retired: Vec<InFlight>,
     idle: u64,
     dead: u64,
     stalled: u64,
-    place: usize,
-    /// The callers' buffers are theirs again.
+    slot: usize,
+    /// No thread may start to read callers' buffers.
     closed: bool,
 }
 
-/// What streams and callers of a sending end share.
+/// The state shared by the streams and callers of a sending end.
 pub(crate) struct SendCore {
     pub(crate) label: String,
     pub(crate) config: Arc<Config>,
@@ -100,106 +100,106 @@ pub(crate) struct SendCore {
     pub(crate) log: Log,
     pub(crate) counters: Arc<Counters>,
     state: Mutex<State>,
-    home: Mutex<Home>,
-    home_down: AtomicBool,
+    inline: Mutex<InlineStream>,
+    inline_down: AtomicBool,
     failed: OnceLock<Error>,
     requests: Box<[Request]>,
-    seats: OnceLock<Vec<Seat>>,
+    tasks: OnceLock<Vec<TaskRef>>,
     unacknowledged: AtomicUsize,
 }
 
 impl SendCore {
-    pub(crate) fn new(label: String, config: Arc<Config>, log: Log, counters: Arc<Counters>, home: Socket) -> Arc<Self> {
-        let home = Home::new(home);
-        Arc::new_cyclic(|this| Self {
+    pub(crate) fn new(label: String, config: Arc<Config>, log: Log, counters: Arc<Counters>, inline: Socket) -> Arc<Self> {
+        let inline = InlineStream::new(inline);
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
             label,
             limits: Limits::of(&config),
             config,
             log,
             counters,
             state: Mutex::default(),
-            home: Mutex::new(home),
-            home_down: AtomicBool::new(false),
+            inline: Mutex::new(inline),
+            inline_down: AtomicBool::new(false),
             failed: OnceLock::new(),
-            requests: Request::places(|| Owner::Send(this.as_ptr())),
-            seats: OnceLock::new(),
+            requests: Request::slots(this.as_ptr()),
+            tasks: OnceLock::new(),
             unacknowledged: AtomicUsize::new(0),
         })
     }
 
-    /// The streams that carry chunks, once they have their seats.
-    pub(crate) fn seated(&self, seats: Vec<Seat>) {
-        let _ = self.seats.set(seats);
+    /// Set the chunk streams, once they have their tasks.
+    pub(crate) fn set_tasks(&self, tasks: Vec<TaskRef>) {
+        let _ = self.tasks.set(tasks);
     }
 
-    fn seats(&self) -> &[Seat] {
-        self.seats.get().map_or(&[], Vec::as_slice)
+    fn tasks(&self) -> &[TaskRef] {
+        self.tasks.get().map_or(&[], Vec::as_slice)
     }
 
-    // -- the caller's thread ---------------------------------------------------------------------------------------
+    // Called by the caller's thread.
 
     /// # Safety
-    /// As Sender::isend.
+    /// As for `Sender::isend`.
     pub(crate) unsafe fn isend(&self, data: *const u8, size: usize, tag: i32) -> Result<Option<NonNull<Request>>, Error> {
         if let Some(error) = self.failed.get() {
             return Err(error.clone());
         }
         let mut state = lock(&self.state);
-        let place = state.place;
-        let request = &self.requests[place];
+        let slot = state.slot;
+        let request = &self.requests[slot];
         if request.is_taken() {
             return Ok(None);
         }
-        let small = size <= self.config.inline && !self.home_down.load(Ordering::Relaxed);
+        let small = size <= self.config.inline && !self.inline_down.load(Ordering::Relaxed);
         if small {
-            let mut home = lock(&self.home);
-            if home.kept.len() >= MOST_KEPT {
-                self.hear_home(&mut home, &mut state)?;
-                if home.kept.len() >= MOST_KEPT {
+            let mut inline = lock(&self.inline);
+            if inline.kept.len() >= MAX_KEPT {
+                self.read_acks(&mut inline, &mut state)?;
+                if inline.kept.len() >= MAX_KEPT {
                     return Ok(None);
                 }
             }
             request.take(1);
-            // SAFETY: readable for `size` bytes (the caller's promise).
+            // SAFETY: isend's caller guarantees that `data` is readable for `size` bytes during this call; the copy is made here.
             let bytes = if size == 0 { Arc::default() } else { unsafe { std::slice::from_raw_parts(data, size) }.into() };
             let seq = state.sequence();
-            let looks = self.alive(&state).trailing_zeros() as usize;
-            self.send_small(&mut home, Kept { seq, tag, bytes }, place, looks);
-            // After it is out: nobody waits for what is read here. Whoever calls next gets the error.
-            if home.kept.len() >= READ_FROM {
-                let _ = self.hear_home(&mut home, &mut state);
+            let monitor = self.alive(&state).trailing_zeros() as usize;
+            self.send_small(&mut inline, Kept { seq, tag, bytes }, slot, monitor);
+            // After sending, so that no one waits for this read. The next call returns the error.
+            if inline.kept.len() >= READ_FROM {
+                let _ = self.read_acks(&mut inline, &mut state);
             }
         } else {
             request.take(1);
             let seq = state.sequence();
             let chunk = Chunk { seq, total: size as u64, offset: 0, chunk: self.chunk_size(size), tag };
-            self.fly(&mut state, Flying::new(Some(place), chunk, data, None));
+            self.start_message(&mut state, InFlight::new(Some(slot), chunk, data, None));
         }
-        state.place = (place + 1) % self.requests.len();
+        state.slot = (slot + 1) % self.requests.len();
         self.counters.message(size as u64);
         Ok(Some(NonNull::from(request)))
     }
 
-    /// As even as streams take them, but neither so small that headers cost nor so large that one stream keeps the rest waiting.
+    /// Divide evenly between streams, but not so small that headers cost much, nor so large that one stream delays the rest.
     fn chunk_size(&self, size: usize) -> u32 {
         let fitting = if self.config.chunk > 0 {
             self.config.chunk
         } else {
-            size.div_ceil(self.seats().len().max(1)).next_multiple_of(PAGE).clamp(SMALLEST_CHUNK, LARGEST_CHUNK)
+            size.div_ceil(self.tasks().len().max(1)).next_multiple_of(PAGE).clamp(SMALLEST_CHUNK, LARGEST_CHUNK)
         };
-        // A message of more chunks than a header may name has larger ones.
-        fitting.max(size.div_ceil(crate::wire::MOST_CHUNKS as usize)) as u32
+        // A header can name at most MAX_CHUNKS chunks, so very large messages get larger ones.
+        fitting.max(size.div_ceil(crate::wire::MAX_CHUNKS as usize)) as u32
     }
 
-    fn fly(&self, state: &mut State, flying: Flying) {
-        let count = flying.carriers.len();
-        state.queue.extend((0..count).map(|number| flying.job(number)));
-        state.flying.push_back(flying);
+    fn start_message(&self, state: &mut State, in_flight: InFlight) {
+        let count = in_flight.carriers.len();
+        state.queue.extend((0..count).map(|number| in_flight.job(number)));
+        state.in_flight.push_back(in_flight);
         self.unacknowledged.fetch_add(1, Ordering::Relaxed);
         self.kick(state, count);
     }
 
-    /// Wake up as many idle streams as there is work for.
+    /// Wake as many idle streams as there are chunks.
     fn kick(&self, state: &mut State, mut work: usize) {
         let mut idle = state.idle & !state.stalled & !state.dead;
         while idle != 0 && work > 0 {
@@ -207,29 +207,12 @@ impl SendCore {
             idle &= idle - 1;
             state.idle &= !(1 << lane);
             work -= 1;
-            self.seats()[lane].kick();
+            self.tasks()[lane].kick();
         }
-    }
-
-    /// Whether a request is done.
-    pub(crate) fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
-        if request.finish(sizes) {
-            return Ok(true);
-        }
-        let mut home = lock(&self.home);
-        if !home.backlog.is_empty() {
-            self.flush_home(&mut home);
-        }
-        drop(home);
-        Seat::help(self.seats());
-        if request.finish(sizes) {
-            return Ok(true);
-        }
-        self.failed.get().map_or(Ok(false), |error| Err(error.clone()))
     }
 
     fn alive(&self, state: &State) -> u64 {
-        let all = (1u64 << self.seats().len()) - 1;
+        let all = (1u64 << self.tasks().len()) - 1;
         all & !state.dead
     }
 
@@ -242,5 +225,23 @@ impl State {
     fn sequence(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
+    }
+}
+
+impl Completion for SendCore {
+    fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
+        if request.finish(sizes) {
+            return Ok(true);
+        }
+        let mut inline = lock(&self.inline);
+        if !inline.backlog.is_empty() {
+            self.flush_inline(&mut inline);
+        }
+        drop(inline);
+        TaskRef::help(self.tasks());
+        if request.finish(sizes) {
+            return Ok(true);
+        }
+        self.failed.get().map_or(Ok(false), |error| Err(error.clone()))
     }
 }

@@ -1,4 +1,4 @@
-//! System calls on stream sockets: non-blocking, without signals.
+//! System calls on stream sockets, non-blocking and without signals.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,145 +9,145 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::config::Config;
 use crate::congestion;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::nic::Nic;
 
-/// What a non-blocking call came to.
+/// The result of a non-blocking call.
 #[derive(Debug)]
 pub enum Io {
-    /// So many bytes, at least one.
+    /// Bytes moved, at least one.
     Done(usize),
-    /// Not now.
+    /// Nothing is possible now.
     Blocked,
-    /// Never again: the peer closed in order (None), or the error.
+    /// The stream has ended: closed by the peer (None), or with an error.
     Ended(Option<io::Error>),
 }
 
-/// A TCP socket bound to an interface and its address; `port` 0 lets the kernel choose.
+/// A TCP socket bound to an interface and its address. With `port` 0 the kernel chooses the port.
 ///
 /// # Errors
-/// The system refuses: of which kind, and in words.
+/// The kind of the system's error, and the message.
 pub fn bound(nic: &Nic, port: u16) -> Result<Socket, (io::ErrorKind, Error)> {
     let address = SocketAddr::new(nic.address.socket.ip(), port);
     let make = || -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-        // The address alone does not choose the way out where several interfaces share a network. Not allowed before Linux 5.7.
+        // If several interfaces share a network, the address alone does not select the interface. Not allowed before Linux 5.7.
         let _ = socket.bind_device(Some(nic.name.as_bytes()));
         socket.bind(&address.into())?;
         Ok(socket)
     };
     make().map_err(|error| {
-        let words = format!("a socket on {} ({address}): {error}{}", nic.name, limit_words(&error));
-        (error.kind(), Error::new(crate::Kind::System, words))
+        let message = format!("a socket on {} ({address}): {error}{}", nic.name, descriptor_hint(&error));
+        (error.kind(), Error::new(Kind::System, message))
     })
 }
 
-/// Where a process has no more descriptors: how many it may have.
-pub fn limit_words(error: &io::Error) -> String {
+/// If the process has no descriptors left: its limit.
+pub fn descriptor_hint(error: &io::Error) -> String {
     if error.raw_os_error() != Some(libc::EMFILE) {
         return String::new();
     }
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: getrlimit writes one rlimit.
+    // SAFETY: getrlimit writes one rlimit, a local.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    format!(": this process may have {} (ulimit -n; up to {} without root)", limit.rlim_cur, limit.rlim_max)
+    format!(": the limit of this process is {} (ulimit -n; up to {} without root)", limit.rlim_cur, limit.rlim_max)
 }
 
-/// Unsent bytes from which on a stream of chunks takes no more.
+/// Unsent bytes above which a chunk stream takes no more.
 const UNSENT: libc::c_int = 64 << 10;
 
-/// A stream of chunks is free when the network has taken what it was given, not when there is room in the kernel: megabytes would lie
-/// there on a slow path while others have nothing to do.
-pub fn short_queue(socket: &Socket) {
+/// A chunk stream counts as free when the network has taken its data, not when the kernel has room. Otherwise a slow path would hold
+/// megabytes while other streams are idle.
+pub fn limit_unsent(socket: &Socket) {
     let _ = set(socket.as_raw_fd(), libc::TCP_NOTSENT_LOWAT, UNSENT);
 }
 
-/// Of include/uapi/linux/tcp.h, since Linux 6.15: the least time, in microseconds, after which what was lost is sent again. Answers are
-/// held back for less than that (tcp_delack_max of net/ipv4/tcp_output.c), by a peer that has the same setting.
+/// From include/uapi/linux/tcp.h, Linux 6.15 and newer: the minimum time in microseconds before a retransmission. The peer, with the same
+/// setting, delays acknowledgements by less (tcp_delack_max in net/ipv4/tcp_output.c).
 const TCP_RTO_MIN_US: libc::c_int = 45;
-/// And the longest time between two attempts, or two probes of a closed window, in milliseconds.
+/// The maximum time in milliseconds between two retransmissions, or two probes of a closed window.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
-/// Parts of the timeout that this is: after 15 attempts (net.ipv4.tcp_retries2) the kernel ends a stream, which must not come before.
+/// The timeout divided by that maximum. The kernel closes a stream after 15 attempts (net.ipv4.tcp_retries2), which must not happen sooner.
 const RTO_MAX_PART: u64 = 8;
 
-/// Settings of a stream. While nothing is under way, a peer that does not answer for the config's timeout ends it.
+/// Set up a stream. While nothing is in flight, keepalive closes it if the peer does not answer for the timeout.
 pub fn tune(socket: &Socket, config: &Config) {
     let beat = Duration::from_secs((config.timeout_s / 4).max(1));
     let fd = socket.as_raw_fd();
     let socket = SockRef::from(socket);
-    // What a kernel refuses here costs speed or patience, not correctness.
+    // If the kernel refuses these settings, that costs speed or time, not correctness.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(beat).with_interval(beat).with_retries(3));
     let _ = socket.set_keepalive(true);
-    let _ = congestion::set(&socket, &config.congestion); // known to be possible
-    // A path that fails while a window is closed shows by the next probe alone, and one that is back is used from the next attempt on.
+    let _ = congestion::set(&socket, &config.congestion); // checked at startup
+    // A path that fails while a window is closed is noticed by the next probe only, and one that recovers is used from the next attempt on.
     let _ = set(fd, TCP_RTO_MAX_MS, (config.timeout_s * 1000 / RTO_MAX_PART).clamp(1_000, 120_000) as libc::c_int);
-    // Where the last bytes of a message are lost, nothing but this timer notices, and a collective stands still for as long.
-    let own_us = get(fd, TCP_RTO_MIN_US).unwrap_or_default(); // an administrator may have asked for less still
+    // If the last bytes of a message are lost, only this timer notices, and the collective waits that long.
+    let own_us = get(fd, TCP_RTO_MIN_US).unwrap_or_default(); // an administrator may have set less
     let mut rto_us = config.rto_ms as libc::c_int * 1000;
     while rto_us < own_us && !set(fd, TCP_RTO_MIN_US, rto_us) {
-        rto_us *= 2; // less than two ticks of its clock the kernel refuses
+        rto_us *= 2; // the kernel refuses less than two of its clock ticks
     }
 }
 
-/// An option of TCP that is a number, where the kernel has it.
+/// Read an integer TCP option; None if the kernel does not have it.
 fn get(fd: RawFd, option: libc::c_int) -> Option<libc::c_int> {
     let (mut value, mut size): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the option writes one int.
+    // SAFETY: `value` is a local int and `size` its size, which getsockopt does not exceed.
     let outcome = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, option, (&raw mut value).cast(), &raw mut size) };
     (outcome == 0).then_some(value)
 }
 
-/// An option of TCP that is a number; whether the kernel takes it.
+/// Set an integer TCP option; returns whether the kernel accepts it.
 fn set(fd: RawFd, option: libc::c_int, value: libc::c_int) -> bool {
-    // SAFETY: the option reads one int.
+    // SAFETY: `value` is an int that lives during the call, and its size is given.
     unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, (&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t) == 0 }
 }
 
-/// Bytes under way that are not acknowledged for `timeout_s` end a stream. For the receiving end alone, whose acknowledgements always find
-/// room: to the kernel, a peer that is busy and does not read is as good as one that is gone, and it ends both.
-pub fn expect_answers(socket: &Socket, timeout_s: u64) {
+/// End the stream when bytes stay unacknowledged for `timeout_s`. For the receiving end only, whose acknowledgements always have room. On a
+/// sending end the kernel would also close a stream whose peer is alive but busy.
+pub fn set_user_timeout(socket: &Socket, timeout_s: u64) {
     let _ = SockRef::from(socket).set_tcp_user_timeout(Some(Duration::from_secs(timeout_s)));
 }
 
-/// Receive into `first`, and what is left over into `second`.
+/// Receive into `first`, then into `second`.
 ///
 /// # Safety
 /// `first` is writable for `len` bytes.
 pub unsafe fn receive(fd: RawFd, first: *mut u8, len: usize, second: &mut [u8]) -> Io {
     let parts =
         [libc::iovec { iov_base: first.cast(), iov_len: len }, libc::iovec { iov_base: second.as_mut_ptr().cast(), iov_len: second.len() }];
-    // SAFETY: both parts are writable; the descriptor is the caller's.
+    // SAFETY: this function's caller guarantees `first` for `len` bytes, and `second` is borrowed mutably; the array has 2 entries.
     outcome(unsafe { libc::readv(fd, parts.as_ptr(), 2) })
 }
 
 /// Send `head`, then `len` bytes at `data`.
 ///
 /// # Safety
-/// `data` is readable for `len` bytes, or nobody minds what is sent.
+/// `data` is readable for `len` bytes.
 pub unsafe fn send(fd: RawFd, head: &[u8], data: *const u8, len: usize) -> Io {
     let mut parts = [
         libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
         libc::iovec { iov_base: data.cast_mut().cast(), iov_len: len },
     ];
-    // SAFETY: all zero is a valid msghdr.
+    // SAFETY: msghdr is plain data, valid when zero.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = 2;
-    // SAFETY: the parts outlive the call.
+    // SAFETY: `parts` is a local array of 2. The first part is borrowed, and this function's caller guarantees the second for `len` bytes.
     match outcome(unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) }) {
-        Io::Ended(None) => Io::Blocked, // zero bytes were asked for
+        Io::Ended(None) => Io::Blocked, // zero bytes were requested
         other => other,
     }
 }
 
-/// Send `head`, which waits for what is sent next: both go out in one packet.
-pub fn announce(fd: RawFd, head: &[u8]) -> Io {
-    // SAFETY: readable, and copied within the call.
+/// Send `head` together with what is sent next, in one packet.
+pub fn send_more(fd: RawFd, head: &[u8]) -> Io {
+    // SAFETY: `head` is borrowed during the call, which copies at most its length.
     outcome(unsafe { libc::send(fd, head.as_ptr().cast(), head.len(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE) })
 }
 
-/// What a call of the kernel that moves bytes came to.
+/// The result of a system call that moves bytes.
 pub fn outcome(result: isize) -> Io {
     match result {
         1.. => Io::Done(result as usize),
@@ -162,26 +162,26 @@ pub fn outcome(result: isize) -> Io {
     }
 }
 
-/// Bytes the peer's kernel has not acknowledged; 0 where the socket is no more.
+/// Bytes that the peer's kernel has not acknowledged; 0 if the socket is closed.
 pub fn unacknowledged(socket: &impl AsRawFd) -> usize {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int.
+    // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int, a local.
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } == 0 { bytes.max(0) as usize } else { 0 }
 }
 
-/// How the kernel fares with what is under way on a stream.
+/// The kernel's view of what is in flight on a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// It retransmits, or probes a window that is open (nothing could go out at all, as over an interface that was taken down). A peer that
-    /// only reads slowly closes its window instead, and answers probes.
+    /// It retransmits, or probes an open window because nothing can be sent, as with an interface that is down. A peer that merely reads
+    /// slowly closes its window instead, and answers probes.
     pub tries_again: bool,
-    /// The last it sent, probes of a closed window among it, has had no answer.
+    /// The last packet or probe has had no answer.
     pub unanswered: bool,
 }
 
-/// Of a stream with bytes under way.
+/// For a stream with bytes in flight.
 pub fn trouble(socket: &impl AsRawFd) -> Trouble {
-    // SAFETY: all zero is a valid tcp_info, and getsockopt writes at most its size.
+    // SAFETY: tcp_info is plain data, valid when zero; getsockopt writes at most `size` bytes, the size of `info`.
     unsafe {
         let mut info: libc::tcp_info = std::mem::zeroed();
         let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -195,20 +195,20 @@ pub fn trouble(socket: &impl AsRawFd) -> Trouble {
     }
 }
 
-/// End a stream at once: nothing that it still has goes out.
+/// End a stream at once: the kernel sends nothing more of it.
 pub fn abort(fd: RawFd) {
-    // SAFETY: all zero but the family is the address that undoes a connection, and is read within the call.
+    // SAFETY: sockaddr is plain data, valid when zero; connect reads one sockaddr, a local. AF_UNSPEC dissolves the connection.
     unsafe {
-        let mut nobody: libc::sockaddr = std::mem::zeroed();
-        nobody.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
-        libc::connect(fd, &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t);
+        let mut unspecified: libc::sockaddr = std::mem::zeroed();
+        unspecified.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
+        libc::connect(fd, &raw const unspecified, size_of::<libc::sockaddr>() as libc::socklen_t);
     }
 }
 
-/// Whether the peer has closed its side, whatever is still unread.
+/// Whether the peer has closed its side, even if data is still unread.
 pub fn closed_by_peer(socket: &impl AsRawFd) -> bool {
     let mut asked = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one entry, and no waiting.
+    // SAFETY: `asked` is one pollfd, a local; with the timeout 0 the call does not block.
     unsafe { libc::poll(&raw mut asked, 1, 0) > 0 }
 }
 
@@ -223,23 +223,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_sent_again_soon_where_the_kernel_lets_us_say() {
+    fn retransmissions_come_soon_if_the_kernel_has_the_option() {
         let rto_us = |rto_ms| get(tuned(&Config { rto_ms, ..Config::default() }).as_raw_fd(), TCP_RTO_MIN_US);
         let own = get(Socket::new(Domain::IPV4, Type::STREAM, None).unwrap().as_raw_fd(), TCP_RTO_MIN_US);
         let Some(own) = own else { return }; // Linux before 6.15
         assert_eq!(rto_us(200), Some(own), "never more than the system's own");
-        assert!(rto_us(10).unwrap() <= own.min(20_000), "in whole ticks, of 10 ms at the most");
-        assert!((2_000..=own.min(32_000)).contains(&rto_us(1).unwrap()), "two ticks at the least");
+        assert!(rto_us(10).unwrap() <= own.min(20_000), "in whole ticks, of at most 10 ms");
+        assert!((2_000..=own.min(32_000)).contains(&rto_us(1).unwrap()), "at least two ticks");
     }
 
     #[test]
-    fn nothing_goes_out_after_the_end_of_a_stream() {
+    fn nothing_is_sent_after_an_abort() {
         use std::io::Read;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         let (bytes, mut sent) = (vec![1u8; 1 << 20], 0);
-        // SAFETY: readable.
+        // SAFETY: `bytes` is borrowed during the call.
         while let Io::Done(more) = unsafe { send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) } {
             sent += more;
         }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_have_the_congestion_control_that_is_asked_for() {
+    fn streams_have_the_requested_congestion_control() {
         let socket = tuned(&Config { congestion: "reno".to_owned(), ..Config::default() });
         assert!(socket.tcp_congestion().unwrap().starts_with(b"reno"));
     }

@@ -1,46 +1,56 @@
-//! How fast an interface is: as told, as sysfs says, or as TCP goes on this machine where nobody knows.
+//! The speed of an interface: from the setting, from sysfs, or measured over TCP on this machine.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::nic::Nic;
+use crate::nic::{self, Nic};
 
-/// Mbit/s that are told: NCCL plans channels by it, and ranks are to find the same.
+/// Speeds in Mbit/s that are reported. NCCL plans channels by them, and all ranks should report the same.
 const STEPS_MBPS: [u32; 8] = [1_000, 10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000];
-/// Streams that are thought to add up.
-const MOST_STREAMS: usize = 8;
+/// The largest number of streams whose measured rates are added up.
+const MAX_STREAMS: usize = 8;
 const WARM_UP: Duration = Duration::from_millis(5);
 const LASTS: Duration = Duration::from_millis(20);
-/// For anything to move at all.
+/// Limit for any progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 const BLOCK: usize = 256 << 10;
 
-/// In Mbit/s.
+/// The speed in Mbit/s that NCCL gets.
 pub(crate) fn of(nic: &Nic, config: &Config) -> u32 {
     if config.speed_mbps > 0 {
         return config.speed_mbps;
     }
     nic.speed_mbps.unwrap_or_else(|| {
-        // A virtual interface carries what the processors copy: what one stream does here, times those that can run.
+        // A virtual interface is limited by the processors that copy: the rate of one local stream times the threads that can run.
         let one = local_mbps(nic).unwrap_or(0.0);
-        rounded(one * config.threads.min(MOST_STREAMS) as f64)
+        rounded(one * config.threads.min(MAX_STREAMS) as f64)
     })
 }
 
-/// The highest step that is reached.
+/// Mbit/s of all interfaces that `config` selects, from the hardware or BUSBW_NET_SPEED; None if one of them is unknown. Nothing is
+/// measured. Unless interfaces are named, virtual ones count only if there is no hardware.
+pub fn stated(config: &Config) -> Option<u32> {
+    let (mut nics, _) = nic::find(config).ok()?;
+    if config.ifname.is_empty() && nics.iter().any(Nic::is_hardware) {
+        nics.retain(Nic::is_hardware);
+    }
+    nics.iter().map(|nic| if config.speed_mbps > 0 { Some(config.speed_mbps) } else { nic.speed_mbps }).sum()
+}
+
+/// The largest of these speeds that is reached.
 fn rounded(mbps: f64) -> u32 {
     STEPS_MBPS.into_iter().rev().find(|step| f64::from(*step) <= mbps).unwrap_or(STEPS_MBPS[0])
 }
 
-/// Mbit/s of one TCP stream from an interface's address to itself, for some 25 ms.
+/// Mbit/s of one TCP stream from an interface's address to itself, measured for about 25 ms.
 fn local_mbps(nic: &Nic) -> std::io::Result<f64> {
     let listener = TcpListener::bind(SocketAddr::new(nic.address.socket.ip(), 0))?;
     let mut out = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
     let (mut back, peer) = listener.accept()?;
     if peer != out.local_addr()? {
-        return Err(std::io::ErrorKind::AddrInUse.into()); // a stranger was faster
+        return Err(std::io::ErrorKind::AddrInUse.into()); // another process connected first
     }
     back.set_read_timeout(Some(PATIENCE))?;
     out.set_write_timeout(Some(PATIENCE))?;
@@ -59,7 +69,7 @@ fn local_mbps(nic: &Nic) -> std::io::Result<f64> {
     read_for(WARM_UP)?;
     let (bytes, seconds) = read_for(LASTS)?;
     let mbps = bytes as f64 * 8e-6 / seconds;
-    drop(back); // which ends the writer
+    drop(back); // ends the writer
     drop(writer.join());
     Ok(mbps)
 }
@@ -69,16 +79,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_are_told_in_steps() {
+    fn speeds_are_rounded_to_steps() {
         assert_eq!([0.0, 12_000.0, 399_999.0, 1e9].map(rounded), [1_000, 10_000, 200_000, 400_000]);
     }
 
     #[test]
-    fn an_interface_that_does_not_say_is_measured() {
+    fn an_interface_without_a_speed_is_measured() {
         let config = Config { ifname: "=lo".to_owned(), threads: 2, ..Config::default() };
         let nic = crate::nic::find(&config).unwrap().0.remove(0);
         let speed = of(&nic, &config);
         assert!(STEPS_MBPS.contains(&speed) && speed >= 1_000);
         assert_eq!(of(&nic, &Config { speed_mbps: 1234, ..config }), 1234);
+    }
+
+    #[test]
+    fn a_virtual_interface_states_no_speed_unless_it_is_set() {
+        let config = Config { ifname: "=lo".to_owned(), ..Config::default() };
+        assert_eq!(stated(&config), None);
+        assert_eq!(stated(&Config { speed_mbps: 1234, ..config.clone() }), Some(1234));
+        assert_eq!(stated(&Config { ifname: "=nonesuch".to_owned(), speed_mbps: 1234, ..config }), None);
     }
 }

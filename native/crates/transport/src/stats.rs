@@ -1,4 +1,4 @@
-//! Counters of every connection, and the thread that writes them as JSON lines to a file or a socket.
+//! Counters of each connection, and the thread that writes them as JSON lines to a file or a socket.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::locks::lock;
-use crate::{Level, Log};
+use crate::log::{Level, Log};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counters of one stream of chunks.
+/// Counters of one chunk stream.
 struct Lane {
     nic: String,
     bytes: AtomicU64,
@@ -23,12 +23,12 @@ struct Lane {
     referred: AtomicU64,
 }
 
-/// What the streams of an interface have carried.
+/// What the streams of an interface have sent or received.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     bytes: u64,
     chunks: u64,
-    /// Bytes sent by reference, of chunks under way too.
+    /// Bytes sent by reference, including those of unfinished chunks.
     referred: u64,
 }
 
@@ -40,7 +40,7 @@ impl std::ops::AddAssign for Sum {
     }
 }
 
-/// Counters of one end of a connection. Whoever counts goes on at once: values are exact, but not all of one moment.
+/// Counters of one end of a connection. Each is exact, but together they are not a snapshot of one moment.
 pub(crate) struct Counters {
     label: String,
     lanes: Vec<Lane>,
@@ -48,7 +48,7 @@ pub(crate) struct Counters {
     bytes: AtomicU64,
     resent: AtomicU64,
     stalls: AtomicU64,
-    twice: AtomicU64,
+    duplicate: AtomicU64,
     queue: AtomicU64,
 }
 
@@ -57,38 +57,38 @@ impl Counters {
     pub(crate) fn new(label: String, nics: impl IntoIterator<Item = String>) -> Self {
         let zero = || AtomicU64::new(0);
         let lanes = nics.into_iter().map(|nic| Lane { nic, bytes: zero(), chunks: zero(), referred: zero() }).collect();
-        Self { label, lanes, messages: zero(), bytes: zero(), resent: zero(), stalls: zero(), twice: zero(), queue: zero() }
+        Self { label, lanes, messages: zero(), bytes: zero(), resent: zero(), stalls: zero(), duplicate: zero(), queue: zero() }
     }
 
-    /// A message was given to be sent, or has arrived.
+    /// A message was posted for sending, or has arrived.
     pub(crate) fn message(&self, bytes: u64) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A stream has carried a chunk.
+    /// A stream has transferred a chunk.
     pub(crate) fn chunk(&self, lane: usize, bytes: usize) {
         self.lanes[lane].bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.lanes[lane].chunks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A stream has sent so many bytes without a copy.
+    /// A stream has sent bytes without a copy.
     pub(crate) fn referred(&self, lane: usize, bytes: usize) {
         self.lanes[lane].referred.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A stream was given up, for now or for good: others send its chunks again.
+    /// A stream stalled or ended, and others resend its chunks.
     pub(crate) fn stall(&self, resent: usize) {
         self.stalls.fetch_add(1, Ordering::Relaxed);
         self.resent.fetch_add(resent as u64, Ordering::Relaxed);
     }
 
-    /// A chunk came that had come before.
-    pub(crate) fn twice(&self) {
-        self.twice.fetch_add(1, Ordering::Relaxed);
+    /// A chunk arrived again.
+    pub(crate) fn duplicate(&self) {
+        self.duplicate.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Chunks that wait for a stream.
+    /// The number of chunks that wait for a stream.
     pub(crate) fn queue(&self, chunks: usize) {
         self.queue.store(chunks as u64, Ordering::Relaxed);
     }
@@ -104,7 +104,8 @@ impl Counters {
 
     fn line(&self, number: usize, now_s: f64) -> String {
         let mut line = format!(
-            "{{\"time_s\":{now_s:.3},\"pid\":{},\"connection\":{number},\"peer\":{},\"messages\":{},\"bytes\":{},\"resent_chunks\":{},\"stalls\":{},\
+            "{{\"time_s\":{now_s:.3},\"pid\":{},\"connection\":{number},\"peer\":{},\"messages\":{},\
+            \"bytes\":{},\"resent_chunks\":{},\"stalls\":{},\
              \"chunks_twice\":{},\"queued_chunks\":{},\"nics\":{{",
             std::process::id(),
             quoted(&self.label),
@@ -112,7 +113,7 @@ impl Counters {
             of(&self.bytes),
             of(&self.resent),
             of(&self.stalls),
-            of(&self.twice),
+            of(&self.duplicate),
             of(&self.queue),
         );
         for (at, (nic, Sum { bytes, chunks, referred })) in self.nics().into_iter().enumerate() {
@@ -142,7 +143,7 @@ fn quoted(text: &str) -> String {
     made
 }
 
-/// All connections of the process, those that have ended summed up.
+/// All connections of the process; sums for those that have ended.
 #[derive(Default)]
 pub(crate) struct Register {
     every: Mutex<Vec<(usize, Weak<Counters>)>>,
@@ -153,26 +154,28 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    /// Begin to write to `place`, a file or `unix:PATH`; nowhere where it is empty.
-    pub(crate) fn write_to(self: &Arc<Self>, place: &str, log: &Log) {
-        if place.is_empty() {
+    /// Start to write to `destination`, a file or `unix:PATH`. Does nothing if it is empty.
+    pub(crate) fn write_to(self: &Arc<Self>, destination: &str, log: &Log) {
+        if destination.is_empty() {
             return;
         }
-        let (last_words, heard) = channel();
-        *lock(&self.writer) = Some(last_words);
-        let (register, place, log) = (Arc::downgrade(self), place.to_owned(), log.clone());
-        let made = std::thread::Builder::new().name("busbw-net-stats".to_owned()).spawn(move || follow(&register, &heard, &place, &log));
-        drop(made); // without the thread there are no lines, and all else works
+        let (to_writer, last_lines) = channel();
+        *lock(&self.writer) = Some(to_writer);
+        let (register, destination, log) = (Arc::downgrade(self), destination.to_owned(), log.clone());
+        let made = std::thread::Builder::new()
+            .name("busbw-net-stats".to_owned())
+            .spawn(move || follow(&register, &last_lines, &destination, &log));
+        drop(made); // without the thread there are no lines, but everything else works
     }
 
-    /// A new connection.
+    /// Add a connection.
     pub(crate) fn add(&self, counters: &Arc<Counters>) -> usize {
         let number = self.count.fetch_add(1, Ordering::Relaxed) as usize;
         lock(&self.every).push((number, Arc::downgrade(counters)));
         number
     }
 
-    /// A connection has ended: its last line is written, and it counts in the summary. Whether it was the last.
+    /// Remove an ended connection: write its last line and add it to the summary. Returns whether it was the last.
     pub(crate) fn remove(&self, number: usize, counters: &Counters) -> bool {
         let last = {
             let mut every = lock(&self.every);
@@ -190,14 +193,14 @@ impl Register {
         last
     }
 
-    /// One line on all connections that have ended: what their chunks were; small messages are not among them.
+    /// One line about all ended connections. Counts chunks, but no inline messages.
     pub(crate) fn summary(&self) -> String {
         let over = lock(&self.over);
         let nics = over.iter().map(|(nic, Sum { bytes, chunks, referred })| {
             format!("{nic} {:.3} GB in {chunks} chunks ({:.3} GB sent by reference)", *bytes as f64 / 1e9, *referred as f64 / 1e9)
         });
-        let words = nics.collect::<Vec<_>>().join(", ");
-        format!("{} connections: {words}; {} stalls", self.count.load(Ordering::Relaxed), self.troubles.load(Ordering::Relaxed))
+        let message = nics.collect::<Vec<_>>().join(", ");
+        format!("{} connections: {message}; {} stalls", self.count.load(Ordering::Relaxed), self.troubles.load(Ordering::Relaxed))
     }
 }
 
@@ -211,18 +214,18 @@ enum Target {
 }
 
 impl Target {
-    fn open(place: &str) -> std::io::Result<Self> {
-        match place.strip_prefix("unix:") {
+    fn open(destination: &str) -> std::io::Result<Self> {
+        match destination.strip_prefix("unix:") {
             Some(path) => {
                 let socket = UnixStream::connect(path)?;
                 socket.set_write_timeout(Some(INTERVAL))?;
                 Ok(Self::Socket(socket))
             }
-            None => OpenOptions::new().create(true).append(true).open(place).map(Self::File),
+            None => OpenOptions::new().create(true).append(true).open(destination).map(Self::File),
         }
     }
 
-    /// Lines are whole: several processes may append to one file.
+    /// Lines are written whole, because several processes may append to one file.
     fn write(&mut self, lines: &str) -> std::io::Result<()> {
         match self {
             Self::File(file) => file.write_all(lines.as_bytes()),
@@ -231,15 +234,15 @@ impl Target {
     }
 }
 
-/// Write once a second until the transport is no more. A target that fails is opened again, and told of once.
-fn follow(register: &Weak<Register>, heard: &Receiver<String>, place: &str, log: &Log) {
-    let (mut target, mut told, mut before) = (None, false, String::new());
+/// Write once a second until the transport is dropped. Opens a failed target again, and warns once.
+fn follow(register: &Weak<Register>, last_lines: &Receiver<String>, destination: &str, log: &Log) {
+    let (mut target, mut warned, mut before) = (None, false, String::new());
     loop {
         let mut lines = String::new();
-        match heard.recv_timeout(INTERVAL) {
+        match last_lines.recv_timeout(INTERVAL) {
             Ok(line) => {
                 lines.push_str(&line);
-                lines.extend(heard.try_iter());
+                lines.extend(last_lines.try_iter());
             }
             Err(RecvTimeoutError::Timeout) => {
                 let Some(register) = register.upgrade() else { return };
@@ -251,12 +254,12 @@ fn follow(register: &Weak<Register>, heard: &Receiver<String>, place: &str, log:
         }
         let content = lines.split_once("\"pid\"").map_or("", |(_, rest)| rest).to_owned();
         if lines.is_empty() || content == before {
-            continue; // nothing has moved
+            continue; // nothing has changed
         }
         before = content;
         let written = match &mut target {
             Some(open) => Target::write(open, &lines),
-            None => Target::open(place).and_then(|mut open| {
+            None => Target::open(destination).and_then(|mut open| {
                 let written = open.write(&lines);
                 target = Some(open);
                 written
@@ -264,8 +267,8 @@ fn follow(register: &Weak<Register>, heard: &Receiver<String>, place: &str, log:
         };
         if let Err(error) = written {
             target = None;
-            if !std::mem::replace(&mut told, true) {
-                log(Level::Warn, &format!("BUSBW_NET_STATS={place}: {error}"));
+            if !std::mem::replace(&mut warned, true) {
+                log(Level::Warn, &format!("BUSBW_NET_STATS={destination}: {error}"));
             }
         }
     }
@@ -283,15 +286,17 @@ mod tests {
         counters.chunk(2, 400);
         counters.referred(2, 300);
         counters.stall(2);
-        counters.twice();
+        counters.duplicate();
         counters.queue(5);
         let line = counters.line(3, 1.5);
         assert!(line.starts_with("{\"time_s\":1.500,\"pid\":"), "{line}");
         let rest = line.split_once("\"connection\"").unwrap().1;
         assert_eq!(
             rest,
-            ":3,\"peer\":\"to \\\"x\\\\y\\\"\",\"messages\":1,\"bytes\":1000,\"resent_chunks\":2,\"stalls\":1,\"chunks_twice\":1,\"queued_chunks\":5,\
-             \"nics\":{\"eth0\":{\"bytes\":1000,\"chunks\":2,\"referred_bytes\":300},\"eth1\":{\"bytes\":0,\"chunks\":0,\"referred_bytes\":0}}}\n"
+            ":3,\"peer\":\"to \\\"x\\\\y\\\"\",\"messages\":1,\"bytes\":1000,\"resent_chunks\":2,\
+            \"stalls\":1,\"chunks_twice\":1,\"queued_chunks\":5,\
+             \"nics\":{\"eth0\":{\"bytes\":1000,\"chunks\":2,\"referred_bytes\":300},\
+             \"eth1\":{\"bytes\":0,\"chunks\":0,\"referred_bytes\":0}}}\n"
         );
     }
 

@@ -1,10 +1,10 @@
-//! What goes over a stream: a hello and a welcome when it opens, then frames. All numbers are little-endian.
+//! The format of a stream: a hello and a welcome when it opens, then frames. All numbers are little-endian.
 
 use crate::error::{Error, Kind};
 
-/// The version of this format; both ends must speak the same.
+/// The version of this format. Both ends must use the same.
 pub const VERSION: u16 = 1;
-/// Bytes of the secret that a listener hands out and every stream must show.
+/// Bytes of the secret in a handle, which every stream must show.
 pub const TOKEN: usize = 16;
 /// Bytes of a hello.
 pub const HELLO: usize = 64;
@@ -12,24 +12,24 @@ pub const HELLO: usize = 64;
 pub const WELCOME: usize = 8;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 40;
-/// Chunks of one message at most: bounds what a header can make the receiver allocate to one bit each.
-pub const MOST_CHUNKS: u64 = 1 << 20;
+/// The largest number of chunks of a message. Limits what a header can make the receiver allocate to one bit each.
+pub const MAX_CHUNKS: u64 = 1 << 20;
 
-/// Bytes of a chunk at most: as many as a connection may keep aside.
-pub const MOST_OF_CHUNK: usize = 64 << 20;
+/// The largest chunk in bytes: the size of a connection's early-arrival buffer.
+pub const MAX_CHUNK: usize = 64 << 20;
 
-/// Small messages after which one is acknowledged, with all before it, as soon as no other waits to be read,
+/// Acknowledge small messages after this many, if no other waits to be read.
 pub const ACK_EVERY: usize = 8;
-/// and after which it is in any case.
+/// Acknowledge small messages after this many in any case.
 pub const ACK_AT_LATEST: usize = 16;
 
 const HELLO_MAGIC: [u8; 4] = *b"bBw\x01";
 const FRAME_MAGIC: u16 = 0xb5b1;
 
-/// The first words of a stream.
+/// The first bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The format the sender speaks.
+    /// The sender's format version.
     pub version: u16,
     /// Which of the connection's streams this is.
     pub index: u16,
@@ -37,12 +37,12 @@ pub struct Hello {
     pub nonce: u64,
     /// The listener's secret.
     pub token: [u8; TOKEN],
-    /// Counts the attempts to open this stream: only the last is meant, in whatever order they arrive.
+    /// Number of the attempt to open this stream. Only the last one counts, whatever order they arrive in.
     pub attempt: u32,
 }
 
 impl Hello {
-    /// As bytes.
+    /// Encode.
     pub fn encode(&self) -> [u8; HELLO] {
         let mut to = [0; HELLO];
         to[..4].copy_from_slice(&HELLO_MAGIC);
@@ -54,7 +54,7 @@ impl Hello {
         to
     }
 
-    /// None where the bytes are no hello of any version.
+    /// Decode; None if the bytes are not a hello of any version.
     pub fn decode(from: &[u8; HELLO]) -> Option<Self> {
         if from[..4] != HELLO_MAGIC {
             return None;
@@ -66,7 +66,7 @@ impl Hello {
     }
 }
 
-/// The receiver's answer to a hello whose token is right: the version it speaks.
+/// The receiver's answer to a hello with the right token. It has the receiver's format version.
 pub fn welcome() -> [u8; WELCOME] {
     let mut to = [0; WELCOME];
     to[..4].copy_from_slice(&HELLO_MAGIC);
@@ -74,23 +74,20 @@ pub fn welcome() -> [u8; WELCOME] {
     to
 }
 
-/// The version a welcome names.
-///
-/// # Errors
-/// The bytes are no welcome.
+/// Decode the version in a welcome. Error: the bytes are not a welcome.
 pub fn read_welcome(from: &[u8; WELCOME]) -> Result<u16, Error> {
     if from[..4] == HELLO_MAGIC { Ok(u16_at(from, 4)) } else { Err(Error::new(Kind::Remote, "the peer's answer is not busbw's")) }
 }
 
-/// A frame: what follows a chunk's header is its bytes, other frames are a header alone.
+/// A frame. A chunk's header is followed by its bytes; other frames have only a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// `min(chunk, total - offset)` bytes of message `seq` follow.
     Chunk(Chunk),
-    /// Message `seq` is complete, and so are all before `below`.
+    /// Message `seq` and all messages below `below` are complete.
     Ack { seq: u64, below: u64 },
-    /// The streams with their bit in `mask` are all there will be; `home` is the one that carries small messages. The first frame of each.
-    Ready { mask: u64, home: u64 },
+    /// The first frame of each stream: the streams with a bit in `mask` exist, and `inline` is the index of the inline stream.
+    Ready { mask: u64, inline: u64 },
 }
 
 /// A part of a message.
@@ -100,7 +97,7 @@ pub struct Chunk {
     pub seq: u64,
     /// Bytes of the whole message.
     pub total: u64,
-    /// Where this chunk begins: a multiple of `chunk`.
+    /// Start of this chunk, a multiple of `chunk`.
     pub offset: u64,
     /// Bytes of every chunk of the message but its last.
     pub chunk: u32,
@@ -114,12 +111,12 @@ impl Chunk {
         (self.total - self.offset).min(u64::from(self.chunk)) as usize
     }
 
-    /// Which of the message's chunks it is.
+    /// Number of this chunk in its message.
     pub fn index(&self) -> usize {
         if self.chunk == 0 { 0 } else { (self.offset / u64::from(self.chunk)) as usize }
     }
 
-    /// Chunks of the message: one where it is empty.
+    /// Number of chunks of the message: one if it is empty.
     pub fn count(&self) -> usize {
         if self.total == 0 { 1 } else { self.total.div_ceil(u64::from(self.chunk)) as usize }
     }
@@ -127,20 +124,20 @@ impl Chunk {
     fn checked(self) -> Result<Self, Error> {
         let whole = self.total == 0 && self.offset == 0;
         let part = self.chunk > 0 && self.offset < self.total && self.offset % u64::from(self.chunk) == 0;
-        if !whole && (!part || self.len() > MOST_OF_CHUNK || self.total.div_ceil(u64::from(self.chunk)) > MOST_CHUNKS) {
-            return Err(Error::new(Kind::Remote, format!("a chunk that cannot be: {self:?}")));
+        if !whole && (!part || self.len() > MAX_CHUNK || self.total.div_ceil(u64::from(self.chunk)) > MAX_CHUNKS) {
+            return Err(Error::new(Kind::Remote, format!("an invalid chunk: {self:?}")));
         }
         Ok(self)
     }
 }
 
 impl Frame {
-    /// As bytes.
+    /// Encode.
     pub fn encode(&self) -> [u8; HEADER] {
         let (kind, tag, words, chunk) = match *self {
             Self::Chunk(c) => (1, c.tag, [c.seq, c.total, c.offset], c.chunk),
             Self::Ack { seq, below } => (2, 0, [seq, below, 0], 0),
-            Self::Ready { mask, home } => (3, 0, [mask, home, 0], 0),
+            Self::Ready { mask, inline } => (3, 0, [mask, inline, 0], 0),
         };
         let mut to = [0; HEADER];
         to[..2].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
@@ -153,10 +150,10 @@ impl Frame {
         to
     }
 
-    /// The frame a header tells of, its numbers checked against each other.
+    /// Decode a header and check its numbers against each other.
     ///
     /// # Errors
-    /// Bytes that no sender of this format writes: the stream is out of step or somebody else's.
+    /// The bytes are not a header of this format: the stream is out of step or not busbw's.
     pub fn decode(from: &[u8; HEADER]) -> Result<Self, Error> {
         let word = |at: usize| u64_at(from, 8 + 8 * at);
         if u16_at(from, 0) != FRAME_MAGIC || from[3] != 0 {
@@ -169,7 +166,7 @@ impl Frame {
                 Chunk { seq: word(0), total: word(1), offset: word(2), chunk, tag }.checked().map(Self::Chunk)
             }
             2 => Ok(Self::Ack { seq: word(0), below: word(1) }),
-            3 => Ok(Self::Ready { mask: word(0), home: word(1) }),
+            3 => Ok(Self::Ready { mask: word(0), inline: word(1) }),
             other => Err(Error::new(Kind::Remote, format!("a frame of unknown kind {other}"))),
         }
     }
@@ -192,7 +189,7 @@ mod tests {
     #[test]
     fn frames_survive_the_wire() {
         let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18, tag: -2 };
-        for frame in [Frame::Chunk(chunk), Frame::Ack { seq: u64::MAX, below: 5 }, Frame::Ready { mask: 0b1011, home: 1 }] {
+        for frame in [Frame::Chunk(chunk), Frame::Ack { seq: u64::MAX, below: 5 }, Frame::Ready { mask: 0b1011, inline: 1 }] {
             assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
         assert_eq!((chunk.index(), chunk.count(), chunk.len()), (3, 4096, 1 << 18));
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_cannot_be_are_refused() {
+    fn invalid_headers_are_refused() {
         let good = Chunk { seq: 0, total: 100, offset: 64, chunk: 64, tag: 0 };
         assert!(Frame::decode(&Frame::Chunk(good).encode()).is_ok());
         for bad in [

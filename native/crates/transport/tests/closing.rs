@@ -1,4 +1,4 @@
-//! The end of connections: buffers are the caller's again at once, what was told sent arrives, and the peer learns of it.
+//! Closing connections: buffers are returned at once, messages reported as sent arrive, and the peer notices.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -10,12 +10,12 @@ use transport::config::Config;
 mod common;
 use common::*;
 
-/// A log whose line with these words waits until the other end of the channel is dropped.
-fn waits_at(words: [&'static str; 2]) -> (std::sync::mpsc::Sender<()>, impl Fn(&str)) {
+/// A log whose line with these texts blocks until the other end of the channel is dropped.
+fn waits_at(texts: [&'static str; 2]) -> (std::sync::mpsc::Sender<()>, impl Fn(&str)) {
     let (leave, left) = channel::<()>();
     let left: Mutex<Receiver<()>> = Mutex::new(left);
     let wait = move |line: &str| {
-        if line.starts_with("from ") && line.contains(words[0]) && line.contains(words[1]) {
+        if line.starts_with("from ") && line.contains(texts[0]) && line.contains(texts[1]) {
             let _ = left.lock().unwrap().recv();
         }
     };
@@ -39,11 +39,11 @@ fn nothing_is_written_into_a_buffer_after_the_drop() {
     let _received = irecv(&receiver, &mut got);
     let _done = isend(&sender, &sent);
     pause(200);
-    proxy.cut(3); // the only I/O thread is busy with the log
+    proxy.cut(3); // blocks the only I/O thread in the log
     pause(50);
     proxy.cut(2);
     pause(50);
-    proxy.stream(1).hold(false); // and megabytes wait for it
+    proxy.stream(1).hold(false); // megabytes wait for it
     pause(100);
     drop(go_on);
     pause(20);
@@ -55,14 +55,13 @@ fn nothing_is_written_into_a_buffer_after_the_drop() {
 }
 
 #[test]
-fn streams_are_reset_where_the_sender_closes_before_a_message_is_done() {
+fn streams_are_reset_if_the_sender_closes_too_early() {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let transport = open_logging(Config::default(), {
         let lines = lines.clone();
         Arc::new(move |_, line: &str| lines.lock().unwrap().push(line.to_owned()))
     });
-    let told =
-        || lines.lock().unwrap().iter().filter(|line| line.starts_with("to ") && line.contains("4 of its 4 streams are reset")).count();
+    let resets = || lines.lock().unwrap().iter().filter(|line| line.starts_with("to ") && line.contains("4 of 4 streams reset")).count();
     let (sender, receiver) = pair(&transport);
     let sent = data(32 << 20, 1);
     let mut got = vec![0u8; 32 << 20];
@@ -70,18 +69,18 @@ fn streams_are_reset_where_the_sender_closes_before_a_message_is_done() {
     assert_eq!(wait(irecv(&receiver, &mut got)), Ok(32 << 20));
     assert_eq!(wait(done), Ok(32 << 20));
     drop((sender, receiver));
-    assert_eq!(told(), 0, "all was done");
+    assert_eq!(resets(), 0, "all was done");
     let (sender, receiver) = pair(&transport);
     let done = isend(&sender, &sent);
-    assert_eq!(within(done, Duration::from_millis(200)), Ok(None), "nobody receives it");
+    assert_eq!(within(done, Duration::from_millis(200)), Ok(None), "it is not received");
     drop(sender);
-    drop(sent); // the kernel may still have pages of it, none of which goes out any more
-    assert_eq!(told(), 1);
-    assert_eq!(wait(irecv(&receiver, &mut got)).expect_err("most of it has not gone out").kind, transport::Kind::Remote);
+    drop(sent); // the kernel may still hold pages of it, which must not be sent
+    assert_eq!(resets(), 1);
+    assert_eq!(wait(irecv(&receiver, &mut got)).expect_err("most of it was not sent").kind, transport::Kind::Remote);
 }
 
 #[test]
-fn small_messages_told_done_arrive_though_the_sender_closed_long_before() {
+fn small_messages_arrive_long_after_the_sender_closed() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
     let sent = data(16384, 1);
@@ -98,7 +97,7 @@ fn small_messages_told_done_arrive_though_the_sender_closed_long_before() {
     assert!(done > 32, "{done}");
     let closing = thread::spawn(move || drop(sender));
     pause(400);
-    // Acknowledgements that nobody reads any more.
+    // Acknowledgements that no one reads any more.
     for _ in 16..25 {
         assert_eq!(wait(irecv(&receiver, &mut got)), Ok(16384));
     }
@@ -112,7 +111,7 @@ fn small_messages_told_done_arrive_though_the_sender_closed_long_before() {
 }
 
 #[test]
-fn small_messages_told_done_arrive_though_their_stream_is_lost_and_the_sender_closes() {
+fn small_messages_survive_a_lost_stream_and_a_close() {
     for round in 0..5 {
         let proxy = Proxy::default();
         let transport = open_logging(Config { streams: 2, ..Config::default() }, Arc::new(|_, _| {}));
@@ -133,7 +132,7 @@ fn small_messages_told_done_arrive_though_their_stream_is_lost_and_the_sender_cl
 }
 
 #[test]
-fn closing_many_connections_to_a_peer_that_does_not_read_takes_no_longer_than_the_limit_for_all() {
+fn closing_many_connections_shares_one_time_limit() {
     let transport = open(Config::default());
     let sent = data(16384, 1);
     let pairs: Vec<_> = (0..12).map(|_| pair(&transport)).collect();
@@ -150,12 +149,13 @@ fn closing_many_connections_to_a_peer_that_does_not_read_takes_no_longer_than_th
 }
 
 #[test]
-fn the_peer_learns_of_a_close_while_a_child_of_fork_holds_the_sockets() {
+fn a_close_reaches_the_peer_though_a_child_has_the_sockets() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
-    // SAFETY: the child only sleeps and ends.
+    // SAFETY: the child only sleeps and exits, by functions that are safe after fork in a program with threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: neither function takes a pointer.
         unsafe {
             libc::sleep(20);
             libc::_exit(0)
@@ -164,11 +164,11 @@ fn the_peer_learns_of_a_close_while_a_child_of_fork_holds_the_sockets() {
     let mut got = vec![0; 1 << 20];
     let received = irecv(&receiver, &mut got);
     drop(sender);
-    let told = within(received, Duration::from_secs(5));
-    // SAFETY: our own child.
+    let outcome = within(received, Duration::from_secs(5));
+    // SAFETY: `child` is the process that this test has forked and not yet waited for.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, std::ptr::null_mut(), 0);
     }
-    assert!(told.is_err(), "{told:?}");
+    assert!(outcome.is_err(), "{outcome:?}");
 }

@@ -1,4 +1,4 @@
-//! Descriptors of the process; alone in its file, so that no other test opens any.
+//! Descriptors of the process. Alone in its file, so that no other test opens any.
 
 use transport::config::Config;
 
@@ -6,7 +6,7 @@ mod common;
 use common::*;
 
 #[test]
-fn a_connect_that_is_given_up_leaves_no_sockets_behind() {
+fn an_abandoned_connect_leaves_no_sockets() {
     let transport = open(Config { timeout_s: 1, ..Config::default() });
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = descriptors();

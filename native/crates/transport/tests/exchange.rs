@@ -1,4 +1,4 @@
-//! Both ends of connections in one process, over loopback: what is sent is what arrives, in order, whatever the sizes.
+//! Both ends of connections in one process, over loopback: messages of any size arrive complete and in order.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use transport::{Kind, Receiver, Request, Sender};
 mod common;
 use common::{LIMIT, data, open, pair, wait};
 
-/// Send all, at most eight at a time each way, and check every byte.
+/// Send all messages, at most eight at a time in each direction, and check every byte.
 fn exchange(sender: &Sender, receiver: &Receiver, sizes: &[usize]) {
     let sent: Vec<_> = sizes.iter().enumerate().map(|(number, size)| data(*size, number as u64 + 1)).collect();
     let mut got: Vec<_> = sizes.iter().map(|size| vec![0u8; size + 100]).collect();
@@ -16,7 +16,7 @@ fn exchange(sender: &Sender, receiver: &Receiver, sizes: &[usize]) {
         let last = (first + 8).min(sizes.len());
         let mut requests = Vec::new();
         for number in first..last {
-            // SAFETY: the buffers live until the end of this function, after all requests.
+            // SAFETY: the buffers are parameters and locals of this function, which waits for all requests.
             unsafe {
                 requests.push(receiver.irecv(&[(got[number].as_mut_ptr(), got[number].len(), 0)]).unwrap().unwrap());
                 requests.push(sender.isend(sent[number].as_ptr(), sent[number].len(), 0).unwrap().unwrap());
@@ -47,14 +47,14 @@ fn every_size_arrives_whole_and_in_order() {
 }
 
 #[test]
-fn one_stream_and_tiny_chunks_do_as_well() {
+fn one_stream_and_tiny_chunks_work() {
     let transport = open(Config { streams: 1, chunk: 4096, inline: 0, ..Config::default() });
     let (sender, receiver) = pair(&transport);
     exchange(&sender, &receiver, &[0, 1, 4096, 4097, 1 << 20, 5]);
 }
 
 #[test]
-fn grouped_receives_are_told_apart_by_tag() {
+fn grouped_receives_are_matched_by_tag() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
     let tags = [5, 9, 5, 2];
@@ -62,12 +62,14 @@ fn grouped_receives_are_told_apart_by_tag() {
     let mut got: Vec<Vec<u8>> = tags.iter().map(|_| vec![0; 400_000]).collect();
     let posted = [2, 5, 9, 5];
     let buffers: Vec<_> = got.iter_mut().zip(posted).map(|(buffer, tag)| (buffer.as_mut_ptr(), buffer.len(), tag)).collect();
-    // SAFETY: the buffers outlive the requests.
+    // SAFETY: the buffers are locals of this test, which waits for all requests.
     let receive = unsafe { receiver.irecv(&buffers) }.unwrap().unwrap();
-    let sends: Vec<_> =
-        sent.iter().zip(tags).map(|(bytes, tag)| unsafe { sender.isend(bytes.as_ptr(), bytes.len(), tag) }.unwrap().unwrap()).collect();
+    // SAFETY: the data are locals of this test, which waits for all requests.
+    let send = |(bytes, tag): (&Vec<u8>, i32)| unsafe { sender.isend(bytes.as_ptr(), bytes.len(), tag) }.unwrap().unwrap();
+    let sends: Vec<_> = sent.iter().zip(tags).map(send).collect();
     let end = Instant::now() + LIMIT;
     let mut sizes = [0; 4];
+    // SAFETY: the receiver exists, and the loop ends when the request is done.
     while !unsafe { Request::test(receive, &mut sizes) }.unwrap() {
         assert!(Instant::now() < end);
     }
@@ -81,17 +83,18 @@ fn grouped_receives_are_told_apart_by_tag() {
 }
 
 #[test]
-fn more_bytes_than_were_posted_are_an_error_and_stay_out() {
+fn a_message_larger_than_its_buffer_is_an_error() {
     for (size, room) in [(100, 50), (300_000, 200_000)] {
         let transport = open(Config::default());
         let (sent, mut got) = (data(size, 1), vec![7u8; size]);
         let (sender, receiver) = pair(&transport);
-        // SAFETY: the buffers outlive the connection.
+        // SAFETY: the buffers are declared before the connection, so they outlive it.
         let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), room, 0)]) }.unwrap().unwrap();
+        // SAFETY: the data are declared before the connection, so they outlive it.
         unsafe { sender.isend(sent.as_ptr(), size, 0) }.unwrap().unwrap();
         let error = wait(request).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);
-        assert!(error.message.contains(&format!("{size} bytes, {room} were posted")), "{error}");
+        assert!(error.message.contains(&format!("{size} bytes, but {room} were posted")), "{error}");
         assert!(got[room..].iter().all(|byte| *byte == 7));
     }
 }
@@ -101,25 +104,26 @@ fn a_peer_that_is_gone_is_an_error() {
     let transport = open(Config::default());
     let mut got = vec![0u8; 1 << 20];
     let (sender, receiver) = pair(&transport);
-    // SAFETY: the buffer outlives the connection.
+    // SAFETY: the buffer is declared before the connection, so it outlives it.
     let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), got.len(), 0)]) }.unwrap().unwrap();
     drop(sender);
     assert_eq!(wait(request).unwrap_err().kind, Kind::Remote);
 }
 
 #[test]
-fn small_messages_reach_a_receiver_that_looks_after_the_sender_has_gone() {
+fn small_messages_can_be_received_after_the_sender_closed() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
     let sent = data(1000, 1);
     for _ in 0..20 {
-        // SAFETY: the buffer outlives the connection.
+        // SAFETY: the buffer is declared before the connection, so it outlives it.
         let request = unsafe { sender.isend(sent.as_ptr(), sent.len(), 0) }.unwrap().unwrap();
         wait(request).unwrap();
     }
     drop(sender);
     for number in 0..20 {
         let mut got = vec![0u8; 1000];
+        // SAFETY: `got` outlives the request, which the next line waits for.
         let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), got.len(), 0)]) }.unwrap().unwrap();
         assert_eq!(wait(request), Ok(1000), "message {number}");
         assert!(got == sent);

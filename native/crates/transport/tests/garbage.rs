@@ -1,16 +1,16 @@
-//! Peers that know the token and talk nonsense: nothing panics, nothing is written where it may not be, everything ends. `native/fuzz` looks
-//! for scripts that break this with coverage; here a fixed set runs.
+//! Peers that know the token and send garbage: nothing panics, no memory outside posted buffers is written, everything ends. `native/fuzz`
+//! searches for scripts that break this; here a fixed set runs.
 
 #[path = "common/script.rs"]
 mod script;
 
 const SCRIPTS: u64 = 200;
 
-/// What once broke something, and how.
+/// Scripts that once broke something, and how.
 const FOUND: [(&str, &[u8]); 5] = [
-    ("no stream is left", &[0x0a, 0xff]),
-    ("complete by chunks of two sizes", &[0, 0, 0x0a, 0, 0, 0x15, 4, 4, 0, 0, 0, 0x15, 4, 2, 5, 0, 0]),
-    ("a message behind a later one that waits", &[2, 0, 0x82, 0xae, 0x28, 0, 0, 0, 0, 0, 0xba]),
+    ("no stream was left", &[0x0a, 0xff]),
+    ("completed by chunks of two sizes", &[0, 0, 0x0a, 0, 0, 0x15, 4, 4, 0, 0, 0, 0x15, 4, 2, 5, 0, 0]),
+    ("a message behind a later one that waited", &[2, 0, 0x82, 0xae, 0x28, 0, 0, 0, 0, 0, 0xba]),
     (
         "the same with a full buffer",
         &[
@@ -18,10 +18,10 @@ const FOUND: [(&str, &[u8]); 5] = [
             0xec, 0xf3, 0x72, 0xaf, 0x80,
         ],
     ),
-    ("a chunk beyond what may be kept aside", &[2, 0, 0x25, 0x3a, 0x3a, 0x3d, 1, 0x32, 9]),
+    ("a chunk larger than the early-arrival buffer", &[2, 0, 0x25, 0x3a, 0x3a, 0x3d, 1, 0x32, 9]),
 ];
 
-/// Bytes in the same order on every machine: xorshift64.
+/// The same bytes on every machine: xorshift64.
 fn script(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -34,14 +34,14 @@ fn script(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_peer_that_talks_nonsense_harms_nobody() {
+fn a_peer_that_sends_garbage_does_no_harm() {
     let transport = script::transport();
     let done: usize = (0..SCRIPTS).map(|seed| script::play(&transport, &script(seed))).sum();
-    assert!(done > SCRIPTS as usize / 2, "{done} receives got their messages: the scripts say too little that is right");
+    assert!(done > SCRIPTS as usize / 2, "only {done} receives got their messages: the scripts are too rarely valid");
 }
 
 #[test]
-fn what_broke_it_once_does_no_more() {
+fn former_failures_stay_fixed() {
     let transport = script::transport();
     for (what, script) in FOUND {
         eprintln!("{what}");

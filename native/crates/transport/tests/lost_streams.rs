@@ -1,4 +1,4 @@
-//! Streams that die, stall or lose what they carry: messages arrive all the same, and where they cannot, both ends are told.
+//! Streams that die, stall or lose data: messages still arrive, and if they cannot, both ends get an error.
 
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
@@ -20,7 +20,7 @@ fn two_streams() -> Config {
 }
 
 #[test]
-fn an_acknowledgement_that_is_lost_with_its_stream_comes_again() {
+fn an_acknowledgement_lost_with_its_stream_is_repeated() {
     let (proxy, transport) = (Proxy::default(), open(two_streams()));
     let (sender, receiver) = join(&transport, &transport, Some(&proxy));
     pause(100); // until all streams are idle: then the first of them takes the chunk
@@ -36,7 +36,7 @@ fn an_acknowledgement_that_is_lost_with_its_stream_comes_again() {
     assert_eq!(within(done, SOON), Ok(Some(65536)));
 }
 
-/// A receive that waits for what stream 2 holds, while stream 1 stands before a message that nobody wants yet.
+/// A receive that waits for data held on stream 2, while stream 1 waits before a message without a receive.
 fn held_up(proxy: &Proxy, sender: &Sender, receiver: &Receiver, sent: &[u8], got: &mut [u8]) -> NonNull<Request> {
     for _ in 0..20 {
         pause(100); // until all streams are idle: then each takes its part
@@ -46,14 +46,14 @@ fn held_up(proxy: &Proxy, sender: &Sender, receiver: &Receiver, sent: &[u8], got
         if within(received, Duration::from_secs(1)) == Ok(None) {
             return received;
         }
-        proxy.stream(2).hold(false); // stream 1 was so much faster that it took all of it
+        proxy.stream(2).hold(false); // stream 1 was so much faster that it took everything
         let _ = (wait(irecv(receiver, got)).unwrap(), both.map(|one| wait(one).unwrap()));
     }
     panic!("stream 2 never took a part");
 }
 
 #[test]
-fn a_peer_that_dies_is_noticed_behind_a_chunk_that_nobody_wants_yet() {
+fn a_dead_peer_is_noticed_behind_an_early_chunk() {
     let (proxy, transport) = (Proxy::default(), open(two_streams()));
     let (sent, mut got) = (data(4 << 20, 1), vec![0; 4 << 20]);
     let (sender, receiver) = join(&transport, &transport, Some(&proxy));
@@ -63,7 +63,7 @@ fn a_peer_that_dies_is_noticed_behind_a_chunk_that_nobody_wants_yet() {
 }
 
 #[test]
-fn what_a_dead_stream_carried_comes_past_a_chunk_that_nobody_wants_yet() {
+fn resent_chunks_arrive_past_an_early_chunk() {
     let (proxy, transport) = (Proxy::default(), open(two_streams()));
     let (sent, mut got) = (data(1 << 20, 1), vec![0; 1 << 20]);
     let (sender, receiver) = join(&transport, &transport, Some(&proxy));
@@ -90,14 +90,14 @@ fn memory_for_early_chunks_comes_back_when_their_streams_die() {
 }
 
 #[test]
-fn the_next_stream_takes_over_from_one_that_was_woken_for_a_chunk_and_ended() {
+fn a_stream_takes_over_from_one_that_was_woken_and_ended() {
     let (entered, come) = channel();
     let (leave, left) = channel::<()>();
     let left = Mutex::new(left);
     let log = Arc::new(move |_, line: &str| {
         if line.starts_with("to ") && line.contains("stream 2 has ended") {
             entered.send(()).unwrap();
-            let _ = left.lock().unwrap().recv(); // the only I/O thread is busy with the log
+            let _ = left.lock().unwrap().recv(); // blocks the only I/O thread in the log
         }
     });
     let config = || Config { streams: 3, threads: 1, ..Config::default() };
@@ -131,7 +131,7 @@ fn small_messages_survive_their_stream_and_the_first_of_the_others() {
 }
 
 #[test]
-fn a_small_message_wakes_a_thread_that_has_just_decided_to_sleep() {
+fn a_small_message_wakes_a_thread_that_is_falling_asleep() {
     for spin_us in [0, 300_000] {
         for round in 0..6 {
             let log = Arc::new(|_, _: &str| {});
@@ -152,7 +152,7 @@ fn a_small_message_wakes_a_thread_that_has_just_decided_to_sleep() {
 }
 
 #[test]
-fn a_fault_in_an_io_thread_takes_only_its_stream() {
+fn a_panic_on_an_io_thread_ends_only_its_stream() {
     let (entered, come) = channel();
     let log = Arc::new(move |_, line: &str| {
         if line.contains("stream 0 has ended") {
@@ -169,9 +169,9 @@ fn a_fault_in_an_io_thread_takes_only_its_stream() {
     pause(300);
     let (sent, mut got) = (data(1 << 20, 1), vec![0; 1 << 20]);
     let received = irecv(&receiver, &mut got);
-    // SAFETY: the data outlive the request.
-    let told = unsafe { sender.isend(sent.as_ptr(), sent.len(), 0) }.and_then(|done| within(done.unwrap(), SOON));
-    assert_eq!(told.map_err(|error| error.kind), Err(Kind::Internal), "the sender is told, and does not wait");
+    // SAFETY: `sent` is declared before the connection is dropped, and lives to the end of this test.
+    let outcome = unsafe { sender.isend(sent.as_ptr(), sent.len(), 0) }.and_then(|done| within(done.unwrap(), SOON));
+    assert_eq!(outcome.map_err(|error| error.kind), Err(Kind::Internal), "the sender gets an error and does not wait");
     drop(sender);
     assert_eq!(within(received, SOON).map_err(|error| error.kind), Err(Kind::Remote));
 }

@@ -1,4 +1,4 @@
-//! Receivers that compute for long, and messages of different sizes behind each other: nobody is given up, and nobody waits in vain.
+//! Receivers that compute for long, and messages of different sizes behind each other: no connection fails or hangs.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,7 +27,7 @@ fn a_receiver_may_compute_for_longer_than_the_time_limit() {
     }
 }
 
-/// Small messages past a large one that stands still, then after it: how long they took.
+/// Send small messages past a stalled large one, then after it. Returns how long both took.
 fn small_past_a_large_one() -> [Duration; 2] {
     let (proxy, transport) = (Proxy::default(), open(Config::default()));
     let (sender, receiver) = join(&transport, &transport, Some(&proxy));
@@ -58,12 +58,12 @@ fn small_past_a_large_one() -> [Duration; 2] {
 
 #[test]
 fn small_messages_are_acknowledged_past_a_large_one() {
-    let look = Duration::from_millis(90); // less than it takes to look at what stands still
+    let look = Duration::from_millis(90); // less than the interval of stall checks
     let tries: Vec<_> = (0..20).map(|_| small_past_a_large_one()).collect(); // a busy machine spoils some
     assert!(tries.iter().any(|[past, _]| *past < look) && tries.iter().any(|[_, after]| *after < look), "{tries:?}");
 }
 
-/// Bursts that are read at once, so that there is never a look at the stream that finds nothing: how long they took.
+/// Send bursts that are read at once, so that no read finds the stream empty. Returns how long they took.
 fn bursts() -> Duration {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
@@ -85,12 +85,12 @@ fn bursts() -> Duration {
 
 #[test]
 fn small_messages_that_come_in_bursts_are_acknowledged_too() {
-    let look = Duration::from_millis(90); // less than it takes to look at what stands still
+    let look = Duration::from_millis(90); // less than the interval of stall checks
     let tries: Vec<_> = (0..10).map(|_| bursts()).collect(); // a busy machine spoils some
     assert!(tries.iter().any(|took| *took < look), "{tries:?}");
 }
 
-/// A stream to a listener, and its first words.
+/// A stream to a listener, with its hello.
 fn stream(handle: &Handle, index: u8, attempt: u8) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[40], handle[41]]))).unwrap();
     let mut hello = [0u8; 64];
@@ -122,16 +122,16 @@ fn accepted(listener: &mut Listener) -> Box<Receiver> {
 }
 
 #[test]
-fn words_of_an_attempt_that_was_given_up_and_come_late_replace_no_stream() {
+fn a_late_hello_of_an_earlier_attempt_replaces_no_stream() {
     let transport = open(Config::default());
     let (mut listener, handle) = transport.listen(0).unwrap();
-    let mut home = stream(&handle, 0, 1);
+    let mut inline = stream(&handle, 0, 1);
     let mut second = stream(&handle, 1, 2);
     pause(20);
     assert!(listener.accept().unwrap().is_none());
-    let _late = stream(&handle, 1, 1); // its end comes later still
+    let _late = stream(&handle, 1, 1); // it ends later still
     pause(20);
-    home.write_all(&frame(3, [3, 0, 0], 0)).unwrap();
+    inline.write_all(&frame(3, [3, 0, 0], 0)).unwrap();
     let receiver = accepted(&mut listener);
     let mut got = vec![0u8; 100];
     let received = irecv(&receiver, &mut got);
@@ -141,7 +141,7 @@ fn words_of_an_attempt_that_was_given_up_and_come_late_replace_no_stream() {
 }
 
 #[test]
-fn a_peer_that_begins_a_connection_and_stops_is_told_of() {
+fn a_peer_that_opens_only_some_streams_is_named() {
     let transport = open(Config { timeout_s: 1, ..Config::default() });
     let (mut listener, handle) = transport.listen(0).unwrap();
     let _peer = stream(&handle, 0, 1);
@@ -154,7 +154,7 @@ fn a_peer_that_begins_a_connection_and_stops_is_told_of() {
         pause(5);
     };
     assert_eq!(error.kind, Kind::Remote);
-    assert!(error.message.contains("has opened 1 streams over lo, and for 1 s it does not say how many there are"), "{error}");
+    assert!(error.message.contains("opened 1 streams over lo, but after 1 s it has not announced how many there are"), "{error}");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn chunks_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn a_peer_that_welcomes_one_stream_and_then_stands_still_is_waited_for() {
+fn a_peer_that_pauses_after_one_welcome_is_waited_for() {
     let transport = open(Config::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_, mut handle) = transport.listen(0).unwrap();

@@ -1,10 +1,10 @@
-//! How much TCP carries between two hosts when nothing but `send` and `recv` stands between memory and the wire: the ceiling of any
-//! transport over TCP.
+//! Measures how much TCP carries between two hosts with nothing but `send` and `recv`: the upper limit of any transport over
+//! TCP.
 //!
-//! `rawtcp serve ADDRESS PORT` on one host, `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the other,
-//! which prints one line of JSON; both with `[--congestion NAME]` in place of the system's own congestion control. Every stream goes one
-//! way and has a blocking thread at each end, which moves a piece (1 MiB) at a time
-//! from or to one buffer. Pieces that stay in a core's cache show TCP without the cost of memory, which a transport of large messages has.
+//! Run `rawtcp serve ADDRESS PORT` on one host and `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the
+//! other, which prints one line of JSON. Both accept `[--congestion NAME]`. Each stream has one direction and a blocking thread at each
+//! end, which moves a piece (1 MiB) at a time from or to one buffer. Pieces that stay in a core's cache show TCP without the memory traffic
+//! of large messages.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,18 +14,19 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use harness::{Control, Failure, Memory, Words, failed, process_cpu_s};
+use harness::{Arguments, Control, Failure, Memory, failed, process_cpu_s};
 
-const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME]\n       rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \
+const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME]\n       \
+    rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \
                      [--piece BYTES] [--congestion NAME]";
-/// What the connecting side says first on a stream: who will send on it.
+/// The first byte of a stream: which end sends.
 const I_SEND: u8 = b'>';
 const YOU_SEND: u8 = b'<';
 
-/// What a thread carried: bytes received, and seconds from its first byte to its last.
+/// The result of a thread: bytes received, and seconds from the first byte to the last.
 type Carried = Result<(u64, f64), Failure>;
 
-/// What a run does.
+/// The measurement.
 struct Plan {
     streams: usize,
     seconds: f64,
@@ -34,14 +35,14 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
-    let (plan, way) = match read(Words::of_process()) {
+    let (plan, target) = match read(Arguments::from_process()) {
         Ok(asked) => asked,
         Err(failure) => {
             eprintln!("error: {failure}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    let done = plan.map_or_else(|| serve(&way), |plan| run(&way, &plan));
+    let done = plan.map_or_else(|| serve(&target), |plan| run(&target, &plan));
     done.map_or_else(
         |failure| {
             eprintln!("error: {failure}");
@@ -51,14 +52,14 @@ fn main() -> ExitCode {
     )
 }
 
-/// Where, and by which congestion control; empty is the system's own.
-struct Way {
+/// The address, and the congestion control; empty is the system's default.
+struct Target {
     address: String,
     port: u16,
     congestion: String,
 }
 
-impl Way {
+impl Target {
     fn tuned(&self, stream: TcpStream) -> Result<TcpStream, Failure> {
         if !self.congestion.is_empty() {
             let set = SockRef::from(&stream).set_tcp_congestion(self.congestion.as_bytes());
@@ -68,12 +69,12 @@ impl Way {
     }
 }
 
-/// The plan (None: to serve), and where.
-fn read(mut words: Words) -> Result<(Option<Plan>, Way), Failure> {
-    let (streams, seconds) = (words.value("--streams", 1)?, words.value("--seconds", 5.0)?);
-    let (both, piece) = (words.flag("--both"), words.value("--piece", 1 << 20)?);
-    let congestion = words.value("--congestion", String::new())?;
-    let [verb, address, port] = words.rest()?;
+/// The plan (None for serve) and the address.
+fn read(mut arguments: Arguments) -> Result<(Option<Plan>, Target), Failure> {
+    let (streams, seconds) = (arguments.value("--streams", 1)?, arguments.value("--seconds", 5.0)?);
+    let (both, piece) = (arguments.flag("--both"), arguments.value("--piece", 1 << 20)?);
+    let congestion = arguments.value("--congestion", String::new())?;
+    let [verb, address, port] = arguments.rest()?;
     let port = port.parse().map_err(|_| format!("{port}: not a port"))?;
     let fits = (1..=1024).contains(&streams) && (0.01..=3600.0).contains(&seconds) && (1..=1 << 30).contains(&piece);
     let plan = match verb.as_str() {
@@ -82,49 +83,49 @@ fn read(mut words: Words) -> Result<(Option<Plan>, Way), Failure> {
         "run" => return Err("1 to 1024 streams, 0.01 to 3600 seconds, pieces of 1 byte to 1 GiB".to_owned()),
         _ => return Err(format!("{verb}: neither serve nor run")),
     };
-    Ok((plan, Way { address, port, congestion }))
+    Ok((plan, Target { address, port, congestion }))
 }
 
-/// Serve runs one after the other until killed; the line that it prints says where.
-fn serve(way: &Way) -> Result<(), Failure> {
-    let (address, port) = (way.address.as_str(), way.port);
+/// Serve runs until killed. The first line printed is the address.
+fn serve(target: &Target) -> Result<(), Failure> {
+    let (address, port) = (target.address.as_str(), target.port);
     let listener = TcpListener::bind((address, port)).map_err(failed(format!("{address} port {port}")))?;
     println!("listening on {}", listener.local_addr().map_err(failed("address"))?);
     loop {
         let (stream, peer) = listener.accept().map_err(failed("accept"))?;
-        if let Err(failure) = serve_one(way, &listener, Control::over(stream)?) {
+        if let Err(failure) = serve_one(target, &listener, Control::over(stream)?) {
             eprintln!("error: {peer}: {failure}");
         }
     }
 }
 
-fn serve_one(way: &Way, listener: &TcpListener, mut control: Control) -> Result<(), Failure> {
+fn serve_one(target: &Target, listener: &TcpListener, mut control: Control) -> Result<(), Failure> {
     let [streams, piece, seconds] = control.values::<f64, 3>()?;
     let mut made = Vec::new();
     for _ in 0..streams as usize {
         let (mut stream, _) = listener.accept().map_err(failed("accept"))?;
         let mut says = [0];
         stream.read_exact(&mut says).map_err(failed("first byte"))?;
-        made.push((way.tuned(stream)?, says[0] == YOU_SEND));
+        made.push((target.tuned(stream)?, says[0] == YOU_SEND));
     }
     control.meet()?;
     let (received, cpu_s) = carry(made, seconds, piece as usize)?;
-    control.say(&format!("{} {} {cpu_s}", received.0, received.1))
+    control.send(&format!("{} {} {cpu_s}", received.0, received.1))
 }
 
-fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
-    let (address, port) = (way.address.as_str(), way.port);
+fn run(target: &Target, plan: &Plan) -> Result<(), Failure> {
+    let (address, port) = (target.address.as_str(), target.port);
     let &Plan { streams, seconds, both, piece } = plan;
     let connect = || TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")));
     let mut control = Control::over(connect()?)?;
     let count = if both { 2 * streams } else { streams };
-    control.say(&format!("{count} {piece} {seconds}"))?;
+    control.send(&format!("{count} {piece} {seconds}"))?;
     let mut made = Vec::new();
     for number in 0..count {
         let mut stream = connect()?;
         let sends = number < streams;
         stream.write_all(&[if sends { I_SEND } else { YOU_SEND }]).map_err(failed("first byte"))?;
-        made.push((way.tuned(stream)?, sends));
+        made.push((target.tuned(stream)?, sends));
     }
     control.meet()?;
     let (received, cpu_s) = carry(made, seconds, piece)?;
@@ -132,7 +133,8 @@ fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
     let rate = |bytes: f64, seconds: f64| if seconds > 0.0 { bytes / seconds / 1e9 } else { 0.0 };
     let moved = (there_bytes + received.0 as f64) / 1e9;
     println!(
-        "{{\"streams\": {streams}, \"both\": {both}, \"piece_bytes\": {piece}, \"to_GBps\": {:.3}, \"from_GBps\": {:.3}, \"cpu_s\": {{\"run\": {cpu_s:.3}, \"serve\": \
+        "{{\"streams\": {streams}, \"both\": {both}, \"piece_bytes\": {piece}, \"to_GBps\": {:.3}, \"from_GBps\": {:.3}, \
+        \"cpu_s\": {{\"run\": {cpu_s:.3}, \"serve\": \
          {serve_cpu_s:.3}}}, \"cpu_s_per_GB\": {:.4}}}",
         rate(there_bytes, there_s),
         rate(received.0 as f64, received.1),
@@ -141,7 +143,7 @@ fn run(way: &Way, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Move bytes on all streams, (stream, whether this end sends): ((bytes received in all, seconds of the longest stream), processor time).
+/// Move bytes on all streams (stream, whether this end sends). Returns ((bytes received, seconds of the longest stream), processor time).
 fn carry(streams: Vec<(TcpStream, bool)>, seconds: f64, piece: usize) -> Result<((u64, f64), f64), Failure> {
     let before = process_cpu_s();
     let until = Instant::now() + Duration::from_secs_f64(seconds);
@@ -161,10 +163,10 @@ fn send(mut stream: TcpStream, until: Instant, piece: usize) -> Carried {
         stream.write_all(&buffer).map_err(failed("send"))?;
     }
     stream.shutdown(Shutdown::Write).map_err(failed("shutdown"))?;
-    // Until the peer has read all, so that both ends count the same time.
+    // Wait until the peer has read everything, so that both ends measure the same time.
     match stream.read(&mut [0]) {
         Ok(0) => Ok((0, 0.0)),
-        Ok(_) => Err("end: the receiver spoke".to_owned()),
+        Ok(_) => Err("end: unexpected data from the receiver".to_owned()),
         Err(error) => Err(format!("end: {error}")),
     }
 }

@@ -1,4 +1,4 @@
-//! One stream that is being opened: attempts, and what they come to.
+//! One stream that is being opened.
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
@@ -14,14 +14,14 @@ use crate::ports;
 use crate::sock::{self, Io};
 use crate::wire::{self, HEADER, HELLO, Hello, VERSION, WELCOME};
 
-/// Attempts of one stream: a listener under attack may have dropped it. A way that is down is tried for longer.
+/// Attempts of one stream, as a listener under attack may have dropped it. A route that is down is tried for longer.
 const ATTEMPTS: u32 = 5;
-/// Before the second attempt; before each other twice as long, until it is 16 times.
+/// Before the second attempt. Each later pause is twice as long, up to 16 times.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// From an interface to an address of the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct Route {
     pub(super) nic: usize,
     pub(super) to: SocketAddr,
 }
@@ -36,103 +36,103 @@ enum Stage {
 
 /// Why an attempt failed.
 #[derive(Default)]
-struct Trouble {
-    words: String,
-    /// The way is down, and may come back: not a peer that refuses.
+struct Failure {
+    message: String,
+    /// The route is down and may recover. False if the peer refuses.
     down: bool,
 }
 
 pub(super) struct Opening {
     pub(super) socket: Option<Socket>,
-    pub(super) way: Way,
+    pub(super) route: Route,
     stage: Stage,
-    /// On this way, and on all.
+    /// On this route, and on all.
     attempts: u32,
     every: u32,
     lost: Option<Instant>,
-    trouble: Trouble,
+    failure: Failure,
 }
 
-impl Trouble {
+impl Failure {
     fn of(error: &io::Error, nic: &Nic) -> Self {
-        Self { words: error.to_string(), down: is_down(error.kind(), nic) }
+        Self { message: error.to_string(), down: is_down(error.kind(), nic) }
     }
 }
 
-impl<T: Into<String>> From<T> for Trouble {
-    fn from(words: T) -> Self {
-        Self { words: words.into(), down: false }
+impl<T: Into<String>> From<T> for Failure {
+    fn from(message: T) -> Self {
+        Self { message: message.into(), down: false }
     }
 }
 
-/// Whether an error tells of an interface, or the way from it, that may come back.
+/// Whether an error means that an interface or its route is down and may recover.
 fn is_down(kind: ErrorKind, nic: &Nic) -> bool {
     match kind {
         ErrorKind::AddrNotAvailable | ErrorKind::HostUnreachable | ErrorKind::NetworkDown | ErrorKind::TimedOut => true,
-        // One that is up and has no route never had one: whoever chose it has to know soon.
+        // An interface that is up without a route will not get one: report it soon.
         ErrorKind::NetworkUnreachable => !nic.is_up(),
         _ => false,
     }
 }
 
 impl Opening {
-    pub(super) fn new(way: Way) -> Self {
-        Self { socket: None, way, stage: Stage::Lost, attempts: 0, every: 0, lost: None, trouble: Trouble::default() }
+    pub(super) fn new(route: Route) -> Self {
+        Self { socket: None, route, stage: Stage::Lost, attempts: 0, every: 0, lost: None, failure: Failure::default() }
     }
 
-    /// Begin anew on another way.
-    pub(super) fn turn(&mut self, way: Way) {
-        *self = Self { every: self.every, ..Self::new(way) };
+    /// Start again on another route.
+    pub(super) fn reroute(&mut self, route: Route) {
+        *self = Self { every: self.every, ..Self::new(route) };
     }
 
     pub(super) fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open)
     }
 
-    /// Whether it is not worth waiting for, where others are open.
+    /// Whether to stop waiting for it if others are open.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.stage, Stage::Lost) && self.attempts >= ATTEMPTS
     }
 
-    /// Whether it may still open, or already has.
-    pub(super) fn may_come(&self) -> bool {
-        !self.has_failed() || self.trouble.down
+    /// Whether it is open or may still open.
+    pub(super) fn may_open(&self) -> bool {
+        !self.has_failed() || self.failure.down
     }
 
-    /// Which way it takes, and what it came to.
-    pub(super) fn words(&self, nics: &[Nic]) -> String {
-        let what = match (&self.trouble.words, self.is_open()) {
-            (words, _) if !words.is_empty() => words,
-            (_, true) => "open, and one stream is too few",
+    /// Its route and the result.
+    pub(super) fn message(&self, nics: &[Nic]) -> String {
+        let what = match (&self.failure.message, self.is_open()) {
+            (message, _) if !message.is_empty() => message,
+            (_, true) => "open, but one stream is not enough",
             _ => "no answer",
         };
-        format!("to {} from {}: {what}", self.way.to, nics[self.way.nic].name)
+        format!("to {} from {}: {what}", self.route.to, nics[self.route.nic].name)
     }
 
-    /// Go on as far as possible.
+    /// Continue as far as possible.
     pub(super) fn attempt(&mut self, hello: Hello, nics: &[Nic], config: &Config, now: Instant) {
         let pause = PAUSE * (1 << self.attempts.min(ATTEMPTS)) / 2;
-        let again = self.may_come() && self.lost.is_none_or(|lost| now - lost >= pause);
+        let again = self.may_open() && self.lost.is_none_or(|lost| now - lost >= pause);
         if self.is_open() || (matches!(self.stage, Stage::Lost) && !again) {
             return;
         }
-        if let Err(trouble) = self.advance(&nics[self.way.nic], config, hello) {
-            self.trouble = trouble;
+        if let Err(failure) = self.advance(&nics[self.route.nic], config, hello) {
+            self.failure = failure;
             (self.stage, self.socket, self.lost) = (Stage::Lost, None, Some(now));
         }
     }
 
-    fn advance(&mut self, nic: &Nic, config: &Config, hello: Hello) -> Result<(), Trouble> {
+    fn advance(&mut self, nic: &Nic, config: &Config, hello: Hello) -> Result<(), Failure> {
         if matches!(self.stage, Stage::Lost) {
             (self.attempts, self.every) = (self.attempts + 1, self.every + 1);
             self.socket = Some(self.begin(nic, config, hello)?);
             self.stage = Stage::Connecting;
         }
         let Some(socket) = &self.socket else { return Ok(()) };
-        let told = |error: io::Error| Trouble::of(&error, nic);
+        let failed = |error: io::Error| Failure::of(&error, nic);
         if matches!(self.stage, Stage::Connecting) {
-            if let Some(error) = socket.take_error().map_err(told)? {
-                return Err(told(error));
+            if let Some(error) = socket.take_error().map_err(failed)? {
+                return Err(failed(error));
             }
             if socket.peer_addr().is_err() {
                 return Ok(()); // not yet
@@ -141,12 +141,12 @@ impl Opening {
         }
         let fd = socket.as_raw_fd();
         if let Stage::Greeting(sent) = self.stage {
-            // SAFETY: our own bytes.
+            // SAFETY: only the first part has bytes; it is a temporary array that lives during the call.
             match unsafe { sock::send(fd, &Hello { attempt: self.every, ..hello }.encode()[sent..], std::ptr::null(), 0) } {
                 Io::Done(bytes) if sent + bytes == HELLO => self.stage = Stage::Awaiting([0; WELCOME], 0),
                 Io::Done(bytes) => self.stage = Stage::Greeting(sent + bytes),
                 Io::Blocked => {}
-                Io::Ended(error) => return Err(error.map_or_else(|| "the greeting does not go out".into(), told)),
+                Io::Ended(error) => return Err(error.map_or_else(|| "the greeting was not sent".into(), failed)),
             }
         }
         if let Stage::Awaiting(answer, have) = self.stage {
@@ -155,21 +155,21 @@ impl Opening {
         Ok(())
     }
 
-    fn begin(&self, nic: &Nic, config: &Config, hello: Hello) -> Result<Socket, Trouble> {
-        let Way { nic: at, to } = self.way;
+    fn begin(&self, nic: &Nic, config: &Config, hello: Hello) -> Result<Socket, Failure> {
+        let Route { nic: at, to } = self.route;
         let made = if hello.index == 0 { sock::bound(nic, 0) } else { ports::socket(nic, at, to, config, hello.nonce) };
-        let socket = made.map_err(|(kind, Error { message, .. })| Trouble { words: message, down: is_down(kind, nic) })?;
+        let socket = made.map_err(|(kind, Error { message, .. })| Failure { message, down: is_down(kind, nic) })?;
         sock::tune(&socket, config);
         match socket.connect(&to.into()) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(Trouble::of(&error, nic)),
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(Failure::of(&error, nic)),
             _ => Ok(socket),
         }
     }
 
-    /// Read on in what the peer answers.
-    fn answer(&mut self, fd: RawFd, mut answer: [u8; WELCOME], have: usize, nic: &Nic) -> Result<Stage, Trouble> {
+    /// Continue to read the peer's answer.
+    fn answer(&mut self, fd: RawFd, mut answer: [u8; WELCOME], have: usize, nic: &Nic) -> Result<Stage, Failure> {
         let room = &mut answer[have..];
-        // SAFETY: our own buffer.
+        // SAFETY: `room` is a part of `answer`, which is borrowed mutably during the call.
         match unsafe { sock::receive(fd, room.as_mut_ptr(), room.len(), &mut []) } {
             Io::Done(bytes) if have + bytes == WELCOME => {
                 let version = wire::read_welcome(&answer).map_err(|error| error.message)?;
@@ -177,24 +177,25 @@ impl Opening {
                     return Ok(Stage::Open);
                 }
                 self.attempts = ATTEMPTS;
-                Err(format!("it speaks version {version} of busbw's format, this is {VERSION}: install one version everywhere").into())
+                Err(format!("it uses version {version} of busbw's format, this host {VERSION}: install the same version on all hosts")
+                    .into())
             }
             Io::Done(bytes) => Ok(Stage::Awaiting(answer, have + bytes)),
             Io::Blocked => Ok(Stage::Awaiting(answer, have)),
-            Io::Ended(error) => Err(error.map_or_else(|| "it closed the connection".into(), |error| Trouble::of(&error, nic))),
+            Io::Ended(error) => Err(error.map_or_else(|| "it closed the connection".into(), |error| Failure::of(&error, nic))),
         }
     }
 
-    /// Say the first frame; false where the stream has ended.
+    /// Send the first frame; returns false if the stream has ended.
     pub(super) fn tell(&mut self, frame: &[u8; HEADER]) -> bool {
         let Some(socket) = &self.socket else { return false };
-        // SAFETY: our own bytes; a new socket takes so few at once.
-        let told = matches!(unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) }, Io::Done(HEADER));
-        if !told {
-            // Half a frame must not be followed by another: to whoever uses it next it is a stream that the network has lost.
+        // SAFETY: only the first part has bytes, and `frame` is borrowed during the call. A new socket has room for a frame.
+        let failed = matches!(unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) }, Io::Done(HEADER));
+        if !failed {
+            // No other frame may follow half a frame. The next user of this stream sees it as lost.
             let _ = socket.shutdown(Shutdown::Both);
-            self.trouble = "it ended as it opened".into();
+            self.failure = "it ended while opening".into();
         }
-        told
+        failed
     }
 }

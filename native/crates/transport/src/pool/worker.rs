@@ -1,4 +1,4 @@
-//! What an I/O thread does: it runs streams while there is something to do, and sleeps otherwise.
+//! An I/O thread: runs its tasks while there is work, and sleeps otherwise.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -7,68 +7,69 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::place::Place;
-use super::{Look, Next};
-use crate::bell;
+use super::slot::Slot;
+use super::task::{Look, Next};
 use crate::config::SHORT_SPIN_US;
+use crate::doorbell;
 use crate::error::Error;
 use crate::locks::lock;
 
-/// Between looks at streams that make no progress.
+/// Interval of ticks.
 const TICK: Duration = Duration::from_millis(100);
-/// Runs of streams between looks for new events.
+/// Runs between checks for new events.
 const RUNS: usize = 8;
 const EVENTS: usize = 64;
-/// Bytes after which another stream of the thread has its turn.
+/// Bytes after which the thread's next task has its turn.
 const SHARE: usize = 1 << 20;
-/// What every thread may look for work before it sleeps.
-const SHORT_LOOK: Duration = Duration::from_micros(SHORT_SPIN_US);
+/// How long every thread may spin before it sleeps.
+const SHORT_SPIN: Duration = Duration::from_micros(SHORT_SPIN_US);
 pub(super) const EVENTFD: u64 = u64::MAX;
 
 pub(super) enum Order {
-    Add(u64, Arc<Place>),
+    Add(u64, Arc<Slot>),
     Kick(u64),
     Remove(u64),
     Quit,
 }
 
-/// A thread, as others see it.
+/// The part of a thread that others use.
 pub(super) struct Shared {
     pub(super) epoll: OwnedFd,
     pub(super) eventfd: OwnedFd,
-    pub(super) bell: bell::Bell<Order>,
-    /// How many there are of each way.
+    pub(super) doorbell: doorbell::Doorbell<Order>,
+    /// Number of streams in each direction.
     pub(super) streams: [AtomicUsize; 2],
 }
 
 impl Shared {
     pub(super) fn order(&self, order: Order) {
-        if self.bell.leave(order) {
+        if self.doorbell.post(order) {
             let one = 1u64;
-            // SAFETY: eight bytes to an eventfd; it can only fail where it is full, which rings too.
+            // SAFETY: writes the eight bytes of `one`, a local. It can fail only if the eventfd's counter is full, and then it is readable
+            // anyway.
             unsafe { libc::write(self.eventfd.as_raw_fd(), (&raw const one).cast(), 8) };
         }
     }
 }
 
-/// Have the thread woken up by a descriptor's events.
+/// Wake the thread on a descriptor's events.
 pub(super) fn watch(shared: &Shared, fd: RawFd, key: u64, events: i32) -> Result<(), Error> {
     let mut event = libc::epoll_event { events: events as u32, u64: key };
-    // SAFETY: both descriptors are open. It fails where memory or the kernel's limit of watches are at their end.
+    // SAFETY: `event` is a local that the call only reads. `epoll` is owned by `shared`; the kernel rejects an `fd` that is not open.
     match unsafe { libc::epoll_ctl(shared.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } {
         0 => Ok(()),
         _ => Err(Error::system("epoll_ctl for a stream (fs.epoll.max_user_watches?)")),
     }
 }
 
-/// How many threads of a pool look for work for long, of how many may: on a link that is slower than they are all of them would, and
-/// none would get more done.
-pub(super) struct Lookers {
+/// Limits how many threads of a pool spin for long. On a link that is slower than they are, all of them would spin without getting more
+/// done.
+pub(super) struct Spinners {
     now: AtomicUsize,
     most: usize,
 }
 
-impl Lookers {
+impl Spinners {
     pub(super) fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self { now: AtomicUsize::new(0), most: (threads / 4).max(1) })
     }
@@ -87,26 +88,26 @@ impl Lookers {
     }
 }
 
-/// Whether looking for work pays: only where it comes, as a rule, before the look ends. Over a link that is slower than its threads it
-/// does not.
+/// Whether spinning is worthwhile: only if work usually arrives before the spin ends. On a link that is slower than its threads it does
+/// not.
 #[derive(Default)]
-struct Looks {
-    /// Mean of the last waits, in looks. However long one was it counts as two: what a training does between two steps says little of the
-    /// next exchange.
+struct SpinHistory {
+    /// Moving average of waits, in units of the spin time. A wait counts as at most two: the pause between two training steps says little
+    /// about the next exchange.
     usual: f32,
-    /// Waits without a look since the last.
+    /// Waits without spinning since the last spin.
     blind: u8,
 }
 
-impl Looks {
-    /// Whether to look this time. Where it has not paid, each eighth time: a thread that sleeps cannot tell how soon work came, since it
-    /// takes as long as many a look to wake it.
+impl SpinHistory {
+    /// Whether to spin this time. While it is not worthwhile, every eighth time: waking a thread takes many times the spin time, so a
+    /// sleeping thread cannot tell how soon work arrived.
     fn next(&mut self) -> bool {
         self.blind = if self.usual <= 1.0 { 0 } else { (self.blind + 1) % 8 };
         self.blind == 0
     }
 
-    /// A wait, begun with a look of this length.
+    /// Record a wait that began with a spin of this length.
     fn add(&mut self, wait: Duration, look: Duration) {
         if look.is_zero() {
             return;
@@ -116,32 +117,32 @@ impl Looks {
     }
 }
 
-/// A thread's own part.
+/// The private part of a thread.
 pub(super) struct Worker {
     shared: Arc<Shared>,
     spin: Duration,
-    lookers: Arc<Lookers>,
-    looks: Looks,
-    /// How long it looks for work this time,
+    spinners: Arc<Spinners>,
+    looks: SpinHistory,
+    /// How long it spins this time.
     look: Duration,
-    /// as one of the lookers.
+    /// It counts as one of the spinners.
     long: bool,
-    places: HashMap<u64, Arc<Place>>,
+    slots: HashMap<u64, Arc<Slot>>,
     ready: VecDeque<u64>,
     ticked: Instant,
 }
 
 impl Worker {
-    /// Without streams.
-    pub(super) fn new(shared: Arc<Shared>, spin: Duration, lookers: Arc<Lookers>) -> Self {
+    /// A thread without tasks.
+    pub(super) fn new(shared: Arc<Shared>, spin: Duration, spinners: Arc<Spinners>) -> Self {
         Self {
             shared,
             spin,
-            lookers,
-            looks: Looks::default(),
+            spinners,
+            looks: SpinHistory::default(),
             look: Duration::ZERO,
             long: false,
-            places: HashMap::new(),
+            slots: HashMap::new(),
             ready: VecDeque::new(),
             ticked: Instant::now(),
         }
@@ -151,17 +152,17 @@ impl Worker {
         let mut idle_since: Option<Instant> = None;
         let mut wants_ticks = false;
         loop {
-            if self.shared.bell.rung() && self.take_orders() {
+            if self.shared.doorbell.has_orders() && self.take_orders() {
                 return;
             }
             for _ in 0..RUNS {
                 let Some(key) = self.ready.pop_front() else { break };
                 if let Some(since) = idle_since.take() {
                     self.looks.add(since.elapsed(), self.look);
-                    self.look_no_more();
+                    self.stop_spinning();
                 }
                 self.run(key);
-                wants_ticks = true; // until the next one says otherwise
+                wants_ticks = true; // until the next tick decides
             }
             let now = Instant::now();
             if now - self.ticked >= TICK {
@@ -173,44 +174,44 @@ impl Worker {
                 continue;
             }
             let since = *idle_since.get_or_insert_with(|| {
-                self.look_for_work();
+                self.start_spinning();
                 now
             });
-            if self.events(0) || self.shared.bell.rung() {
+            if self.events(0) || self.shared.doorbell.has_orders() {
                 continue;
             }
             if now - since < self.look {
                 std::hint::spin_loop();
                 continue;
             }
-            self.look_no_more();
-            if self.shared.bell.lie_down(wants_ticks) {
+            self.stop_spinning();
+            if self.shared.doorbell.prepare_to_sleep(wants_ticks) {
                 self.events(if wants_ticks { TICK.as_millis() as i32 } else { -1 });
             }
-            self.shared.bell.get_up();
+            self.shared.doorbell.wake_up();
         }
     }
 
-    /// How long to look for work before sleeping, from now on.
-    fn look_for_work(&mut self) {
+    /// Decide how long to spin before sleeping.
+    fn start_spinning(&mut self) {
         let pays = self.looks.next();
-        self.long = pays && self.spin > SHORT_LOOK && self.lookers.join();
+        self.long = pays && self.spin > SHORT_SPIN && self.spinners.join();
         self.look = match (pays, self.long) {
             (false, _) => Duration::ZERO,
-            (true, false) => self.spin.min(SHORT_LOOK),
+            (true, false) => self.spin.min(SHORT_SPIN),
             (true, true) => self.spin,
         };
     }
 
-    fn look_no_more(&mut self) {
+    fn stop_spinning(&mut self) {
         if std::mem::take(&mut self.long) {
-            self.lookers.leave();
+            self.spinners.leave();
         }
     }
 
-    /// Whether to end.
+    /// Execute the queued orders; returns whether to quit.
     fn take_orders(&mut self) -> bool {
-        for order in self.shared.bell.take() {
+        for order in self.shared.doorbell.take() {
             match order {
                 Order::Add(key, task) => self.add(key, task),
                 Order::Kick(key) => self.queue(key),
@@ -221,12 +222,12 @@ impl Worker {
         false
     }
 
-    fn add(&mut self, key: u64, place: Arc<Place>) {
-        let Some(mut task) = lock(&place.held).task.take() else { return };
+    fn add(&mut self, key: u64, slot: Arc<Slot>) {
+        let Some(mut task) = lock(&slot.held).task.take() else { return };
         match watch(&self.shared, task.fd(), key, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) {
             Ok(()) => {
-                lock(&place.held).task = Some(task);
-                self.places.insert(key, place);
+                lock(&slot.held).task = Some(task);
+                self.slots.insert(key, slot);
                 self.queue(key);
             }
             Err(error) => task.broken(&error.message),
@@ -234,28 +235,28 @@ impl Worker {
     }
 
     fn remove(&mut self, key: u64) {
-        let Some(task) = self.places.remove(&key).and_then(|place| lock(&place.held).task.take()) else { return };
-        // By name: a child of fork() may hold the same socket open, which would keep it in the set.
-        // SAFETY: both descriptors are open.
+        let Some(task) = self.slots.remove(&key).and_then(|slot| lock(&slot.held).task.take()) else { return };
+        // Removed explicitly, as a socket that a forked child still has open would otherwise stay in the set.
+        // SAFETY: DEL reads no event, so NULL is allowed; `task` keeps its descriptor open until it is dropped below.
         unsafe { libc::epoll_ctl(self.shared.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, task.fd(), std::ptr::null_mut()) };
         let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
     }
 
     fn queue(&mut self, key: u64) {
-        if let Some(place) = self.places.get(&key) {
-            if place.queue() {
+        if let Some(slot) = self.slots.get(&key) {
+            if slot.queue() {
                 self.ready.push_back(key);
             }
         }
     }
 
     fn run(&mut self, key: u64) {
-        let Some(place) = self.places.get(&key).filter(|place| place.take()) else { return }; // somebody has helped
-        let next = match place.held.try_lock() {
+        let Some(slot) = self.slots.get(&key).filter(|slot| slot.take()) else { return }; // a caller has run it
+        let next = match slot.held.try_lock() {
             Ok(mut held) => held.run(SHARE),
             Err(TryLockError::Poisoned(held)) => held.into_inner().run(SHARE),
             Err(TryLockError::WouldBlock) => {
-                std::thread::yield_now(); // somebody helps just now, for some microseconds
+                std::thread::yield_now(); // a caller runs it just now, for some microseconds
                 Next::Again
             }
         };
@@ -269,8 +270,8 @@ impl Worker {
     fn tick(&mut self, now: Instant) -> bool {
         let mut wanted = false;
         let (mut moved, mut gone) = (Vec::new(), Vec::new());
-        for (key, place) in &self.places {
-            match lock(&place.held).guarded(|task| task.tick(now)) {
+        for (key, slot) in &self.slots {
+            match lock(&slot.held).guarded(|task| task.tick(now)) {
                 Some(look) => {
                     wanted |= look != Look::Enough;
                     if look == Look::Run {
@@ -285,17 +286,18 @@ impl Worker {
         wanted
     }
 
-    /// Queue the streams whose sockets are ready; whether there were any. `limit_ms` -1 waits as long as it takes.
+    /// Queue the tasks whose sockets are ready; returns whether there were any. `limit_ms` -1 waits without limit.
     fn events(&mut self, limit_ms: i32) -> bool {
-        // SAFETY: all zero is a valid event, and the kernel writes at most EVENTS of them.
+        // SAFETY: epoll_event is plain data, valid when zero.
         let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
+        // SAFETY: `events` is a local array of EVENTS entries, the largest number that the kernel may fill.
         let count = unsafe { libc::epoll_wait(self.shared.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, limit_ms) };
         for event in events.iter().take(count.max(0) as usize) {
             let key = event.u64;
             if key == EVENTFD {
-                let mut rung = 0u64;
-                // SAFETY: eight bytes from an eventfd.
-                unsafe { libc::read(self.shared.eventfd.as_raw_fd(), (&raw mut rung).cast(), 8) };
+                let mut has_orders = 0u64;
+                // SAFETY: reads the eight bytes of an eventfd into `rung`, a local.
+                unsafe { libc::read(self.shared.eventfd.as_raw_fd(), (&raw mut has_orders).cast(), 8) };
             } else {
                 self.queue(key);
             }
@@ -309,15 +311,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_stops_after_some_looks_in_vain_and_one_that_is_not_begins_it_again() {
+    fn spinning_stops_without_success_and_resumes_with_it() {
         let (look, soon, late) = (Duration::from_micros(20), Duration::from_micros(3), Duration::from_secs(1));
-        let mut looks = Looks::default();
+        let mut looks = SpinHistory::default();
         let vain = (0..100).take_while(|_| looks.next().then(|| looks.add(late, look)).is_some()).count();
         assert!((4..=8).contains(&vain), "{vain}");
         let mut later: Vec<_> = (0..64).map(|_| looks.next().then(|| looks.add(late, look)).is_some()).collect();
-        assert_eq!(later.iter().filter(|looked| **looked).count(), 8, "each eighth time");
+        assert_eq!(later.iter().filter(|looked| **looked).count(), 8, "every eighth time");
         while !looks.next() {
-            looks.add(late, Duration::ZERO); // how long a thread slept says nothing
+            looks.add(late, Duration::ZERO); // the time asleep says nothing
         }
         looks.add(soon, look);
         later = (0..64).map(|_| looks.next().then(|| looks.add(soon, look)).is_some()).collect();

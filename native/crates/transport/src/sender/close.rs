@@ -1,4 +1,4 @@
-//! The end of a sending end: what callers were told is sent still arrives, and nothing reads their buffers any more.
+//! Closing a sending end: small messages whose requests are done still arrive, and no thread reads callers' buffers any more.
 
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,17 +9,18 @@ use socket2::Socket;
 
 use super::SendCore;
 use crate::locks::lock;
-use crate::pool::{Look, Next, Pool, Task, Way};
+use crate::pool::{Direction, Look, Next, Pool, Task};
 use crate::sock::{self, Io};
 
-/// For the peer to have the last small messages of all connections of the process, over other streams where theirs has just stalled.
+/// Total time in which all closing connections of the process wait for their last small messages. Enough to resend those of a stalled
+/// stream.
 pub(crate) const LINGER_ALL: Duration = Duration::from_secs(2);
-/// Between looks while waiting for that.
+/// Interval between checks while closing.
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl SendCore {
-    /// Wait, but not long, until the peer has the small messages: their callers were told that they are sent. `left_us` is what all
-    /// connections together may still wait.
+    /// Wait for a short time until the peer has the small messages, whose requests are done. `left_us` is the time that all connections
+    /// together may still wait.
     pub(crate) fn linger(&self, left_us: &AtomicU64) {
         let begun = Instant::now();
         let limit = Duration::from_micros(left_us.load(Ordering::Relaxed));
@@ -32,63 +33,63 @@ impl SendCore {
 
     fn delivered(&self) -> bool {
         {
-            let mut home = lock(&self.home);
-            self.flush_home(&mut home);
+            let mut inline = lock(&self.inline);
+            self.flush_inline(&mut inline);
         }
-        self.look_home(Instant::now());
+        self.check_inline(Instant::now());
         let state = lock(&self.state);
-        state.flying.iter().all(|flying| flying.request.is_some()) && lock(&self.home).kept.is_empty()
+        state.in_flight.iter().all(|in_flight| in_flight.request.is_some()) && lock(&self.inline).kept.is_empty()
     }
 
-    /// Callers' buffers are read by nobody after this, whatever the threads do.
+    /// Wait until no thread reads callers' buffers, and let none start again.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         while self.is_read() {
-            std::thread::sleep(PAUSE); // a thread is inside the kernel, copying some hundred kilobytes
+            std::thread::sleep(PAUSE); // a thread is in a system call that copies some hundred KB
         }
         if self.abandoned() {
-            let reset = self.seats().iter().filter(|seat| seat.reset()).count();
-            self.say(&format!("closed before all was sent: {reset} of its {} streams are reset", self.seats().len()));
+            let reset = self.tasks().iter().filter(|task_ref| task_ref.reset()).count();
+            self.log_info(&format!("closed before all was sent: {reset} of {} streams reset", self.tasks().len()));
         }
     }
 
-    /// Whether it has been closed before the peer had all that callers' buffers were to bring it. Then nothing of what the kernel still has
-    /// may go out: it may be pages of these buffers, which are the callers' again.
+    /// Whether it was closed before the peer had all messages. Then the kernel must not send what it still holds: that may be pages of
+    /// callers' buffers, which may change now.
     pub(crate) fn abandoned(&self) -> bool {
         let state = lock(&self.state);
-        state.closed && state.flying.iter().any(|flying| flying.request.is_some())
+        state.closed && state.in_flight.iter().any(|in_flight| in_flight.request.is_some())
     }
 
     fn is_read(&self) -> bool {
         let state = lock(&self.state);
-        state.flying.iter().chain(&state.parting).any(|flying| flying.readers > 0)
+        state.in_flight.iter().chain(&state.retired).any(|in_flight| in_flight.readers > 0)
     }
 
-    /// Close the stream of small messages. What the peer's kernel has not taken stays with a thread: a socket closed while it has unread
-    /// acknowledgements would throw it away.
-    pub(crate) fn part(&self, pool: &Pool) {
-        let home = lock(&self.home);
-        let left = !home.ended && home.backlog.is_empty() && sock::unacknowledged(&home.socket) > 0;
-        if left && home.socket.shutdown(Shutdown::Write).is_ok() {
-            if let (Ok(socket), Ok(seat)) = (home.socket.try_clone(), pool.reserve(Way::Out)) {
+    /// Close the inline stream. If the peer's kernel has not taken everything, an I/O thread keeps the socket open: closing a socket with
+    /// unread acknowledgements would discard the rest.
+    pub(crate) fn drain_inline(&self, pool: &Pool) {
+        let inline = lock(&self.inline);
+        let left = !inline.ended && inline.backlog.is_empty() && sock::unacknowledged(&inline.socket) > 0;
+        if left && inline.socket.shutdown(Shutdown::Write).is_ok() {
+            if let (Ok(socket), Ok(task_ref)) = (inline.socket.try_clone(), pool.reserve(Direction::Out)) {
                 let end = Instant::now() + Duration::from_secs(self.config.timeout_s);
-                pool.seat(&seat, Box::new(Parting { socket, end, over: false }));
+                pool.start(&task_ref, Box::new(Draining { socket, end, over: false }));
                 return;
             }
         }
-        // By name: a child of fork() may hold the socket open.
-        let _ = home.socket.shutdown(Shutdown::Both);
+        // shutdown, as close would not end a socket that a forked child still has open
+        let _ = inline.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// A stream of small messages whose connection has been closed before the peer's kernel had all.
-struct Parting {
+/// An inline stream of a closed connection that is still delivering its last bytes.
+struct Draining {
     socket: Socket,
     end: Instant,
     over: bool,
 }
 
-impl Task for Parting {
+impl Task for Draining {
     fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -96,7 +97,7 @@ impl Task for Parting {
     fn run(&mut self, _share: usize) -> Next {
         let mut forgotten = [0u8; 4096];
         loop {
-            // SAFETY: our own buffer.
+            // SAFETY: `discarded` is a local array, writable for its whole length during the call.
             match unsafe { sock::receive(self.socket.as_raw_fd(), forgotten.as_mut_ptr(), forgotten.len(), &mut []) } {
                 Io::Done(_) => {}
                 Io::Blocked if self.over || sock::unacknowledged(&self.socket) == 0 => return Next::Gone,
@@ -114,7 +115,7 @@ impl Task for Parting {
     fn broken(&mut self, _why: &str) {}
 }
 
-impl Drop for Parting {
+impl Drop for Draining {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }

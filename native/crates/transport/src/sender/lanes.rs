@@ -1,35 +1,35 @@
-//! What the threads of a sending end's streams ask and tell: chunks to send, acknowledgements, streams that stall or end.
+//! Called by the I/O threads of a sending end: chunks to send, acknowledgements, streams that stall or end.
 
 use std::sync::atomic::Ordering;
 
-use super::{Flying, Job, NONE, SendCore, State};
-use crate::Level;
+use super::{InFlight, Job, NONE, SendCore, State};
 use crate::error::{Error, Kind};
 use crate::locks::lock;
+use crate::log::Level;
 
 /// Whether a thread may read a message's bytes.
-pub(crate) enum Leave<'a> {
-    /// As long as it holds this.
-    Read { _while_held: Reading<'a> },
-    /// The message has been acknowledged, so that its buffer may be the caller's again. The peer has it, and throws away what still comes.
+pub(crate) enum ReadPermit<'a> {
+    /// Yes, while it holds the guard.
+    Read { _while_held: ReadGuard<'a> },
+    /// No: the message is acknowledged, so its buffer may be the caller's again. The peer discards the rest of the chunk.
     Acknowledged,
-    /// The connection has been closed: what was begun stays unfinished.
+    /// No: the connection is closed, and the rest of the chunk is not sent.
     Closed,
 }
 
-pub(crate) struct Reading<'a> {
+pub(crate) struct ReadGuard<'a> {
     core: &'a SendCore,
     seq: u64,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for ReadGuard<'_> {
     fn drop(&mut self) {
-        self.core.has_read(self.seq);
+        self.core.end_read(self.seq);
     }
 }
 
 impl SendCore {
-    /// The next chunk for a stream; without one it is idle, and kicked when there is.
+    /// The next chunk for a stream. Without one the stream is idle until it is kicked.
     pub(crate) fn pull(&self, lane: usize) -> Option<Job> {
         let mut state = lock(&self.state);
         if (state.stalled | state.dead) & (1 << lane) != 0 {
@@ -40,82 +40,83 @@ impl SendCore {
             return None;
         };
         self.counters.queue(state.queue.len());
-        if let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == job.chunk.seq) {
-            flying.carriers[job.chunk.index()] = lane as u8;
+        if let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == job.chunk.seq) {
+            in_flight.carriers[job.chunk.index()] = lane as u8;
         }
         Some(job)
     }
 
-    /// Leave to read a message's bytes. Whoever gives them back to the caller waits for this reader, which never waits itself.
-    pub(crate) fn read(&self, seq: u64) -> Leave<'_> {
+    /// Get permission to read a message's bytes. The buffer is not returned to the caller until the guard is dropped; a reader never
+    /// blocks.
+    pub(crate) fn read(&self, seq: u64) -> ReadPermit<'_> {
         let mut state = lock(&self.state);
         if state.closed {
-            return Leave::Closed;
+            return ReadPermit::Closed;
         }
-        let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == seq) else { return Leave::Acknowledged };
-        flying.readers += 1;
-        Leave::Read { _while_held: Reading { core: self, seq } }
+        let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == seq) else { return ReadPermit::Acknowledged };
+        in_flight.readers += 1;
+        ReadPermit::Read { _while_held: ReadGuard { core: self, seq } }
     }
 
-    fn has_read(&self, seq: u64) {
+    fn end_read(&self, seq: u64) {
         let mut state = lock(&self.state);
-        if let Some(flying) = state.flying.iter_mut().find(|flying| flying.seq() == seq) {
-            flying.readers -= 1;
+        if let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == seq) {
+            in_flight.readers -= 1;
             return;
         }
-        let Some(at) = state.parting.iter().position(|flying| flying.seq() == seq) else { return };
-        state.parting[at].readers -= 1;
-        if state.parting[at].readers == 0 {
-            self.give_back(&state.parting.swap_remove(at));
+        let Some(at) = state.retired.iter().position(|in_flight| in_flight.seq() == seq) else { return };
+        state.retired[at].readers -= 1;
+        if state.retired[at].readers == 0 {
+            self.give_back(&state.retired.swap_remove(at));
         }
     }
 
-    /// The caller may do with a message's buffer as it likes.
-    fn give_back(&self, flying: &Flying) {
-        if let Some(place) = flying.request {
-            self.requests[place].complete(0, flying.job.chunk.total);
+    /// Return a message's buffer to the caller.
+    fn give_back(&self, in_flight: &InFlight) {
+        if let Some(slot) = in_flight.request {
+            self.requests[slot].complete(0, in_flight.job.chunk.total);
         }
     }
 
-    /// Message `seq`, and all before `below`, have arrived.
-    pub(crate) fn arrived(&self, seq: u64, below: u64) {
+    /// Message `seq` and all below `below` have arrived.
+    pub(crate) fn acknowledge(&self, seq: u64, below: u64) {
         self.acknowledged(&mut lock(&self.state), seq, below);
     }
 
     pub(super) fn acknowledged(&self, state: &mut State, seq: u64, below: u64) {
         let over = |one: u64| one == seq || one < below;
         let mut at = 0;
-        while at < state.flying.len() {
-            if !over(state.flying[at].seq()) {
+        while at < state.in_flight.len() {
+            if !over(state.in_flight[at].seq()) {
                 at += 1;
                 continue;
             }
-            if let Some(flying) = state.flying.remove(at) {
-                if flying.carriers.contains(&NONE) {
-                    state.queue.retain(|job| job.chunk.seq != flying.seq());
+            if let Some(in_flight) = state.in_flight.remove(at) {
+                if in_flight.carriers.contains(&NONE) {
+                    state.queue.retain(|job| job.chunk.seq != in_flight.seq());
                 }
                 self.unacknowledged.fetch_sub(1, Ordering::Relaxed);
-                if flying.readers == 0 {
-                    self.give_back(&flying);
+                if in_flight.readers == 0 {
+                    self.give_back(&in_flight);
                 } else {
-                    state.parting.push(flying);
+                    state.retired.push(in_flight);
                 }
             }
         }
     }
 
-    /// Whether this stream, the first alive, looks after the stream of small messages.
-    pub(crate) fn looks(&self, lane: usize) -> bool {
+    /// Whether this stream, the first that is alive, monitors the inline stream.
+    pub(crate) fn monitors_inline(&self, lane: usize) -> bool {
         self.alive(&lock(&self.state)).trailing_zeros() as usize == lane
     }
 
-    /// Whether anything is under way that may stand still.
+    /// Whether anything is in flight that could stall.
     pub(crate) fn busy(&self) -> bool {
-        self.unacknowledged.load(Ordering::Relaxed) > 0 || !lock(&self.home).kept.is_empty()
+        self.unacknowledged.load(Ordering::Relaxed) > 0 || !lock(&self.inline).kept.is_empty()
     }
 
-    /// A stream makes no progress: others take what it carries, where there are any.
-    pub(crate) fn stalled(&self, lane: usize) {
+    /// A stream is stalled: others take its chunks, if there are any others.
+    pub(crate) fn mark_stalled(&self, lane: usize) {
         let mut state = lock(&self.state);
         let others = self.alive(&state) & !state.stalled & !(1 << lane);
         if others == 0 || state.stalled & (1 << lane) != 0 {
@@ -123,71 +124,71 @@ impl SendCore {
         }
         state.stalled |= 1 << lane;
         state.idle &= !(1 << lane);
-        let again = self.carry_again(&mut state, lane);
+        let again = self.requeue(&mut state, lane);
         drop(state);
         self.counters.stall(again);
-        self.say(&format!("stream {lane} makes no progress, {again} chunks go over others"));
+        self.log_info(&format!("stream {lane} makes no progress, {again} chunks are resent on other streams"));
     }
 
-    /// A stream moves again.
-    pub(crate) fn moves(&self, lane: usize) {
+    /// A stalled stream makes progress again.
+    pub(crate) fn mark_moving(&self, lane: usize) {
         let mut state = lock(&self.state);
         if state.stalled & (1 << lane) != 0 {
             state.stalled &= !(1 << lane);
             drop(state);
-            self.seats()[lane].kick();
-            self.say(&format!("stream {lane} moves again"));
+            self.tasks()[lane].kick();
+            self.log_info(&format!("stream {lane} makes progress again"));
         }
     }
 
-    /// Whether a stream has been found stalled.
+    /// Whether a stream is marked as stalled.
     pub(crate) fn is_stalled(&self, lane: usize) -> bool {
         lock(&self.state).stalled & (1 << lane) != 0
     }
 
-    /// A stream has ended; without any left so has the connection.
-    pub(crate) fn ended(&self, lane: usize, why: &str) {
+    /// A stream has ended. If it was the last, so has the connection.
+    pub(crate) fn stream_ended(&self, lane: usize, why: &str) {
         let mut state = lock(&self.state);
         state.dead |= 1 << lane;
-        let again = self.carry_again(&mut state, lane);
+        let again = self.requeue(&mut state, lane);
         let alive = self.alive(&state);
-        // Where only stalled ones are left, they are the way that there is.
+        // If only stalled streams are left, use them.
         let freed = if alive & !state.stalled == 0 { std::mem::take(&mut state.stalled) } else { 0 };
         drop(state);
-        for (lane, seat) in self.seats().iter().enumerate() {
-            let looks = alive.trailing_zeros() as usize == lane; // after small messages, from now on
-            if alive & (1 << lane) != 0 && (looks || freed & (1 << lane) != 0) {
-                seat.kick();
+        for (lane, task_ref) in self.tasks().iter().enumerate() {
+            let monitor = alive.trailing_zeros() as usize == lane; // it monitors the inline stream from now on
+            if alive & (1 << lane) != 0 && (monitor || freed & (1 << lane) != 0) {
+                task_ref.kick();
             }
         }
         if alive == 0 {
             self.fail(self.error(Kind::Remote, why));
         } else {
             self.counters.stall(again);
-            self.say(&format!("stream {lane} has ended ({why}), {again} chunks go over others"));
+            self.log_info(&format!("stream {lane} has ended ({why}), {again} chunks are resent on other streams"));
         }
     }
 
-    /// The connection cannot go on, by no fault of the peer.
-    pub(crate) fn broken(&self, why: &str) {
+    /// The connection has failed because of an internal error.
+    pub(crate) fn fail_internally(&self, why: &str) {
         self.fail(self.error(Kind::Internal, why));
     }
 
     pub(super) fn fail(&self, error: Error) {
         if self.failed.set(error.clone()).is_ok() {
-            (self.log)(Level::Info, &error.message); // whoever calls next gets it, and warns
+            (self.log)(Level::Info, &error.message); // the next call returns it as a warning
         }
     }
 
-    /// To the log, by a thread that holds no lock: whatever writes it may wait.
-    pub(super) fn say(&self, what: &str) {
+    /// Log a line. Call without holding a lock, because the logger may block.
+    pub(super) fn log_info(&self, what: &str) {
         (self.log)(Level::Info, &format!("{}: {what}", self.label));
     }
 
-    fn carry_again(&self, state: &mut State, lane: usize) -> usize {
-        let State { flying, queue, .. } = state;
+    fn requeue(&self, state: &mut State, lane: usize) -> usize {
+        let State { in_flight, queue, .. } = state;
         let mut jobs = Vec::new();
-        for one in flying.iter_mut() {
+        for one in in_flight.iter_mut() {
             for number in 0..one.carriers.len() {
                 if one.carriers[number] == lane as u8 {
                     one.carriers[number] = NONE;
@@ -199,7 +200,7 @@ impl SendCore {
         for job in jobs.into_iter().rev() {
             queue.push_front(job);
         }
-        // Not only these: a stream that was kicked for another chunk may be the one that has just ended.
+        // All queued chunks, since a stream that was kicked for another chunk may be the one that has just ended.
         let work = state.queue.len();
         self.kick(state, work);
         again
@@ -214,28 +215,29 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::pool::{Pool, Way};
+    use crate::pool::{Direction, Pool};
+    use crate::request::Completion;
     use crate::stats::Counters;
 
     #[test]
-    fn a_message_is_not_done_while_a_thread_is_inside_the_kernel_with_its_buffer() {
-        let (home, _far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+    fn a_message_is_not_done_while_a_thread_sends_its_buffer() {
+        let (inline, _far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
         let counters = Arc::new(Counters::new(String::new(), ["a", "b"].map(str::to_owned)));
-        let core = SendCore::new(String::new(), Arc::new(Config { inline: 0, ..Config::default() }), Arc::new(|_, _| {}), counters, home);
+        let core = SendCore::new(String::new(), Arc::new(Config { inline: 0, ..Config::default() }), Arc::new(|_, _| {}), counters, inline);
         let pool = Pool::new(1, 0);
-        core.seated((0..2).map(|_| pool.reserve(Way::Out).unwrap()).collect());
+        core.set_tasks((0..2).map(|_| pool.reserve(Direction::Out).unwrap()).collect());
         let (buffer, mut size) = ([7u8; 100], [0]);
-        // SAFETY: the buffer outlives the core.
+        // SAFETY: `buffer` is a local of this test, declared before the core is used and alive to its end.
         let request = unsafe { core.isend(buffer.as_ptr(), buffer.len(), 0).unwrap().unwrap().as_ref() };
         let seq = core.pull(0).unwrap().chunk.seq;
         let late = core.read(seq);
-        assert!(matches!(late, Leave::Read { .. }));
-        core.stalled(0);
+        assert!(matches!(late, ReadPermit::Read { .. }));
+        core.mark_stalled(0);
         let again = core.pull(1).unwrap();
         drop(core.read(again.chunk.seq));
-        core.arrived(seq, seq + 1);
+        core.acknowledge(seq, seq + 1);
         assert_eq!(core.test(request, &mut size), Ok(false), "stream 0 reads it");
-        assert!(matches!(core.read(seq), Leave::Acknowledged), "nobody begins to");
+        assert!(matches!(core.read(seq), ReadPermit::Acknowledged), "no one starts to read");
         drop(late);
         assert_eq!((core.test(request, &mut size), size), (Ok(true), [100]));
     }

@@ -1,4 +1,4 @@
-//! Both ends of connections in one process, over loopback, and a proxy between them that holds, swallows or cuts single streams.
+//! Both ends of connections in one process, over loopback, and a proxy between them that holds, discards or cuts single streams.
 #![allow(dead_code)] // each test file uses its part
 
 use std::io::{ErrorKind, Read, Write};
@@ -13,9 +13,9 @@ use transport::config::Config;
 use transport::{Error, Handle, Log, Receiver, Request, Sender, Transport};
 
 pub const LIMIT: Duration = Duration::from_secs(20);
-/// Where the handle has the first listener's port.
+/// Position of the first listener's port in a handle.
 const PORT: std::ops::Range<usize> = 40..42;
-/// A hello, and where it has the stream's number.
+/// Bytes of a hello, and the position of the stream's number.
 const HELLO: usize = 64;
 const INDEX: usize = 6;
 
@@ -50,11 +50,11 @@ pub fn join(from: &Arc<Transport>, to: &Arc<Transport>, proxy: Option<&Proxy>) -
     (sender.unwrap(), receiver.unwrap())
 }
 
-/// The size, or None where it is not done after so long.
+/// The size; None if the request is not done in time.
 pub fn within(request: NonNull<Request>, limit: Duration) -> Result<Option<usize>, Error> {
     let end = Instant::now() + limit;
     let mut sizes = [0];
-    // SAFETY: the connections of these tests outlive their requests.
+    // SAFETY: callers keep the connection until its requests are done, and test each request until it is done only.
     while !unsafe { Request::test(request, &mut sizes) }? {
         if Instant::now() > end {
             return Ok(None);
@@ -68,7 +68,7 @@ pub fn wait(request: NonNull<Request>) -> Result<usize, Error> {
     within(request, LIMIT).map(|size| size.expect("a request that does not end"))
 }
 
-/// As NCCL does: again, where there is no room for another message yet. The data must outlive the request.
+/// Send as NCCL does: try again if there is no room for another message. The data must outlive the request.
 pub fn isend(sender: &Sender, data: &[u8]) -> NonNull<Request> {
     let end = Instant::now() + LIMIT;
     loop {
@@ -81,17 +81,17 @@ pub fn isend(sender: &Sender, data: &[u8]) -> NonNull<Request> {
 }
 
 pub fn try_isend(sender: &Sender, data: &[u8]) -> Option<NonNull<Request>> {
-    // SAFETY: as the caller says.
+    // SAFETY: each test declares `data` before the connection or waits for the request, so that it outlives the request.
     unsafe { sender.isend(data.as_ptr(), data.len(), 0) }.unwrap()
 }
 
 /// The buffer must outlive the request.
 pub fn irecv(receiver: &Receiver, buffer: &mut [u8]) -> NonNull<Request> {
-    // SAFETY: as the caller says.
+    // SAFETY: each test declares `buffer` before the connection or waits for the request, so that it outlives the request.
     unsafe { receiver.irecv(&[(buffer.as_mut_ptr(), buffer.len(), 0)]) }.unwrap().expect("room for another receive")
 }
 
-/// Bytes that differ everywhere and from seed to seed.
+/// Bytes without a pattern, different for each seed.
 pub fn data(size: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..size)
@@ -108,19 +108,19 @@ pub fn pause(ms: u64) {
     thread::sleep(Duration::from_millis(ms));
 }
 
-/// A proxy before one listener; stream 0 carries small messages.
+/// A proxy in front of one listener. Stream 0 is the inline stream.
 #[derive(Clone, Default)]
 pub struct Proxy {
     streams: Arc<Mutex<Vec<Arc<Stream>>>>,
 }
 
-/// One stream through it.
+/// One stream through the proxy.
 pub struct Stream {
     index: usize,
     ends: [TcpStream; 2],
-    /// Nothing goes on from the sender, or back to it.
+    /// Hold data from the sender, or to it.
     pub holds: [AtomicBool; 2],
-    /// What comes back is lost.
+    /// Discard data to the sender.
     pub swallows: AtomicBool,
 }
 
@@ -131,7 +131,7 @@ impl Stream {
 }
 
 impl Proxy {
-    /// The handle with the proxy's own port.
+    /// The handle with the proxy's port.
     fn before(&self, handle: &Handle) -> Handle {
         let mut changed = *handle;
         let target = u16::from_le_bytes([handle[PORT.start], handle[PORT.start + 1]]);
@@ -170,7 +170,7 @@ impl Proxy {
         self.streams.lock().unwrap().iter().find(|one| one.index == index).expect("such a stream").clone()
     }
 
-    /// The stream ends, for both.
+    /// End the stream for both.
     pub fn cut(&self, index: usize) {
         for end in &self.stream(index).ends {
             let _ = end.shutdown(Shutdown::Both);

@@ -1,5 +1,5 @@
-//! A peer that knows the token and then says whatever a script of bytes says: messages that are whole, torn, doubled or impossible, on any
-//! stream in any order, while receives are posted. Each byte of a script is an action or one of its numbers; where it ends, numbers are 0.
+//! A peer that knows the token and then follows a script of bytes: it sends whole, partial, repeated or invalid messages on any stream in
+//! any order, while receives are posted. Each byte of a script is an action or one of its numbers; after the end, numbers are 0.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,34 +11,34 @@ use std::time::{Duration, Instant};
 use transport::config::Config;
 use transport::{Error, Handle, Kind, Listener, Log, MAX_GROUP, Receiver, Request, Transport};
 
-/// For whatever must come to an end.
+/// Time limit of everything.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Looks at a listener whose peer has announced streams that do not come.
+/// Attempts to accept a peer that has announced streams it does not open.
 const LOOKS: usize = 50;
 const ACTIONS: usize = 64;
-/// Bytes before and after each buffer that nobody may write.
+/// Bytes before and after each buffer that no one may write.
 const GUARD: usize = 64;
-/// Untouched bytes after each other that are no accident.
+/// This many untouched bytes in a row are no accident.
 const HOLE: usize = 16;
 const UNTOUCHED: u8 = 0xa5;
 const POSTED: u8 = 0x5a;
-/// What the caller writes into a buffer that is its own again.
+/// Written by the caller into a buffer that has been returned.
 const OWN: u8 = 0xc3;
 
 const TOTALS: [u64; 12] = [0, 1, 40, 64, 100, 4096, 20_000, 65_536, 300_000, 1 << 27, 1 << 40, u64::MAX];
 const CHUNKS: [u32; 10] = [0, 1, 7, 40, 64, 4096, 65_536, 1 << 20, 1 << 27, u32::MAX];
 const ROOMS: [usize; 8] = [300_000, 300_000, 70_000, 300_000, 4096, 300_000, 100, 0];
-/// What the stream of small messages may carry.
+/// Largest inline message.
 const SMALL: u64 = 32 << 10;
-/// Of a body that is sent in one piece.
+/// Largest body sent in one piece.
 const LONGEST: usize = 1 << 20;
 
-/// A transport for scripts: over loopback, impatient, and silent but for faults of its own, which end the process.
+/// A transport for scripts: over loopback, with short limits. Internal errors abort the process.
 pub fn transport() -> Arc<Transport> {
     let log: Log = Arc::new(|_, line: &str| {
-        if line.contains("a fault in busbw") {
+        if line.contains("a bug in busbw") {
             eprintln!("{line}");
-            std::process::abort(); // on an I/O thread, where no assertion would be seen
+            std::process::abort(); // on an I/O thread an assertion would not be seen
         }
     });
     let config =
@@ -64,7 +64,7 @@ impl Script<'_> {
     }
 }
 
-/// Bytes of a message as the format has them (wire.rs), written down once more so that a slip there is not repeated here.
+/// Bytes of a message. The format of wire.rs is repeated here, so that a mistake there is not.
 struct Head {
     seq: u64,
     total: u64,
@@ -119,12 +119,12 @@ impl Buffer {
         &mut self.bytes[GUARD..end]
     }
 
-    /// The message that is in it. Nothing the peer says has so many bytes as before after each other.
+    /// Check a received message. The peer never sends this many initial bytes in a row.
     fn has_got(&mut self, size: usize) {
         let room = self.room();
         assert!(size <= room.len(), "{size} bytes in a buffer of {}", room.len());
         let hole = room[..size].split(|byte| *byte != POSTED).map(<[u8]>::len).max().unwrap_or(0);
-        assert!(hole < HOLE, "a message of {size} bytes is done, {hole} of which never came");
+        assert!(hole < HOLE, "a message of {size} bytes is done, but {hole} of them were not received");
     }
 
     fn take_back(&mut self) {
@@ -134,12 +134,12 @@ impl Buffer {
 
     fn check(&mut self) {
         let end = self.bytes.len() - GUARD;
-        assert!(self.bytes[..GUARD].iter().chain(&self.bytes[end..]).all(|byte| *byte == UNTOUCHED), "written beside a buffer");
-        assert!(!self.own || self.room().iter().all(|byte| *byte == OWN), "written into a buffer that is the caller's again");
+        assert!(self.bytes[..GUARD].iter().chain(&self.bytes[end..]).all(|byte| *byte == UNTOUCHED), "written outside a buffer");
+        assert!(!self.own || self.room().iter().all(|byte| *byte == OWN), "written into a buffer that has been returned");
     }
 }
 
-/// A receive: its request until that is done or has failed.
+/// A receive, with its request until that is done or has failed.
 struct Receive {
     request: Option<NonNull<Request>>,
     buffers: Vec<Buffer>,
@@ -147,8 +147,8 @@ struct Receive {
 
 struct Scene {
     streams: Vec<TcpStream>,
-    /// Which of them carries small messages.
-    home: usize,
+    /// Index of the inline stream.
+    inline: usize,
     receiver: Box<Receiver>,
     receives: Vec<Receive>,
     /// Number of the next whole message.
@@ -157,10 +157,10 @@ struct Scene {
     done: usize,
 }
 
-/// Connect to a new listener and do what the script says. How many receives got their messages.
+/// Connect to a new listener and follow the script. Returns how many receives got their messages.
 ///
 /// # Panics
-/// Bytes were written where none may be, a peer's doing counts as a fault of our own, or something does not come to an end.
+/// Bytes were written outside posted buffers, a peer's fault was reported as an internal error, or something did not end.
 pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
     let mut script = Script(script);
     let (mut listener, handle) = transport.listen(0).unwrap();
@@ -175,10 +175,10 @@ pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
         stream.set_nonblocking(true).unwrap();
         stream.write_all(&hello(&handle, index, 1)).unwrap();
     }
-    let home = shape / 16 % count;
-    (&streams[home]).write_all(&frame(3, 0, [mask, home as u64, 0], 0)).unwrap();
+    let inline = shape / 16 % count;
+    (&streams[inline]).write_all(&frame(3, 0, [mask, inline as u64, 0], 0)).unwrap();
     let Some(receiver) = accepted(&mut listener, odd_mask.map_or(usize::MAX, |_| LOOKS)) else { return 0 };
-    let mut scene = Scene { streams, home, receiver, receives: Vec::new(), next: 0, done: 0 };
+    let mut scene = Scene { streams, inline, receiver, receives: Vec::new(), next: 0, done: 0 };
     for _ in 0..ACTIONS {
         if script.0.is_empty() {
             break;
@@ -205,7 +205,7 @@ fn accepted(listener: &mut Listener, looks: usize) -> Option<Box<Receiver>> {
 }
 
 fn by_the_peer(error: &Error) {
-    assert!(error.kind != Kind::Internal, "a peer's doing is told as a fault of our own: {error}");
+    assert!(error.kind != Kind::Internal, "a peer's fault was reported as an internal error: {error}");
 }
 
 impl Scene {
@@ -233,14 +233,14 @@ impl Scene {
         }
     }
 
-    /// The next message, its chunks from stream to stream, as a sender would; one may be left out or come twice.
+    /// The next message with its chunks on different streams. One chunk may be missing or repeated.
     fn message(&mut self, script: &mut Script, first: usize) {
         let (total, chunk, way) = (script.of(&TOTALS[..9]), script.of(&CHUNKS).max(1), script.byte());
         let total = total.min(u64::from(chunk) * 40);
         let count = total.div_ceil(u64::from(chunk)).max(1);
         let special = (way / 4) as u64 % count;
         let streams = self.streams.len();
-        let lanes: Vec<_> = (first..first + streams).map(|at| at % streams).filter(|at| *at != self.home).collect();
+        let lanes: Vec<_> = (first..first + streams).map(|at| at % streams).filter(|at| *at != self.inline).collect();
         for number in 0..count {
             let head = Head { seq: self.next, total, offset: number * u64::from(chunk), chunk, tag: way as i32 / 128 };
             let times = if number != special { 1 } else { [1, 1, 0, 2][way % 4] };
@@ -252,7 +252,7 @@ impl Scene {
         self.next += 1;
     }
 
-    /// A header, and the body that belongs to it or one that does not.
+    /// A header with the matching body or another one.
     fn chunk(&mut self, head: &Head, way: usize, stream: usize) {
         let body = head.body();
         let length = match way % 8 {
@@ -266,12 +266,12 @@ impl Scene {
         self.say(stream, &bytes);
     }
 
-    /// What the kernel does not take is lost: the stream is out of step from there on.
+    /// Send without blocking. If the kernel does not take everything, the stream is out of step.
     fn say(&self, stream: usize, bytes: &[u8]) {
         let _ = (&self.streams[stream]).write_all(bytes);
     }
 
-    /// Take what comes back, which is acknowledgements alone.
+    /// Discard what the receiver sends: acknowledgements.
     fn listen(&self, stream: usize) {
         let mut bytes = [0; 4096];
         while (&self.streams[stream]).read(&mut bytes).is_ok_and(|count| count > 0) {}
@@ -283,7 +283,7 @@ impl Scene {
         let mut buffers: Vec<_> = (0..count).map(|_| Buffer::new(script.of(&ROOMS))).collect();
         let parts: Vec<_> =
             buffers.iter_mut().enumerate().map(|(tag, one)| (one.room().as_mut_ptr(), one.room().len(), tag as i32 % 3)).collect();
-        // SAFETY: buffers are freed after the receiver.
+        // SAFETY: `self.receives` keeps the buffers until the receiver has been dropped.
         match unsafe { self.receiver.irecv(&parts) } {
             Ok(Some(request)) => self.receives.push(Receive { request: Some(request), buffers }),
             Ok(None) => {}
@@ -294,13 +294,13 @@ impl Scene {
         }
     }
 
-    /// Test all receives; whether one is neither done nor failed.
+    /// Test all receives; returns whether one is neither done nor failed.
     fn test(&mut self) -> bool {
         let mut left = false;
         for Receive { request, buffers } in &mut self.receives {
             let Some(pending) = *request else { continue };
             let mut sizes = [usize::MAX; MAX_GROUP];
-            // SAFETY: the receiver lives, and the request has been neither done nor failed.
+            // SAFETY: the receiver exists, and a request is taken out when it is done or has failed.
             match unsafe { Request::test(pending, &mut sizes[..buffers.len()]) } {
                 Ok(false) => left = true,
                 Ok(true) => {
@@ -320,7 +320,7 @@ impl Scene {
         left
     }
 
-    /// The peer goes, or the caller does; where it waits, every receive comes to an end. Then all buffers are the caller's.
+    /// The peer or the caller closes. If it is the peer, every receive ends. Then all buffers are returned.
     fn end(mut self, waits: bool) -> usize {
         if waits {
             self.streams.clear();

@@ -1,4 +1,4 @@
-//! The one thread that plays NCCL's progress thread: it posts and tests on all channels in turn, and spins.
+//! The thread in the role of NCCL's progress thread: it posts and tests on all channels in turn, and spins.
 
 use std::time::{Duration, Instant};
 
@@ -7,38 +7,38 @@ use harness::Failure;
 use crate::lane::Lane;
 use crate::plugin::Plugin;
 
-/// What runs between two processes.
+/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The process that runs sends.
+    /// The process started with `run` sends.
     OneWay,
-    /// Both send, each as fast as it can.
+    /// Both send as fast as possible.
     BothWays,
-    /// Both send; a message waits for the one that came in before it, as the steps of a ring all-reduce do.
+    /// Both send; each message waits for the previous incoming one, as in the steps of a ring all-reduce.
     LockStep,
-    /// One message there, one back; one channel.
+    /// A message and its answer on one channel.
     PingPong,
 }
 
 impl Mode {
-    /// By its name on the command line.
+    /// From the name on the command line.
     pub fn named(name: &str) -> Result<Self, Failure> {
         Ok(match name {
             "one-way" => Self::OneWay,
             "both-ways" => Self::BothWays,
             "lock-step" => Self::LockStep,
             "ping-pong" => Self::PingPong,
-            _ => return Err(format!("--mode {name}: one-way, both-ways, lock-step or ping-pong")),
+            _ => return Err(format!("--mode {name}: use one-way, both-ways, lock-step or ping-pong")),
         })
     }
 
-    /// Whether the process that serves sends.
+    /// Whether the serving process also sends.
     pub fn is_both(self) -> bool {
         self != Self::OneWay
     }
 }
 
-/// A channel: what this process sends on it and what it receives, where it does.
+/// A channel: what this process sends and receives on it.
 pub struct Channel {
     /// To the peer.
     pub out: Option<Lane>,
@@ -46,7 +46,7 @@ pub struct Channel {
     pub back: Option<Lane>,
 }
 
-/// Whether a sender may post its next message, is to say that no more come, or has to wait.
+/// Whether a sender may post its next message, has to send the end, or has to wait.
 enum Next {
     Message,
     End,
@@ -86,7 +86,7 @@ impl Channel {
     }
 }
 
-/// Move messages on all channels. The process that runs ends it after `seconds`, its peer (None) when it is told so.
+/// Move messages on all channels. The running process ends this after `seconds`, its peer (None) when it receives the end.
 pub fn stream(plugin: &Plugin, channels: &mut [Channel], mode: Mode, window: usize, seconds: Option<f64>) -> Result<(), Failure> {
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     while !channels.iter().all(Channel::is_over) {
@@ -96,13 +96,13 @@ pub fn stream(plugin: &Plugin, channels: &mut [Channel], mode: Mode, window: usi
             moved |= channel.step(plugin, mode, window, over)?;
         }
         if !moved {
-            std::thread::yield_now(); // as NCCL's own thread does
+            std::thread::yield_now(); // as NCCL's thread does
         }
     }
     Ok(())
 }
 
-/// One message there and one back until the time is over: half of each round trip in seconds, in their order.
+/// Send messages back and forth until the time is over. Returns half of each round trip in seconds.
 pub fn ping_pong(plugin: &Plugin, out: &mut Lane, back: &mut Lane, seconds: Option<f64>) -> Result<Vec<f64>, Failure> {
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let (mut halves, serves) = (Vec::new(), until.is_none());

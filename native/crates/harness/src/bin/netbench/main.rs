@@ -1,13 +1,13 @@
-//! A net plugin between two processes, driven as NCCL drives it: how fast, at which cost of processor time, and how soon a small message
-//! arrives. No GPU takes part.
+//! Drives a net plugin between two processes as NCCL does, without a GPU. Measures rates, processor time, and the latency of small
+//! messages.
 //!
-//! `netbench serve LIBRARY ADDRESS PORT` on one host, `netbench run LIBRARY ADDRESS PORT [--mode M] [--channels C] [--size BYTES]
-//! [--in-flight K] [--seconds S]` on the other, which prints one line of JSON. ADDRESS and PORT are of a control line only.
+//! Run `netbench serve LIBRARY ADDRESS PORT` on one host, `netbench run LIBRARY ADDRESS PORT [--mode M] [--channels C] [--size BYTES]
+//! [--in-flight K] [--seconds S]` on the other, which prints one line of JSON. ADDRESS and PORT are for the control connection only.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
 
-use harness::{Control, Failure, Words, failed, process_cpu_s, thread_cpu_s};
+use harness::{Arguments, Control, Failure, failed, process_cpu_s, thread_cpu_s};
 
 use drive::{Channel, Mode};
 use lane::Lane;
@@ -17,10 +17,11 @@ mod drive;
 mod lane;
 mod plugin;
 
-const USAGE: &str = "usage: netbench serve LIBRARY ADDRESS PORT\n       netbench run LIBRARY ADDRESS PORT [--mode one-way|both-ways|lock-step|ping-pong] \
+const USAGE: &str = "usage: netbench serve LIBRARY ADDRESS PORT\n       netbench run LIBRARY ADDRESS PORT \
+    [--mode one-way|both-ways|lock-step|ping-pong] \
                      [--channels C] [--size BYTES] [--in-flight K] [--seconds S]";
 
-/// What is asked for; both processes know it.
+/// The measurement, known to both processes.
 struct Plan {
     mode: String,
     channels: usize,
@@ -29,7 +30,7 @@ struct Plan {
     seconds: f64,
 }
 
-/// What one process saw: bytes received and the seconds they took, processor time of the process and of the driving thread, latencies.
+/// The results of one process: bytes received and their seconds, processor time of the process and of its driving thread, latencies.
 struct Seen {
     bytes: f64,
     seconds: f64,
@@ -39,7 +40,7 @@ struct Seen {
 }
 
 fn main() -> ExitCode {
-    let (plan, library, address, port) = match read(Words::of_process()) {
+    let (plan, library, address, port) = match read(Arguments::from_process()) {
         Ok(asked) => asked,
         Err(failure) => {
             eprintln!("error: {failure}\n\n{USAGE}");
@@ -56,12 +57,12 @@ fn main() -> ExitCode {
     )
 }
 
-/// The plan (None: to serve), the library, and where the control line is.
-fn read(mut words: Words) -> Result<(Option<Plan>, String, String, u16), Failure> {
-    let mode = words.value("--mode", "both-ways".to_owned())?;
-    let (channels, size) = (words.value("--channels", 2)?, words.value("--size", 1 << 20)?);
-    let (in_flight, seconds) = (words.value("--in-flight", 8)?, words.value("--seconds", 5.0)?);
-    let [verb, library, address, port] = words.rest()?;
+/// The plan (None for serve), the library, and the control address.
+fn read(mut arguments: Arguments) -> Result<(Option<Plan>, String, String, u16), Failure> {
+    let mode = arguments.value("--mode", "both-ways".to_owned())?;
+    let (channels, size) = (arguments.value("--channels", 2)?, arguments.value("--size", 1 << 20)?);
+    let (in_flight, seconds) = (arguments.value("--in-flight", 8)?, arguments.value("--seconds", 5.0)?);
+    let [verb, library, address, port] = arguments.rest()?;
     let port = port.parse().map_err(|_| format!("{port}: not a port"))?;
     let alone = Mode::named(&mode)? == Mode::PingPong;
     let (channels, in_flight) = if alone { (1, 1) } else { (channels, in_flight) };
@@ -89,18 +90,18 @@ fn serve(library: &str, address: &str, port: u16) -> Result<(), Failure> {
     let listener = TcpListener::bind((address, port)).map_err(failed(format!("{address} port {port}")))?;
     println!("listening on {}", listener.local_addr().map_err(failed("address"))?);
     let mut control = Control::over(listener.accept().map_err(failed("accept"))?.0)?;
-    let mode = control.hear()?;
+    let mode = control.receive()?;
     let [channels, size, in_flight] = control.values()?;
     let plan = Plan { mode, channels, size, in_flight, seconds: 0.0 };
     let seen = take_part(&Plugin::open(library)?, &mut control, &plan, false)?;
-    control.say(&format!("{} {} {} {}", seen.bytes, seen.seconds, seen.cpu_s, seen.driver_cpu_s))
+    control.send(&format!("{} {} {} {}", seen.bytes, seen.seconds, seen.cpu_s, seen.driver_cpu_s))
 }
 
 fn run(library: &str, address: &str, port: u16, plan: &Plan) -> Result<(), Failure> {
     let stream = TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")))?;
     let mut control = Control::over(stream)?;
-    control.say(&plan.mode)?;
-    control.say(&format!("{} {} {}", plan.channels, plan.size, plan.in_flight))?;
+    control.send(&plan.mode)?;
+    control.send(&format!("{} {} {}", plan.channels, plan.size, plan.in_flight))?;
     let seen = take_part(&Plugin::open(library)?, &mut control, plan, true)?;
     let [bytes, seconds, cpu_s, driver_cpu_s] = control.values()?;
     println!("{}", line(plan, &seen, &Seen { bytes, seconds, cpu_s, driver_cpu_s, halves_s: Vec::new() }));
@@ -120,19 +121,19 @@ fn take_part(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) ->
     };
     let (cpu_s, driver_cpu_s) = (process_cpu_s() - cpu, thread_cpu_s() - driver);
     let received: Vec<&Lane> = channels.iter().filter_map(|one| one.back.as_ref()).collect();
-    // From the first message to the last: what came before the first is not counted, nor are its bytes.
+    // From the first message to the last, without the bytes of the first.
     let spans: Vec<_> = received.iter().filter_map(|lane| lane.span).collect();
     let (first, last) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
     let seconds = first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
     let bytes = received.iter().map(|lane| lane.done).sum::<usize>().saturating_sub(1) as f64 * plan.size as f64;
-    control.meet()?; // so that neither closes while the other still counts
+    control.meet()?; // so that neither process closes while the other still measures
     for lane in channels.into_iter().flat_map(|one| [one.out, one.back]).flatten() {
         lane.close(plugin)?;
     }
     Ok(Seen { bytes, seconds, cpu_s, driver_cpu_s, halves_s })
 }
 
-/// All lanes: handles go over the control line, as many each way as there are channels.
+/// All lanes. Handles are exchanged over the control connection, one for each channel and direction.
 fn connect(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) -> Result<Vec<Channel>, Failure> {
     let both = Mode::named(&plan.mode)?.is_both();
     let (sends, receives) = (runs || both, !runs || both);
@@ -140,11 +141,11 @@ fn connect(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) -> R
     for _ in 0..if receives { plan.channels } else { 0 } {
         let (listener, handle) = plugin.listen()?;
         listeners.push(listener);
-        control.say(&handle.iter().map(|byte| format!("{byte:02x}")).collect::<String>())?;
+        control.send(&handle.iter().map(|byte| format!("{byte:02x}")).collect::<String>())?;
     }
     let mut handles = Vec::new();
     for _ in 0..if sends { plan.channels } else { 0 } {
-        handles.push(unhex(&control.hear()?)?);
+        handles.push(unhex(&control.receive()?)?);
     }
     let lane = |comm, out| Lane::new(comm, out, plan.size, plan.in_flight);
     let mut channels: Vec<Channel> = (0..plan.channels).map(|_| Channel { out: None, back: None }).collect();
@@ -162,10 +163,10 @@ fn connect(plugin: &Plugin, control: &mut Control, plan: &Plan, runs: bool) -> R
 fn unhex(text: &str) -> Result<Handle, Failure> {
     let byte = |at: usize| text.get(2 * at..2 * at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let bytes: Option<Vec<u8>> = (0..size_of::<Handle>()).map(byte).collect();
-    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| format!("the other process said: {text}"))
+    bytes.and_then(|bytes| bytes.try_into().ok()).ok_or_else(|| format!("unexpected line from the other process: {text}"))
 }
 
-/// The answer: rates of each direction, processor seconds over the bytes of both directions.
+/// The JSON: rates of each direction, processor seconds per GB of both directions.
 fn line(plan: &Plan, run: &Seen, serve: &Seen) -> String {
     let rate = |seen: &Seen| if seen.seconds > 0.0 { seen.bytes / seen.seconds / 1e9 } else { 0.0 };
     let per_gb = |seconds: f64| seconds * 1e9 / (run.bytes + serve.bytes).max(1.0);
@@ -179,7 +180,8 @@ fn line(plan: &Plan, run: &Seen, serve: &Seen) -> String {
     };
     format!(
         "{{\"mode\": \"{}\", \"channels\": {}, \"size_bytes\": {}, \"in_flight\": {}, \"to_GBps\": {:.3}, \"from_GBps\": {:.3}, \
-         \"cpu_s_per_GB\": {:.4}, \"driver_cpu_s_per_GB\": {:.4}, \"cpu_s\": {{\"run\": {:.3}, \"serve\": {:.3}}}, \"latency_us\": {latency}}}",
+         \"cpu_s_per_GB\": {:.4}, \"driver_cpu_s_per_GB\": {:.4}, \
+         \"cpu_s\": {{\"run\": {:.3}, \"serve\": {:.3}}}, \"latency_us\": {latency}}}",
         plan.mode,
         plan.channels,
         plan.size,

@@ -1,4 +1,4 @@
-//! The net plugin of a library, version 11, called as NCCL calls it.
+//! A library's net plugin, version 11, called as NCCL calls it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 use std::ptr::null_mut;
@@ -7,23 +7,23 @@ use harness::Failure;
 use nccl_abi::common::{HANDLE_BYTES, Logger, log_level, result};
 use nccl_abi::net_v11::{CommConfig, Net};
 
-/// A comm or a request: the plugin's word for it.
+/// A comm or a request.
 pub type Opaque = *mut c_void;
 
 /// What a listener gives to its peer.
 pub type Handle = [u8; HANDLE_BYTES];
 
-/// The loaded plugin, begun.
+/// An initialized plugin.
 pub struct Plugin {
     net: &'static Net,
     context: Opaque,
 }
 
-/// NCCL's logger is variadic, which stable Rust cannot define; the plugin always passes "%s" and one string, which C passes as it passes
-/// a sixth argument.
+/// NCCL's logger is variadic, which stable Rust cannot define. The plugin always passes "%s" and one string, which the C ABI passes like a
+/// sixth argument.
 unsafe extern "C" fn log(level: c_int, _: c_ulong, _: *const c_char, _: c_int, _: *const c_char, text: *const c_char) {
     if level <= log_level::WARN {
-        // SAFETY: a NUL-terminated string that lives during the call.
+        // SAFETY: the plugin passes a C string that lives during the call.
         eprintln!("{}", unsafe { CStr::from_ptr(text) }.to_string_lossy());
     }
 }
@@ -31,13 +31,10 @@ unsafe extern "C" fn log(level: c_int, _: c_ulong, _: *const c_char, _: c_int, _
 type FixedLogger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char);
 
 impl Plugin {
-    /// Load a library as NCCL does, and begin.
-    ///
-    /// # Errors
-    /// It cannot be loaded, has no such plugin, or does not begin.
+    /// Load a library as NCCL does, and initialize its plugin. Error: it does not load, has no such plugin, or init fails.
     pub fn open(path: &str) -> Result<Self, Failure> {
         let name = CString::new(path).map_err(|_| format!("{path}: not a path"))?;
-        // SAFETY: loading runs the library's initialisers, which is what was asked for; it is never unloaded, so the table stays.
+        // SAFETY: `name` is a C string. The library is never unloaded, so the table stays valid.
         let symbol = unsafe {
             let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
             if library.is_null() {
@@ -45,11 +42,11 @@ impl Plugin {
             }
             libc::dlsym(library, c"ncclNetPlugin_v11".as_ptr())
         };
-        // SAFETY: the symbol's name says what it is.
+        // SAFETY: NULL or a table of this type, as the symbol's name promises; the library is never unloaded.
         let net = unsafe { symbol.cast::<Net>().as_ref() }.ok_or_else(|| format!("{path} has no ncclNetPlugin_v11"))?;
         let mut made = Self { net, context: null_mut() };
         let mut config = CommConfig { traffic_class: -1 };
-        // SAFETY: see `log`; the other pointers are those NCCL passes.
+        // SAFETY: the plugin calls the logger with six arguments only (see `log`); context and config are locals.
         unsafe {
             let logger = std::mem::transmute::<FixedLogger, Logger>(log);
             check("init", (net.init)(&raw mut made.context, 1, &raw mut config, Some(logger), None))?;
@@ -60,24 +57,24 @@ impl Plugin {
     /// A listener on the first device, and its handle.
     pub fn listen(&self) -> Result<(Opaque, Handle), Failure> {
         let (mut comm, mut handle) = (null_mut(), [0; HANDLE_BYTES]);
-        // SAFETY: 128 bytes and a place for the comm, as the table has it.
+        // SAFETY: `handle` has HANDLE_BYTES and `comm` is a pointer, both locals.
         check("listen", unsafe { (self.net.listen)(self.context, 0, (&raw mut handle).cast(), &raw mut comm) })?;
         Ok((comm, handle))
     }
 
-    /// A sender, once the peer has answered; `handle` stays the same between calls.
+    /// A sender; None until the peer has answered. Call again with the same handle.
     pub fn connect(&self, handle: &mut Handle) -> Result<Option<Opaque>, Failure> {
         let mut comm = null_mut();
         let handle = std::ptr::from_mut(handle).cast();
-        // SAFETY: as for listen; a host network makes no use of the device's handle.
+        // SAFETY: `handle` is borrowed mutably and has HANDLE_BYTES; `comm` is a local. A host network does not use the device handle.
         check("connect", unsafe { (self.net.connect)(self.context, 0, handle, &raw mut comm, &mut null_mut()) })?;
         Ok((!comm.is_null()).then_some(comm))
     }
 
-    /// A receiver, once the peer has come; the listener is closed then.
+    /// A receiver; None until the peer has connected. Then the listener is closed.
     pub fn accept(&self, listener: Opaque) -> Result<Option<Opaque>, Failure> {
         let mut comm = null_mut();
-        // SAFETY: the listener came from listen and is closed once, after its last use.
+        // SAFETY: `listener` came from listen; it is closed once, after its last use.
         unsafe {
             check("accept", (self.net.accept)(listener, &raw mut comm, &mut null_mut()))?;
             if !comm.is_null() {
@@ -87,25 +84,25 @@ impl Plugin {
         Ok((!comm.is_null()).then_some(comm))
     }
 
-    /// Begin to send; None where it cannot now.
+    /// Start to send; None if the plugin cannot now.
     ///
     /// # Safety
-    /// `comm` came from connect, and `data` stays until the request is done or the comm closed.
+    /// `comm` came from connect, and `data` stays valid until the request is done or the comm closed.
     pub unsafe fn isend(&self, comm: Opaque, data: *mut u8, size: usize) -> Result<Option<Opaque>, Failure> {
         let mut request = null_mut();
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees `comm`, and `data` for as long as the request needs it.
         check("isend", unsafe { (self.net.isend)(comm, data.cast(), size, 0, null_mut(), null_mut(), &raw mut request) })?;
         Ok((!request.is_null()).then_some(request))
     }
 
-    /// Post a buffer; None where it cannot now.
+    /// Post a buffer; None if the plugin cannot now.
     ///
     /// # Safety
-    /// As for isend, with a comm of accept.
+    /// As for isend, with a comm from accept.
     pub unsafe fn irecv(&self, comm: Opaque, data: *mut u8, size: usize) -> Result<Option<Opaque>, Failure> {
         let (mut request, mut data, mut size, mut tag) = (null_mut(), data.cast::<c_void>(), size, 0);
         let (mut memory, mut event) = (null_mut(), null_mut());
-        // SAFETY: the caller's word; arrays of one.
+        // SAFETY: the caller guarantees `comm`, and `data` for as long as the request needs it. All arrays have one entry.
         let code = unsafe {
             let net = self.net;
             (net.irecv)(comm, 1, &raw mut data, &raw mut size, &raw mut tag, &raw mut memory, &raw mut event, &raw mut request)
@@ -114,13 +111,13 @@ impl Plugin {
         Ok((!request.is_null()).then_some(request))
     }
 
-    /// The bytes of a request that is done; None while it is under way.
+    /// The bytes of a request when it is done; None before.
     ///
     /// # Safety
-    /// The request has not been done yet, and its comm is open.
+    /// The request has not tested done before, and its comm is open.
     pub unsafe fn test(&self, request: Opaque) -> Result<Option<usize>, Failure> {
         let (mut done, mut size): (c_int, c_int) = (0, 0);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees the request; `done` and `size` are locals.
         check("test", unsafe { (self.net.test)(request, &raw mut done, &raw mut size) })?;
         Ok((done != 0).then_some(size as usize))
     }
@@ -128,9 +125,9 @@ impl Plugin {
     /// Close a sender or a receiver.
     ///
     /// # Safety
-    /// The comm is open, and this is the last use of it.
+    /// The comm is open, and this is its last use.
     pub unsafe fn close(&self, comm: Opaque, sends: bool) -> Result<(), Failure> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees an open comm and that this is its last use.
         unsafe { if sends { check("closeSend", (self.net.close_send)(comm)) } else { check("closeRecv", (self.net.close_recv)(comm)) } }
     }
 }

@@ -1,4 +1,4 @@
-//! How others reach an I/O thread: orders in a queue, and a bell that is rung only when the thread sleeps.
+//! How other threads reach an I/O thread: a queue of orders, and a wake-up that is needed only when the thread sleeps.
 
 use sync::{AtomicBool, AtomicU8, Mutex, Ordering, fence};
 
@@ -17,53 +17,53 @@ const AWAKE: u8 = 0;
 const DOZING: u8 = 1; // wakes up for the next tick
 const ASLEEP: u8 = 2;
 
-/// Orders for one thread, from any.
-pub struct Bell<T> {
+/// Orders for one thread, from any thread.
+pub struct Doorbell<T> {
     state: AtomicU8,
-    waiting: AtomicBool, // orders are there
+    waiting: AtomicBool, // the queue is not empty
     orders: Mutex<Vec<T>>,
 }
 
-impl<T> Bell<T> {
-    /// Of a thread that is awake.
+impl<T> Doorbell<T> {
+    /// For a thread that is awake.
     pub fn new() -> Self {
         Self { state: AtomicU8::new(AWAKE), waiting: AtomicBool::new(false), orders: Mutex::new(Vec::new()) }
     }
 
-    /// Leave an order: whether the caller has to ring, because the thread sleeps or is about to.
-    pub fn leave(&self, order: T) -> bool {
+    /// Queue an order. Returns whether the caller has to wake the thread, because it sleeps or is about to.
+    pub fn post(&self, order: T) -> bool {
         self.orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(order);
         self.waiting.store(true, Ordering::Release);
-        fence(Ordering::SeqCst); // with that of `lie_down`: one of both sees what the other has stored
+        fence(Ordering::SeqCst); // pairs with the fence in `prepare_to_sleep`: one of the two sees what the other stored
         self.state.load(Ordering::Relaxed) != AWAKE
     }
 
-    /// Whether the thread will look around by itself before long. One that is awake may have decided to sleep.
-    pub fn dozes(&self) -> bool {
+    /// Whether the thread wakes for the next tick without a wake-up. A thread that is awake may have decided to sleep for longer.
+    pub fn is_dozing(&self) -> bool {
         self.state.load(Ordering::Acquire) == DOZING
     }
 
-    /// Whether orders are there.
-    pub fn rung(&self) -> bool {
+    /// Whether orders are queued.
+    pub fn has_orders(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// The thread takes its orders.
+    /// Take all orders.
     pub fn take(&self) -> Vec<T> {
         self.waiting.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// The thread lies down, `dozing` until the next tick or for as long as it takes: false where orders are there already. Whoever leaves
-    /// one from here on rings; whoever left one before is seen by the look at `waiting`.
-    pub fn lie_down(&self, dozing: bool) -> bool {
+    /// Announce that the thread is about to sleep: until the next tick if `dozing`, else until it is woken. Returns false if orders are
+    /// queued. From here on a thread that queues an order wakes it; orders queued before are seen by the check of `waiting`.
+    pub fn prepare_to_sleep(&self, dozing: bool) -> bool {
         self.state.store(if dozing { DOZING } else { ASLEEP }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        !self.rung()
+        !self.has_orders()
     }
 
-    /// The thread is up again.
-    pub fn get_up(&self) {
+    /// Announce that the thread is awake.
+    pub fn wake_up(&self) {
         self.state.store(AWAKE, Ordering::Release);
     }
 }
@@ -75,18 +75,18 @@ mod tests {
     use loom::sync::Notify;
     use loom::thread;
 
-    /// Every order of two others is taken by a thread that sleeps whenever it may: no interleaving leaves it asleep with one in the queue.
+    /// A thread that sleeps whenever it may takes the orders of two others: no interleaving leaves it asleep with an order in its queue.
     #[test]
     fn no_order_is_slept_through() {
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3); // beyond it there are too many
+        model.preemption_bound = Some(3); // more are too many to explore
         model.check(|| {
-            let (bell, eventfd) = (Arc::new(Bell::new()), Arc::new(Notify::new()));
+            let (doorbell, eventfd) = (Arc::new(Doorbell::new()), Arc::new(Notify::new()));
             let others: Vec<_> = (0..2)
                 .map(|order| {
-                    let (bell, eventfd) = (bell.clone(), eventfd.clone());
+                    let (doorbell, eventfd) = (doorbell.clone(), eventfd.clone());
                     thread::spawn(move || {
-                        if bell.leave(order) {
+                        if doorbell.post(order) {
                             eventfd.notify();
                         }
                     })
@@ -94,14 +94,14 @@ mod tests {
                 .collect();
             let mut taken = Vec::new();
             while taken.len() < 2 {
-                if bell.rung() {
-                    taken.extend(bell.take());
+                if doorbell.has_orders() {
+                    taken.extend(doorbell.take());
                     continue;
                 }
-                if bell.lie_down(false) {
-                    eventfd.wait(); // loom fails the model where nobody ever notifies
+                if doorbell.prepare_to_sleep(false) {
+                    eventfd.wait(); // loom fails the model if no one notifies
                 }
-                bell.get_up();
+                doorbell.wake_up();
             }
             taken.sort_unstable();
             assert_eq!(taken, [0, 1]);

@@ -1,4 +1,4 @@
-//! Whether a stream with bytes under way gets anywhere.
+//! The stall detector: whether a stream with data in flight makes progress.
 
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -6,59 +6,59 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::sock;
 
-/// For how long probes of a closed window go unanswered before the network, not the peer, is at fault. A living peer answers them no more
-/// often than each 500 ms (net.ipv4.tcp_invalid_ratelimit), and the time between two doubles: within a second of the last answer, then.
+/// Time without an answer to probes of a closed window after which the network, not the peer, is at fault. A living peer answers at most
+/// every 500 ms (net.ipv4.tcp_invalid_ratelimit), and the interval between probes doubles: within 1 s of the last answer.
 const PROBES: Duration = Duration::from_millis(1_200);
 
-/// How long what may last.
+/// Time limits of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Without progress, until others take over.
+    /// Without progress, until other streams take over.
     pub(crate) stall: Duration,
-    /// Without any answer, until the stream is given up.
+    /// Without an answer, until the stream is closed.
     pub(crate) silence: Duration,
 }
 
 impl Limits {
-    /// As the settings have them.
+    /// The limits of these settings.
     pub(crate) fn of(config: &Config) -> Self {
         Self { stall: Duration::from_millis(config.stall_ms), silence: Duration::from_secs(config.timeout_s) }
     }
 }
 
-/// What a look came to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Nothing is under way, or it goes on, or the peer only reads slowly.
+pub(crate) enum Flow {
+    /// Nothing is in flight, or data moves, or the peer merely reads slowly.
     Moves,
-    /// The network does not take what is under way.
+    /// The network does not deliver what is in flight.
     Stalled,
-    /// Nor has it for so long that the peer is gone.
+    /// There has been no answer for so long that the peer is gone.
     Silent,
 }
 
-/// A stream as it was when last looked at.
+/// The state of a stream at the last check.
 #[derive(Default)]
-pub(crate) struct Still {
+pub(crate) struct StallDetector {
     taken: u64,
     unacknowledged: usize,
     since: Option<Instant>,
     silent: Option<Instant>,
 }
 
-impl Still {
-    /// Look again: `taken` counts the bytes that the kernel has taken for it so far.
-    pub(crate) fn look(&mut self, socket: &impl AsRawFd, taken: u64, limits: Limits, now: Instant) -> Standing {
+impl StallDetector {
+    /// Check the stream. `taken` is the number of bytes that the kernel has taken from it so far.
+    pub(crate) fn check(&mut self, socket: &impl AsRawFd, taken: u64, limits: Limits, now: Instant) -> Flow {
         if self.unacknowledged == 0 && taken == self.taken {
-            return Standing::Moves; // nothing new, and nothing was left: no need to ask the kernel
+            return Flow::Moves; // nothing in flight before or now: no need to ask the kernel
         }
-        // Bytes that the kernel takes are no progress; those that the peer has are.
+        // Bytes that the peer acknowledges are progress; bytes that the kernel takes are not.
         let (before, unacknowledged) = (self.acknowledged(), sock::unacknowledged(socket));
         let begins = self.unacknowledged == 0;
         (self.taken, self.unacknowledged) = (taken, unacknowledged);
         if begins || unacknowledged == 0 || self.acknowledged() != before {
             (self.since, self.silent) = ((unacknowledged > 0).then_some(now), None);
-            return Standing::Moves;
+            return Flow::Moves;
         }
         let trouble = sock::trouble(socket);
         let since = *self.since.get_or_insert(now);
@@ -66,20 +66,20 @@ impl Still {
         self.silent = silent;
         let silent_for = |limit| silent.is_some_and(|silent| now - silent >= limit);
         if silent_for(limits.silence) {
-            Standing::Silent
+            Flow::Silent
         } else if now - since >= limits.stall && (trouble.tries_again || silent_for(PROBES)) {
-            Standing::Stalled
+            Flow::Stalled
         } else {
-            Standing::Moves
+            Flow::Moves
         }
     }
 
-    /// Bytes that the peer has, less those of its first words.
+    /// Bytes that the peer has acknowledged, except those of the handshake.
     fn acknowledged(&self) -> u64 {
         self.taken.wrapping_sub(self.unacknowledged as u64)
     }
 
-    /// Whether the last look found nothing under way.
+    /// Whether nothing was in flight at the last check.
     pub(crate) fn clear(&self) -> bool {
         self.unacknowledged == 0
     }

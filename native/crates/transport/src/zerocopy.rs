@@ -1,35 +1,35 @@
-//! Memory given to a stream by reference: the kernel sends the pages themselves, and copies nothing.
+//! Sending by reference: the kernel sends the pages of a buffer without copying them.
 //!
-//! vmsplice puts references to pages into a pipe, and splice moves them from there into the socket's queue. Their bytes go out as they are
-//! when they go out, so they must not change before the peer has them all: a message's buffer is its caller's again when the peer has
-//! acknowledged it, and not before. What the kernel may send again after that is a part that the peer's kernel has, and drops.
+//! vmsplice puts references to pages into a pipe, and splice moves them to the socket's queue. The pages are read when they are sent, so
+//! they must not change before the peer has them. That holds because a message's buffer is returned to the caller only when the peer has
+//! acknowledged it. If the kernel retransmits later, the peer's kernel has those bytes and drops them.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
 use crate::sock::{Io, outcome};
 
-/// What the pipe of a thread holds, in bytes: a large chunk. All pipes of a user may hold 64 MiB (fs.pipe-user-pages-soft).
+/// Bytes that a thread's pipe holds: a large chunk. All pipes of a user may hold 64 MiB (fs.pipe-user-pages-soft).
 pub const ROOM: usize = 512 << 10;
 
 struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
-    nowhere: OwnedFd,
+    discarded: OwnedFd,
 }
 
 impl Pipe {
-    /// None where the system has none that is large enough.
+    /// None if the system has no pipe of that size.
     fn new() -> Option<Self> {
         let mut ends = [-1; 2];
-        // SAFETY: pipe2 writes two descriptors, which are ours from here on, as is the one that open returns.
+        // SAFETY: `ends` has room for two descriptors. When pipe2 succeeds both are new, and the OwnedFds are their only owners.
         let (read, write) = unsafe {
             if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
                 return None;
             }
             (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
         };
-        // SAFETY: numbers only.
+        // SAFETY: these commands take an integer or nothing, and no pointer.
         let room = unsafe {
             libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, ROOM as libc::c_int);
             libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ)
@@ -37,27 +37,27 @@ impl Pipe {
         if room < ROOM as libc::c_int {
             return None;
         }
-        let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null").ok()?.into();
-        Some(Self { read, write, nowhere })
+        let discarded = std::fs::OpenOptions::new().write(true).open("/dev/null").ok()?.into();
+        Some(Self { read, write, discarded })
     }
 
-    /// References to as many bytes as fit; None where the memory has no pages that could be referred to, or the system forbids it.
+    /// Add references to as many bytes as fit; None if the memory has no pages to refer to, or the system forbids it.
     ///
     /// # Safety
     /// `data` is readable for `len` bytes.
     unsafe fn fill(&self, data: *const u8, len: usize) -> Option<usize> {
         let part = libc::iovec { iov_base: data.cast_mut().cast(), iov_len: len };
-        // SAFETY: one part, readable.
+        // SAFETY: `part` is a local that describes the `len` bytes which the caller guarantees; the call only makes references to them.
         let put = unsafe { libc::vmsplice(self.write.as_raw_fd(), &raw const part, 1, libc::SPLICE_F_NONBLOCK) };
         (put > 0).then_some(put as usize)
     }
 
     fn move_to(&self, fd: RawFd, len: usize, flags: libc::c_uint) -> isize {
-        // SAFETY: no memory is touched.
+        // SAFETY: both offsets are NULL, so the call accesses no memory of this process.
         unsafe { libc::splice(self.read.as_raw_fd(), null_mut(), fd, null_mut(), len, flags) }
     }
 
-    /// Move so many bytes into a socket: how many went, and why no more did.
+    /// Move bytes to a socket; returns how many, and why no more.
     fn empty_into(&self, fd: RawFd, len: usize) -> (usize, Io) {
         let mut gone = 0;
         while gone < len {
@@ -69,10 +69,10 @@ impl Pipe {
         (gone, Io::Done(gone))
     }
 
-    /// Forget so many bytes; whether that worked.
-    fn forget(&self, mut len: usize) -> bool {
+    /// Discard bytes; returns false if that failed.
+    fn discard(&self, mut len: usize) -> bool {
         while len > 0 {
-            match self.move_to(self.nowhere.as_raw_fd(), len, 0) {
+            match self.move_to(self.discarded.as_raw_fd(), len, 0) {
                 gone @ 1.. => len -= gone as usize,
                 _ => return false,
             }
@@ -87,36 +87,36 @@ thread_local! {
 }
 
 /// Whether this thread has a pipe.
-pub fn possible() -> bool {
-    PIPE.with_borrow_mut(|place| {
-        if place.is_none() {
-            *place = Pipe::new();
+pub fn available() -> bool {
+    PIPE.with_borrow_mut(|cached| {
+        if cached.is_none() {
+            *cached = Pipe::new();
         }
-        place.is_some()
+        cached.is_some()
     })
 }
 
-/// Send `len` bytes at `data` by reference, a `piece` at a time, without waiting: how many went, and whether the socket is full. None where
-/// that is not possible.
+/// Send `len` bytes at `data` by reference, a `piece` at a time, without blocking. Returns the bytes sent and whether the socket is full;
+/// None if it is not possible.
 ///
 /// # Safety
-/// `data` is readable for `len` bytes, and nobody changes them before the peer has them.
+/// `data` is readable for `len` bytes and does not change before the peer has them.
 pub unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Option<(usize, bool)> {
-    PIPE.with_borrow_mut(|place| {
-        let pipe = place.as_ref()?;
+    PIPE.with_borrow_mut(|cached| {
+        let pipe = cached.as_ref()?;
         let mut sent = 0;
         while sent < len {
-            // SAFETY: the caller's promise.
+            // SAFETY: `sent` is less than `len`, and the piece ends at `len` at most, which the caller guarantees to be readable.
             let Some(put) = (unsafe { pipe.fill(data.wrapping_add(sent), piece.min(len - sent)) }) else { break };
             let (gone, end) = without_signals(|| pipe.empty_into(fd, put));
             sent += gone;
             if gone < put {
-                if !pipe.forget(put - gone) {
-                    *place = None;
+                if !pipe.discard(put - gone) {
+                    *cached = None;
                 }
                 return match end {
                     Io::Blocked => Some((sent, true)),
-                    _ => (sent > 0).then_some((sent, false)), // whoever copies next learns why
+                    _ => (sent > 0).then_some((sent, false)), // the copy that follows returns the error
                 };
             }
         }
@@ -124,10 +124,10 @@ pub unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Opti
     })
 }
 
-/// splice has no MSG_NOSIGNAL: on a stream whose peer is gone it raises SIGPIPE, which ends programs that do not expect it. And where any
-/// other signal is pending it moves nothing, as if the socket were full, though no event will tell when it is not.
+/// splice has no MSG_NOSIGNAL: on a stream whose peer is gone it raises SIGPIPE, which would end the program. If any other signal is
+/// pending it moves nothing, as if the socket were full, but then no event follows.
 fn without_signals(act: impl FnOnce() -> (usize, Io)) -> (usize, Io) {
-    // SAFETY: all sets are filled before they are read, and this thread's mask is put back.
+    // SAFETY: all sets are locals that sigfillset, sigemptyset or pthread_sigmask has filled before they are read.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
@@ -158,19 +158,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_refused_and_a_peer_that_is_gone_ends_it() {
+    fn missing_memory_and_a_closed_peer_are_errors() {
         let (near, far) = pair();
-        assert!(possible());
-        // SAFETY: the kernel finds out.
+        assert!(available());
+        // SAFETY: the kernel checks the address and refuses it; nothing is read.
         assert!(unsafe { send(near.as_raw_fd(), 4096 as *const u8, 1 << 16, ROOM) }.is_none());
         drop(far);
-        // SAFETY: as in a program that does not expect it; the test would end with it.
+        // SAFETY: signal with SIG_DFL is always allowed; the test would end with SIGPIPE.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let bytes = vec![0u8; 1 << 16];
+        // SAFETY: `bytes` lives, unchanged, to the end of this test.
         let ended = || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len(), ROOM) }.is_none();
         assert!((0..100).any(|_| ended() || (std::thread::sleep(Duration::from_millis(10)), false).1));
-        let mut choice = crate::choice::Choice::new(true);
-        let sent = unsafe { choice.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
-        assert!(matches!(sent.outcome, Io::Ended(Some(_))), "whoever copies is told why");
+        let mut send_method = crate::send_method::SendMethod::new(true);
+        // SAFETY: `bytes` lives, unchanged, to the end of this test.
+        let sent = unsafe { send_method.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };
+        assert!(matches!(sent.outcome, Io::Ended(Some(_))), "the copy returns the error");
     }
 }
