@@ -5,39 +5,47 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.streams import answer
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.cli.words import filled
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
 from busbw.views.read import read
+from busbw.views.read_nccl_tests_text import SEVERAL_TABLES
 from busbw.views.registry import VIEWS, view
+
+table_option = click.option("--table", type=click.IntRange(1), default=None, help="which table of a log that holds several, from 1 on")
 
 
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(v.name for v in VIEWS))
+@table_option
 @click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
-def command(file: str, format_name: str, collective: str | None) -> int:
+def command(file: str, format_name: str, collective: str | None, table: int | None) -> int:
     """Print the result in FILE (- = stdin): busbw.result/1, or nccl-tests' JSON or text of any age.
 
     Exit code 1 when the result holds wrong data.
     """
-    shown = view(format_name)
-    result = read(read_bytes(file), file, collective)
+    shown = view(format_name, width())
+    result = read(read_bytes(file), file, collective, table)
     kind = _kind(result)
     if kind and format_name not in ("table", "json"):
-        raise UsageError(f"{file} is {kind}, and '{format_name}' shows sweeps", "use --format table, or json")
+        raise UsageError(f"{file} is {kind}, but '{format_name}' shows sweeps", "use --format table, or json")
     answer(shown.render(result))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
 
-def read_sweep(file: str, collective: str | None) -> Result:
-    """The sweep in a file; UsageError for a training or a plan, of which there are no sizes to compare."""
-    result = read(read_bytes(file), file, collective)
+def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
+    """The sweep in a file, with a warning where its log holds several; UsageError for a training or a plan, which have no sizes."""
+    result = read(read_bytes(file), file, collective, table)
     kind = _kind(result)
     if kind:
-        raise UsageError(f"{file} is {kind}, and this is for sweeps", f"busbw show {file}")
+        raise UsageError(f"{file} is {kind}, not a sweep", f"busbw show {file}")
+    for finding in result.findings:
+        if finding.id == SEVERAL_TABLES:
+            talk(f"warning: {file}: {finding.message}; {finding.fix}")
     return result
 
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from busbw.core.result import Cell, Device, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.stats.summary import summary
+from busbw.views.reading import program_collective
 from busbw.views.words import local_time, minimum_gb_s, op_column, printed_time_s
 
 VERSION = "2.19.6"
@@ -54,7 +55,7 @@ def _opening(result: Result) -> list[str]:
     step = f"{spec.step_factor}(factor)" if spec.step_factor > 1 else f"{spec.step_bytes}(bytes)"
     lines = [
         f"# nccl-tests version {result.library.versions.get('nccl-tests', VERSION)} nccl-headers={headers} nccl-library={nccl}",
-        f"# Collective test starting: {result.program}",
+        f"# Collective test starting: {_program(result)}",
         f"# nThread {spec.nthreads} nGpus {spec.ngpus} minBytes {spec.min_bytes} maxBytes {spec.max_bytes} step: {step} "
         f"warmup iters: {spec.warmup_iters} iters: {spec.iters} agg iters: {spec.agg_iters} validation: {spec.check} "
         f"graph: {spec.cudagraph} unalign: {spec.unalign}",
@@ -67,6 +68,11 @@ def _opening(result: Result) -> list[str]:
     if spec.parallel_init:
         lines.append("# Parallel Init Enabled: threads call into NcclInitRank concurrently ")
     return lines
+
+
+def _program(result: Result) -> str:
+    """The program's name, as nccl-tests prints it. Only these names say which collective was run, so other programs get one of them."""
+    return result.program if program_collective(result.program) else f"{result.spec.collective}_perf"
 
 
 def _process_key(device: Device) -> tuple[int, str, int]:
@@ -144,7 +150,7 @@ def footer(result: Result) -> str:
         f"# {'Out of bounds values':<20} : {result.out_of_bounds} {'FAILED' if result.wrong() else 'OK'}",
         f"# {'Avg bus bandwidth':<20} : {average:g} {passed}",
         "#",
-        f"# Collective test concluded: {result.program}",
+        f"# Collective test concluded: {_program(result)}",
     ]
     if result.memory:
         lines.append(_memory(result.memory))
@@ -167,8 +173,3 @@ def _amount(size_bytes: int) -> str:
         value, unit = value / 1024, larger
     decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:.{decimals}f} {unit}"
-
-
-def render(result: Result) -> str:
-    """The whole text of a finished run."""
-    return header(result) + "".join(row(result, line) for line in result.rows) + footer(result)

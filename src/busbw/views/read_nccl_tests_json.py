@@ -46,7 +46,8 @@ def of_document(document: object, whole: bool, collective: str | None = None) ->
 
 def _result(run: Document, whole: bool, collective: str | None) -> Result:
     program = run.args[0].replace("\\", "/").rsplit("/", 1)[-1] if run.args else ""
-    row_of_table = reading.resolve(collective, reading.program_collective(program), "nccl-tests JSON: args")
+    found = reading.program_collective(program) or reading.argument_collective(run.args[1:])
+    row_of_table = reading.resolve(collective, found, "nccl-tests JSON: args")
     devices = _devices(run.config.devices, max(1, run.config.nthreads * run.config.ngpus))
     groups = len({device.group for device in devices}) or 1
     rows = [_row(line, row_of_table, run.config.iterations, len(devices) // groups) for line in run.results or []]

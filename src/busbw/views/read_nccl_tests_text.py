@@ -1,7 +1,7 @@
-"""Reads the text of nccl-tests (every release, RCCL's too) back into a Result, out of whatever log it lies in.
+"""Reads the text of nccl-tests (every release, and RCCL's) back into a Result, from any log that holds it.
 
-Facts that the log does not tell stay empty; figures have the precision of the print. NCCL's own lines may lie between and inside rows.
-A log with several tables holds several runs: `read_all` gives each, `read` the first with a finding that names the number.
+What the log does not state stays empty; figures have the precision of the print. NCCL's own lines may stand between and inside rows.
+A log with several tables holds several runs: `read_all` gives each, `read` one of them.
 """
 
 import re
@@ -16,7 +16,7 @@ from busbw.core.result import SCHEMA, Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.views import nccl_tests_rows as rows
 from busbw.views import reading
-from busbw.views.words import nccl_version_number, op_of_column
+from busbw.views.words import counted, nccl_version_number, op_of_column
 
 # What launchers put before each line: Open MPI's --tag-output and srun's --label.
 LAUNCHER = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:[ \t]?|[ \t]*\d+: )", re.MULTILINE)
@@ -25,7 +25,7 @@ NCCL_LINE = re.compile(
 )
 START = re.compile(r"#\s*(?:Writing JSON output to |nccl-tests version |Collective test starting: |nThread:? \d)")
 COMMAND = re.compile(r"(?<![\w./-])([\w./-]*_perf(?:_mpi)?)\s+-\w")
-SPEC_WORDS: tuple[tuple[str, str], ...] = (
+SPEC_PATTERNS: tuple[tuple[str, str], ...] = (
     ("nthreads", r"nThread:?\s+(\d+)"),
     ("ngpus", r"nGpus:?\s+(\d+)"),
     ("min_bytes", r"minBytes:?\s+(\d+)"),
@@ -39,12 +39,13 @@ SPEC_WORDS: tuple[tuple[str, str], ...] = (
     ("cudagraph", r"graph:?\s+(\d+)"),
     ("unalign", r"unalign:?\s+(\d+)"),
 )
+SEVERAL_TABLES = "log.tables"  # the id of a finding
 MEMORY_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
 @dataclass
 class Run:
-    """What one table and the lines around it have told so far."""
+    """What was read so far from one table and the lines around it."""
 
     program: str = ""
     versions: dict[str, str] = field(default_factory=dict)
@@ -66,6 +67,23 @@ class Run:
         return bool(self.titles or self.lines)
 
 
+Handler = Callable[[Run, re.Match[str]], None]
+
+
+def _field(name: str, value: Callable[[re.Match[str]], object]) -> Handler:
+    """Sets a field of the run."""
+    return lambda run, match: setattr(run, name, value(match))
+
+
+def _option(name: str, value: Callable[[re.Match[str]], object]) -> Handler:
+    """Sets a field of SweepSpec."""
+
+    def handle(run: Run, match: re.Match[str]) -> None:
+        run.spec[name] = value(match)
+
+    return handle
+
+
 def _versions(run: Run, match: re.Match[str]) -> None:
     run.versions = {"nccl-tests": match[1]}
     if match[2] != match[3]:
@@ -77,12 +95,8 @@ def _nccl_banner(run: Run, match: re.Match[str]) -> None:
     run.nccl = run.nccl or nccl_version_number(match[1])
 
 
-def _program(run: Run, match: re.Match[str]) -> None:
-    run.program = match[1]
-
-
 def _spec(run: Run, match: re.Match[str]) -> None:
-    found = ((name, re.search(pattern, match[0])) for name, pattern in SPEC_WORDS)
+    found = ((name, re.search(pattern, match[0])) for name, pattern in SPEC_PATTERNS)
     run.spec |= {name: int(value[1]) for name, value in found if value}
 
 
@@ -93,32 +107,12 @@ def _device(run: Run, match: re.Match[str]) -> None:
     run.devices.append(Device(int(rank), int(pid), host, int(index), bus, name.strip(), int(group or 0), process=process))
 
 
-def _reduced(run: Run, match: re.Match[str]) -> None:
-    run.reduced_max_bytes = int(match[1])
-
-
-def _blocking(run: Run, match: re.Match[str]) -> None:
-    run.spec["blocking"] = 3 if "outer iteration" in match[1] else 2 if "no barrier" in match[1] else 1
+def _blocking(match: re.Match[str]) -> int:
+    return 3 if "outer iteration" in match[1] else 2 if "no barrier" in match[1] else 1
 
 
 def _per_iteration(run: Run, match: re.Match[str]) -> None:
     run.spec |= {"per_iter_timing": 1, "per_iter_skip": int(match[1] or 0)}
-
-
-def _parallel_init(run: Run, match: re.Match[str]) -> None:
-    run.spec["parallel_init"] = 1
-
-
-def _output_file(run: Run, match: re.Match[str]) -> None:
-    run.spec["output_file"] = match[1]
-
-
-def _out_of_bounds(run: Run, match: re.Match[str]) -> None:
-    run.out_of_bounds = int(match[1])
-
-
-def _average(run: Run, match: re.Match[str]) -> None:
-    run.concluded = True
 
 
 def _memory(run: Run, match: re.Match[str]) -> None:
@@ -131,19 +125,19 @@ def _error(run: Run, match: re.Match[str]) -> None:
     run.errors.append(match[1])
 
 
-FACTS: tuple[tuple[re.Pattern[str], Callable[[Run, re.Match[str]], None]], ...] = (
+FACTS: tuple[tuple[re.Pattern[str], Handler], ...] = (
     (re.compile(r"#\s*nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)"), _versions),
     (re.compile(r"NCCL version (\d+\.\d+\.\d+)"), _nccl_banner),
-    (re.compile(r"#\s*Collective test starting:\s*(\S+)"), _program),
+    (re.compile(r"#\s*Collective test starting:\s*(\S+)"), _field("program", lambda match: match[1])),
     (re.compile(r"#\s*nThread:? \d.*"), _spec),
     (re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+) device\s+(\d+) \[([^\]]*)\]\s*(.*)"), _device),
-    (re.compile(r"#\s*Reducing maxBytes to (\d+)"), _reduced),
-    (re.compile(r"#\s*Blocking Enabled: (.*)"), _blocking),
+    (re.compile(r"#\s*Reducing maxBytes to (\d+)"), _field("reduced_max_bytes", lambda match: int(match[1]))),
+    (re.compile(r"#\s*Blocking Enabled: (.*)"), _option("blocking", _blocking)),
     (re.compile(r"#\s*Per-Iteration Report:[^;]*;[^;]*(?:; summary skips first (\d+))?"), _per_iteration),
-    (re.compile(r"#\s*Parallel Init Enabled"), _parallel_init),
-    (re.compile(r"#\s*Writing JSON output to (.+)"), _output_file),
-    (re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)"), _out_of_bounds),
-    (re.compile(r"#\s*Avg bus bandwidth\s*:"), _average),
+    (re.compile(r"#\s*Parallel Init Enabled"), _option("parallel_init", lambda match: 1)),
+    (re.compile(r"#\s*Writing JSON output to (.+)"), _option("output_file", lambda match: match[1])),
+    (re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)"), _field("out_of_bounds", lambda match: int(match[1]))),
+    (re.compile(r"#\s*Avg bus bandwidth\s*:"), _field("concluded", lambda match: True)),
     (re.compile(r"#\s*GPU memory usage\s*:(.*)"), _memory),
     (re.compile(r"#\s*error: (.+)"), _error),
     (re.compile(r"(\S+: Test (?:NCCL|CUDA) failure .*|\S+: Test timeout .*)"), _error),
@@ -151,7 +145,7 @@ FACTS: tuple[tuple[re.Pattern[str], Callable[[Run, re.Match[str]], None]], ...] 
 
 
 def _take(run: Run, line: str) -> None:
-    """Add what one line tells."""
+    """Add what one line states."""
     titles = rows.columns(line)
     if titles:
         run.titles = titles
@@ -170,7 +164,7 @@ def _take(run: Run, line: str) -> None:
 
 
 def _own_lines(text: str) -> list[str]:
-    """The lines without launchers' labels and what NCCL itself said, to its end of line: the halves of a row it cut meet again."""
+    """The lines without launchers' labels and NCCL's own messages, so that a row which a message cut is whole again."""
     lines = LAUNCHER.sub("", text).splitlines(keepends=True)
     return "".join(NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines).splitlines()
 
@@ -210,12 +204,9 @@ def _row(line: rows.Line, collective: Collective, iters: int, ranks: int) -> Row
 def _unread(lines: list[str]) -> list[Finding]:
     if not lines:
         return []
-    message = f"{len(lines)} line{'s' if len(lines) > 1 else ''} of the table could not be read and are left out"
-    return [
-        Finding(
-            "log.rows", Verdict.WARN, message, f"the first is: {lines[0]}", "read the JSON of the run (-J run.json) instead of its text"
-        )
-    ]
+    message = f"{counted(len(lines), 'line')} of the table could not be read"
+    fix = "read the JSON of the run (-J run.json) instead of its text"
+    return [Finding("log.rows", Verdict.WARN, message, f"the first is: {lines[0]}", fix)]
 
 
 def _result(run: Run, given: str | None) -> Result:
@@ -247,7 +238,7 @@ def _result(run: Run, given: str | None) -> Result:
 
 
 def read_all(text: str, collective: str | None = None) -> list[Result]:
-    """Every run with at least one row, in order; UsageError when there is none, or one whose collective is neither told nor given."""
+    """Every run with at least one row, in order; UsageError where there is none, or where neither log nor caller names the collective."""
     return [_result(run, collective) for run in _with_rows(text)]
 
 
@@ -258,12 +249,14 @@ def _with_rows(text: str) -> list[Run]:
     return found
 
 
-def read(text: str, collective: str | None = None) -> Result:
-    """The first run; a finding says how many more there are. UsageError as `read_all`."""
+def read(text: str, collective: str | None = None, table: int | None = None) -> Result:
+    """The run of a table, from 1 on; without a number the first, with a finding where there are more. UsageError as `read_all`."""
     runs = _with_rows(text)
-    result = _result(runs[0], collective)
-    if len(runs) > 1:
+    if table and table > len(runs):
+        raise UsageError(f"--table {table}: the log holds {counted(len(runs), 'table')}", f"give a number from 1 to {len(runs)}")
+    result = _result(runs[(table or 1) - 1], collective)
+    if len(runs) > 1 and table is None:
         message = f"the log holds {len(runs)} tables; this is the first"
-        fix = "cut the log into one file per table to compare them"
-        result.findings.append(Finding("log.tables", Verdict.WARN, message, f"rows per table: {[len(run.lines) for run in runs]}", fix))
+        evidence = f"rows per table: {', '.join(str(len(run.lines)) for run in runs)}"
+        result.findings.append(Finding(SEVERAL_TABLES, Verdict.WARN, message, evidence, f"choose another with --table 2 to {len(runs)}"))
     return result

@@ -1,5 +1,6 @@
 """What the readers of other tools' output share: the collective behind a program's name, and a spec from what the rows say."""
 
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
@@ -19,6 +20,15 @@ def program_collective(program: str) -> str:
     """`all_reduce` of `./build/all_reduce_perf_mpi`; empty when the name is none of nccl-tests'."""
     match = PROGRAM.search(PurePosixPath(program.replace("\\", "/")).name)
     return match.group(1) if match and match.group(1) in BY_NAME else ""
+
+
+def argument_collective(args: Sequence[str]) -> str:
+    """`all_reduce` of the arguments `run all_reduce -n 2` of busbw; empty where none of them is a collective."""
+    if "run" in args:
+        for arg in args:
+            with contextlib.suppress(UsageError):
+                return collective_row(arg).name
+    return ""
 
 
 def resolve(given: str | None, found: str, what: str) -> Collective:

@@ -1,11 +1,15 @@
-"""The table of views: every way a Result can be written, by the name `--format` takes."""
+"""The table of views: each format that `--format` names."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Result, Row
 from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, result_json, table
+
+
+def _nothing(*unused: object) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +21,9 @@ class View:
 
     name: str
     help: str
-    header: Callable[[Result], str]
-    row: Callable[[Result, Row], str]
-    footer: Callable[[Result], str]
+    header: Callable[[Result], str] = _nothing
+    row: Callable[[Result, Row], str] = _nothing
+    footer: Callable[[Result], str] = _nothing
     streams: bool = True
 
     def render(self, result: Result) -> str:
@@ -27,39 +31,52 @@ class View:
         return self.header(result) + "".join(self.row(result, row) for row in result.rows) + self.footer(result)
 
 
-def _no_header(result: Result) -> str:
-    return ""
-
-
-def _no_row(result: Result, row: Row) -> str:
-    return ""
-
-
-def _document(name: str, help: str, render: Callable[[Result], str]) -> View:
-    return View(name, help, _no_header, _no_row, render, streams=False)
-
-
 VIEWS: tuple[View, ...] = (
-    View("table", "a table to read, with the shape of the sweep and findings", table.header, table.row, table.footer),
-    View("nccl-tests", "the text of nccl-tests, byte for byte", nccl_tests_text.header, nccl_tests_text.row, nccl_tests_text.footer),
-    View("csv", "every figure, one line per row and placement", csv.header, csv.row, csv.footer),
     View(
-        "torch-csv",
-        "the CSV of the PyTorch benchmark: in place, with ideal and efficiency",
-        csv.torch_header,
-        csv.torch_row,
-        csv.torch_footer,
+        name="table",
+        help="a table to read, with the shape of the sweep and findings",
+        header=table.header,
+        row=table.row,
+        footer=table.footer,
     ),
-    View("markdown", "a table for GitHub", markdown.header, markdown.row, markdown.footer),
-    _document("json", "busbw's own format, busbw.result/1", result_json.render),
-    _document("nccl-tests-json", "the JSON of nccl-tests -J, version 3", nccl_tests_json.render),
+    View(
+        name="nccl-tests",
+        help="the text of nccl-tests, byte for byte",
+        header=nccl_tests_text.header,
+        row=nccl_tests_text.row,
+        footer=nccl_tests_text.footer,
+    ),
+    View(name="csv", help="every figure, one line per row and placement", header=csv.header, row=csv.row),
+    View(
+        name="torch-csv",
+        help="the CSV of the PyTorch benchmark: in place, with ideal and efficiency",
+        header=csv.torch_header,
+        row=csv.torch_row,
+    ),
+    View(name="markdown", help="a table for GitHub", header=markdown.header, row=markdown.row, footer=markdown.footer),
+    View(name="json", help="busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
+    View(name="nccl-tests-json", help="the JSON of nccl-tests -J, version 3", footer=nccl_tests_json.render, streams=False),
 )
 BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 
 
-def view(name: str) -> View:
-    """The view called `name`; UsageError when there is none."""
+def view(name: str, width: int | None = None) -> View:
+    """The view called `name`; UsageError when there is none.
+
+    `width` is the number of columns of the terminal that it is for: the table then has colours and keeps within them.
+    """
     found = BY_NAME.get(name)
     if found is None:
         raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
-    return found
+    return _in_terminal(found, width) if name == "table" and width else found
+
+
+def _in_terminal(plain: View, width: int) -> View:
+    from busbw.views import table_rich as rich
+
+    return replace(
+        plain,
+        header=lambda result: rich.escaped(rich.header(result, width)),
+        row=lambda result, row: rich.escaped(rich.row(result, row, width)),
+        footer=lambda result: rich.escaped(rich.footer(result, width)),
+    )

@@ -50,6 +50,11 @@ def percent_text(part: float, whole: float | None) -> str:
     return "<0.1" if 0 < value < 0.05 else f"{value:.1f}"
 
 
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """`1 cell`, `60 cells`; `plural` is what the noun ends in."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
 def nccl_version_text(number: int) -> str:
     """`2.28.9` of NCCL's version number 22809; numbers before 2.9 had one digit less for the minor version (2804 is 2.8.4)."""
     major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
@@ -69,8 +74,7 @@ def machine(result: Result) -> str:
         return ""
     names = Counter(device.name or "unnamed device" for device in devices)
     hosts = len({device.host for device in devices})
-    kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
-    return f"{kinds} on {hosts} host{'s' if hosts > 1 else ''}"
+    return ", ".join(f"{count} x {name}" for name, count in names.items()) + f" on {counted(hosts, 'host')}"
 
 
 def library(result: Result) -> str:

@@ -13,6 +13,7 @@ from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Verdic
 from busbw.core.result import Result
 from busbw.stats.compare import compare
 from busbw.views import comparison, comparison_markdown
+from busbw.views.markdown import plain
 from busbw.views.read import read
 
 IB = "nccl_tests/h20_ib"
@@ -86,7 +87,13 @@ def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
     assert wire.decode(text, Comparison) == found
 
 
-@pytest.mark.parametrize(("ratio", "text"), [(1.0314, "1.031x"), (9.99951, "10.0x"), (53.2, "53.2x"), (None, "-"), (float("nan"), "-")])
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (1.0314, "1.031x"), (9.99951, "10.0x"), (53.2, "53.2x"), (8300.4, "8300x"), (123456.0, "123500x"), (0.5004, "0.500x"),
+        (0.00012345, "0.00012x"), (0.0531, "0.053x"), (0.0, "<0.000000001x"), (None, "-"), (float("nan"), "-"),
+    ],
+)  # fmt: skip
 def test_ratios_as_words(ratio: float | None, text: str) -> None:
     assert comparison.ratio_text(ratio) == text
 
@@ -97,3 +104,26 @@ def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Res
         assert len(found.of(Verdict.SAME)) == len(found.cells) == 2 * len(result.rows)
         assert comparison.text(found)
         assert comparison_markdown.markdown(found)
+
+
+def test_other_ranks_devices_and_engines_are_a_warning_in_every_format(make: Callable[..., Result]) -> None:
+    cpus = [msgspec.structs.replace(device, name="EPYC", host="cpu1") for device in make().world.devices * 8]
+    other = make(world=msgspec.structs.replace(make().world, devices=cpus), library=msgspec.structs.replace(make().library, engine="mpi"))
+    found = compare([("a", make())], [("b", other)])
+    (warning,) = comparison.warnings(found)
+    for part in ("nccl engine / mpi engine", "2 ranks / 16 ranks", "NVIDIA H200 / EPYC"):
+        assert part in warning
+    assert f"\nwarning: {warning}\n" in comparison.text(found)
+    assert f"**Warning:** {plain(warning)}" in comparison_markdown.markdown(found)
+    assert json.loads(comparison.json(found))["warnings"] == [warning]
+    assert comparison.warnings(compare([("a", make())], [("b", make())])) == []
+
+
+def test_every_format_takes_verdicts_and_confidence_from_one_source() -> None:
+    found = made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2), cell(32, Verdict.AMBIGUOUS), notes=("few samples",))
+    document = json.loads(comparison.json(found))
+    assert [document["summary"], *document["closing"]] == [comparison.summary(found), *comparison.closing(found)]
+    for text in (comparison.text(found), comparison_markdown.markdown(found)):
+        for sentence in (comparison.summary(found), *comparison.closing(found)):
+            assert sentence in text
+        assert [text.count(verdict) >= 1 for verdict in ("same", "slower", "ambiguous")] == [True] * 3

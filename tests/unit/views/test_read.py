@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Ideal, Result
-from busbw.views import nccl_tests_json, nccl_tests_text, read_nccl_tests_json, result_json
+from busbw.views import nccl_tests_json, read_nccl_tests_json, result_json
 from busbw.views.read import read
 from busbw.views.registry import VIEWS, view
 
@@ -24,7 +24,7 @@ REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
 def test_each_format_is_recognised(make: Make) -> None:
     result = make()
     assert read(result_json.render(result).encode(), "a") == result
-    for text in (nccl_tests_json.render(result), nccl_tests_text.render(result)):
+    for text in (nccl_tests_json.render(result), view("nccl-tests").render(result)):
         again = read(text.encode(), "a")
         assert [row.size_bytes for row in again.rows] == [8, 1048576]
         assert again.spec.collective == "all_reduce"
@@ -137,7 +137,7 @@ def test_figures_that_are_no_numbers_are_shown_again(make: Make) -> None:
     again = read(result_json.render(result).encode(), "r.json")
     for row in VIEWS:
         assert row.render(again) == row.render(result)
-    assert "nan" in nccl_tests_text.render(again)
+    assert "nan" in view("nccl-tests").render(again)
 
 
 def test_the_collective_can_be_given(make: Make) -> None:
@@ -149,7 +149,7 @@ def test_the_collective_can_be_given(make: Make) -> None:
     assert read(data, "a.json", collective="broadcast").spec.collective == "broadcast"
 
 
-@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render, nccl_tests_text.render])
+@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render, view("nccl-tests").render])
 def test_a_collective_other_than_the_files_own_is_refused(make: Make, render: Callable[[Result], str]) -> None:
     data = render(make()).encode()
     assert read(data, "a", collective="AllReduce") == read(data, "a")

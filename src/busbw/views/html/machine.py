@@ -8,13 +8,13 @@ from xml.etree.ElementTree import Element
 from busbw.core.result import Ideal, Result
 from busbw.core.sizes import format_size
 from busbw.core.topology import Gpu, Host, Nic
+from busbw.views.html.report_input import nominal
 from busbw.views.html.rows import NONE, scroll
-from busbw.views.html.sheet import nominal
 from busbw.views.html.tree import tag
-from busbw.views.table import sweep_words
-from busbw.views.words import nccl_version_text
+from busbw.views.table import sweep_text
+from busbw.views.words import counted, nccl_version_text
 
-FEW = 16  # devices or variables that stand open
+FEW = 16  # devices or variables that are not folded
 LONG = 24  # characters
 
 
@@ -26,21 +26,21 @@ def machine(result: Result) -> list[Element]:
 
 
 def facts(pairs: Iterable[tuple[str, str | Element]]) -> Element | None:
-    """Names and values as a definition list; values that are empty are left out, None when nothing is left."""
+    """Names and values as a definition list; empty values are left out, None when nothing is left."""
     known = [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if isinstance(value, Element) or value]
     return tag("dl", *known, class_="facts") if known else None
 
 
-def table(titles: Sequence[str], lines: Iterable[Sequence[str]], name: str) -> Element:
-    """A table of words whose first column names its lines."""
+def table(titles: Sequence[str], lines: Iterable[Sequence[str | Element]], name: str) -> Element:
+    """A table of texts whose first column names its lines."""
     head = tag("tr", *(tag("th", title, scope="col") for title in titles))
-    body = [tag("tr", tag("th", first, scope="row"), *(tag("td", word, class_=_width(word)) for word in rest)) for first, *rest in lines]
+    body = (tag("tr", tag("th", first, scope="row"), *map(_cell, rest, titles[1:])) for first, *rest in lines)
     return scroll(tag("table", tag("thead", head), tag("tbody", *body), class_="text"), name)
 
 
-def _width(word: str) -> str | None:
-    """Words that break over many lines in a narrow window get room instead; the box scrolls."""
-    return "long" if len(word) > LONG else None
+def _cell(text: str | Element, title: str) -> Element:
+    """A cell; narrow screens show its title before it. A long text gets a least width, and the box scrolls."""
+    return tag("td", text, class_="long" if isinstance(text, str) and len(text) > LONG else None, data_title=title)
 
 
 def _hosts(hosts: Sequence[Host]) -> Element | None:
@@ -49,8 +49,8 @@ def _hosts(hosts: Sequence[Host]) -> Element | None:
     lines = [
         (
             host.hostname or NONE,
-            _counted(_gpu(gpu) for gpu in host.gpus) or host.gpu_reason or NONE,
-            _counted(_nic(nic) for nic in host.nics) or NONE,
+            _grouped(_gpu(gpu) for gpu in host.gpus) or _no_gpu(host),
+            _grouped(_nic(nic) for nic in host.nics) or "no network card found",
             f"{host.cpus}, {format_size(host.memory_bytes)}" if host.cpus else NONE,
             host.kernel or NONE,
             host.driver or NONE,
@@ -60,8 +60,12 @@ def _hosts(hosts: Sequence[Host]) -> Element | None:
     return table(("host", "GPUs", "network", "CPUs, memory", "kernel", "GPU driver"), lines, "Hosts")
 
 
-def _counted(words: Iterable[str]) -> str:
-    return "; ".join(f"{count} x {word}" if count > 1 else word for word, count in Counter(words).items())
+def _grouped(texts: Iterable[str]) -> str:
+    return "; ".join(f"{count} x {text}" if count > 1 else text for text, count in Counter(texts).items())
+
+
+def _no_gpu(host: Host) -> str:
+    return f"no GPU found: {host.gpu_reason}" if host.gpu_reason else "no GPU"
 
 
 def _gpu(gpu: Gpu) -> str:
@@ -77,12 +81,8 @@ def _nic(nic: Nic) -> str:
     return f"{nic.name} ({nic.kind}{rate}{', virtual' if nic.virtual else ''}{state})"
 
 
-def _folded(words: str, content: Element, *, few: bool) -> Element:
-    return tag("details", tag("summary", words), content, open="" if few else None)
-
-
-def _count(number: int, word: str, plural: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else plural}"
+def _folded(title: str, content: Element, *, few: bool) -> Element:
+    return tag("details", tag("summary", title), content, open="" if few else None)
 
 
 def _ranks(result: Result) -> Element | None:
@@ -90,9 +90,9 @@ def _ranks(result: Result) -> Element | None:
     if not devices:
         return None
     lines = [(str(device.rank), device.host, device.name or NONE, device.bus or NONE, str(device.process)) for device in devices]
-    words = f"{_count(len(devices), 'rank')} in {_count(result.world.processes, 'process', 'es')}"
-    words += f", {result.world.groups} groups" if result.world.groups > 1 else ""
-    return _folded(words, table(("rank", "host", "device", "bus", "process"), lines, "Ranks"), few=len(devices) <= FEW)
+    title = f"{counted(len(devices), 'rank')} in {counted(result.world.processes, 'process', 'es')}"
+    title += f", {result.world.groups} groups" if result.world.groups > 1 else ""
+    return _folded(title, table(("rank", "host", "device", "bus", "process"), lines, "Ranks"), few=len(devices) <= FEW)
 
 
 def _bounds(result: Result) -> Element | None:
@@ -115,7 +115,7 @@ def _environment(environment: dict[str, str]) -> Element | None:
     if not environment:
         return None
     lines = list(environment.items())
-    return _folded(_count(len(lines), "environment variable"), table(("name", "value"), lines, "Environment"), few=len(lines) <= FEW)
+    return _folded(counted(len(lines), "environment variable"), table(("name", "value"), lines, "Environment"), few=len(lines) <= FEW)
 
 
 def run(result: Result) -> list[Element]:
@@ -123,7 +123,7 @@ def run(result: Result) -> list[Element]:
     shown = facts(
         (
             ("command", tag("code", join(result.argv)) if result.argv else result.program),
-            ("sweep", sweep_words(result.spec)),
+            ("sweep", sweep_text(result.spec)),
             ("start", result.start),
             ("end", result.end),
             ("written by", result.tool),

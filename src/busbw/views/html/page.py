@@ -11,12 +11,12 @@ from busbw.views.html.comparison import Comparisons, comparison
 from busbw.views.html.findings import findings
 from busbw.views.html.machine import machine, run
 from busbw.views.html.plots import plots
+from busbw.views.html.report_input import LETTERS, ReportInput
 from busbw.views.html.rows import rows
-from busbw.views.html.sheet import LETTERS, Sheet
-from busbw.views.html.summary import heading, summary, warnings
+from busbw.views.html.summary import heading, sentence, summary, warnings
 from busbw.views.html.tree import add, document, tag
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"  # were markup to slip in, nothing would run
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"  # markup from a file could not run
 READING = (
     "time is that of one operation over all ranks. algbw is its bytes over its time; busbw is algbw times a factor that makes figures of "
     "different rank counts comparable with the rate of one link; ideal is busbw in percent of what the links could carry."
@@ -31,17 +31,17 @@ PRECISE = (
 
 
 def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None) -> bytes:
-    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more, which no plot could tell apart.
+    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colours.
 
     `found` holds the comparison of each later file with the first; where there is none, ratios stand alone.
     """
     if len(named) > len(LETTERS):
-        raise UsageError(f"report: {len(named)} files; one page tells {len(LETTERS)} apart", f"name {len(LETTERS)} files or fewer")
-    sheets = [Sheet(index, name, result) for index, (name, result) in enumerate(named)]
-    title, facts = heading(sheets)
-    main = tag("main", *_first(sheets, title, facts))
-    add(main, *_several(sheets, found) if len(sheets) > 1 else _one(sheets[0].result))
-    add(main, section("How to read it", *(tag("p", words) for words in _reading(sheets))))
+        raise UsageError(f"report: {len(named)} files, and a page shows at most {len(LETTERS)}", f"name {len(LETTERS)} files or fewer")
+    inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
+    title, facts = heading(inputs)
+    main = tag("main", *_first(inputs, title, facts, found or {}))
+    add(main, *_several(inputs, found) if len(inputs) > 1 else (section(title, *content) for title, content in _parts(inputs[0].result)))
+    add(main, section("How to read it", *(tag("p", text) for text in _reading(inputs))))
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -59,35 +59,30 @@ def section(title: str, *children: Element | None) -> Element:
     return tag("section", tag("h2", title), *children)
 
 
-def _reading(sheets: Sequence[Sheet]) -> list[str]:
-    ways = {timing(sheet.result) for sheet in sheets}
-    return [READING, *(words for way, words in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
+def _reading(inputs: Sequence[ReportInput]) -> list[str]:
+    ways = {timing(source.result) for source in inputs}
+    return [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
 
 
-def _first(sheets: Sequence[Sheet], title: str, facts: str) -> list[Element]:
-    header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None, *warnings(sheets))
-    return [add(header, summary(sheets)), add(tag("section", tag("h2", "Sweep"), class_="sweep"), tag("div", *plots(sheets)))]
+def _first(inputs: Sequence[ReportInput], title: str, facts: str, found: Comparisons) -> list[Element]:
+    header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None)
+    add(header, *sentence(inputs, found), *warnings(inputs), summary(inputs))
+    return [header, add(tag("section", tag("h2", "Sweep"), class_="sweep"), tag("div", *plots(inputs, found)))]
 
 
-def _one(result: Result) -> list[Element]:
+def _parts(result: Result) -> list[tuple[str, list[Element]]]:
     return [
-        section("Findings", findings(result.findings)),
-        section("Rows", rows(result)),
-        section("Machine", *machine(result)),
-        section("What was run", *run(result)),
-    ]
-
-
-def _several(sheets: Sequence[Sheet], found: Comparisons | None) -> list[Element]:
-    return [section("Comparison", *comparison(sheets, found)), *(_file(sheet) for sheet in sheets)]
-
-
-def _file(sheet: Sheet) -> Element:
-    result = sheet.result
-    parts = (
         ("Findings", [findings(result.findings)]),
         ("Rows", [rows(result)]),
         ("Machine", machine(result)),
         ("What was run", run(result)),
-    )
-    return section(f"{sheet.letter} {sheet.name}", *(tag("section", tag("h3", title), *content) for title, content in parts))
+    ]
+
+
+def _several(inputs: Sequence[ReportInput], found: Comparisons | None) -> list[Element]:
+    return [section("Comparison", *comparison(inputs, found)), *(_file(source) for source in inputs)]
+
+
+def _file(source: ReportInput) -> Element:
+    parts = (tag("section", tag("h3", title), *content) for title, content in _parts(source.result))
+    return section(source.title, *parts)

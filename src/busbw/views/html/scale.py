@@ -1,4 +1,4 @@
-"""Logarithmic axes: where a value stands, and which values are written beside the axis."""
+"""Axes: the pixel of a value, and which values are marked."""
 
 import math
 from collections.abc import Iterable
@@ -22,6 +22,22 @@ class Log:
         """The pixel of a value."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(Log):
+    """As Log, with equal steps for equal differences."""
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def linear_ticks(low: float, high: float, most: int) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten within the ends, at most `most`."""
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(step for step in (power, 2 * power, 5 * power, 10 * power, 20 * power) if (high - low) / step < most)
+    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def ends(values: Iterable[float], below: float, above: float) -> tuple[float, float]:

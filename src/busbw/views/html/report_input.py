@@ -10,7 +10,7 @@ LETTERS = "ABCDEFGH"  # one for each colour of style.css
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ReportInput:
     """One file: `index` chooses its letter and its colour."""
 
     index: int
@@ -21,6 +21,11 @@ class Sheet:
     def letter(self) -> str:
         """`A` for the first file."""
         return LETTERS[self.index]
+
+    @property
+    def title(self) -> str:
+        """`A run.json`."""
+        return f"{self.letter} {self.name}"
 
 
 def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
