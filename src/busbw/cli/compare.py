@@ -14,11 +14,11 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import Limits
-from busbw.views import comparison, comparison_markdown
+from busbw.views import comparison
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {
     "text": lambda compared: comparison.text(compared, width()),
-    "markdown": comparison_markdown.markdown,
+    "markdown": comparison.markdown,
     "json": comparison.json,
 }
 

@@ -12,7 +12,6 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
 from busbw.views.read import read
-from busbw.views.read_nccl_tests_text import SEVERAL_TABLES
 from busbw.views.registry import VIEWS, view
 
 table_option = click.option("--table", type=click.IntRange(1), default=None, help="which table of a log that holds several, from 1 on")
@@ -44,7 +43,7 @@ def read_sweep(file: str, collective: str | None, table: int | None = None) -> R
     if kind:
         raise UsageError(f"{file} is {kind}, not a sweep", f"busbw show {file}")
     for finding in result.findings:
-        if finding.id == SEVERAL_TABLES:
+        if finding.id == "log.tables":
             talk(f"warning: {file}: {finding.message}; {finding.fix}")
     return result
 

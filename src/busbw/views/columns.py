@@ -1,4 +1,4 @@
-"""Columns of every table: one definition each, printed as plain text, Markdown, CSV or HTML."""
+"""Columns of every table: one definition each, printed as plain text, Markdown or HTML."""
 
 import re
 import textwrap
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from busbw.core.result import Result
 
-LABEL = re.compile(r"[A-Z]{4,7} +|\S+ {2,}| *")  # what a wrapped line is indented by: `PASS    `, `peak   `, `        fix: `
+LABEL = re.compile(r"[A-Z]{4,7} +|\S+ {2,}| *")  # its length indents what follows a line break: `PASS    `, `peak   `, `        fix: `
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column. `value` takes what a line shows and gives its text, or a number for CSV.
+    """One column. `value` takes the item that a line shows, and gives the text of the cell or a number.
 
-    `width` is the least number of characters, for tables that are printed before their last row is known. `left` aligns words to the left.
-    `shown` tells from the result whether the column belongs into the table.
+    `width` is the least number of characters, for tables whose rows are printed one by one. Text is aligned to the right, or to the
+    `left`. `shown` says for a result whether its table has the column.
     """
 
     title: str
@@ -40,7 +40,7 @@ class Column:
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], limit: int | None, order: Sequence[str]) -> list[int]:
-    """Indices of the columns that fit `limit` characters, two spaces apart: those titled in `order` go, the first named first."""
+    """Indices of the columns that fit `limit` characters, two spaces apart: columns are dropped in `order`, a list of titles."""
     kept = list(range(len(columns)))
     for title in order:
         if limit is None or sum(widths[at] + 2 for at in kept) - 2 <= limit:
@@ -63,7 +63,7 @@ def aligned(columns: Sequence[Column], items: Iterable[object], limit: int | Non
 
 
 def wrapped(text: str, width: int | None) -> str:
-    """The text with its long lines broken between words; what follows is indented to the text behind the line's label."""
+    """The text with its long lines broken between words; what follows is aligned with the text after the line's label."""
     if width is None:
         return text
     return "".join(_wrapped(one, width) for one in text.splitlines(keepends=True))

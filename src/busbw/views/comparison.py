@@ -1,9 +1,10 @@
-"""A comparison as text: warnings and what differs first, then every cell, then what the verdicts rest on. Also as JSON.
+"""A comparison as text, Markdown and JSON: warnings and what differs first, then every cell, then what the verdicts rest on.
 
-Each sentence is made here once; the Markdown, HTML and JSON views take theirs from this module.
+Each sentence is made once for these and for the HTML report.
 """
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -14,14 +15,16 @@ from busbw.core.comparison import ComparedCell, Comparison, Side, Verdict
 from busbw.core.sizes import format_size
 from busbw.stats.judging import MEANS_S, MEANS_SHARE
 from busbw.views.columns import Column, aligned, wrapped
-from busbw.views.words import counted, nccl_version_text, time_text
+from busbw.views.markdown import plain, table_head, table_line
+from busbw.views.words import counted, nccl_version_text, percent, time_text
 
 METHODS = {
     "samples": "rank test of the samples",
     "runs": "permutation of whole runs",
     "means": "single means, which cannot be tested: slower and faster are differences of more than "
-    f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f}%, beyond what such means vary by",
+    f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f} %, beyond what such means vary by",
 }
+BOLD = {verdict: f"**{verdict.value}**" for verdict in (Verdict.SLOWER, Verdict.FASTER)}
 DROP_ORDER = ("interval", "time A", "time B")
 ONLY_WHERE_CELLS_DIFFER = {"type", "op", "root", "cycle"}
 
@@ -82,13 +85,10 @@ def side(letter: str, its: Side) -> str:
     name = its.files[0] if len(its.files) == 1 else f"{len(its.files)} files, the first {its.files[0]}"
     name += f" ({its.runs} runs)" if its.runs > 1 else ""
     nccl = f"NCCL {nccl_version_text(its.nccl)}" if its.nccl else ""
-    facts = ", ".join(filter(None, (_devices(its), _engine(its), nccl)))
-    return f"{letter}  {name}: {facts}" if facts else f"{letter}  {name}"
-
-
-def _devices(its: Side) -> str:
     hosts = f" on {counted(len(its.hosts), 'host')}" if its.hosts else ""
-    return ", ".join(f"{count} x {device}" for device, count in its.devices.items()) + hosts
+    devices = ", ".join(f"{count} x {device}" for device, count in its.devices.items()) + hosts
+    facts = ", ".join(filter(None, (devices, _engine(its), nccl)))
+    return f"{letter}  {name}: {facts}" if facts else f"{letter}  {name}"
 
 
 def _engine(its: Side) -> str:
@@ -122,11 +122,6 @@ def summary(comparison: Comparison) -> str:
     return f"{text}; {tolerated} than the tolerance of {percent(comparison.tolerance)}"
 
 
-def percent(share: float) -> str:
-    """`5%`."""
-    return f"{100 * share:.6g}%"
-
-
 def closing(comparison: Comparison) -> list[str]:
     """The counts of all verdicts, what they rest on, and what limits them."""
     counts = ", ".join(f"{len(comparison.of(verdict))} {verdict.value}" for verdict in Verdict)
@@ -147,6 +142,33 @@ def text(comparison: Comparison, width: int | None = None) -> str:
     table = aligned(columns(comparison), comparison.cells, width, DROP_ORDER)
     above, below = ("".join(f"{line}\n" for line in lines) for lines in (head, closing(comparison)))
     return f"{wrapped(above, width)}\n{table}\n{wrapped(below, width)}"
+
+
+def markdown(comparison: Comparison) -> str:
+    """For a pull request: the summary, a table of what is not the same, and the rest of the cells folded away."""
+    shown = columns(comparison)
+    title = BY_NAME[comparison.collective].title
+    parts = [
+        f"**{title}: {plain(summary(comparison))}**",
+        *(f"**Warning:** {plain(warning)}" for warning in warnings(comparison)),
+        "".join(f"- {plain(side(letter, its))}\n" for letter, its in (("A", comparison.a), ("B", comparison.b))),
+    ]
+    same = [cell for cell in comparison.cells if cell.verdict is Verdict.SAME]
+    other = [cell for cell in comparison.cells if cell.verdict is not Verdict.SAME]
+    if other:
+        parts.append(_table(shown, other))
+    if same:
+        parts.append(f"<details><summary>{counted(len(same), 'cell')} the same</summary>\n\n{_table(shown, same)}\n</details>\n")
+    parts.append("".join(f"- {plain(line)}\n" for line in closing(comparison)))
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _table(shown: Sequence[Column], cells: Sequence[ComparedCell]) -> str:
+    return table_head(shown) + "".join(table_line(_text(column, cell) for column in shown) for cell in cells)
+
+
+def _text(column: Column, cell: ComparedCell) -> str:
+    return BOLD.get(cell.verdict, cell.verdict.value) if column.title == "verdict" else plain(column.text(cell))
 
 
 def json(comparison: Comparison) -> str:

@@ -40,10 +40,6 @@ def _iterations(result: Result, figure: Figure) -> int:
     return (_samples(result, figure) if result.spec.sampling else None) or figure.row.iters
 
 
-def _bound(result: Result) -> float | None:
-    return result.ideal.busbw if result.ideal else None
-
-
 def _repeat(result: Result, figure: Figure) -> int | None:
     sampling = result.spec.sampling
     return figure.row.repeat if sampling and sampling.repeats > 1 else None
@@ -63,8 +59,8 @@ FIELDS: tuple[tuple[str, Value], ...] = (
     ("cpu_time_us", _micro("cpu_time_s")),
     ("algbw_gb_s", lambda result, figure: figure.cell.algbw / 1e9),
     ("busbw_gb_s", lambda result, figure: figure.cell.busbw / 1e9),
-    ("ideal_busbw_gb_s", lambda result, figure: bound / 1e9 if (bound := _bound(result)) is not None else None),
-    ("ideal_percent", lambda result, figure: figure.cell.busbw / bound * 100 if (bound := _bound(result)) else None),
+    ("ideal_busbw_gb_s", lambda result, figure: result.ideal.busbw / 1e9 if result.ideal else None),
+    ("ideal_percent", lambda result, figure: figure.cell.busbw / result.ideal.busbw * 100 if result.ideal and result.ideal.busbw else None),
     ("wrong_elements", lambda result, figure: figure.cell.wrong),
     ("samples", _samples),
     ("skipped_samples", lambda result, figure: figure.cell.skipped if figure.cell.kept_s else None),
@@ -87,7 +83,7 @@ def torch_header(result: Result) -> str:
 
 
 def torch_row(result: Result, row: Row) -> str:
-    """The in-place figures of one row as Python prints floats; `N/A` where it was not run in place, or no bound is known.
+    """The in-place figures of one row as Python prints floats; `N/A` where it was not run in place or no bound is known.
 
     The count is that of the call, as in nccl-tests; the operator asked for is printed even where the collective does not reduce.
     """

@@ -7,7 +7,7 @@ from busbw.core.finding import Finding
 from busbw.core.result import Result, Row
 from busbw.views import table
 from busbw.views.columns import Column
-from busbw.views.words import bandwidth_text, library, machine
+from busbw.views.words import bandwidth_text, library, machine, problems
 
 SPECIAL = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 
@@ -47,11 +47,7 @@ def footer(result: Result) -> str:
     peak, text = table.peak_text(result), "\n"
     if peak:
         text += f"Peak busbw {peak}; mean {bandwidth_text(result.average_busbw())} GB/s.\n"
-    if result.wrong():
-        text += f"\n**Wrong data:** {result.out_of_bounds} checks saw wrong elements.\n"
-    if not result.complete:
-        text += "\nThe sweep did not end; these sizes are what was measured.\n"
-    text += "".join(f"\n**Error:** {plain(error)}\n" for error in result.errors)
+    text += "".join(f"\n**{plain(problem)}**\n" for problem in problems(result))
     return text + ("\n" + "".join(_finding(finding) for finding in result.findings) if result.findings else "")
 
 

@@ -7,13 +7,13 @@ from busbw.views import training
 from busbw.views.columns import Column, fitting, line, wrapped
 
 MB, MS = 1e6, 1e3
-METHOD = 26  # characters, or those of the longest method that is weighed
+METHOD = 26  # characters
 DROP_ORDER = ("what a gradient loses", "MB sent", "exchange ms", "exposed ms", "of alone")
 
 
 def header(result: Result, width: int | None = None) -> str:
     """Model, machine and settings, which are known before any exchange."""
-    return wrapped(training.settings(result), width) if result.training else ""
+    return training.header(result, width, iterations=False) if result.training else ""
 
 
 def surveyed(result: Result, plan: Plan, width: int | None = None) -> str:
@@ -30,10 +30,10 @@ def surveyed(result: Result, plan: Plan, width: int | None = None) -> str:
 
 def _columns(result: Result, width: int | None) -> list[Column]:
     """The columns, whose values take the plan and an exchange. The methods are known before the first exchange, so widths are too."""
-    weighed = result.training.spec.methods if result.training else ()
+    methods = result.training.spec.methods if result.training else ()
     columns = [
         Column(title="transport", value=lambda plan, one: one.transport, width=9, left=True),
-        Column(title="method", value=lambda plan, one: one.method, width=max([METHOD, *map(len, weighed)]), left=True),
+        Column(title="method", value=lambda plan, one: one.method, width=max([METHOD, *map(len, methods)]), left=True),
         Column(title="MB sent", value=lambda plan, one: "-" if one.counted is None else f"{one.counted / MB:.2f}", width=9),
         Column(title="exchange ms", value=lambda plan, one: f"{sum(one.bucket_s) * MS:.2f}", width=11),
         Column(title="exposed ms", value=lambda plan, one: f"{plan.exposed_s(one) * MS:.2f}", width=10),

@@ -1,4 +1,4 @@
-"""Reads a result from whatever file holds one: busbw's JSON, nccl-tests' JSON, or a log with nccl-tests' table in it."""
+"""Reads a result from any file that holds one: busbw's JSON, nccl-tests' JSON, or a log with nccl-tests' table."""
 
 import json
 import re

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Result, Row
@@ -14,10 +15,7 @@ def _nothing(*unused: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view. Header, rows and footer in this order are the whole text; `streams` tells whether rows are written as they come.
-
-    A view that does not stream writes everything in its footer.
-    """
+    """One view: header, rows and footer are the whole text. One that does not stream writes everything in its footer, at the end."""
 
     name: str
     help: str
@@ -31,31 +29,18 @@ class View:
         return self.header(result) + "".join(self.row(result, row) for row in result.rows) + self.footer(result)
 
 
+def _streaming(name: str, help: str, module: Any) -> View:
+    return View(name, help, module.header, module.row, getattr(module, "footer", _nothing))
+
+
 VIEWS: tuple[View, ...] = (
-    View(
-        name="table",
-        help="a table to read, with the shape of the sweep and findings",
-        header=table.header,
-        row=table.row,
-        footer=table.footer,
-    ),
-    View(
-        name="nccl-tests",
-        help="the text of nccl-tests, byte for byte",
-        header=nccl_tests_text.header,
-        row=nccl_tests_text.row,
-        footer=nccl_tests_text.footer,
-    ),
-    View(name="csv", help="every figure, one line per row and placement", header=csv.header, row=csv.row),
-    View(
-        name="torch-csv",
-        help="the CSV of the PyTorch benchmark: in place, with ideal and efficiency",
-        header=csv.torch_header,
-        row=csv.torch_row,
-    ),
-    View(name="markdown", help="a table for GitHub", header=markdown.header, row=markdown.row, footer=markdown.footer),
-    View(name="json", help="busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
-    View(name="nccl-tests-json", help="the JSON of nccl-tests -J, version 3", footer=nccl_tests_json.render, streams=False),
+    _streaming("table", "a table to read, with the shape of the sweep and findings", table),
+    _streaming("nccl-tests", "the text of nccl-tests, byte for byte", nccl_tests_text),
+    _streaming("csv", "every figure, one line per row and placement", csv),
+    View("torch-csv", "the CSV of the PyTorch benchmark: in place, with ideal and efficiency", csv.torch_header, csv.torch_row),
+    _streaming("markdown", "a table for GitHub", markdown),
+    View("json", "busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
+    View("nccl-tests-json", "the JSON of nccl-tests -J, version 3", footer=nccl_tests_json.render, streams=False),
 )
 BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 

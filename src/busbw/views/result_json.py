@@ -7,7 +7,7 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.result import SCHEMA, Result
 
-HINT = "give a file that busbw wrote; one that was cut off cannot be read"
+HINT = "give a file that busbw wrote; it must be complete"
 
 
 def render(result: Result) -> str:
@@ -16,7 +16,7 @@ def render(result: Result) -> str:
 
 
 def read(data: bytes) -> Result:
-    """The result; UsageError when the document has another schema, or is not as its schema says."""
+    """The result; UsageError when the document has another schema or does not follow it."""
     try:
         head = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         schema = msgspec.json.decode(head.get("schema", b"null"))

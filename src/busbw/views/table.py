@@ -9,10 +9,11 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
-from busbw.views import findings, planning, training
+from busbw.views import planning, training
 from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.words import (
     bandwidth_text,
+    finding_text,
     library,
     local_time,
     machine,
@@ -21,6 +22,8 @@ from busbw.views.words import (
     percent,
     percent_text,
     printed_time_s,
+    problems,
+    sparkline,
     time_text,
 )
 
@@ -45,6 +48,22 @@ def _wrong(result: Result, figure: Figure) -> str:
     return str(sum(counts)) if counts else "N/A"
 
 
+def _share(result: Result, figure: Figure) -> str:
+    return percent_text(figure.cell.busbw, result.ideal.busbw if result.ideal else None)
+
+
+def _in_place(result: Result, figure: Figure) -> str:
+    return bandwidth_text(figure.row.in_place.busbw) if figure.row.in_place else "-"
+
+
+def _timestamp(result: Result, figure: Figure) -> str:
+    return local_time(figure.row.timestamp) or "-"
+
+
+def _repeats(result: Result) -> bool:
+    return result.spec.sampling is not None and result.spec.sampling.repeats > 1
+
+
 def _classic(result: Result) -> bool:
     return result.spec.sampling is None
 
@@ -65,12 +84,7 @@ def _types(result: Result) -> bool:
 
 # The value of each column takes the result and a Figure; other views choose from these by title.
 COLUMNS: tuple[Column, ...] = (
-    Column(
-        title="repeat",
-        value=lambda result, figure: figure.row.repeat,
-        width=6,
-        shown=lambda result: result.spec.sampling is not None and result.spec.sampling.repeats > 1,
-    ),
+    Column(title="repeat", value=lambda result, figure: figure.row.repeat, width=6, shown=_repeats),
     Column(title="size", value=lambda result, figure: format_size(figure.row.size_bytes), width=10),
     Column(title="count", value=lambda result, figure: figure.row.count, width=11, shown=_classic),
     Column(title="type", value=lambda result, figure: figure.row.dtype, width=8, shown=lambda result: _classic(result) or _types(result)),
@@ -84,25 +98,10 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="launch", unit="us", value=lambda result, figure: _micro(figure.cell.launch_s), width=6, shown=_precise),
     Column(title="algbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.algbw), width=6),
     Column(title="busbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.busbw), width=6),
-    Column(
-        title="ideal",
-        unit="%",
-        value=lambda result, figure: percent_text(figure.cell.busbw, result.ideal.busbw if result.ideal else None),
-        width=5,
-    ),
-    Column(
-        title="in-place",
-        unit="GB/s",
-        value=lambda result, figure: bandwidth_text(figure.row.in_place.busbw) if figure.row.in_place else "-",
-        width=8,
-    ),
+    Column(title="ideal", unit="%", value=_share, width=5),
+    Column(title="in-place", unit="GB/s", value=_in_place, width=8),
     Column(title="wrong", value=_wrong, width=5),
-    Column(
-        title="timestamp",
-        value=lambda result, figure: local_time(figure.row.timestamp) or "-",
-        width=19,
-        shown=lambda result: bool(result.spec.report_timestamps),
-    ),
+    Column(title="timestamp", value=_timestamp, width=19, shown=lambda result: bool(result.spec.report_timestamps)),
 )
 BY_TITLE = {column.title: column for column in COLUMNS}
 
@@ -135,7 +134,7 @@ def sweep_text(spec: SweepSpec) -> str:
 
 
 def header(result: Result, width: int | None = None) -> str:
-    """What is measured on which machine, the bound it is compared with, and the titles. For a training: model and machine."""
+    """Collective, machine, sweep, bound and titles. For a training: model and machine."""
     if result.plan:
         return planning.render_all(result, width)
     if result.training:
@@ -167,20 +166,16 @@ def footer(result: Result, width: int | None = None) -> str:
     if result.training:
         return training.footer(result, width)
     text = f"\n{_shape(result, width)}" if result.rows else "\nno size was measured\n"
-    if result.wrong():
-        text += f"wrong data: {result.out_of_bounds} checks saw wrong elements\n"
-    if not result.complete:
-        text += "the sweep did not end; the sizes above are what was measured\n"
-    text += "".join(f"error: {error}\n" for error in result.errors)
-    text += "\n" + "".join(map(findings.text, result.findings)) if result.findings else ""
+    text += "".join(f"{problem}\n" for problem in problems(result))
+    text += "\n" + "".join(map(finding_text, result.findings)) if result.findings else ""
     return wrapped(text, width)
 
 
 def _shape(result: Result, width: int | None) -> str:
     main = [figures(row)[0] for row in result.rows]
-    if result.spec.sampling and result.spec.sampling.repeats > 1:
+    if _repeats(result):
         main.sort(key=lambda figure: figure.row.size_bytes)  # they were measured in random order
-    bars = findings.sparkline([figure.cell.busbw for figure in main])
+    bars = sparkline([figure.cell.busbw for figure in main])
     most = min(SPARK_WIDTH, width - 7) if width else SPARK_WIDTH
     lines = [bars[start : start + most] for start in range(0, len(bars), most)]
     text = "".join(f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines))

@@ -6,9 +6,8 @@ from typing import Any
 
 from busbw.core.result import Result
 from busbw.core.training import ALONE, Training
-from busbw.views import findings
 from busbw.views.columns import Column, aligned, wrapped
-from busbw.views.words import library, machine
+from busbw.views.words import finding_text, library, machine
 
 MB = 1e6
 LEAST = "~0"
@@ -21,33 +20,29 @@ def device(result: Result) -> str:
     return "GPU" if any(one.bus for one in result.world.devices) else "CPU"
 
 
-def header(result: Result, width: int | None = None) -> str:
+def header(result: Result, width: int | None = None, *, iterations: bool = True) -> str:
     """Model, machine and settings."""
-    spec = training(result).spec
-    return wrapped(settings(result, f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up"), width)
-
-
-def settings(result: Result, iterations: str = "") -> str:
-    """Three lines: the model, the machine, and how it is trained."""
     made = training(result)
     spec = made.spec
     sequence = f" of {spec.sequence} tokens" if made.unit == "seq" else ""
-    return (
+    counts = f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up" if iterations else ""
+    text = (
         f"# {spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients a step\n"
         f"# {machine(result)}, {library(result)}\n"
-        f"# batch {spec.batch_size}{sequence} a rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB{iterations}\n"
+        f"# batch {spec.batch_size}{sequence} a rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB{counts}\n"
     )
+    return wrapped(text, width)
 
 
 def iteration(result: Result, method: str, number: int, rate: float) -> str:
-    """One line as it comes, below the method's name where that begins."""
+    """One line, for the first iteration below the name of the method."""
     made = training(result)
     heading = f"\n{method}\n" if number == 0 else ""
     return f"{heading}Iter #{number}: {rate:.1f} {made.unit}/sec per {device(result)}\n"
 
 
 def method_end(result: Result, method: str) -> str:
-    """Horovod's two lines for all that a method has run so far."""
+    """Horovod's two lines: the rate of a method over all its iterations so far."""
     made, kind, ranks = training(result), device(result), result.world.ranks
     rate = made.rate(method)
     if rate is None:
@@ -65,13 +60,13 @@ def rate_text(rate: tuple[float, float | None], ranks: int = 1) -> str:
 
 
 def footer(result: Result, width: int | None = None) -> str:
-    """The table, what is known of a network without cost, and errors and findings."""
+    """The table, the step on a perfect network, errors and findings."""
     made = training(result)
     names = list(dict.fromkeys(run.method for run in made.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
     text = (LEAST_NOTE if LEAST in table else "") + _perfect(made)
     text += "".join(f"error: {error}\n" for error in result.errors)
-    return table + wrapped(text + "".join(map(findings.text, result.findings)), width)
+    return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
 
 
 def render_all(result: Result) -> str:

@@ -13,10 +13,11 @@ import pytest
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.stats.compare import compare
-from busbw.views import comparison, findings, planning, table, training
+from busbw.views import comparison, planning, table, training
 from busbw.views.columns import wrapped
 from busbw.views.read import read
 from busbw.views.registry import view
+from busbw.views.words import finding_text
 
 ROOT = Path(__file__).parents[3]
 FILE = str(ROOT / "benchmarks/all_reduce_2xh200_202611/run_1.json")
@@ -54,13 +55,19 @@ def test_columns_go_in_the_stated_order(precise: Result) -> None:
     assert {"size", "time", "busbw", "wrong"} <= set(titles(30))
 
 
+def test_the_order_is_documented() -> None:
+    text = (ROOT / "docs/explanation/how-to-read-busbw.md").read_text()
+    listed = text.partition("in this order until")[2].partition("The order is")[0]
+    assert tuple(re.findall(r"`([^` ]+)`", listed)) == table.DROP_ORDER
+
+
 def test_the_types_stay_where_rows_differ_in_them(make: Callable[..., Result]) -> None:
     assert "type" not in {column.title for column in table.columns(make(), 40)}
     assert "type" in {column.title for column in table.columns(make(spec={"datatype": "all"}), 40)}
 
 
 def test_words_stay_whole_and_hang_under_their_first_line() -> None:
-    text = findings.text(FINDINGS[0])
+    text = finding_text(FINDINGS[0])
     lines = wrapped(text, 60).splitlines()
     assert lines[1].startswith(" " * 8) and lines[1][8] != " "
     assert " ".join(wrapped(text, 60).split()) == " ".join(text.split())

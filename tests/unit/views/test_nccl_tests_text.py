@@ -7,7 +7,7 @@ import pytest
 
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.views import nccl_tests_text as text
-from busbw.views import read_nccl_tests_json
+from busbw.views.read import read
 from busbw.views.registry import view
 
 Make = Callable[..., Result]
@@ -15,7 +15,7 @@ MakeCell = Callable[..., Cell]
 
 
 def test_a_real_run_comes_out_byte_for_byte(recorded: Path) -> None:
-    result = read_nccl_tests_json.read((recorded / "nccl_tests/all_reduce_2xH200_one_process.json").read_bytes())
+    result = read((recorded / "nccl_tests/all_reduce_2xH200_one_process.json").read_bytes(), "x")
     # The JSON names one GPU of each process.
     result.world.devices[1].bus, result.world.devices[1].name = "0000:00:07", "NVIDIA H200"
     assert view("nccl-tests").render(result) == (recorded / "nccl_tests/all_reduce_2xH200_one_process.txt").read_text()

@@ -11,7 +11,7 @@ from busbw.core.cells import figures
 from busbw.core.finding import Finding, Verdict
 from busbw.core.history import stored
 from busbw.core.result import Cell, Ideal, Library, Result, Row
-from busbw.views import findings, markdown, table, table_rich, words
+from busbw.views import markdown, table, table_rich, words
 from busbw.views.read import read
 from busbw.views.registry import view
 
@@ -95,16 +95,16 @@ def test_what_is_not_known_is_a_dash(make: Make, make_cell: Callable[..., Cell])
 def test_a_run_that_broke_off_says_so(make: Make) -> None:
     result = make([], complete=False, errors=["lost rank 3"], out_of_bounds=4)
     text = table.footer(result)
-    for line in ("no size was measured", "the sweep did not end", "error: lost rank 3", "wrong data: 4 checks"):
+    for line in ("no size was measured", "the sweep did not end", "error: lost rank 3", "wrong data: 4 checks saw"):
         assert line in text
     assert "did not end" in markdown.footer(result)
 
 
 def test_bars_grow_with_the_values() -> None:
-    assert findings.sparkline([0, 50, 100]) == "▁▅█"
-    assert findings.sparkline([0, 0]) == "▁▁"
-    assert findings.sparkline([]) == ""
-    assert findings.sparkline([float("nan"), 1]) == " █"
+    assert words.sparkline([0, 50, 100]) == "▁▅█"
+    assert words.sparkline([0, 0]) == "▁▁"
+    assert words.sparkline([]) == ""
+    assert words.sparkline([float("nan"), 1]) == " █"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding"])

@@ -1,4 +1,4 @@
-"""What was measured, on what, and how: hosts, devices, versions, environment, the command and how it ended."""
+"""Hosts, devices, versions, environment, the command and how it ended."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,9 +20,9 @@ LONG = 24  # characters
 
 def machine(result: Result) -> list[Element]:
     """Hosts, ranks, versions and environment, as far as the result has them."""
-    parts = [_hosts(result.topology.hosts), _ranks(result), _bounds(result), _versions(result), _environment(result.environment)]
+    parts = [_hosts(result.topology.hosts), _ranks(result), _versions(result), _environment(result.environment)]
     known = [part for part in parts if part is not None]
-    return known or [tag("p", "The file says nothing about the machine.", class_="note")]
+    return known or [tag("p", "The file does not describe the machine.", class_="note")]
 
 
 def facts(pairs: Iterable[tuple[str, str | Element]]) -> Element | None:
@@ -49,8 +49,8 @@ def _hosts(hosts: Sequence[Host]) -> Element | None:
     lines = [
         (
             host.hostname or NONE,
-            _grouped(_gpu(gpu) for gpu in host.gpus) or _no_gpu(host),
-            _grouped(_nic(nic) for nic in host.nics) or "no network card found",
+            _grouped(map(_gpu, host.gpus)) or f"no GPU found{': ' if host.gpu_reason else ''}{host.gpu_reason}",
+            _grouped(map(_nic, host.nics)) or "no network card found",
             f"{host.cpus}, {format_size(host.memory_bytes)}" if host.cpus else NONE,
             host.kernel or NONE,
             host.driver or NONE,
@@ -62,10 +62,6 @@ def _hosts(hosts: Sequence[Host]) -> Element | None:
 
 def _grouped(texts: Iterable[str]) -> str:
     return "; ".join(f"{count} x {text}" if count > 1 else text for text, count in Counter(texts).items())
-
-
-def _no_gpu(host: Host) -> str:
-    return f"no GPU found: {host.gpu_reason}" if host.gpu_reason else "no GPU"
 
 
 def _gpu(gpu: Gpu) -> str:
@@ -95,20 +91,16 @@ def _ranks(result: Result) -> Element | None:
     return _folded(title, table(("rank", "host", "device", "bus", "process"), lines, "Ranks"), few=len(devices) <= FEW)
 
 
-def _bounds(result: Result) -> Element | None:
-    pairs = (("ideal", result.ideal), ("endpoint ideal", result.endpoint_ideal))
-    return facts((name, _bound(bound)) for name, bound in pairs if bound is not None)
+def _versions(result: Result) -> Element | None:
+    library = result.library
+    nccl = nccl_version_text(library.nccl) if library.nccl else ""
+    bounds = ((name, _bound(bound)) for name, bound in (("ideal", result.ideal), ("endpoint ideal", result.endpoint_ideal)) if bound)
+    return facts((*bounds, ("engine", library.engine), ("NCCL", nccl), ("network", library.network), *library.versions.items()))
 
 
 def _bound(bound: Ideal) -> str:
     link = f" over {bound.link}" if bound.link else ""
     return f"{nominal(bound.busbw)} GB/s, {bound.algorithm}{link}. {bound.why}"
-
-
-def _versions(result: Result) -> Element | None:
-    library = result.library
-    nccl = nccl_version_text(library.nccl) if library.nccl else ""
-    return facts((("engine", library.engine), ("NCCL", nccl), ("network", library.network), *library.versions.items()))
 
 
 def _environment(environment: dict[str, str]) -> Element | None:
@@ -119,17 +111,10 @@ def _environment(environment: dict[str, str]) -> Element | None:
 
 
 def run(result: Result) -> list[Element]:
-    """The command, when it ran, how far it came, and what went wrong."""
-    shown = facts(
-        (
-            ("command", tag("code", join(result.argv)) if result.argv else result.program),
-            ("sweep", sweep_text(result.spec)),
-            ("start", result.start),
-            ("end", result.end),
-            ("written by", result.tool),
-            ("largest size", f"lowered to {format_size(result.reduced_max_bytes)}: memory is short" if result.reduced_max_bytes else ""),
-            ("complete", "yes" if result.complete else "no: these sizes are what was measured"),
-        )
-    )
-    errors = [tag("li", error) for error in result.errors]
-    return [part for part in (shown, tag("ul", *errors, class_="errors") if errors else None) if part is not None]
+    """The command, when it ran and whether it is complete."""
+    lowered = f"lowered to {format_size(result.reduced_max_bytes)}: memory is short" if result.reduced_max_bytes else ""
+    pairs: list[tuple[str, str | Element]] = [("command", tag("code", join(result.argv)) if result.argv else result.program)]
+    pairs += [("sweep", sweep_text(result.spec)), ("start", result.start), ("end", result.end), ("written by", result.tool)]
+    pairs += [("largest size", lowered), ("complete", "yes" if result.complete else "no: these sizes are what was measured")]
+    shown = facts(pairs)
+    return [shown] if shown is not None else []

@@ -1,7 +1,7 @@
-"""The report: results in, one page out that needs nothing else, no script, no font, no network."""
+"""The report: one self-contained page, without scripts, fonts or network."""
 
 from collections.abc import Sequence
-from importlib.resources import files
+from importlib import resources
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import timing
@@ -33,15 +33,19 @@ PRECISE = (
 def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None) -> bytes:
     """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colours.
 
-    `found` holds the comparison of each later file with the first; where there is none, ratios stand alone.
+    `found` holds the comparison of each later file with the first, by its index; files without one are not compared.
     """
+    found = found or {}
     if len(named) > len(LETTERS):
         raise UsageError(f"report: {len(named)} files, and a page shows at most {len(LETTERS)}", f"name {len(LETTERS)} files or fewer")
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
     title, facts = heading(inputs)
-    main = tag("main", *_first(inputs, title, facts, found or {}))
-    add(main, *_several(inputs, found) if len(inputs) > 1 else (section(title, *content) for title, content in _parts(inputs[0].result)))
-    add(main, section("How to read it", *(tag("p", text) for text in _reading(inputs))))
+    header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None)
+    add(header, *sentence(inputs, found), *warnings(inputs), summary(inputs))
+    sweep = tag("section", tag("h2", "Sweep"), tag("div", *plots(inputs, found)), class_="sweep")
+    ways = {timing(source.result) for source in inputs}
+    reading = [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
+    main = tag("main", header, sweep, *_sections(inputs, found), section("How to read it", *(tag("p", text) for text in reading)))
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -49,25 +53,23 @@ def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None) 
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{title}, {facts} – busbw" if facts else f"{title} – busbw"),
-        tag("style", files("busbw.views.html").joinpath("style.css").read_text(encoding="utf-8")),
+        tag("style", resources.files("busbw.views.html").joinpath("style.css").read_text(encoding="utf-8")),
     )
     return document(tag("html", head, tag("body", main), lang="en"))
 
 
-def section(title: str, *children: Element | None) -> Element:
-    """A section under a heading of the second level."""
-    return tag("section", tag("h2", title), *children)
+def section(title: str, *children: Element | None, level: str = "h2") -> Element:
+    """A section under its heading."""
+    return tag("section", tag(level, title), *children)
 
 
-def _reading(inputs: Sequence[ReportInput]) -> list[str]:
-    ways = {timing(source.result) for source in inputs}
-    return [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
-
-
-def _first(inputs: Sequence[ReportInput], title: str, facts: str, found: Comparisons) -> list[Element]:
-    header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None)
-    add(header, *sentence(inputs, found), *warnings(inputs), summary(inputs))
-    return [header, add(tag("section", tag("h2", "Sweep"), class_="sweep"), tag("div", *plots(inputs, found)))]
+def _sections(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
+    """The parts of one file; of several the comparison, and a section for each file."""
+    if len(inputs) == 1:
+        return [section(title, *content) for title, content in _parts(inputs[0].result)]
+    parts = ([section(title, *content, level="h3") for title, content in _parts(source.result)] for source in inputs)
+    files = (section(source.title, *own) for source, own in zip(inputs, parts, strict=True))
+    return [section("Comparison", *comparison(inputs, found)), *files]
 
 
 def _parts(result: Result) -> list[tuple[str, list[Element]]]:
@@ -77,12 +79,3 @@ def _parts(result: Result) -> list[tuple[str, list[Element]]]:
         ("Machine", machine(result)),
         ("What was run", run(result)),
     ]
-
-
-def _several(inputs: Sequence[ReportInput], found: Comparisons | None) -> list[Element]:
-    return [section("Comparison", *comparison(inputs, found)), *(_file(source) for source in inputs)]
-
-
-def _file(source: ReportInput) -> Element:
-    parts = (tag("section", tag("h3", title), *content) for title, content in _parts(source.result))
-    return section(source.title, *parts)

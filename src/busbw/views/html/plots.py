@@ -5,16 +5,14 @@ from xml.etree.ElementTree import Element
 
 from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Figure
 from busbw.core.comparison import Comparison
-from busbw.core.result import Cell
 from busbw.core.sizes import format_size
 from busbw.views.comparison import cell_text, placement, ratio_text
-from busbw.views.html.plot import NARROW, WIDE, Curve, Plot, Point, Rule, draw, swatch
+from busbw.views.html.plot import NARROW, WIDE, Curve, Guide, Plot, Point, draw, swatch
 from busbw.views.html.report_input import ReportInput, drawable, nominal, series
 from busbw.views.html.tree import tag
 from busbw.views.words import bandwidth_text, time_text
 
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
-ALIKE = 0.01  # bounds that differ by less are one line
 
 
 def plots(inputs: Sequence[ReportInput], found: Mapping[int, Comparison] | None = None) -> list[Element]:
@@ -35,7 +33,7 @@ def _bandwidth(inputs: Sequence[ReportInput]) -> Plot:
         Curve(source.index, KINDS[key[-1]], points)
         for source in inputs
         for key, line in series(source.result).items()
-        if (points := [_bandwidth_point(figure) for figure in line if drawable(figure.cell.busbw)])
+        if (points := [_point(figure, figure.cell.busbw, -1) for figure in line if drawable(figure.cell.busbw)])
     ]
     said = _said(curves, bandwidth_text, " GB/s")
     return Plot("busbw", "Bus bandwidth over message size", said, "busbw, GB/s", curves, _bounds(inputs), _gb_tick)
@@ -45,7 +43,7 @@ def _time(inputs: Sequence[ReportInput]) -> Plot:
     curves = []
     for source in inputs:
         for key, line in series(source.result).items():
-            curves.append(Curve(source.index, KINDS[key[-1]], [_time_point(figure) for figure in line]))
+            curves.append(Curve(source.index, KINDS[key[-1]], [_point(figure, figure.cell.time_s, 1) for figure in line]))
             launches = [Point(figure.row.size_bytes, cost, "") for figure in line if drawable(cost := figure.cell.launch_s or 0.0)]
             if launches:
                 curves.append(Curve(source.index, "launch", launches))
@@ -66,65 +64,40 @@ def _ratio(inputs: Sequence[ReportInput], found: Mapping[int, Comparison]) -> Pl
         curves += [Curve(index, KINDS[key[-1]], sorted(points, key=lambda one: one.x)) for key, points in lines.items()]
     base = inputs[0].letter
     said = _said(curves, ratio_text, "", "The axis of the ratio is linear.")
-    rules = [Rule(None, 1.0, f"as {base}")]
+    rules = [Guide(None, 1.0, "")]
     return Plot(
         "ratio", f"Time over the time of {base}", said, f"ratio, below 1 is faster than {base}", curves, rules, "{:.6g}".format, True
     )
 
 
-def _interval(cell: Cell) -> tuple[float, float] | None:
-    if cell.low_s is None or cell.high_s is None or not (drawable(cell.low_s) and drawable(cell.high_s)):
-        return None
-    return cell.low_s, cell.high_s
+def _point(figure: Figure, value: float, power: int) -> Point:
+    """`value` and its interval go with this power of the time: 1 for the time itself, -1 for busbw, which is bytes over time."""
+    cell, size = figure.cell, figure.row.size_bytes
+    note = f"{format_size(size)} {figure.row.dtype} {figure.placement}: {time_text(cell.time_s)}, busbw {bandwidth_text(cell.busbw)} GB/s"
+    interval = [end for end in (cell.low_s, cell.high_s) if end is not None and drawable(end)]
+    ends = sorted(value * (end / cell.time_s) ** power for end in interval)
+    return Point(size, value, note, *ends) if len(ends) == 2 else Point(size, value, note)
 
 
-def _note(figure: Figure) -> str:
-    return (
-        f"{format_size(figure.row.size_bytes)} {figure.row.dtype} {figure.placement}: "
-        f"{time_text(figure.cell.time_s)}, busbw {bandwidth_text(figure.cell.busbw)} GB/s"
-    )
-
-
-def _time_point(figure: Figure) -> Point:
-    return Point(figure.row.size_bytes, figure.cell.time_s, _note(figure), *(_interval(figure.cell) or ()))
-
-
-def _bandwidth_point(figure: Figure) -> Point:
-    """busbw is bytes over time, so the interval of the time gives that of busbw, ends exchanged."""
-    cell, interval = figure.cell, _interval(figure.cell)
-    moved = cell.busbw * cell.time_s
-    return Point(figure.row.size_bytes, cell.busbw, _note(figure), *((moved / interval[1], moved / interval[0]) if interval else ()))
-
-
-def _bounds(inputs: Sequence[ReportInput]) -> list[Rule]:
-    """A rule for each bound, one for all files where it is the same for all."""
-    found: list[tuple[float, str, list[ReportInput]]] = []
+def _bounds(inputs: Sequence[ReportInput]) -> list[Guide]:
+    """A rule for each bound; files with the same bound share one."""
+    found: dict[str, tuple[float, list[ReportInput]]] = {}
     for source in inputs:
-        ideal, endpoint = source.result.ideal, source.result.endpoint_ideal
-        same = ideal is not None and endpoint is not None and _alike(ideal.busbw, endpoint.busbw)
-        for name, bound in (("ideal", ideal), ("endpoint ideal", None if same else endpoint)):
-            if bound is None or not drawable(bound.busbw):
-                continue
-            known = next((owners for value, word, owners in found if word == name and _alike(value, bound.busbw)), None)
-            if known is None:
-                found.append((bound.busbw, name, [source]))
-            else:
-                known.append(source)
-    return [_rule(value, name, owners, inputs) for value, name, owners in found]
-
-
-def _alike(one: float, other: float) -> bool:
-    return abs(one - other) <= ALIKE * max(one, other)
-
-
-def _rule(busbw: float, name: str, owners: list[ReportInput], inputs: Sequence[ReportInput]) -> Rule:
-    letters = "" if len(owners) == len(inputs) else " ".join(source.letter for source in owners) + " "
-    look = owners[0].index if len(owners) == 1 else None
-    return Rule(look, busbw, f"{letters}{name} {nominal(busbw)}")
+        values: set[str] = set()
+        for name, bound in (("ideal", source.result.ideal), ("endpoint ideal", source.result.endpoint_ideal)):
+            value = nominal(bound.busbw) if bound is not None and drawable(bound.busbw) else ""
+            if bound and value and value not in values:
+                values.add(value)
+                found.setdefault(f"{name} {value}", (bound.busbw, []))[1].append(source)
+    rules = []
+    for label, (busbw, owners) in found.items():
+        letters = "" if len(owners) == len(inputs) else " ".join(source.letter for source in owners) + " "
+        rules.append(Guide(owners[0].index if len(owners) == 1 else None, busbw, letters + label))
+    return rules
 
 
 def _said(curves: Sequence[Curve], text: Callable[[float], str], unit: str, axes: str = "Both axes are logarithmic.") -> str:
-    """The plot as text, for those who do not see it."""
+    """The plot as text, for screen readers."""
     points = [point for curve in curves if curve.kind != "launch" for point in curve.points]
     if not points:
         return ""

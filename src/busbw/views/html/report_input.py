@@ -1,4 +1,4 @@
-"""A result with the name of its file, and its cells in the order that plots and tables need."""
+"""One input of a report: a result with the name of its file; and its cells as plots need them."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class ReportInput:
 
 
 def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
-    """The cells by type, operator, root and placement, each in order of size, without what a logarithm has no place for."""
+    """The cells by type, operator, root and placement, each in order of size, without what cannot be drawn."""
     found: dict[tuple[str, str, int, str], list[Figure]] = {}
     for figure in every(result):
         if figure.row.size_bytes > 0 and drawable(figure.cell.time_s):
@@ -39,7 +39,7 @@ def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
 
 
 def drawable(value: float) -> bool:
-    """Whether a figure (seconds, bytes per second) has a place on a logarithmic axis: above 0, and nothing that no machine does."""
+    """Whether a figure (seconds, bytes per second, ratio) can be drawn on a logarithmic axis: above 0 and not absurdly large."""
     return SMALLEST < value < LARGEST
 
 

@@ -27,10 +27,6 @@ def _interval(result: Result, figure: Figure) -> str:
     return f"{number if last.endswith(f' {unit}') else first} – {last}"
 
 
-def _p99(result: Result, figure: Figure) -> str:
-    return NONE if figure.cell.p99_s is None else time_text(figure.cell.p99_s)
-
-
 ROW_COLUMNS = tuple(BY_TITLE[title] for title in ("type", "op", "root", "repeat"))
 CELL_COLUMNS: tuple[Column, ...] = (
     Column(title="placement", value=lambda result, figure: figure.placement),
@@ -38,14 +34,14 @@ CELL_COLUMNS: tuple[Column, ...] = (
     Column(title="interval", value=_interval),
     Column(title="n", value=lambda result, figure: len(figure.cell.kept_s) or figure.row.iters or NONE),
     *(BY_TITLE[title] for title in ("stop", "launch", "skew")),
-    Column(title="p99", value=_p99),
+    Column(title="p99", value=lambda result, figure: NONE if figure.cell.p99_s is None else time_text(figure.cell.p99_s)),
     *(BY_TITLE[title] for title in ("algbw", "busbw", "ideal")),
     Column(title="wrong", value=lambda result, figure: "N/A" if figure.cell.wrong is None else figure.cell.wrong),
 )
 
 
 def _shown(result: Result, columns: Sequence[Column]) -> list[Column]:
-    """The columns that belong into this result's table and are not empty."""
+    """The columns that this result's table has and that are not empty."""
     empty = ("", "-", NONE)
     return [column for column in columns if column.shown(result) and any(column.text(result, one) not in empty for one in every(result))]
 
