@@ -29,7 +29,7 @@ def table_head(columns: Sequence[Column]) -> str:
 
 def header(result: Result) -> str:
     """A heading line of facts, the bound, and the titles."""
-    facts = [machine(result), library(result), table.sweep_text(result.spec), result.start]
+    facts = [machine(result), library(result), table.sweep_text(result), result.start]
     text = f"**{plain(result.spec.row.title)}** " + ", ".join(plain(fact) for fact in facts if fact) + "\n\n"
     if result.ideal:
         text += f"Ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s: {plain(result.ideal.why or result.ideal.algorithm)}\n\n"

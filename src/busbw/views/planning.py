@@ -30,11 +30,12 @@ def surveyed(result: Result, plan: Plan, width: int | None = None) -> str:
 
 def _columns(result: Result, width: int | None) -> list[Column]:
     """The columns, whose values take the plan and an exchange. The methods are known before the first exchange, so widths are too."""
+    local = result.training is not None and result.training.hosts == 1  # then nothing leaves the host
     methods = result.training.spec.methods if result.training else ()
     columns = [
         Column(title="transport", value=lambda plan, one: one.transport, width=9, left=True),
         Column(title="method", value=lambda plan, one: one.method, width=max([METHOD, *map(len, methods)]), left=True),
-        Column(title="MB sent", value=lambda plan, one: "-" if one.counted is None else f"{one.counted / MB:.2f}", width=9),
+        Column(title="MB sent", value=lambda plan, one: "-" if one.counted is None or local else f"{one.counted / MB:.2f}", width=9),
         Column(title="exchange ms", value=lambda plan, one: f"{sum(one.bucket_s) * MS:.2f}", width=11),
         Column(title="exposed ms", value=lambda plan, one: f"{plan.exposed_s(one) * MS:.2f}", width=10),
         Column(title="step ms", value=lambda plan, one: f"{plan.step_s(one) * MS:.2f}", width=9),

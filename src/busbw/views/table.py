@@ -8,7 +8,6 @@ from busbw.core.cells import IN_PLACE, Figure, every, figures, peak
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
-from busbw.core.sweep import SweepSpec
 from busbw.views import planning, training
 from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.words import (
@@ -116,16 +115,19 @@ def columns(result: Result, width: int | None = None) -> list[Column]:
     return [shown[at] for at in fitting(shown, [column.width for column in shown], width, order)]
 
 
-def sweep_text(spec: SweepSpec) -> str:
-    """`8 B to 8 GiB, factor 2, 20 iterations`."""
+def sweep_text(result: Result) -> str:
+    """`8 B to 8 GiB, factor 2, 20 iterations`; also the smallest size in whole elements of every rank, where that is less."""
+    spec, ranks = result.spec, result.world.ranks
     if spec.min_bytes == spec.max_bytes:
         sizes = format_size(spec.min_bytes)
     else:
         step = f"factor {spec.step_factor}" if spec.step_factor > 1 else f"step {format_size(spec.step_bytes)}"
         sizes = f"{format_size(spec.min_bytes)} to {format_size(spec.max_bytes)}, {step}"
     dtype, sampling = DTYPES.get(spec.datatype), spec.sampling
-    if dtype and spec.min_bytes % dtype.itemsize:
-        sizes += f", rounded down to whole elements of {dtype.itemsize} bytes"
+    if dtype and ranks and not spec.row.uneven:
+        buffers = spec.row.buffers(spec.min_bytes // dtype.itemsize, ranks, dtype.itemsize)
+        smallest = max(buffers.send, buffers.recv) * dtype.itemsize
+        sizes += f", the smallest rounded down to {format_size(smallest)}" if smallest < spec.min_bytes else ""
     if sampling is None:
         return f"{sizes}, {spec.iters} iterations"
     if sampling.fixed:
@@ -141,7 +143,7 @@ def header(result: Result, width: int | None = None) -> str:
         return training.header(result, width)
     collective = result.spec.row
     facts = [collective.title, machine(result), library(result)]
-    text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_text(result.spec)
+    text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_text(result)
     text += f"; busbw = {collective.formula} x algbw\n" if collective.formula != "1" else "; busbw = algbw\n"
     if result.ideal:
         binding = f", bound by {result.ideal.link}" if result.ideal.link else ""

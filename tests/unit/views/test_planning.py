@@ -26,6 +26,11 @@ def test_columns_stand_below_their_titles_however_long_a_method_is_called(planne
     assert all(row[end - 1] != " " and row[end] == " " for row in rows for end in ends.values())
 
 
+def test_nothing_is_sent_from_a_single_host(planned):
+    planned.training.hosts = 1
+    assert planning.row(planned, planned.plan, planned.plan.exchanges[0]).split()[2] == "-"
+
+
 def test_where_nothing_lossy_is_needed_it_says_so(planned):
     planned.plan.exchanges[3].bucket_s = [0.05, 0.005]
     text = planning.footer(planned)

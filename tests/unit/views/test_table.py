@@ -166,5 +166,8 @@ def test_the_network_that_nccl_uses_stands_beside_its_version(make: Make) -> Non
 
 
 def test_sizes_that_are_no_whole_elements_are_announced(make: Make) -> None:
-    assert "3 B, rounded down to whole elements of 4 bytes, 20 iterations" in table.header(make(spec={"min_bytes": 3, "max_bytes": 3}))
+    rounded = "3 B, the smallest rounded down to 0 B, 20 iterations"
+    assert rounded in table.header(make(spec={"min_bytes": 3, "max_bytes": 3}))
+    gathered = make(spec={"collective": "all_gather", "min_bytes": 40})
+    assert "factor 131072, the smallest rounded down to 32 B" in table.header(gathered)
     assert "rounded" not in table.header(make())

@@ -114,7 +114,7 @@ def run(result: Result) -> list[Element]:
     """The command, when it ran and whether it is complete."""
     lowered = f"lowered to {format_size(result.reduced_max_bytes)}: memory is short" if result.reduced_max_bytes else ""
     pairs: list[tuple[str, str | Element]] = [("command", tag("code", join(result.argv)) if result.argv else result.program)]
-    pairs += [("sweep", sweep_text(result.spec)), ("start", result.start), ("end", result.end), ("written by", result.tool)]
+    pairs += [("sweep", sweep_text(result)), ("start", result.start), ("end", result.end), ("written by", result.tool)]
     pairs += [("largest size", lowered), ("complete", "yes" if result.complete else "no: these sizes are what was measured")]
     shown = facts(pairs)
     return [shown] if shown is not None else []
