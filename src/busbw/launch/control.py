@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.engines.base import Control
 from busbw.launch import interfaces
 from busbw.launch.environment import Membership, detect
@@ -60,7 +60,7 @@ class SoloControl:
 def join(env: Mapping[str, str], *, expect: int | None) -> Control:
     """The channel to the other ranks of this job, chosen by what the launcher set in `env`; `expect` is the size asked for, if any.
 
-    Also sets this process' NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from BUSBW_IFNAME. CannotTell where the launcher, the library
+    Also sets this process' NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from BUSBW_IFNAME. NoMeasurement where the launcher, the library
     that joins the ranks and `expect` do not agree on how many there are, or where that library is missing.
     """
     member = detect(env)
@@ -94,7 +94,7 @@ def _open(member: Membership | None) -> Control:
 def _need(module: str, member: Membership) -> None:
     if not find_spec(module):
         extra = "mpi" if module == "mpi4py" else module
-        raise CannotTell(
+        raise NoMeasurement(
             f"{module} is not installed on {socket.gethostname()}: "
             f"the {member.size} ranks that {member.launcher.name} started cannot find each other",
             f"{sys.executable} -m pip install 'busbw[{extra}]'",
@@ -105,7 +105,7 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
     here = f"{socket.gethostname()}, process {os.getpid()}"
     library = str(getattr(control, "library", ""))
     if member is not None and control.size != member.size:
-        raise CannotTell(
+        raise NoMeasurement(
             f"split brain on {here}: {member.launcher.name} started {member.size} ranks, but {library} sees {control.size}: "
             "each would measure itself alone",
             _cure(member, library),
@@ -113,11 +113,11 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
     if expect is None or control.size == expect:
         return
     if member is None:
-        raise CannotTell(
+        raise NoMeasurement(
             f"split brain on {here}: this is to be one of {expect} ranks, but no launcher gave it a rank: it would measure itself alone",
             f"let busbw start the ranks (busbw run ... -n {expect}), or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
         )
-    raise CannotTell(
+    raise NoMeasurement(
         f"{here}: {expect} ranks were asked for, but {member.launcher.name} started {control.size}",
         f"ask for {control.size} ranks, or start {expect}",
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FrameType
 
-from busbw.core.errors import BusbwError, CannotTell, TimedOut
+from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup
 from busbw.launch.failures import explain
@@ -76,7 +76,7 @@ def run(
     not begun; `heard` ends it as a line for `on_line` does.
 
     `on_line` gets each line of stdout that is a JSON object, `on_talk` all others (mpirun 5 reports lost daemons on stdout) and those of
-    stderr, without the newline and in this thread. CannotTell when it cannot be started, or `on_line` had nothing within `limit_s`
+    stderr, without the newline and in this thread. NoMeasurement when it cannot be started, or `on_line` had nothing within `limit_s`
     seconds (0: no limit). Then, and when this process is interrupted, told to terminate, or a callback raises, the launcher is ended
     first and every process of the job on this host with it.
     """
@@ -93,7 +93,7 @@ def run(
             preexec_fn=partial(die_with_parent, signal.SIGTERM),  # it then ends its ranks on all hosts
         )
     except OSError as error:
-        raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
+        raise NoMeasurement(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
     lines, talk, cleanup = _Lines(on_line, on_talk), _Lines(on_talk), Cleanup(marker)
     with terminable():
         try:
@@ -174,11 +174,11 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
         raise TimedOut(f"the launcher closed its output and did not end within {END_LIMIT_S:g} s", "ps -ef | grep mpirun") from error
 
 
-def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> CannotTell:
+def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasurement:
     if not hosts:
-        return CannotTell(f"no rank was heard within {limit_s:g} s of starting {launcher}", "run the line that --dry-run prints by hand")
+        return NoMeasurement(f"no rank was heard within {limit_s:g} s of starting {launcher}", "run the line that --dry-run prints by hand")
     probe = f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
-    return CannotTell(
+    return NoMeasurement(
         f"no rank was heard within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "
         "a host does not answer, a firewall blocks its way back, or the interface is wrong",
         f"{probe}   (if all answer: --ifname with the network they share, like 10.1.0.0/16)",

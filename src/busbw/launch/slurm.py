@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import interfaces
 
 LIST_LIMIT_S = 20.0
@@ -123,10 +123,10 @@ def settle(step: Step, env: Mapping[str, str]) -> Step:
 
 
 def find() -> Srun:
-    """The srun on PATH and its PMIx; CannotTell where there is none, it does not answer, or it lists no PMIx."""
+    """The srun on PATH and its PMIx; NoMeasurement where there is none, it does not answer, or it lists no PMIx."""
     path = shutil.which("srun")
     if path is None:
-        raise CannotTell(
+        raise NoMeasurement(
             "no srun on PATH: this is no host of a Slurm cluster", "busbw run ... --hosts h1:8,h2:8, or add Slurm's bin to PATH"
         )
     try:
@@ -134,22 +134,24 @@ def find() -> Srun:
             [path, "--mpi=list"], capture_output=True, text=True, timeout=LIST_LIMIT_S, stdin=subprocess.DEVNULL, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise CannotTell(f"{path} --mpi=list gave no answer within {LIST_LIMIT_S:g} s", "scontrol ping") from error
+        raise NoMeasurement(f"{path} --mpi=list gave no answer within {LIST_LIMIT_S:g} s", "scontrol ping") from error
     except OSError as error:
-        raise CannotTell(f"{path} cannot be run: {error.strerror}", "srun --version") from error
+        raise NoMeasurement(f"{path} cannot be run: {error.strerror}", "srun --version") from error
     text = done.stdout + done.stderr  # releases differ in the stream
     if done.returncode:
-        raise CannotTell(f"{path} --mpi=list ended with {done.returncode}: {_last(text)}", "scontrol ping   (is slurm.conf found?)")
+        raise NoMeasurement(f"{path} --mpi=list ended with {done.returncode}: {_last(text)}", "scontrol ping   (is slurm.conf found?)")
     return Srun(path, pmix(text))
 
 
 def pmix(listed: str) -> str:
-    """`pmix`, or the newest of `pmix_vN`, from what `srun --mpi=list` printed; CannotTell where it names neither."""
+    """`pmix`, or the newest of `pmix_vN`, from what `srun --mpi=list` printed; NoMeasurement where it names neither."""
     names = set(_PMIX.findall(listed))
     if names:
         return "pmix" if "pmix" in names else max(names, key=lambda name: int(name.removeprefix("pmix_v")))
     listing = [line.strip().removeprefix("srun: ") for line in listed.splitlines() if line.strip() and "are..." not in line]
-    raise CannotTell(f"this Slurm has no PMIx, without which the ranks do not find each other: it has {', '.join(listing)}", WITHOUT_PMIX)
+    raise NoMeasurement(
+        f"this Slurm has no PMIx, without which the ranks do not find each other: it has {', '.join(listing)}", WITHOUT_PMIX
+    )
 
 
 def command(srun: Srun, program: Sequence[str], step: Step, ifname: str, env: Mapping[str, str]) -> list[str]:
