@@ -77,7 +77,7 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
         (["log.txt", "-o", "a"], "error: a: Is a directory", "hint: name a file in a directory"),
         (["log.txt", "a/run.json", "-o", "a/run.json"], "error: a/run.json: the page would overwrite a result", "-o report.html"),
         (["page.html"], "error: page.html: the page would overwrite a result", "hint: busbw report page.html -o report.html"),
-        (["log.txt"] * 9, "error: report: 9 files; one page tells 8 apart", "hint: name 8 files or fewer"),
+        (["log.txt"] * 9, "error: report: 9 files, and a page shows at most 8", "hint: name 8 files or fewer"),
         ([], "Missing argument 'FILE...'", "hint: busbw report --help"),
     ],
     ids=[

@@ -7,17 +7,18 @@ import click
 
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.cli.words import Share, filled
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import Limits
-from busbw.views import comparison, comparison_markdown
+from busbw.views import comparison
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {
-    "text": comparison.text,
-    "markdown": comparison_markdown.markdown,
+    "text": lambda compared: comparison.text(compared, width()),
+    "markdown": comparison.markdown,
     "json": comparison.json,
 }
 
@@ -29,7 +30,8 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 @click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="confidence level, over all cells together")
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
 @click.option("--collective", default=None, callback=filled, help="the collective of logs that do not name it")
-def command(a: str, b: str, tolerance: float, confidence: float, format_name: str, collective: str | None) -> int:
+@click.option("--table", "tables", type=click.IntRange(1), multiple=True, help="which table of logs that hold several; twice: of A, of B")
+def command(a: str, b: str, tolerance: float, confidence: float, format_name: str, collective: str | None, tables: tuple[int, ...]) -> int:
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
 
     A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated runs of one sweep. Exit code 1 when a
@@ -37,22 +39,25 @@ def command(a: str, b: str, tolerance: float, confidence: float, format_name: st
     """
     if a == b == "-":
         raise UsageError("A and B are both stdin", "name a file for one of them")
-    compared = compare(load(a, collective), load(b, collective), Limits(tolerance, confidence))
+    if len(tables) > 2:
+        raise UsageError(f"--table is given {len(tables)} times", "give it once for both sides, or twice: for A, then for B")
+    of_a, of_b = (tables[0], tables[-1]) if tables else (None, None)
+    compared = compare(load(a, collective, of_a), load(b, collective, of_b), Limits(tolerance, confidence))
     answer(FORMATS[format_name](compared))
     if compared.beyond():
         return int(Exit.BAD)
     return int(Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
 
 
-def load(name: str, collective: str | None) -> list[Named]:
-    """The runs in a file or a directory, whose hidden files do not count, in order of their names."""
+def load(name: str, collective: str | None, table: int | None = None) -> list[Named]:
+    """The runs in a file, or in a directory in order of their names without hidden files."""
     path = Path(name)
     if name == "-" or not path.is_dir():
-        return [(name, read_sweep(name, collective))]
+        return [(name, read_sweep(name, collective, table))]
     try:
         files = sorted(str(file) for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}", "name a directory that you may read") from error
+        raise UsageError(f"{name}: {error.strerror}", "name a directory that you can read") from error
     if not files:
         raise UsageError(f"{name}: there are no files in this directory", "put the results of repeated runs there: busbw run ... --json")
-    return [(file, read_sweep(file, collective)) for file in files]
+    return [(file, read_sweep(file, collective, table)) for file in files]

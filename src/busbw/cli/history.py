@@ -10,6 +10,7 @@ import click
 
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.cli.words import File, Share, filled
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
@@ -76,7 +77,7 @@ def list_(machine: str, collective: str, db: Path | None) -> int:
     with opened(_file(db), create=False) as history:
         runs = history.runs(machine, name)
     if runs:
-        answer(view.listed(runs))
+        answer(view.listed(runs, width()))
     else:
         talk("no such run")
     return int(Exit.OK)
@@ -99,7 +100,7 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path | None) -
         times = [time for time in history.times(shown) if time.key.size_bytes == wanted]
     if not times:
         raise UsageError(f"{file}: no such run has {format_size(wanted)}", "busbw history list")
-    answer(view.plot(times))
+    answer(view.plot(times, width()))
     return int(Exit.OK)
 
 
@@ -120,7 +121,7 @@ def check_(file: str, last: int, confidence: float, collective: str | None, db: 
     found = check(result, earlier, confidence)
     if not result.complete or result.wrong():
         talk(f"note: {file} {'had wrong data' if result.wrong() else 'is of a sweep that did not end'}")
-    answer(view.checked(found))
+    answer(view.checked(found, width()))
     if found.standing is Standing.UNKNOWN:
         talk(f"\nhint: {_more(found, last)}")
     return int(STANDINGS[found.standing])

@@ -1,13 +1,13 @@
 """What a command prints while it runs: the result on stdout, messages on stderr."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
+from busbw.cli.terminal import width
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.reports import Working
@@ -125,14 +125,6 @@ class SweepOutput(Output):
             super().print_note(note)
 
     def _print(self, part: str, *arguments: Any) -> None:
-        """One part of the view; the table in color on a terminal."""
-        if self.view.name == "table" and sys.stdout is not None and sys.stdout.isatty():
-            from rich.console import Console
-
-            from busbw.views import table_rich
-
-            Console(soft_wrap=True).print(getattr(table_rich, part)(*arguments), end="")
-            return
         answer(getattr(self.view, part)(*arguments))
 
 
@@ -143,13 +135,13 @@ class TrainOutput(Output):
         """Each iteration as soon as it is measured."""
         assert isinstance(result, TrainResult)
         if isinstance(event, Started):
-            answer(training.header(result))
+            answer(training.header(result, width()))
         elif isinstance(event, Iteration):
             answer(training.iteration(result, event.method, event.number, event.rate))
         elif isinstance(event, Trained):
             answer(training.method_end(result, event.run.method))
         elif isinstance(event, Ended):
-            answer(training.footer(result))
+            answer(training.footer(result, width()))
 
 
 class JsonOutput(Output):

@@ -15,6 +15,7 @@ from busbw.cli import training_options
 from busbw.cli.output import Output
 from busbw.cli.slurm_options import slurm_options, take_step
 from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.cli.words import Share, filled
 from busbw.core import transports
 from busbw.core.errors import BusbwError, UsageError
@@ -49,11 +50,11 @@ class PlanOutput(Output):
         if not self.aloud or not isinstance(result, PlanResult):
             return
         if isinstance(event, Started) and self.first:
-            answer(planning.header(result))
+            answer(planning.header(result, width()))
         elif isinstance(event, Surveyed) and self.first:
-            answer(planning.surveyed(result, event.plan))
+            answer(planning.surveyed(result, event.plan, width()))
         elif isinstance(event, Exchanged) and result.plan:
-            answer(planning.row(result, result.plan, event.exchange))
+            answer(planning.row(result, result.plan, event.exchange, width()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +249,7 @@ def command(
     where = Where(ranks=ranks, hosts=hosts, hostfile=hostfile, ifname=ifname, step=step)
     plan = PlanSpec(replays=replays, target=target)
     whole = Planner(spec, plan, where, json_file, format_name == "table", limit, launch_limit).run(ways, check)
-    answer(planning.footer(whole) if format_name == "table" else encoded(whole).decode())
+    answer(planning.footer(whole, width()) if format_name == "table" else encoded(whole).decode())
     if json_file is not None:
         save(encoded(whole), json_file)  # once more: what could not be written before is an error now
     return int(Exit.OK)

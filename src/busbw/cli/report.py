@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.show import read_sweep
+from busbw.cli.show import read_sweep, table_option
 from busbw.cli.streams import answer
 from busbw.cli.words import filled
 from busbw.core.comparison import Comparison
@@ -28,14 +28,15 @@ DEFAULT = "report.html"
     help="where the page goes, - = stdout; by default beside the first FILE, under its name with .html",
 )
 @click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
-def command(files: tuple[str, ...], output: str | None, collective: str | None) -> int:
+@table_option
+def command(files: tuple[str, ...], output: str | None, collective: str | None, table: int | None) -> int:
     """Write the results in FILE... (up to 8, - = stdin) as one self-contained HTML page, and print its path.
 
     Reads what busbw show reads: busbw.result/1, nccl-tests' JSON or text. Several results are also compared with the first. Exit code 1
     when a result holds wrong data.
     """
     target = _target(files, output)
-    results = [read_sweep(file, collective) for file in files]
+    results = [read_sweep(file, collective, table) for file in files]
     named = list(zip(_names(files), results, strict=True))
     made = page(named, _comparisons(named))
     if target is None:
@@ -47,7 +48,7 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None) 
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path | None:
-    """Where the page goes, None for stdout; UsageError where that is one of the results, or one of them a directory."""
+    """Where the page goes, None for stdout; UsageError where that is one of the results, or one of them is a directory."""
     folder = next((file for file in files if Path(file).is_dir()), None)
     if folder is not None:
         raise UsageError(f"{folder}: Is a directory", "name a result file, or - for stdin")
@@ -68,7 +69,7 @@ def _names(files: tuple[str, ...]) -> list[str]:
 
 
 def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
-    """Each later result of the first one's collective held against the first."""
+    """Each later result of the first one's collective, compared with the first."""
     first = named[0]
     return {
         index: compare([first], [other])

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from busbw.cli.output import SweepOutput, exit_code, print_command
 from busbw.cli.slurm_options import slurm_options, take_step
+from busbw.cli.terminal import width
 from busbw.cli.words import File, Share, filled
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
@@ -182,7 +183,7 @@ def command(
         given(ideal)
     to_stdout = json_file == "-"
     _check_words(engine_name, simulation, launch_limit, format_name if to_stdout and _given("format_name") else "json")
-    shown = view("json" if to_stdout else _csv_of(engine_name, format_name))
+    shown = view("json" if to_stdout else _csv_of(engine_name, format_name), width())
     options = Options(
         ranks=ranks, hosts=hosts, hostfile=hostfile, ifname=ifname, step=step, engine=engine_name, net=net or "", simulation=simulation,
         inject=inject, ideal=ideal, limit_s=limit, launch_limit_s=launch_limit, program="busbw run", argv=_argv(),

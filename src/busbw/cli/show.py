@@ -5,35 +5,43 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.streams import answer
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.cli.words import filled
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
+from busbw.core.finding import LOG_TABLES
 from busbw.core.result import Result
 from busbw.views.read import read
 from busbw.views.registry import VIEWS, kind, render, view
+
+table_option = click.option("--table", type=click.IntRange(1), default=None, help="which table of a log that holds several, from 1 on")
 
 
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(v.name for v in VIEWS))
+@table_option
 @click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
-def command(file: str, format_name: str, collective: str | None) -> int:
+def command(file: str, format_name: str, collective: str | None, table: int | None) -> int:
     """Print the result in FILE (- = stdin): busbw.result/1, or nccl-tests' JSON or text of any age.
 
     Exit code 1 when the result holds wrong data.
     """
     view(format_name)
-    result = read(read_bytes(file), file, collective)
-    answer(render(result, format_name, file))
+    result = read(read_bytes(file), file, collective, table)
+    answer(render(result, format_name, file, width()))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
 
-def read_sweep(file: str, collective: str | None) -> Result:
-    """The sweep in a file; UsageError for a training or a plan, which have no sizes to compare."""
-    result = read(read_bytes(file), file, collective)
+def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
+    """The sweep in a file, with a warning where its log holds several; UsageError for a training or a plan, which have no sizes."""
+    result = read(read_bytes(file), file, collective, table)
     if not isinstance(result, Result):
-        raise UsageError(f"{file} is {kind(result)}, and this is for sweeps", f"busbw show {file}")
+        raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
+    for finding in result.findings:
+        if finding.id == LOG_TABLES:
+            talk(f"warning: {file}: {finding.message}; {finding.fix}")
     return result
 
 

@@ -1,8 +1,10 @@
-"""A comparison as text: what differs first, then every cell, then what the verdicts rest on. Also as JSON."""
+"""A comparison as text, Markdown and JSON: warnings and what differs first, then every cell, then what the verdicts rest on.
+
+Each sentence is made once for these and for the HTML report.
+"""
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,35 +14,32 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.comparison import ComparedCell, Comparison, Side, Verdict
 from busbw.core.sizes import format_size
 from busbw.stats.judging import MEANS_S, MEANS_SHARE
-from busbw.views.words import nccl_version_text, time_text
+from busbw.views.columns import Column, aligned, wrapped
+from busbw.views.markdown import plain, table_head, table_line
+from busbw.views.words import counted, nccl_version_text, percent, time_text
 
-PLACEMENT_WORDS = {"out_of_place": "out of place", "in_place": "in place"}
 METHODS = {
     "samples": "rank test of the samples",
     "runs": "permutation of whole runs",
     "means": "single means, which cannot be tested: slower and faster are differences of more than "
-    f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f}%, beyond what such means vary by",
+    f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f} %, beyond what such means vary by",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Title, whether it is aligned to the right, and the text of one cell."""
-
-    title: str
-    right: bool
-    text: Callable[[ComparedCell], str]
+BOLD = {verdict: f"**{verdict.value}**" for verdict in (Verdict.SLOWER, Verdict.FASTER)}
+DROP_ORDER = ("interval", "time A", "time B")
+ONLY_WHERE_CELLS_DIFFER = {"type", "op", "root", "cycle"}
 
 
 def ratio_text(ratio: float | None) -> str:
-    """`1.031x`, `53.1x`; `-` where there is none."""
+    """`1.031x`, `53.1x`, `8300x`, `0.00012x`: four digits from 0.1 on, two below; `-` where it is unknown."""
     if ratio is None or not math.isfinite(ratio):
         return "-"
-    return f"{ratio:.3f}x" if ratio < 9.9995 else f"{ratio:.1f}x"
+    if ratio < 0.1:
+        return f"{float(f'{ratio:.2g}'):.12f}".rstrip("0").rstrip(".") + "x" if ratio >= 1e-9 else "<0.000000001x"
+    return f"{ratio:.3f}x" if ratio < 9.9995 else f"{ratio:.1f}x" if ratio < 999.95 else f"{float(f'{ratio:.4g}'):.0f}x"
 
 
 def interval_text(cell: ComparedCell) -> str:
-    """`0.980 to 1.020`; `-` where there is none."""
+    """`0.980 to 1.020`; `-` where it is unknown."""
     return "-" if cell.low is None or cell.high is None else f"{ratio_text(cell.low)[:-1]} to {ratio_text(cell.high)[:-1]}"
 
 
@@ -48,106 +47,132 @@ def _time(seconds: float | None) -> str:
     return "-" if seconds is None else time_text(seconds)
 
 
+# The value of each column takes a ComparedCell.
 COLUMNS: tuple[Column, ...] = (
-    Column("size", True, lambda cell: format_size(cell.key.size_bytes)),
-    Column("type", True, lambda cell: cell.key.dtype),
-    Column("op", True, lambda cell: cell.key.op),
-    Column("root", True, lambda cell: str(cell.key.root)),
-    Column("cycle", True, lambda cell: str(cell.key.cycle)),
-    Column("placement", False, lambda cell: PLACEMENT_WORDS[cell.key.placement]),
-    Column("time A", True, lambda cell: _time(cell.a_s)),
-    Column("time B", True, lambda cell: _time(cell.b_s)),
-    Column("B / A", True, lambda cell: ratio_text(cell.ratio)),
-    Column("interval", False, interval_text),
-    Column("verdict", False, lambda cell: cell.verdict.value),
+    Column(title="size", value=lambda cell: format_size(cell.key.size_bytes)),
+    Column(title="type", value=lambda cell: cell.key.dtype),
+    Column(title="op", value=lambda cell: cell.key.op),
+    Column(title="root", value=lambda cell: cell.key.root),
+    Column(title="cycle", value=lambda cell: cell.key.cycle),
+    Column(title="placement", value=lambda cell: placement(cell.key), left=True),
+    Column(title="time A", value=lambda cell: _time(cell.a_s)),
+    Column(title="time B", value=lambda cell: _time(cell.b_s)),
+    Column(title="B / A", value=lambda cell: ratio_text(cell.ratio)),
+    Column(title="interval", value=interval_text, left=True),
+    Column(title="verdict", value=lambda cell: cell.verdict.value, left=True),
 )
-ONLY_WHERE_THEY_DIFFER = {"type", "op", "root", "cycle"}
-ONLY_WHERE_THERE_IS_ONE = {"interval"}
 
 
 def columns(comparison: Comparison) -> list[Column]:
     """The columns shown: type, operator, root and cycle where the cells differ in them, the interval where any cell has one."""
-    shown = []
-    for column in COLUMNS:
-        texts = {column.text(cell) for cell in comparison.cells}
-        few = (column.title in ONLY_WHERE_THEY_DIFFER and len(texts) < 2) or (column.title in ONLY_WHERE_THERE_IS_ONE and texts == {"-"})
-        if not few:
-            shown.append(column)
-    return shown
+    texts = {column.title: {column.text(cell) for cell in comparison.cells} for column in COLUMNS}
+    gone = {title for title in ONLY_WHERE_CELLS_DIFFER if len(texts[title]) < 2} | ({"interval"} if texts["interval"] == {"-"} else set())
+    return [column for column in COLUMNS if column.title not in gone]
 
 
-def place(key: CellKey) -> str:
+def placement(key: CellKey) -> str:
+    """`in place`, `out of place`."""
+    return key.placement.replace("_", " ")
+
+
+def cell_text(key: CellKey) -> str:
     """`1 MiB in place`."""
-    return f"{format_size(key.size_bytes)} {PLACEMENT_WORDS[key.placement]}"
+    return f"{format_size(key.size_bytes)} {placement(key)}"
 
 
 def side(letter: str, its: Side) -> str:
     """`A  before.json: 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9`."""
     name = its.files[0] if len(its.files) == 1 else f"{len(its.files)} files, the first {its.files[0]}"
     name += f" ({its.runs} runs)" if its.runs > 1 else ""
-    hosts = f" on {len(its.hosts)} host{'s' if len(its.hosts) > 1 else ''}" if its.hosts else ""
-    devices = ", ".join(f"{count} x {device}" for device, count in its.devices.items()) + hosts
-    engine = f"{its.engine} engine" if its.engine else ""
     nccl = f"NCCL {nccl_version_text(its.nccl)}" if its.nccl else ""
-    facts = ", ".join(fact for fact in (devices, engine, nccl) if fact)
+    hosts = f" on {counted(len(its.hosts), 'host')}" if its.hosts else ""
+    devices = ", ".join(f"{count} x {device}" for device, count in its.devices.items()) + hosts
+    facts = ", ".join(filter(None, (devices, _engine(its), nccl)))
     return f"{letter}  {name}: {facts}" if facts else f"{letter}  {name}"
+
+
+def _engine(its: Side) -> str:
+    return f"{its.engine} engine" if its.engine else ""
+
+
+def warnings(comparison: Comparison) -> list[str]:
+    """What makes the two sides hard to compare: other ranks, devices, hosts or engines."""
+    a, b = comparison.a, comparison.b
+    pairs = [(_engine(a), _engine(b))]
+    if a.devices and b.devices:
+        pairs.append((counted(sum(a.devices.values()), "rank"), counted(sum(b.devices.values()), "rank")))
+        pairs.append((counted(len(a.hosts), "host"), counted(len(b.hosts), "host")))
+        pairs.append((" and ".join(a.devices), " and ".join(b.devices)))
+    differing = [f"{ours} / {theirs}" for ours, theirs in pairs if ours and theirs and ours != theirs]
+    if not differing:
+        return []
+    return [f"A and B are different set-ups ({', '.join(differing)}): a ratio says which of them is faster, not what changed"]
 
 
 def summary(comparison: Comparison) -> str:
     """`2 of 60 cells slower, largest 1.081x at 1 MiB in place`; whether any is beyond the tolerance."""
-    total, slower = number(len(comparison.cells)), comparison.of(Verdict.SLOWER)
+    total, slower = counted(len(comparison.cells), "cell"), comparison.of(Verdict.SLOWER)
     if not slower:
         faster = comparison.of(Verdict.FASTER)
         return f"none of {total} slower, {len(faster)} faster" if comparison.has_verdict() else f"no verdict on any of {total}"
     worst = max(slower, key=lambda cell: cell.ratio or 0.0)
     beyond = len(comparison.beyond())
     tolerated = f"{beyond} of them by more" if beyond else "none by more"
-    text = f"{len(slower)} of {total} slower, largest {ratio_text(worst.ratio)} at {place(worst.key)}"
+    text = f"{len(slower)} of {total} slower, largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
     return f"{text}; {tolerated} than the tolerance of {percent(comparison.tolerance)}"
-
-
-def number(count: int) -> str:
-    """`1 cell`, `60 cells`."""
-    return f"{count} cell{'' if count == 1 else 's'}"
-
-
-def percent(share: float) -> str:
-    """`5%`."""
-    return f"{100 * share:.6g}%"
 
 
 def closing(comparison: Comparison) -> list[str]:
     """The counts of all verdicts, what they rest on, and what limits them."""
     counts = ", ".join(f"{len(comparison.of(verdict))} {verdict.value}" for verdict in Verdict)
-    lines = [f"{number(len(comparison.cells))}: {counts}"]
+    lines = [f"{counted(len(comparison.cells), 'cell')}: {counts}"]
     for by in dict.fromkeys(cell.by for cell in comparison.cells if cell.by):
-        sure = "" if by == "means" else f", {percent(comparison.confidence)} confidence over all cells together; intervals are per cell"
-        lines.append(f"judged by {METHODS[by]}{sure}")
+        confidence = f", {percent(comparison.confidence)} confidence over all cells together; intervals are per cell"
+        lines.append(f"judged by {METHODS[by]}{'' if by == 'means' else confidence}")
     if comparison.signs:
         signs = comparison.signs
         lines.append(f"whole sweep: B took longer in {signs.longer} cells and shorter in {signs.shorter}, sign test p = {signs.p:.2g}")
     return lines + [f"note: {note}" for note in comparison.notes]
 
 
-def aligned(lines: Sequence[Sequence[str]], right: Collection[int]) -> str:
-    """Lines of words in columns two spaces apart; those in `right` are aligned to the right."""
-    widths = [max(map(len, words)) for words in zip(*lines, strict=True)]
-    table = ""
-    for line in lines:
-        words = (word.rjust(width) if at in right else word.ljust(width) for at, (word, width) in enumerate(zip(line, widths, strict=True)))
-        table += "  ".join(words).rstrip() + "\n"
-    return table
-
-
-def text(comparison: Comparison) -> str:
+def text(comparison: Comparison, width: int | None = None) -> str:
     """The whole text."""
+    head = [BY_NAME[comparison.collective].title, side("A", comparison.a), side("B", comparison.b), ""]
+    head += [*(f"warning: {warning}" for warning in warnings(comparison)), summary(comparison)]
+    table = aligned(columns(comparison), comparison.cells, width, DROP_ORDER)
+    above, below = ("".join(f"{line}\n" for line in lines) for lines in (head, closing(comparison)))
+    return f"{wrapped(above, width)}\n{table}\n{wrapped(below, width)}"
+
+
+def markdown(comparison: Comparison) -> str:
+    """For a pull request: the summary, a table of what is not the same, and the rest of the cells folded away."""
     shown = columns(comparison)
-    lines = [[column.title for column in shown], *([column.text(cell) for column in shown] for cell in comparison.cells)]
-    table = aligned(lines, {at for at, column in enumerate(shown) if column.right})
-    head = [BY_NAME[comparison.collective].title, side("A", comparison.a), side("B", comparison.b), "", summary(comparison)]
-    return "\n".join(head) + f"\n\n{table}\n" + "\n".join(closing(comparison)) + "\n"
+    title = BY_NAME[comparison.collective].title
+    parts = [
+        f"**{title}: {plain(summary(comparison))}**",
+        *(f"**Warning:** {plain(warning)}" for warning in warnings(comparison)),
+        "".join(f"- {plain(side(letter, its))}\n" for letter, its in (("A", comparison.a), ("B", comparison.b))),
+    ]
+    same = [cell for cell in comparison.cells if cell.verdict is Verdict.SAME]
+    other = [cell for cell in comparison.cells if cell.verdict is not Verdict.SAME]
+    if other:
+        parts.append(_table(shown, other))
+    if same:
+        parts.append(f"<details><summary>{counted(len(same), 'cell')} the same</summary>\n\n{_table(shown, same)}\n</details>\n")
+    parts.append("".join(f"- {plain(line)}\n" for line in closing(comparison)))
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _table(shown: Sequence[Column], cells: Sequence[ComparedCell]) -> str:
+    return table_head(shown) + "".join(table_line(_text(column, cell) for column in shown) for cell in cells)
+
+
+def _text(column: Column, cell: ComparedCell) -> str:
+    return BOLD.get(cell.verdict, cell.verdict.value) if column.title == "verdict" else plain(column.text(cell))
 
 
 def json(comparison: Comparison) -> str:
-    """`busbw.comparison/1`, indented, with a newline at its end."""
-    return msgspec.json.format(wire.encode(comparison), indent=2).decode() + "\n"
+    """`busbw.comparison/1` with the sentences of the other views, indented, with a newline at its end."""
+    said = {"summary": summary(comparison), "warnings": warnings(comparison), "closing": closing(comparison)}
+    document = msgspec.json.decode(wire.encode(comparison)) | said
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -1,8 +1,8 @@
-"""Two CSVs: the columns of the PyTorch benchmark of old, in place only, and every figure there is, a line per row and placement."""
+"""Two CSVs: every figure, one line per row and placement; and the columns of the PyTorch benchmark, in place only."""
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from busbw.core.cells import Figure, figures
 from busbw.core.dtypes import BY_NAME as DTYPES
@@ -13,12 +13,75 @@ TORCH_HEADER = (
     "size(B), count(elements), type, redop, in-place time(us), in-place algbw(GB/s), in-place busbw(GB/s), "
     "in-place ideal busbw(GB/s), in-place busbw efficiency(%)"
 )
-COLUMNS = (
-    "collective", "placement", "ranks", "size_bytes", "count", "type", "op", "root", "iterations", "time_us", "cpu_time_us",
-    "algbw_gb_s", "busbw_gb_s", "ideal_busbw_gb_s", "ideal_percent", "wrong_elements", "samples", "skipped_samples", "min_us", "max_us",
-    "mean_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_percent", "timestamp", "engine", "nccl_version", "program",
-    "low_us", "high_us", "op_us", "launch_us", "stopped", "dropped_samples", "repeat",
-)  # fmt: skip
+Value = Callable[[Result, Figure], object]
+
+
+def _micro(field: str) -> Value:
+    """The field of a cell in microseconds; None where it is not known."""
+
+    def value(result: Result, figure: Figure) -> float | None:
+        seconds = getattr(figure.cell, field)
+        return None if seconds is None else seconds * 1e6
+
+    return value
+
+
+def _spread(field: str, factor: float = 1e6) -> Value:
+    """The field of the summary of a cell's stored samples, times `factor`; None without samples.
+
+    A median that is the cell's time, and a percentile with an interval of its own, are those.
+    """
+
+    def value(result: Result, figure: Figure) -> float | None:
+        cell = figure.cell
+        if not cell.kept_s:
+            return None
+        own = {"p50_s": figure.time_s if cell.stopped else None, "p99_s": cell.p99_s}.get(field)
+        return factor * (own or getattr(summary(cell.kept_s), field))
+
+    return value
+
+
+def _samples(result: Result, figure: Figure) -> int | None:
+    kept = figure.cell.kept_s
+    return (figure.n if figure.cell.stopped else len(kept)) if kept else None
+
+
+def _repeat(result: Result, figure: Figure) -> int | None:
+    sampling = result.spec.sampling
+    return figure.row.repeat if sampling and sampling.repeats > 1 else None
+
+
+FIELDS: tuple[tuple[str, Value], ...] = (
+    ("collective", lambda result, figure: result.spec.collective),
+    ("placement", lambda result, figure: figure.placement.replace(" ", "_")),
+    ("ranks", lambda result, figure: result.world.ranks or None),
+    ("size_bytes", lambda result, figure: figure.row.size_bytes),
+    ("count", lambda result, figure: figure.row.count),
+    ("type", lambda result, figure: figure.row.dtype),
+    ("op", lambda result, figure: figure.row.op),
+    ("root", lambda result, figure: figure.row.root),
+    ("iterations", lambda result, figure: figure.n + figure.cell.dropped),
+    ("time_us", _micro("time_s")),
+    ("cpu_time_us", _micro("cpu_time_s")),
+    ("algbw_gb_s", lambda result, figure: figure.cell.algbw / 1e9),
+    ("busbw_gb_s", lambda result, figure: figure.cell.busbw / 1e9),
+    ("ideal_busbw_gb_s", lambda result, figure: result.ideal.busbw / 1e9 if result.ideal else None),
+    ("ideal_percent", lambda result, figure: figure.cell.busbw / result.ideal.busbw * 100 if result.ideal and result.ideal.busbw else None),
+    ("wrong_elements", lambda result, figure: figure.cell.wrong),
+    ("samples", _samples),
+    ("skipped_samples", lambda result, figure: figure.cell.skipped if figure.cell.kept_s else None),
+    *((f"{name}_us", _spread(f"{name}_s")) for name in ("min", "max", "mean", "p50", "p95", "p99", "stdev")),
+    ("cv_percent", _spread("cv", 100)),
+    ("timestamp", lambda result, figure: figure.row.timestamp),
+    ("engine", lambda result, figure: result.library.engine),
+    ("nccl_version", lambda result, figure: result.library.nccl or None),
+    ("program", lambda result, figure: result.program),
+    *((f"{name}_us", _micro(f"{name}_s")) for name in ("low", "high", "op", "launch")),
+    ("stopped", lambda result, figure: figure.cell.stopped or None),
+    ("dropped_samples", lambda result, figure: figure.cell.dropped if figure.cell.stopped else None),
+    ("repeat", _repeat),
+)  # new ones are added at the end
 
 
 def torch_header(result: Result) -> str:
@@ -27,7 +90,7 @@ def torch_header(result: Result) -> str:
 
 
 def torch_row(result: Result, row: Row) -> str:
-    """The in-place figures of one row as Python prints floats; `N/A` where it was not run in place, or no bound is known.
+    """The in-place figures of one row as Python prints floats; `N/A` where it was not run in place or no bound is known.
 
     The count is that of the call, as in nccl-tests; the operator asked for is printed even where the collective does not reduce.
     """
@@ -35,17 +98,12 @@ def torch_row(result: Result, row: Row) -> str:
     op = row.op or (result.spec.op if result.spec.op != "all" else "sum")
     ideal = result.endpoint_ideal.busbw if result.endpoint_ideal else None
     cell = row.in_place
-    figures: list[float | None] = [None] * 3 if cell is None else [cell.time_s * 1e6, cell.algbw / 1e9, cell.busbw / 1e9]
+    values: list[float | None] = [None] * 3 if cell is None else [cell.time_s * 1e6, cell.algbw / 1e9, cell.busbw / 1e9]
     bound: list[float | None] = [None, None]
     if ideal:
         bound = [ideal / 1e9, None if cell is None else cell.busbw / ideal * 100]
-    words = [str(row.size_bytes), str(row.count), dtype.torch if dtype else row.dtype, op]
-    return ", ".join(words + ["N/A" if value is None else repr(value) for value in figures + bound]) + "\n"
-
-
-def torch_footer(result: Result) -> str:
-    """Nothing: the format has no end."""
-    return ""
+    texts = [str(row.size_bytes), str(row.count), dtype.torch if dtype else row.dtype, op]
+    return ", ".join(texts + ["N/A" if value is None else repr(value) for value in values + bound]) + "\n"
 
 
 def _record(values: Iterable[object]) -> str:
@@ -55,63 +113,10 @@ def _record(values: Iterable[object]) -> str:
 
 
 def header(result: Result) -> str:
-    """The line of column names; they are stable, new ones are added at the end."""
-    return _record(COLUMNS)
+    """The line of column names."""
+    return _record(name for name, _ in FIELDS)
 
 
 def row(result: Result, row: Row) -> str:
     """A line for each placement that was run; fields that are not known are empty."""
-    return "".join(_record(_fields(result, figure)) for figure in figures(row))
-
-
-def _fields(result: Result, figure: Figure) -> list[object]:
-    row, cell = figure.row, figure.cell
-    library, sampling, ideal = result.library, result.spec.sampling, result.ideal.busbw if result.ideal else None
-    return [
-        result.spec.collective,
-        figure.placement.replace(" ", "_"),
-        result.world.ranks or None,
-        row.size_bytes,
-        row.count,
-        row.dtype,
-        row.op,
-        row.root,
-        figure.n + cell.dropped,
-        figure.time_s * 1e6,
-        None if cell.cpu_time_s is None else cell.cpu_time_s * 1e6,
-        cell.algbw / 1e9,
-        cell.busbw / 1e9,
-        None if ideal is None else ideal / 1e9,
-        None if not ideal else cell.busbw / ideal * 100,
-        cell.wrong,
-        *_spread(figure),
-        row.timestamp,
-        library.engine,
-        library.nccl or None,
-        result.program,
-        *(None if seconds is None else seconds * 1e6 for seconds in (cell.low_s, cell.high_s, cell.op_s, cell.launch_s)),
-        cell.stopped or None,
-        cell.dropped if cell.stopped else None,
-        row.repeat if sampling and sampling.repeats > 1 else None,
-    ]
-
-
-def _spread(figure: Figure) -> list[object]:
-    """Of the stored samples; but a median that is the cell's time, and a percentile with an interval of its own, are those."""
-    cell = figure.cell
-    if not cell.kept_s:
-        return [None] * 10
-    spread = summary(cell.kept_s)
-    count, p50_s = (figure.n, figure.time_s) if cell.stopped else (spread.count, spread.p50_s)
-    times = (spread.min_s, spread.max_s, spread.mean_s, p50_s, spread.p95_s, cell.p99_s or spread.p99_s, spread.stdev_s)
-    return [count, cell.skipped, *(time * 1e6 for time in times), spread.cv * 100]
-
-
-def footer(result: Result) -> str:
-    """Nothing: a CSV has no end."""
-    return ""
-
-
-def render(result: Result) -> str:
-    """The whole CSV."""
-    return header(result) + "".join(row(result, line) for line in result.rows)
+    return "".join(_record(value(result, figure) for _, value in FIELDS) for figure in figures(row))

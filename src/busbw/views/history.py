@@ -1,85 +1,103 @@
-"""The history as text: the list of runs, one size over time, and a run beside the last ones."""
+"""The history as text: the list of runs, one size over time, and a run compared with the last ones."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
-from busbw.core.history import Check, CheckedCell, Standing, StoredRun, StoredTime
+from busbw.core.history import Check, Standing, StoredRun, StoredTime
 from busbw.core.sizes import format_size
-from busbw.views.comparison import aligned, number, percent, place, ratio_text
-from busbw.views.words import bandwidth_text, nccl_version_text, time_text
+from busbw.views.columns import Column, aligned, wrapped
+from busbw.views.comparison import cell_text, placement, ratio_text
+from busbw.views.words import bandwidth_text, counted, nccl_version_text, percent, time_text
 
 BAR = "█"
 PARTS = " ▏▎▍▌▋▊▉"
-BAR_WIDTH = 40
+BAR_WIDTH, BESIDE_BAR = 40, 43  # characters of the longest bar, and of id, date and figure before it
+DROP_ORDER = ("timing", "NCCL", "sizes", "machine", "collective")
+DROP_CELLS = ("p", "least to largest", "median")
+
+# Values take a StoredRun.
+RUNS: tuple[Column, ...] = (
+    Column(title="id", value=lambda run: run.id),
+    Column(title="when", value=lambda run: run.start, left=True),
+    Column(title="collective", value=lambda run: run.collective, left=True),
+    Column(title="sizes", value=lambda run: _sizes(run), left=True),
+    Column(title="peak GB/s", value=lambda run: bandwidth_text(run.peak_busbw)),
+    Column(title="timing", value=lambda run: run.timing, left=True),
+    Column(title="NCCL", value=lambda run: nccl_version_text(run.nccl) if run.nccl else "-", left=True),
+    Column(title="machine", value=lambda run: run.machine, left=True),
+    Column(title="", value=lambda run: "wrong data" if run.wrong else "" if run.complete else "incomplete", left=True),
+)
+# Values take a CheckedCell.
+CELLS: tuple[Column, ...] = (
+    Column(title="size", value=lambda cell: format_size(cell.key.size_bytes)),
+    Column(title="placement", value=lambda cell: placement(cell.key), left=True),
+    Column(title="time", value=lambda cell: time_text(cell.time_s)),
+    Column(title="median", value=lambda cell: time_text(cell.median_s)),
+    Column(title="least to largest", value=lambda cell: f"{time_text(cell.low_s)} to {time_text(cell.high_s)}", left=True),
+    Column(title="ratio", value=lambda cell: ratio_text(cell.ratio)),
+    Column(title="p", value=lambda cell: f"{cell.p:.2g}"),
+)
 
 
-def listed(runs: Sequence[StoredRun]) -> str:
-    """A line for each run: id, when, collective, sizes, peak busbw, NCCL, machine."""
-    lines = [("id", "when", "collective", "sizes", "peak GB/s", "timing", "NCCL", "machine", "")]
-    for run in runs:
-        nccl = nccl_version_text(run.nccl) if run.nccl else "-"
-        sizes = format_size(run.min_bytes) + (f" to {format_size(run.max_bytes)}" if run.max_bytes != run.min_bytes else "")
-        peak = bandwidth_text(run.peak_busbw)
-        lines.append((str(run.id), run.start, run.collective, sizes, peak, run.timing, nccl, run.machine, _state(run)))
-    return aligned(lines, right={0, 4})
+def listed(runs: Sequence[StoredRun], width: int | None = None) -> str:
+    """A line for each run."""
+    return aligned(RUNS, runs, width, DROP_ORDER)
 
 
-def _state(run: StoredRun) -> str:
-    return "wrong data" if run.wrong else "" if run.complete else "did not end"
+def _sizes(run: StoredRun) -> str:
+    return format_size(run.min_bytes) + (f" to {format_size(run.max_bytes)}" if run.max_bytes != run.min_bytes else "")
 
 
-def plot(times: Iterable[StoredTime]) -> str:
-    """One bar a run, oldest above, for each machine and cell there is; bars begin at 0 and end at the largest of their plot."""
+def plot(times: Iterable[StoredTime], width: int | None = None) -> str:
+    """One bar a run, oldest first, for each machine and cell; bars begin at 0 and end at the largest of their plot."""
     groups: dict[tuple[str, str, str, CellKey], list[StoredTime]] = {}
     for time in times:
         groups.setdefault((time.run.machine, time.run.collective, time.run.timing, time.key), []).append(time)
-    return "\n".join(_plot(group) for group in groups.values())
+    most = BAR_WIDTH if width is None else max(1, min(BAR_WIDTH, width - BESIDE_BAR))
+    return "\n".join(_plot(group, most, width) for group in groups.values())
 
 
-def _plot(group: Sequence[StoredTime]) -> str:
+def _plot(group: Sequence[StoredTime], most: int, width: int | None) -> str:
     first = group[0]
     key = first.key
-    facts = [BY_NAME[first.run.collective].title, place(key), key.dtype, key.op, f"root {key.root}" if key.root >= 0 else ""]
-    title = ", ".join(fact for fact in facts if fact)
+    facts = [BY_NAME[first.run.collective].title, cell_text(key), key.dtype, key.op, f"root {key.root}" if key.root >= 0 else ""]
+    title = f"{', '.join(filter(None, facts))}; {first.run.timing} timing\n{first.run.machine}\n"
     top = max((time.busbw for time in group if math.isfinite(time.busbw)), default=0.0)
-    lines = [
-        (str(time.run.id), time.run.start, bandwidth_text(time.busbw), "GB/s", _bar(time.busbw, top)) for time in reversed(group)
-    ]  # fmt: skip
-    return f"{title}; {first.run.timing} timing\n{first.run.machine}\n\n{aligned(lines, right={0, 2})}"
+    columns = (
+        Column(title="id", value=lambda time: time.run.id),
+        Column(title="when", value=lambda time: time.run.start, left=True),
+        Column(title="GB/s", value=lambda time: bandwidth_text(time.busbw)),
+        Column(title="", value=lambda time: _bar(time.busbw, top, most), left=True),
+    )
+    return f"{wrapped(title, width)}\n{aligned(columns, list(reversed(group)))}"
 
 
-def _bar(value: float, top: float) -> str:
+def _bar(value: float, top: float, most: int) -> str:
     if not (math.isfinite(value) and top > 0):
         return ""
-    eighths = round(8 * BAR_WIDTH * value / top)
+    eighths = round(8 * most * value / top)
     return BAR * (eighths // 8) + PARTS[eighths % 8].strip()
 
 
-def checked(check: Check) -> str:
-    """What a run is beside the last ones: the conclusion first, then the cells that are slower, then what this rests on."""
-    count, total = len(check.runs), number(len(check.cells))
+def checked(check: Check, width: int | None = None) -> str:
+    """A run compared with the last ones: the conclusion first, then the cells that are slower, then what this rests on."""
+    count, total = len(check.runs), counted(len(check.cells), "cell")
     slower = [cell for cell in check.cells if cell.slower]
     if check.standing is Standing.UNKNOWN:
-        verdict = (
-            f"UNKNOWN  {count} comparable runs of this machine are stored, {check.needed} are needed to be {percent(check.confidence)} sure"
-        )
+        stored = f"{counted(count, 'comparable run')} of this machine {'is' if count == 1 else 'are'} stored"
+        verdict = f"UNKNOWN  {stored}, {check.needed} are needed for {percent(check.confidence)} confidence"
     elif slower:
         worst = max(slower, key=lambda cell: cell.ratio)
-        verdict = f"SLOWER  {len(slower)} of {total} than in the last {count} runs, largest {ratio_text(worst.ratio)} at {place(worst.key)}"
+        at = f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
+        verdict = f"SLOWER  {len(slower)} of {total} than in the last {count} runs, {at}"
     else:
         verdict = f"FINE  none of {total} is slower than in the last {count} runs"
-    text = f"{verdict}\n{check.machine}\n"
+    text = wrapped(f"{verdict}\n{check.machine}\n", width)
     if slower:
-        titles = ("size", "placement", "time", "median", "least to largest", "ratio", "p")
-        text += "\n" + aligned([titles, *map(_cell, slower)], right={0, 2, 3, 5, 6})
+        text += "\n" + aligned(CELLS, slower, width, DROP_CELLS)
     if check.standing is not Standing.UNKNOWN:
-        text += f"\na run like those before is called slower, in any cell of the sweep, with a chance of {percent(round(check.alarm, 4))}\n"
+        chance = percent(round(check.alarm, 4))
+        text += wrapped(f"\nthe chance that a run like those before is called slower, in any cell of the sweep, is {chance}\n", width)
     return text
-
-
-def _cell(cell: CheckedCell) -> tuple[str, ...]:
-    size, _, placement = place(cell.key).partition("B ")
-    spread = f"{time_text(cell.low_s)} to {time_text(cell.high_s)}"
-    return f"{size}B", placement, time_text(cell.time_s), time_text(cell.median_s), spread, ratio_text(cell.ratio), f"{cell.p:.2g}"

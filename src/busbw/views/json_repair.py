@@ -1,16 +1,18 @@
-"""Closes a JSON document that was cut off, so that what had been written whole can still be read."""
+"""Closes a JSON document that was cut off, so that its complete values can be read."""
 
 import json
+import re
 
 from busbw.core.errors import UsageError
 
 CLOSING = {"{": "}", "[": "]"}
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*(?:"|$)|[][{},]', re.DOTALL)  # strings, a cut one too, and what separates values
 
 
 def loads(text: str) -> tuple[object, bool]:
-    """The value, and whether the document was whole; of a cut one, all values before the last comma or bracket that was written.
+    """The value, and whether the document was whole. Of a cut one, all values before the last comma or bracket.
 
-    UsageError with the place when it is no JSON even so.
+    UsageError with the position when it is not JSON even so.
     """
     try:
         return json.loads(text), True
@@ -32,18 +34,11 @@ def closed(text: str) -> str:
     """`text` up to its last whole value, with the brackets closed that are still open there."""
     opened: list[str] = []
     end, brackets = 0, ""
-    in_string = escaped = False
-    for index, char in enumerate(text):
-        if in_string:
-            in_string = escaped or char != '"'
-            escaped = char == "\\" and not escaped
-        elif char == '"':
-            in_string = True
-        elif char in CLOSING:
-            opened.append(CLOSING[char])
-        elif char in "}]" and opened:
-            opened.pop()
-            end, brackets = index + 1, "".join(reversed(opened))
-        elif char == ",":
-            end, brackets = index, "".join(reversed(opened))
+    for token in TOKEN.finditer(text):
+        if token[0] in CLOSING:
+            opened.append(CLOSING[token[0]])
+        elif token[0] in "}],":
+            if token[0] != "," and opened:
+                opened.pop()
+            end, brackets = token.start() if token[0] == "," else token.end(), "".join(reversed(opened))
     return text[:end] + brackets

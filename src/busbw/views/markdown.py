@@ -1,9 +1,13 @@
 """A table for GitHub: facts above, one line per size, findings as a list below."""
 
+from collections.abc import Iterable, Sequence
+
+from busbw.core.cells import figures
 from busbw.core.finding import Finding
 from busbw.core.result import Result, Row
 from busbw.views import table
-from busbw.views.words import bandwidth_text, library, machine
+from busbw.views.columns import Column
+from busbw.views.words import bandwidth_text, library, machine, problems
 
 SPECIAL = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 
@@ -13,45 +17,41 @@ def plain(text: str) -> str:
     return text.translate(SPECIAL)
 
 
-def _line(words: list[str]) -> str:
-    return "| " + " | ".join(words) + " |\n"
+def table_line(texts: Iterable[str]) -> str:
+    """One line of a table; the texts are not escaped."""
+    return "| " + " | ".join(texts) + " |\n"
+
+
+def table_head(columns: Sequence[Column]) -> str:
+    """Titles, and how each column is aligned."""
+    return table_line(column.heading for column in columns) + table_line("---" if column.left else "---:" for column in columns)
 
 
 def header(result: Result) -> str:
     """A heading line of facts, the bound, and the titles."""
-    facts = [machine(result), library(result), table.sweep_words(result.spec), result.start]
+    facts = [machine(result), library(result), table.sweep_text(result), result.start]
     text = f"**{plain(result.spec.row.title)}** " + ", ".join(plain(fact) for fact in facts if fact) + "\n\n"
     if result.ideal:
         text += f"Ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s: {plain(result.ideal.why or result.ideal.algorithm)}\n\n"
-    shown = table.columns(result)
-    titles = [f"{column.title} ({column.unit})" if column.unit else column.title for column in shown]
-    return text + _line(titles) + _line(["---:"] * len(shown))
+    return text + table_head(table.columns(result))
 
 
 def row(result: Result, row: Row) -> str:
     """One line of the table."""
-    return _line([plain(column.text(result, row)) for column in table.columns(result)])
+    figure = figures(row)[0]
+    return table_line(plain(column.text(result, figure)) for column in table.columns(result))
 
 
 def footer(result: Result) -> str:
     """The peak, what went wrong, and the findings."""
-    peak, text = table.peak_words(result), "\n"
+    peak, text = table.peak_text(result), "\n"
     if peak:
         text += f"Peak busbw {peak}; mean {bandwidth_text(result.average_busbw())} GB/s.\n"
-    if result.wrong():
-        text += f"\n**Wrong data:** {result.out_of_bounds} checks saw wrong elements.\n"
-    if not result.complete:
-        text += "\nThe sweep did not end; these sizes are what was measured.\n"
-    text += "".join(f"\n**Error:** {plain(error)}\n" for error in result.errors)
+    text += "".join(f"\n**{plain(problem)}**\n" for problem in problems(result))
     return text + ("\n" + "".join(_finding(finding) for finding in result.findings) if result.findings else "")
 
 
 def _finding(finding: Finding) -> str:
     text = f"- **{finding.verdict.value}** {plain(finding.message)} (`{finding.id}`)\n"
     lines = (("Evidence", finding.evidence), ("Fix", finding.fix))
-    return text + "".join(f"  - {name}: {plain(words)}\n" for name, words in lines if words)
-
-
-def render(result: Result) -> str:
-    """The whole Markdown text."""
-    return header(result) + "".join(row(result, line) for line in result.rows) + footer(result)
+    return text + "".join(f"  - {name}: {plain(said)}\n" for name, said in lines if said)

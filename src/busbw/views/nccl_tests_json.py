@@ -1,14 +1,16 @@
 """The JSON that nccl-tests 2.19.6 writes with -J (format version 3): same keys, order, separators, escapes and number texts.
 
-Where busbw differs: `devices` lists every GPU (the original lists the first of each process), and `env` is masked before it comes here.
+Where busbw differs: `devices` lists every GPU (the original lists the first of each process), and `env` was masked before.
 """
 
 import math
 from pathlib import Path
 
-from busbw.core.cells import figures
+import msgspec
+
 from busbw.core.result import Cell, Device, Result, Row
 from busbw.stats.summary import summary
+from busbw.views.nccl_tests_schema import Config
 from busbw.views.words import local_time, minimum_gb_s, op_column, printed_time_s
 
 VERSION = 3
@@ -33,7 +35,7 @@ def double(value: float) -> str:
 
 
 def truth(value: object) -> str:
-    """nccl-tests writes truth values as strings."""
+    """A truth value, which nccl-tests writes as a string."""
     return '"true"' if value else '"false"'
 
 
@@ -64,24 +66,13 @@ def render(result: Result) -> str:
 
 def _config(result: Result) -> str:
     spec = result.spec
-    step = ("step_factor", spec.step_factor) if spec.step_factor > 1 else ("step_bytes", spec.step_bytes)
-    return _object(
-        ("nthreads", str(spec.nthreads)),
-        ("ngpus", str(spec.ngpus)),
-        ("minimum_bytes", str(spec.min_bytes)),
-        ("maximum_bytes", str(spec.max_bytes)),
-        (step[0], str(step[1])),
-        ("warmup_iters", str(spec.warmup_iters)),
-        ("iterations", str(spec.iters)),
-        ("aggregated_iterations", str(spec.agg_iters)),
-        ("validation", str(spec.check)),
-        ("graph", str(spec.cudagraph)),
-        ("blocking_collectives", truth(spec.blocking)),
-        ("per_iter_timing", truth(spec.per_iter_timing)),
-        ("per_iter_skip", str(spec.per_iter_skip)),
-        ("parallel_init", truth(spec.parallel_init)),
-        ("devices", _array([_device(device) for device in result.world.devices])),
-    )
+    unused = "step_bytes" if spec.step_factor > 1 else "step_factor"
+    items = []
+    for field in msgspec.structs.fields(Config):
+        if field.name not in (unused, "devices"):
+            value = getattr(spec, field.name)
+            items.append((field.encode_name, truth(value) if field.type is str else str(value)))
+    return _object(*items, ("devices", _array([_device(device) for device in result.world.devices])))
 
 
 def _device(device: Device) -> str:
@@ -108,9 +99,7 @@ def _row(result: Result, row: Row) -> str:
         items.append((key, "null" if cell is None else _cell(result, cell)))
         if cell is not None and result.spec.per_iter_timing and cell.kept_s:
             items.append((f"{key}_per_iter", _per_iteration(cell, cell.samples_s or [])))
-    return _object(
-        *items, ("actual_iterations", str(next((figure.n for figure in figures(row)), row.iters))), ("experiment_name", string(""))
-    )
+    return _object(*items, ("actual_iterations", str(row.iters)), ("experiment_name", string("")))
 
 
 def _cell(result: Result, cell: Cell) -> str:

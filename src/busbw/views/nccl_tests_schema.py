@@ -1,4 +1,4 @@
-"""The JSON of nccl-tests (-J) as types: what a reader of format versions 1 to 3 needs, and all that may be absent with its default."""
+"""The JSON of nccl-tests (-J) as types, for format versions 1 to 3; what may be absent has a default."""
 
 import msgspec
 
@@ -17,21 +17,27 @@ class Entry(msgspec.Struct):
     device_info: str = ""
 
 
-class Config(msgspec.Struct):
-    """`config`; truth values are the strings "true" and "false"."""
+CONFIG_NAMES = {
+    "min_bytes": "minimum_bytes", "max_bytes": "maximum_bytes", "iters": "iterations", "agg_iters": "aggregated_iterations",
+    "check": "validation", "cudagraph": "graph", "blocking": "blocking_collectives",
+}  # fmt: skip
+
+
+class Config(msgspec.Struct, rename=CONFIG_NAMES):
+    """`config`, with the names of SweepSpec's fields in the order of the file; truth values are the strings "true" and "false"."""
 
     nthreads: int = 1
     ngpus: int = 1
-    minimum_bytes: int = 0
-    maximum_bytes: int = 0
+    min_bytes: int = 0
+    max_bytes: int = 0
     step_factor: int = 1
     step_bytes: int = 0
     warmup_iters: int = 0
-    iterations: int = 0
-    aggregated_iterations: int = 1
-    validation: int = 0
-    graph: int = 0
-    blocking_collectives: str = "false"
+    iters: int = 0
+    agg_iters: int = 1
+    check: int = 0
+    cudagraph: int = 0
+    blocking: str = "false"
     per_iter_timing: str = "false"
     per_iter_skip: int = 0
     parallel_init: str = "false"

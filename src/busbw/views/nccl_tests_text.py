@@ -1,4 +1,4 @@
-"""The text that nccl-tests 2.19.6 prints, byte for byte: scripts parse it by columns, words and spaces.
+"""The text that nccl-tests 2.19.6 prints, byte for byte: scripts parse it by columns and spaces.
 
 Where busbw must differ: an engine without NCCL prints version 0, and a rank without a PCI address prints 0000:00:00.
 """
@@ -9,6 +9,7 @@ from itertools import groupby
 from busbw.core.result import Cell, Device, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.stats.summary import summary
+from busbw.views.reading import program_collective
 from busbw.views.words import local_time, minimum_gb_s, op_column, printed_time_s
 
 VERSION = "2.19.6"
@@ -17,10 +18,10 @@ BLOCKING = {
     2: "wait after each inner iteration (-m), no barrier ",
     3: "wait and barrier after each outer iteration (-n); time excludes barrier ",
 }
-DEVICE_TEXT_BYTES = 2048  # what one process may say about its devices, its terminating zero included
+DEVICE_TEXT_BYTES = 2048  # of one process, with the terminating zero
 SIDE = (7, 6, 6, 6)
 PER_ITERATION = (7, 7, 7, 7)
-JSON_NAME = re.compile(r"\.json(\.\d+)?$", re.IGNORECASE)
+JSON_NAME = re.compile(r"\.json(\.\d+)?$", re.IGNORECASE)  # .N where the name existed already
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
@@ -33,14 +34,9 @@ def number(value: float, width: int) -> str:
     return f"{value:{width}.{1 if width >= 7 else 0}e}"
 
 
-def writes_json(spec: SweepSpec) -> bool:
-    """Whether output_file is one that nccl-tests would write: a name ending in .json, or .json.N where that existed already."""
-    return JSON_NAME.search(spec.output_file) is not None
-
-
 def header(result: Result) -> str:
     """Everything up to the three lines of column titles, those included."""
-    lines = [f"# Writing JSON output to {result.spec.output_file}"] if writes_json(result.spec) else []
+    lines = [f"# Writing JSON output to {result.spec.output_file}"] if JSON_NAME.search(result.spec.output_file) else []
     lines += [*_opening(result), "#", "# Using devices"]
     text = "\n".join(lines) + "\n" + "".join(_process_devices(list(group)) for _, group in groupby(result.world.devices, _process_key))
     if result.reduced_max_bytes is not None:
@@ -54,7 +50,7 @@ def _opening(result: Result) -> list[str]:
     step = f"{spec.step_factor}(factor)" if spec.step_factor > 1 else f"{spec.step_bytes}(bytes)"
     lines = [
         f"# nccl-tests version {result.library.versions.get('nccl-tests', VERSION)} nccl-headers={headers} nccl-library={nccl}",
-        f"# Collective test starting: {result.program}",
+        f"# Collective test starting: {_program(result)}",
         f"# nThread {spec.nthreads} nGpus {spec.ngpus} minBytes {spec.min_bytes} maxBytes {spec.max_bytes} step: {step} "
         f"warmup iters: {spec.warmup_iters} iters: {spec.iters} agg iters: {spec.agg_iters} validation: {spec.check} "
         f"graph: {spec.cudagraph} unalign: {spec.unalign}",
@@ -67,6 +63,11 @@ def _opening(result: Result) -> list[str]:
     if spec.parallel_init:
         lines.append("# Parallel Init Enabled: threads call into NcclInitRank concurrently ")
     return lines
+
+
+def _program(result: Result) -> str:
+    """The program's name as nccl-tests prints it. Nothing else in the text names the collective, so other programs get such a name."""
+    return result.program if program_collective(result.program) else f"{result.spec.collective}_perf"
 
 
 def _process_key(device: Device) -> tuple[int, str, int]:
@@ -84,29 +85,29 @@ def _process_devices(devices: list[Device]) -> str:
 
 def _titles(spec: SweepSpec) -> tuple[str, str, str]:
     time = "cputime" if spec.report_cputime else "time"
-    words, units = [time, "algbw", "busbw", "#wrong"], ["(us)", "(GB/s)", "(GB/s)", ""]
-    # The over-title is ragged in the original; these are its exact spaces.
+    titles, units = [time, "algbw", "busbw", "#wrong"], ["(us)", "(GB/s)", "(GB/s)", ""]
+    # The spaces of the original.
     over = f"{'':11}out-of-place{'':23}in-place{'':10}"
     widths: tuple[int, ...] = SIDE
     if spec.per_iter_timing:
-        words, units = [*words, "i_min", "i_max", "i_p99", "i_cv%"], [*units, "(us)", "(us)", "(us)", "(%)"]
+        titles, units = [*titles, "i_min", "i_max", "i_p99", "i_cv%"], [*units, "(us)", "(us)", "(us)", "(%)"]
         over = f"{'':14}out-of-place (+ per-iteration){'':32}in-place (+ per-iteration)"
         widths += PER_ITERATION
     stamp = ("timestamp", TIME_FORMAT, 19) if spec.report_timestamps else ("", "", 0)
 
     def line(left: tuple[str, ...], side: list[str], last: str) -> str:
-        sides = "".join(f"  {word:>{width}}" for word, width in zip(side * 2, widths * 2, strict=True))
+        sides = "".join(f"  {text:>{width}}" for text, width in zip(side * 2, widths * 2, strict=True))
         return f"# {_left(left)}{sides} {last:>{stamp[2]}}"
 
     return (
         f"# {_left(('', '', '', '', ''))}{over}",
-        line(("size", "count", "type", "redop", "root"), words, stamp[0]),
+        line(("size", "count", "type", "redop", "root"), titles, stamp[0]),
         line(("(B)", "(elements)", "", "", ""), units, stamp[1]),
     )
 
 
-def _left(words: tuple[str, ...]) -> str:
-    return "  ".join(f"{word:>{width}}" for word, width in zip(words, (10, 12, 8, 6, 6), strict=True))
+def _left(texts: tuple[str, ...]) -> str:
+    return "  ".join(f"{text:>{width}}" for text, width in zip(texts, (10, 12, 8, 6, 6), strict=True))
 
 
 def row(result: Result, row: Row) -> str:
@@ -144,7 +145,7 @@ def footer(result: Result) -> str:
         f"# {'Out of bounds values':<20} : {result.out_of_bounds} {'FAILED' if result.wrong() else 'OK'}",
         f"# {'Avg bus bandwidth':<20} : {average:g} {passed}",
         "#",
-        f"# Collective test concluded: {result.program}",
+        f"# Collective test concluded: {_program(result)}",
     ]
     if result.memory:
         lines.append(_memory(result.memory))
@@ -155,8 +156,8 @@ def _memory(memory: dict[str, int]) -> str:
     parts = [("Initialization", memory.get("init", 0)), ("User-Allocated", memory.get("user", 0))]
     parts.append(("Collective", memory.get("collective", 0)))
     total = memory.get("total", sum(amount for _, amount in parts))
-    words = " | ".join(f"{name} {_amount(amount)}" for name, amount in parts)
-    return f"# {'GPU memory usage':<20} : {words} | Total  {_amount(total)}"
+    text = " | ".join(f"{name} {_amount(amount)}" for name, amount in parts)
+    return f"# {'GPU memory usage':<20} : {text} | Total  {_amount(total)}"
 
 
 def _amount(size_bytes: int) -> str:
@@ -167,8 +168,3 @@ def _amount(size_bytes: int) -> str:
         value, unit = value / 1024, larger
     decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:.{decimals}f} {unit}"
-
-
-def render(result: Result) -> str:
-    """The whole text of a finished run."""
-    return header(result) + "".join(row(result, line) for line in result.rows) + footer(result)

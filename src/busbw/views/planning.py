@@ -3,72 +3,71 @@
 from busbw.core.planning import AS_IS, LOSSES, Exchange, Plan
 from busbw.core.result import PlanResult
 from busbw.core.transports import BY_NAME
-from busbw.views.words import library, machine
+from busbw.views import training
+from busbw.views.columns import Column, fitting, line, wrapped
 
 MB, MS = 1e6, 1e3
-LINE = "{:<9}  {:<{}}  {:>9}  {:>11}  {:>10}  {:>9}  {:>8}  {}\n"
-METHOD = 26  # columns, or those of the longest method that is weighed
-TITLES = ("transport", "method", "MB sent", "exchange ms", "exposed ms", "step ms", "of alone", "what a gradient loses")
+METHOD = 26  # characters
+DROP_ORDER = ("what a gradient loses", "MB sent", "exchange ms", "exposed ms", "of alone")
 
 
-def header(result: PlanResult) -> str:
-    """What trains where, and what is known before any exchange."""
-    made = result.training
-    sequence = f" of {made.spec.sequence} tokens" if made.unit == "seq" else ""
-    return (
-        f"# {made.spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients a step\n"
-        f"# {machine(result)}, {library(result)}\n"
-        f"# batch {made.spec.batch_size}{sequence} a rank, {made.spec.precision}, buckets of {made.spec.bucket_mb:g} MB\n"
-    )
+def header(result: PlanResult, width: int | None = None) -> str:
+    """Model, machine and settings, which are known before any exchange."""
+    return training.header(result, width, iterations=False)
 
 
-def surveyed(result: PlanResult, plan: Plan) -> str:
+def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """The step without a network, and the titles of what follows."""
     count = len(plan.buckets)
     last = plan.buckets[-1]
-    return (
+    text = (
         f"# a step alone takes {plan.alone_s * MS:.2f} ms, on a perfect network {plan.still_s * MS:.2f}; "
-        f"{count} {'bucket' if count == 1 else 'buckets'}, the last of {last.nbytes / MB:.1f} MB ready after {last.ready_s * MS:.2f}\n\n"
-        + _line(result, *TITLES)
+        f"{count} {'bucket' if count == 1 else 'buckets'}, the last of {last.nbytes / MB:.1f} MB ready after {last.ready_s * MS:.2f}\n"
     )
+    shown = _columns(result, width)
+    return f"{wrapped(text, width)}\n{line(shown, [column.title for column in shown])}"
 
 
-def _line(result: PlanResult, transport: str, method: str, *words: str) -> str:
-    """What is weighed is known before the first of it is: the training names it all."""
-    return LINE.format(transport, method, max([METHOD, *map(len, result.training.spec.methods)]), *words)
+def _columns(result: PlanResult, width: int | None) -> list[Column]:
+    """The columns, whose values take the plan and an exchange. The methods are known before the first exchange, so widths are too."""
+    local = result.training.hosts == 1  # then nothing leaves the host
+    methods = result.training.spec.methods
+    columns = [
+        Column(title="transport", value=lambda plan, one: one.transport, width=9, left=True),
+        Column(title="method", value=lambda plan, one: one.method, width=max([METHOD, *map(len, methods)]), left=True),
+        Column(title="MB sent", value=lambda plan, one: "-" if one.counted is None or local else f"{one.counted / MB:.2f}", width=9),
+        Column(title="exchange ms", value=lambda plan, one: f"{sum(one.bucket_s) * MS:.2f}", width=11),
+        Column(title="exposed ms", value=lambda plan, one: f"{plan.exposed_s(one) * MS:.2f}", width=10),
+        Column(title="step ms", value=lambda plan, one: f"{plan.step_s(one) * MS:.2f}", width=9),
+        Column(title="of alone", value=lambda plan, one: f"{100 * plan.efficiency(one):.1f} %", width=8),
+        Column(title="what a gradient loses", value=lambda plan, one: LOSSES[one.loss], left=True),
+    ]
+    widths = [column.width or max(map(len, LOSSES)) for column in columns]
+    return [columns[at] for at in fitting(columns, widths, width, DROP_ORDER)]
 
 
-def row(result: PlanResult, plan: Plan, exchange: Exchange) -> str:
+def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = None) -> str:
     """One method over one transport."""
-    return _line(
-        result,
-        exchange.transport,
-        exchange.method,
-        "-" if exchange.counted is None else f"{exchange.counted / MB:.2f}",
-        f"{sum(exchange.bucket_s) * MS:.2f}",
-        f"{plan.exposed_s(exchange) * MS:.2f}",
-        f"{plan.step_s(exchange) * MS:.2f}",
-        f"{100 * plan.efficiency(exchange):.1f} %",
-        LOSSES[exchange.loss],
-    )
+    shown = _columns(result, width)
+    return line(shown, [column.text(plan, exchange) for column in shown])
 
 
-def footer(result: PlanResult) -> str:
-    """What to do, the lines that do it, and how steps that were run compare."""
+def footer(result: PlanResult, width: int | None = None) -> str:
+    """What to do, the code that does it, and how predicted steps compare with measured ones."""
     text = ""
     plan = result.plan
     chosen = plan.recommended() if plan else None
     if plan and chosen:
-        text += f"\n{_advice(plan, chosen)}" + _lines(result, chosen)
-        text += "".join(_check(plan, one) for one in plan.exchanges if one.checked_s is not None)
-    return text + "".join(f"error: {error}\n" for error in result.errors)
+        text += wrapped(f"\n{_advice(plan, chosen)}", width) + _lines(chosen)
+        text += wrapped("".join(_check(plan, one) for one in plan.exchanges if one.checked_s is not None), width)
+    return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
 
 
-def render_all(result: PlanResult) -> str:
-    """The whole text of a result that was kept."""
+def render_all(result: PlanResult, width: int | None = None) -> str:
+    """The whole text of a stored result."""
     plan = result.plan
-    middle = surveyed(result, plan) + "".join(row(result, plan, one) for one in plan.exchanges) if plan else ""
-    return header(result) + middle + footer(result)
+    middle = surveyed(result, plan, width) + "".join(row(result, plan, one, width) for one in plan.exchanges) if plan else ""
+    return header(result, width) + middle + footer(result, width)
 
 
 def _advice(plan: Plan, chosen: Exchange) -> str:
@@ -86,7 +85,7 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
     return f"{reaches}: {where}, {figures}{pays}\n"
 
 
-def _lines(result: PlanResult, chosen: Exchange) -> str:
+def _lines(chosen: Exchange) -> str:
     lines = [line for line in (BY_NAME[chosen.transport].shell, chosen.code) if line]
     return "".join(f"  {line}\n" for line in lines) or "  nothing to change: DistributedDataParallel as it is\n"
 

@@ -1,4 +1,4 @@
-"""What a result out of a file must hold so that views can show it: files come from other tools, newer versions, or someone's hand."""
+"""Checks what was read from a file, so that views can show it: files come from other tools and newer versions, or were edited."""
 
 import math
 
@@ -9,12 +9,12 @@ from busbw.core.training import TrainRun
 from busbw.core.transports import BY_NAME as TRANSPORTS
 from busbw.views import reading
 
-LONGEST_S = 1e12  # what no operation takes; squares of samples must stay finite
+LONGEST_S = 1e12  # squares of samples must stay finite
 NEWER = "read it with the busbw that wrote it, or a newer one"
 
 
 def check(result: AnyResult) -> None:
-    """UsageError with the place for what no measurement gives."""
+    """UsageError, with the position, for figures that no measurement gives."""
     if not isinstance(result, Result):
         for run in result.training.runs:
             _check_run(run)
@@ -32,7 +32,7 @@ def check(result: AnyResult) -> None:
 def _check_cell(cell: Cell, where: str) -> None:
     for name, value, unit in (("time", cell.time_s, "s"), ("algbw", cell.algbw / 1e9, "GB/s"), ("busbw", cell.busbw / 1e9, "GB/s")):
         if value < 0:
-            raise UsageError(f"{where}: a {name} of {value:g} {unit}", "give the file as its program wrote it: no figure is below 0")
+            raise UsageError(f"{where}: a {name} of {value:g} {unit}", "give the file as its program wrote it")
     _check_samples(cell.samples_s or [], cell.skipped, where)
 
 
@@ -55,13 +55,13 @@ def _check_run(run: TrainRun) -> None:
 
 def _check_plan(plan: Plan) -> None:
     if not plan.buckets or not plan.alone_s > 0 or not plan.still_s > 0:
-        raise UsageError("the plan: no step was measured, or no bucket in it", reading.FORMATS)
+        raise UsageError("the plan has no measured step or no bucket", reading.FORMATS)
     for one in plan.exchanges:
         where = f"the plan's exchange by {one.method}"
         if one.transport not in TRANSPORTS:
-            raise UsageError(f"{where}: transport is '{one.transport}', this busbw knows {', '.join(TRANSPORTS)}", NEWER)
+            raise UsageError(f"{where}: the transport is '{one.transport}', this busbw knows {', '.join(TRANSPORTS)}", NEWER)
         if not 0 <= one.loss < len(LOSSES):
-            raise UsageError(f"{where}: loss is {one.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER)
+            raise UsageError(f"{where}: the loss is {one.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER)
         if len(one.bucket_s) != len(plan.buckets):
             raise UsageError(f"{where}: {len(one.bucket_s)} times for {len(plan.buckets)} buckets", reading.FORMATS)
         if min(one.bucket_s) < 0 or (one.checked_s is not None and one.checked_s <= 0):

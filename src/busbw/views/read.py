@@ -1,4 +1,4 @@
-"""Reads a result from whatever file holds one: busbw's JSON, nccl-tests' JSON, or a log with nccl-tests' table in it."""
+"""Reads a result from any file that holds one: busbw's JSON, nccl-tests' JSON, or a log with nccl-tests' table."""
 
 import json
 import re
@@ -10,25 +10,28 @@ from busbw.views import json_repair, plausible, read_nccl_tests_json, read_nccl_
 RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
 
-def read(data: bytes, source: str, collective: str | None = None) -> AnyResult:
-    """The result in `data`; `source` names the file in errors, `collective` tells what neither name nor text of an old log tells.
+def read(data: bytes, source: str, collective: str | None = None, table: int | None = None) -> AnyResult:
+    """The result in `data`. `source` names the file in errors; `collective` is for logs that do not name it; `table` (from 1 on)
+    chooses one of several tables in a log.
 
-    UsageError when the data is none of the known formats, broken beyond what can be mended, or of another collective.
+    UsageError when the data has no known format, is broken beyond repair, is of another collective, or has no such table.
     """
     if not data.strip():
         raise UsageError(f"{source}: the file is empty", reading.FORMATS)
     try:
-        result = _any(data, collective)
+        result = _any(data, collective, table)
         plausible.check(result)
     except UsageError as error:
         raise UsageError(f"{source}: {error.message}; it begins with {_beginning(data)}", error.hint or reading.FORMATS) from error
     return result
 
 
-def _any(data: bytes, collective: str | None) -> AnyResult:
-    if data.lstrip()[:1] == b"{":
-        return _json(data, collective)
-    return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective)
+def _any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
+    if data.lstrip()[:1] != b"{":
+        return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective, table)
+    if table not in (None, 1):
+        raise UsageError(f"--table {table}: JSON holds a single table", "leave out --table")
+    return _json(data, collective)
 
 
 def _json(data: bytes, collective: str | None) -> AnyResult:

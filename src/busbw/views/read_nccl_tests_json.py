@@ -5,20 +5,22 @@ misspelt key `bandwidith` of older releases does no harm. Unknown keys of newer 
 """
 
 import getopt
+from typing import Any
 
 import msgspec
 
 from busbw.core.collectives import Collective
+from busbw.core.env import shown
 from busbw.core.errors import UsageError
 from busbw.core.options import OPTIONS
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec
-from busbw.views import json_repair, reading
+from busbw.views import reading
 from busbw.views.nccl_tests_schema import Document, Entry, Figures, Line, Number, Spread
 from busbw.views.words import op_of_column
 
-# Options that the file shows in its `args` alone.
+# Options that only `args` of the file has.
 FROM_ARGS = (
     "blocking", "run_cycles", "timeout", "report_cputime", "average", "local_register", "cta_policy", "stream_null", "memory", "unalign",
     "report_timestamps", "device_implementation", "device_cta_count",
@@ -26,30 +28,28 @@ FROM_ARGS = (
 HINT = "give the file that nccl-tests wrote with -J"
 
 
-def read(data: bytes, collective: str | None = None) -> Result:
-    """The run; UsageError when the document is no JSON of nccl-tests, or neither it nor the caller names the collective."""
-    document, whole = json_repair.loads(data.decode("utf-8", "replace"))
-    return of_document(document, whole, collective)
-
-
 def of_document(document: object, whole: bool, collective: str | None = None) -> Result:
-    """As `read`, of a parsed document; `whole` is False when its end was missing."""
+    """The run in a parsed document; `whole` is False when its end was missing.
+
+    UsageError when the document is not nccl-tests' JSON, or neither it nor the caller names the collective.
+    """
     if not whole and isinstance(document, dict) and isinstance(document.get("results"), list):
         document["results"] = [row for row in document["results"] if isinstance(row, dict) and "actual_iterations" in row]
     try:
         run = msgspec.convert(document, Document)
     except msgspec.ValidationError as error:
-        keys = f"; its keys are {', '.join(list(document)[:6])}" if isinstance(document, dict) else ""
-        raise UsageError(f"nccl-tests JSON: {error}{keys}", HINT) from error
+        keys = ", ".join(list(document)[:6]) if isinstance(document, dict) else ""
+        raise UsageError(f"nccl-tests JSON: {error}; {f'its keys are {keys}' if keys else 'an empty object'}", HINT) from error
     return _result(run, whole, collective)
 
 
 def _result(run: Document, whole: bool, collective: str | None) -> Result:
     program = run.args[0].replace("\\", "/").rsplit("/", 1)[-1] if run.args else ""
-    row_of_table = reading.resolve(collective, reading.program_collective(program), "nccl-tests JSON: args")
+    found = reading.program_collective(program) or reading.argument_collective(run.args[1:])
+    row_of_table = reading.resolve(collective, found, "nccl-tests JSON: args")
     devices = _devices(run.config.devices, max(1, run.config.nthreads * run.config.ngpus))
     groups = len({device.group for device in devices}) or 1
-    rows = [_row(line, row_of_table, run.config.iterations, len(devices) // groups) for line in run.results or []]
+    rows = [_row(line, row_of_table, run.config.iters, len(devices) // groups) for line in run.results or []]
     return Result(
         tool="nccl-tests",
         spec=_spec(run, row_of_table, rows),
@@ -59,7 +59,7 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
         end=run.end_time or "",
         library=Library("nccl" if run.nccl_version else "", run.nccl_version),
         world=World(devices, len({device.process for device in devices}), groups),
-        environment=reading.masked(run.env),
+        environment={name: shown(name, value) for name, _, value in (pair.partition("=") for pair in run.env)},
         rows=rows,
         out_of_bounds=run.out_of_bounds.count if run.out_of_bounds else 0,
         errors=[error for error in run.errors or [] if error],
@@ -68,7 +68,7 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
 
 
 def _options(args: list[str]) -> dict[str, str]:
-    """Option texts by SweepSpec field, read as getopt_long does; nothing from a command line it would refuse."""
+    """Option texts by SweepSpec field, read as getopt_long does; empty for a command line that it refuses."""
     try:
         pairs, _ = getopt.gnu_getopt(args, "".join(f"{row.short}:" for row in OPTIONS), [f"{row.long}=" for row in OPTIONS])
     except getopt.GetoptError:
@@ -78,35 +78,22 @@ def _options(args: list[str]) -> dict[str, str]:
 
 
 def _spec(run: Document, collective: Collective, rows: list[Row]) -> SweepSpec:
-    config, options = run.config, _options(run.args[1:])
-    told = {field: parse_int(options[field]) for field in FROM_ARGS if field in options}
-    if config.blocking_collectives != "true":
-        told["blocking"] = 0
-    spec = SweepSpec(
-        collective=collective.name,
-        min_bytes=config.minimum_bytes,
-        max_bytes=config.maximum_bytes,
-        step_bytes=config.step_bytes,
-        step_factor=config.step_factor,
-        nthreads=config.nthreads,
-        ngpus=config.ngpus,
-        iters=config.iterations,
-        agg_iters=config.aggregated_iterations,
-        warmup_iters=config.warmup_iters,
-        parallel_init=int(config.parallel_init == "true"),
-        check=config.validation,
-        cudagraph=config.graph,
-        per_iter_timing=int(config.per_iter_timing == "true"),
-        per_iter_skip=config.per_iter_skip,
-        output_file=options.get("output_file", ""),
-    )
-    return msgspec.structs.replace(spec, **told, **reading.series(rows))
+    config: dict[str, Any] = {
+        name: int(value == "true") if isinstance(value, str) else value for name, value in msgspec.structs.asdict(run.config).items()
+    }
+    del config["devices"]
+    options = _options(run.args[1:])
+    from_args = {field: parse_int(options[field]) for field in FROM_ARGS if field in options}
+    if not config["blocking"]:
+        from_args["blocking"] = 0
+    fields: dict[str, Any] = config | {"output_file": options.get("output_file", "")} | from_args | reading.series(rows)
+    return SweepSpec(collective=collective.name, **fields)
 
 
 def _devices(entries: list[Entry], per_process: int) -> list[Device]:
-    """A device per rank. Upstream names the first of each process; its others follow it in rank and index, bus and name untold.
+    """A device per rank. Upstream names the first of each process; its others follow it in rank and index, with bus and name unknown.
 
-    busbw names all, also where -g asked for several GPUs and each became a process: then ranks stand between the multiples of -g.
+    busbw names all, also where -g asked for several GPUs and each became a process: then there are ranks between the multiples of -g.
     """
     processes: dict[tuple[str, int], int] = {}
     devices = []
@@ -116,12 +103,11 @@ def _devices(entries: list[Entry], per_process: int) -> list[Device]:
         devices.append(Device(entry.rank, entry.pid, entry.hostname, entry.device, bus, entry.device_info, entry.group, process=process))
     if len(processes) < len(devices) or any(device.rank % per_process for device in devices):
         return devices
-    return [_follower(device, i) if i else device for device in devices for i in range(per_process)]
+    return [_follower(device, offset) if offset else device for device in devices for offset in range(per_process)]
 
 
 def _follower(first: Device, offset: int) -> Device:
-    rank, index = first.rank + offset, first.index + offset
-    return Device(rank, first.pid, first.host, index, "", "", first.group, process=first.process)
+    return msgspec.structs.replace(first, rank=first.rank + offset, index=first.index + offset, bus="", name="")
 
 
 def _row(line: Line, collective: Collective, iters: int, ranks: int) -> Row:

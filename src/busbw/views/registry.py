@@ -1,25 +1,27 @@
-"""The table of views: every way a Result can be written, by the name `--format` takes."""
+"""The table of views: each format that `--format` names."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from busbw.core.errors import UsageError
 from busbw.core.result import AnyResult, PlanResult, Result, Row
 from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, planning, result_json, table, training
 
 
+def _nothing(*unused: object) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view. Header, rows and footer in this order are the whole text; `streams` tells whether rows are written as they come.
-
-    A view that does not stream writes everything in its footer.
-    """
+    """One view: header, rows and footer are the whole text. One that does not stream writes everything in its footer, at the end."""
 
     name: str
     help: str
-    header: Callable[[Result], str]
-    row: Callable[[Result, Row], str]
-    footer: Callable[[Result], str]
+    header: Callable[[Result], str] = _nothing
+    row: Callable[[Result, Row], str] = _nothing
+    footer: Callable[[Result], str] = _nothing
     streams: bool = True
 
     def render(self, result: Result) -> str:
@@ -27,53 +29,54 @@ class View:
         return self.header(result) + "".join(self.row(result, row) for row in result.rows) + self.footer(result)
 
 
-def _no_header(result: Result) -> str:
-    return ""
-
-
-def _no_row(result: Result, row: Row) -> str:
-    return ""
-
-
-def _document(name: str, help: str, render: Callable[[Result], str]) -> View:
-    return View(name, help, _no_header, _no_row, render, streams=False)
+def _streaming(name: str, help: str, module: Any) -> View:
+    return View(name, help, module.header, module.row, getattr(module, "footer", _nothing))
 
 
 VIEWS: tuple[View, ...] = (
-    View("table", "a table to read, with the shape of the sweep and findings", table.header, table.row, table.footer),
-    View("nccl-tests", "the text of nccl-tests, byte for byte", nccl_tests_text.header, nccl_tests_text.row, nccl_tests_text.footer),
-    View("csv", "every figure, one line per row and placement", csv.header, csv.row, csv.footer),
-    View(
-        "torch-csv",
-        "the CSV of the PyTorch benchmark: in place, with ideal and efficiency",
-        csv.torch_header,
-        csv.torch_row,
-        csv.torch_footer,
-    ),
-    View("markdown", "a table for GitHub", markdown.header, markdown.row, markdown.footer),
-    _document("json", "busbw's own format, busbw.result/1", result_json.render),
-    _document("nccl-tests-json", "the JSON of nccl-tests -J, version 3", nccl_tests_json.render),
+    _streaming("table", "a table to read, with the shape of the sweep and findings", table),
+    _streaming("nccl-tests", "the text of nccl-tests, byte for byte", nccl_tests_text),
+    _streaming("csv", "every figure, one line per row and placement", csv),
+    View("torch-csv", "the CSV of the PyTorch benchmark: in place, with ideal and efficiency", csv.torch_header, csv.torch_row),
+    _streaming("markdown", "a table for GitHub", markdown),
+    View("json", "busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
+    View("nccl-tests-json", "the JSON of nccl-tests -J, version 3", footer=nccl_tests_json.render, streams=False),
 )
 BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 
 
-def view(name: str) -> View:
-    """The view called `name`; UsageError when there is none."""
+def view(name: str, width: int | None = None) -> View:
+    """The view called `name`; UsageError when there is none.
+
+    `width` is the number of columns of the terminal that it is for: the table then has colours and keeps within them.
+    """
     found = BY_NAME.get(name)
     if found is None:
         raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
-    return found
+    return _in_terminal(found, width) if name == "table" and width else found
 
 
-def render(result: AnyResult, name: str, source: str = "this result") -> str:
+def _in_terminal(plain: View, width: int) -> View:
+    from busbw.views import table_rich as rich
+
+    return replace(
+        plain,
+        header=lambda result: rich.escaped(rich.header(result, width)),
+        row=lambda result, row: rich.escaped(rich.row(result, row, width)),
+        footer=lambda result: rich.escaped(rich.footer(result, width)),
+    )
+
+
+def render(result: AnyResult, name: str, source: str = "this result", width: int | None = None) -> str:
     """The whole text of a result in the view called `name`; UsageError, which names `source`, where that view is for sweeps only."""
+    shown = view(name, width)
     if isinstance(result, Result):
-        return view(name).render(result)
-    if view(name).name == "json":
+        return shown.render(result)
+    if name == "json":
         return result_json.render(result)
     if name == "table":
-        return planning.render_all(result) if isinstance(result, PlanResult) else training.render_all(result)
-    raise UsageError(f"{source} is {kind(result)}, and '{name}' shows sweeps", "use --format table, or json")
+        return planning.render_all(result, width) if isinstance(result, PlanResult) else training.render_all(result, width)
+    raise UsageError(f"{source} is {kind(result)}, but '{name}' shows sweeps", "use --format table, or json")
 
 
 def kind(result: AnyResult) -> str:

@@ -11,7 +11,7 @@ from busbw.core.result import SCHEMAS, AnyResult, Result
 
 # Before trainings and plans had schemas of their own, they were parts of busbw.result/1.
 PARTS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
-HINT = "give a file that busbw wrote; one that was cut off cannot be read"
+HINT = "give a file that busbw wrote; it must be complete"
 
 
 def render(result: AnyResult) -> str:
@@ -20,7 +20,7 @@ def render(result: AnyResult) -> str:
 
 
 def read(data: bytes) -> AnyResult:
-    """The result; UsageError when the document has another schema, or is not as its schema says."""
+    """The result; UsageError when the document has another schema or does not follow it."""
     try:
         head = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         schema = msgspec.json.decode(head.get("schema", b"null"))

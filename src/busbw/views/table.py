@@ -1,21 +1,19 @@
-"""The table people read: plain text under 100 columns, one line per size as it is measured, the shape of the sweep and findings after it.
-
-Repeats, the time of day, and with precise timing an operator or a root make it wider.
+"""The table people read: one line per size, printed as it is measured; then the busbw of all sizes as bars, and the findings.
 
 Time, algbw, busbw and % of ideal are of the out-of-place run (of the in-place run where only that was made); `in-place` is its busbw.
+A narrow terminal shows fewer columns: DROP_ORDER says which go first. Without a width, as in a pipe, there are all.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from busbw.core.cells import IN_PLACE, every, figures, peak
+from busbw.core.cells import IN_PLACE, Figure, every, figures, peak
+from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
-from busbw.core.sweep import SweepSpec
-from busbw.views import findings
+from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.words import (
     bandwidth_text,
+    finding_text,
     library,
     local_time,
     machine,
@@ -23,145 +21,116 @@ from busbw.views.words import (
     op_column,
     percent,
     percent_text,
+    problems,
+    sparkline,
     time_text,
 )
 
 SPARK_WIDTH = 80
+DROP_ORDER = ("timestamp", "count", "cputime", "launch", "skew", "algbw", "stop", "type", "n", "in-place", "ideal", "+-")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Title, unit, width, and the text of one row; `only` where it belongs to one way of timing."""
-
-    title: str
-    unit: str
-    width: int
-    text: Callable[[Result, Row], str]
-    only: str = ""
+def _interval(result: Result, figure: Figure) -> str:
+    percent = 100 * figure.reach
+    return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
 
 
-def _time(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return "-" if cell is None else time_text(cell.time_s)
+def _cpu_time(result: Result, figure: Figure) -> str:
+    return "-" if figure.cell.cpu_time_s is None else time_text(figure.cell.cpu_time_s)
 
 
-def _cpu_time(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return "-" if cell is None or cell.cpu_time_s is None else time_text(cell.cpu_time_s)
+def _micro(seconds: float | None) -> str:
+    return "-" if seconds is None else micro_text(seconds)
 
 
-def _algbw(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return "-" if cell is None else bandwidth_text(cell.algbw)
-
-
-def _busbw(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return "-" if cell is None else bandwidth_text(cell.busbw)
-
-
-def _ideal(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return "-" if cell is None else percent_text(cell.busbw, result.ideal.busbw if result.ideal else None)
-
-
-def _interval(result: Result, row: Row) -> str:
-    percent = 100 * max((figure.reach for figure in figures(row)[:1]), default=math.inf)
-    return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 100 else f"{percent:.1f}"
-
-
-def _samples(result: Result, row: Row) -> str:
-    return next((str(figure.n) for figure in figures(row)), "-")
-
-
-def _stopped(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return (cell.stopped if cell else "") or "-"
-
-
-def _skew(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return "-" if cell is None or cell.skew_s is None else micro_text(cell.skew_s)
-
-
-def _launch(result: Result, row: Row) -> str:
-    cell = findings.main_cell(row)
-    return "-" if cell is None or cell.launch_s is None else micro_text(cell.launch_s)
-
-
-def _in_place(result: Result, row: Row) -> str:
-    return "-" if row.in_place is None else bandwidth_text(row.in_place.busbw)
-
-
-def _wrong(result: Result, row: Row) -> str:
-    counts = [cell.wrong for cell in (row.out_of_place, row.in_place) if cell is not None and cell.wrong is not None]
+def _wrong(result: Result, figure: Figure) -> str:
+    counts = [one.cell.wrong for one in figures(figure.row) if one.cell.wrong is not None]
     return str(sum(counts)) if counts else "N/A"
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("repeat", "", 6, lambda result, row: str(row.repeat)),
-    Column("size", "", 10, lambda result, row: format_size(row.size_bytes)),
-    Column("count", "", 11, lambda result, row: str(row.count), "classic"),
-    Column("type", "", 8, lambda result, row: row.dtype),
-    Column("op", "", 6, lambda result, row: op_column(result.spec.row, row)),
-    Column("root", "", 4, lambda result, row: str(row.root)),
-    Column("time", "", 8, _time),
-    Column("cputime", "", 8, _cpu_time),
-    Column("+-", "%", 4, _interval, "precise"),
-    Column("n", "", 4, _samples, "precise"),
-    Column("stop", "", 8, _stopped, "precise"),
-    Column("skew", "us", 6, _skew, "precise"),
-    Column("launch", "us", 6, _launch, "precise"),
-    Column("algbw", "GB/s", 6, _algbw),
-    Column("busbw", "GB/s", 6, _busbw),
-    Column("ideal", "%", 5, _ideal),
-    Column("in-place", "GB/s", 8, _in_place),
-    Column("wrong", "", 5, _wrong),
-    Column("timestamp", "", 19, lambda result, row: local_time(row.timestamp) or "-"),
-)
+def _share(result: Result, figure: Figure) -> str:
+    return percent_text(figure.cell.busbw, result.ideal.busbw if result.ideal else None)
 
 
-def columns(result: Result) -> tuple[Column, ...]:
-    """The columns shown: op where the collective has one and it is not plain sum, root where the collective has roots.
-
-    They depend on what was asked for alone, never on rows: titles come before there are any, and every row asks anew.
-    """
-    spec = result.spec
-    shown = {
-        "repeat": spec.sampling is not None and spec.sampling.repeats > 1,
-        "type": not _one_type(result),
-        "op": _shows_op(result),
-        "root": spec.row.rooted,
-        "cputime": bool(spec.report_cputime),
-        "timestamp": bool(spec.report_timestamps),
-    }
-    other = "classic" if spec.sampling else "precise"
-    return tuple(column for column in COLUMNS if shown.get(column.title, True) and column.only != other)
+def _in_place(result: Result, figure: Figure) -> str:
+    return bandwidth_text(figure.row.in_place.busbw) if figure.row.in_place else "-"
 
 
-def _one_type(result: Result) -> bool:
-    """Precise timing has more columns: its one type stands above them."""
-    return result.spec.sampling is not None and result.spec.datatype.lower() != "all"
+def _timestamp(result: Result, figure: Figure) -> str:
+    return local_time(figure.row.timestamp) or "-"
+
+
+def _repeats(result: Result) -> bool:
+    return result.spec.sampling is not None and result.spec.sampling.repeats > 1
+
+
+def _classic(result: Result) -> bool:
+    return result.spec.sampling is None
+
+
+def _precise(result: Result) -> bool:
+    return result.spec.sampling is not None
 
 
 def _shows_op(result: Result) -> bool:
     collective = result.spec.row
-    has_op = collective.reduces or collective.redop_column == "op"
-    return has_op and result.spec.op.lower() != "sum"
+    return (collective.reduces or collective.redop_column == "op") and result.spec.op.lower() != "sum"
 
 
-def _line(words: list[str], shown: tuple[Column, ...]) -> str:
-    return "  ".join(f"{word:>{column.width}}" for word, column in zip(words, shown, strict=True)).rstrip() + "\n"
+def _types(result: Result) -> bool:
+    """Whether rows may differ in their type. Precise timing names a single type above the table."""
+    return result.spec.datatype.lower() == "all"
 
 
-def sweep_words(spec: SweepSpec) -> str:
-    """`8 B to 8 GiB, factor 2, 20 iterations`."""
-    if spec.min_bytes == spec.max_bytes:
-        sizes = format_size(spec.min_bytes)
+# The value of each column takes the result and a Figure; other views choose from these by title.
+COLUMNS: tuple[Column, ...] = (
+    Column(title="repeat", value=lambda result, figure: figure.row.repeat, width=6, shown=_repeats),
+    Column(title="size", value=lambda result, figure: format_size(figure.row.size_bytes), width=10),
+    Column(title="count", value=lambda result, figure: figure.row.count, width=11, shown=_classic),
+    Column(title="type", value=lambda result, figure: figure.row.dtype, width=8, shown=lambda result: _classic(result) or _types(result)),
+    Column(title="op", value=lambda result, figure: op_column(result.spec.row, figure.row), width=6, shown=_shows_op),
+    Column(title="root", value=lambda result, figure: figure.row.root, width=4, shown=lambda result: result.spec.row.rooted),
+    Column(title="time", value=lambda result, figure: time_text(figure.time_s), width=8),
+    Column(title="cputime", value=_cpu_time, width=8, shown=lambda result: bool(result.spec.report_cputime)),
+    Column(title="+-", unit="%", value=_interval, width=4, shown=_precise),
+    Column(title="n", value=lambda result, figure: figure.n, width=4, shown=_precise),
+    Column(title="stop", value=lambda result, figure: figure.cell.stopped or "-", width=8, shown=_precise),
+    Column(title="skew", unit="us", value=lambda result, figure: _micro(figure.cell.skew_s), width=6, shown=_precise),
+    Column(title="launch", unit="us", value=lambda result, figure: _micro(figure.cell.launch_s), width=6, shown=_precise),
+    Column(title="algbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.algbw), width=6),
+    Column(title="busbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.busbw), width=6),
+    Column(title="ideal", unit="%", value=_share, width=5),
+    Column(title="in-place", unit="GB/s", value=_in_place, width=8),
+    Column(title="wrong", value=_wrong, width=5),
+    Column(title="timestamp", value=_timestamp, width=19, shown=lambda result: bool(result.spec.report_timestamps)),
+)
+BY_TITLE = {column.title: column for column in COLUMNS}
+
+
+def columns(result: Result, width: int | None = None) -> list[Column]:
+    """The columns shown, in `width` characters where that is given.
+
+    They depend on what was asked for alone, never on rows: titles come before there are any, and every row asks anew.
+    """
+    shown = [column for column in COLUMNS if column.shown(result)]
+    order = [title for title in DROP_ORDER if title != "type" or not _types(result)]
+    return [shown[at] for at in fitting(shown, [column.width for column in shown], width, order)]
+
+
+def sweep_text(result: Result) -> str:
+    """`8 B to 8 GiB, factor 2, 20 iterations`; also the smallest size in whole elements of every rank, where that is less."""
+    spec, ranks = result.spec, result.world.ranks
+    most = result.reduced_max_bytes or spec.max_bytes
+    if spec.min_bytes >= most:
+        sizes = format_size(most)
     else:
         step = f"factor {spec.step_factor}" if spec.step_factor > 1 else f"step {format_size(spec.step_bytes)}"
-        sizes = f"{format_size(spec.min_bytes)} to {format_size(spec.max_bytes)}, {step}"
-    sampling = spec.sampling
+        sizes = f"{format_size(spec.min_bytes)} to {format_size(most)}, {step}"
+    dtype, sampling = DTYPES.get(spec.datatype), spec.sampling
+    if dtype and ranks and not spec.row.uneven:
+        buffers = spec.row.buffers(spec.min_bytes // dtype.itemsize, ranks, dtype.itemsize)
+        smallest = max(buffers.send, buffers.recv) * dtype.itemsize
+        sizes += f", the smallest rounded down to {format_size(smallest)}" if smallest < spec.min_bytes else ""
     if sampling is None:
         return f"{sizes}, {spec.iters} iterations"
     if sampling.fixed:
@@ -169,59 +138,55 @@ def sweep_words(spec: SweepSpec) -> str:
     return f"{sizes}, {spec.datatype}, medians to {percent(sampling.precision)} with {percent(sampling.confidence)} confidence"
 
 
-def header(result: Result) -> str:
-    """What is measured on what, the bound it is held against, and the titles."""
+def header(result: Result, width: int | None = None) -> str:
+    """Collective, machine, sweep, bound and titles."""
     collective = result.spec.row
     facts = [collective.title, machine(result), library(result)]
-    text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_words(result.spec)
+    text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_text(result)
     text += f"; busbw = {collective.formula} x algbw\n" if collective.formula != "1" else "; busbw = algbw\n"
     if result.ideal:
         binding = f", bound by {result.ideal.link}" if result.ideal.link else ""
         text += f"ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s ({result.ideal.algorithm}{binding})\n"
     if result.reduced_max_bytes is not None:
-        text += f"largest size lowered to {format_size(result.reduced_max_bytes)}: memory is short\n"
-    shown = columns(result)
-    return f"{text}\n{_line([column.title for column in shown], shown)}{_line([column.unit for column in shown], shown)}"
+        text += (
+            f"{format_size(result.spec.max_bytes)} does not fit in memory: the largest size is {format_size(result.reduced_max_bytes)}\n"
+        )
+    shown = columns(result, width)
+    titles, units = ([getattr(column, name) for column in shown] for name in ("title", "unit"))
+    return f"{wrapped(text, width)}\n{line(shown, titles)}{line(shown, units)}"
 
 
-def row(result: Result, row: Row) -> str:
+def row(result: Result, row: Row, width: int | None = None) -> str:
     """One line."""
-    shown = columns(result)
-    return _line([column.text(result, row) for column in shown], shown)
+    shown, figure = columns(result, width), figures(row)[0]
+    return line(shown, [column.text(result, figure) for column in shown])
 
 
-def footer(result: Result) -> str:
-    """The shape of the sweep, the peak, what was wrong, and the findings."""
-    text = f"\n{_shape(result)}" if result.rows else "\nno size was measured\n"
-    if result.wrong():
-        text += f"wrong data: {result.out_of_bounds} checks saw wrong elements\n"
-    if not result.complete:
-        text += "the sweep did not end; the sizes above are what was measured\n"
-    text += "".join(f"error: {error}\n" for error in result.errors)
-    return text + ("\n" + "".join(findings.words(finding) for finding in result.findings) if result.findings else "")
+def footer(result: Result, width: int | None = None) -> str:
+    """Bars, peak and mean, what went wrong, and the findings."""
+    text = f"\n{_shape(result, width)}" if result.rows else "\nno size was measured\n"
+    text += "".join(f"{problem}\n" for problem in problems(result))
+    text += "\n" + "".join(map(finding_text, result.findings)) if result.findings else ""
+    return wrapped(text, width)
 
 
-def _shape(result: Result) -> str:
-    cells = [(row, cell) for row in result.rows if (cell := findings.main_cell(row)) is not None]
-    if result.spec.sampling and result.spec.sampling.repeats > 1:
-        cells.sort(key=lambda pair: pair[0].size_bytes)  # they were measured in random order
-    bars = findings.sparkline([cell.busbw for _, cell in cells])
-    lines = [bars[start : start + SPARK_WIDTH] for start in range(0, len(bars), SPARK_WIDTH)]
+def _shape(result: Result, width: int | None) -> str:
+    main = [figures(row)[0] for row in result.rows]
+    if _repeats(result):
+        main.sort(key=lambda figure: figure.row.size_bytes)  # they were measured in random order
+    bars = sparkline([figure.cell.busbw for figure in main])
+    most = min(SPARK_WIDTH, width - 7) if width else SPARK_WIDTH
+    lines = [bars[start : start + most] for start in range(0, len(bars), most)]
     text = "".join(f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines))
-    words = peak_words(result)
-    text += f"peak   {words}\n" if words else ""
+    top = peak_text(result)
+    text += f"peak   {top}\n" if top else ""
     return f"{text}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and placements\n"
 
 
-def peak_words(result: Result) -> str:
+def peak_text(result: Result) -> str:
     """`70.76 GB/s at 1 MiB in place, 15.7 % of ideal`; empty where no busbw is a number."""
     top = peak(every(result))
     if top is None:
         return ""
     ideal = f", {percent_text(top.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
     return f"{bandwidth_text(top.busbw)} GB/s at {format_size(top.row.size_bytes)}{' in place' if top.placement == IN_PLACE else ''}{ideal}"
-
-
-def render(result: Result) -> str:
-    """The whole text."""
-    return header(result) + "".join(row(result, line) for line in result.rows) + footer(result)

@@ -1,7 +1,9 @@
 """The table with colour for a terminal: the same text, with verdicts, wrong data and bars standing out."""
 
+from rich.console import Console
 from rich.text import Text
 
+from busbw.core.cells import figures
 from busbw.core.result import Result, Row
 from busbw.views import table
 from busbw.views.words import BARS
@@ -15,23 +17,31 @@ STYLES = (
 )
 
 
-def header(result: Result) -> Text:
+def header(result: Result, width: int | None = None) -> Text:
     """The plain header, dimmed so that figures stand out."""
-    return Text(table.header(result), style="dim")
+    return Text(table.header(result, width), style="dim")
 
 
-def row(result: Result, row: Row) -> Text:
+def row(result: Result, row: Row, width: int | None = None) -> Text:
     """The plain line, red when the row has wrong data."""
-    wrong = any(cell is not None and cell.wrong for cell in (row.out_of_place, row.in_place))
-    return Text(table.row(result, row), style="red" if wrong else "")
+    wrong = any(figure.cell.wrong for figure in figures(row))
+    return Text(table.row(result, row, width), style="red" if wrong else "")
 
 
-def footer(result: Result) -> Text:
+def footer(result: Result, width: int | None = None) -> Text:
     """The plain footer with its verdicts coloured."""
     text = Text()
-    for line in table.footer(result).splitlines(keepends=True):
+    for line in table.footer(result, width).splitlines(keepends=True):
         piece = Text(line)
         for pattern, style in STYLES:
             piece.highlight_regex(pattern, style)
         text.append_text(piece)
     return text
+
+
+def escaped(text: Text) -> str:
+    """The text with the escape sequences of the terminal that TERM, COLORTERM and NO_COLOR name."""
+    console = Console(force_terminal=True, soft_wrap=True)
+    with console.capture() as capture:
+        console.print(text, end="")
+    return capture.get()

@@ -1,118 +1,130 @@
 """A training benchmark for people: the lines that Horovod's benchmark prints, and below them a table of all methods."""
 
+from collections.abc import Callable
 from statistics import quantiles
+from typing import Any
 
-from busbw.core.result import Outcome, TrainResult
+from busbw.core.result import Outcome, PlanResult, TrainResult
 from busbw.core.training import ALONE, Training
-from busbw.views import findings
-from busbw.views.words import library, machine
+from busbw.views.columns import Column, aligned, wrapped
+from busbw.views.words import finding_text, library, machine
 
-COLUMNS = (
-    "method",
-    "{unit}/s per {device}",
-    "of alone",
-    "step ms",
-    "10 % - 90 %",
-    "exposed ms",
-    "codec ms",
-    "network ms",
-    "MB counted",
-    "MB seen",
-)
 MB = 1e6
+LEAST = "~0"
+LEAST_NOTE = f"{LEAST}: less than can be measured; steps vary by more\n"
+DROP_ORDER = ("10 % - 90 %", "MB counted", "MB seen", "codec ms", "of alone", "exposed ms")
 
 
 def device(result: Outcome) -> str:
-    """What a rank runs on, in Horovod's word."""
+    """What a rank runs on, as Horovod's benchmark calls it."""
     return "GPU" if any(one.bus for one in result.world.devices) else "CPU"
 
 
-def header(result: TrainResult) -> str:
-    """What trains where."""
-    training = result.training
-    spec = training.spec
-    sequence = f" of {spec.sequence} tokens" if training.unit == "seq" else ""
-    return (
-        f"# {spec.model}: {training.parameters:,} parameters, {training.gradients / MB:.1f} MB of gradients a step\n"
+def header(result: TrainResult | PlanResult, width: int | None = None, *, iterations: bool = True) -> str:
+    """Model, machine and settings."""
+    made = result.training
+    spec = made.spec
+    sequence = f" of {spec.sequence} tokens" if made.unit == "seq" else ""
+    counts = f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up" if iterations else ""
+    text = (
+        f"# {spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients a step\n"
         f"# {machine(result)}, {library(result)}\n"
-        f"# batch {spec.batch_size}{sequence} a rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB; "
-        f"{spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up\n"
+        f"# batch {spec.batch_size}{sequence} a rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB{counts}\n"
     )
+    return wrapped(text, width)
 
 
 def iteration(result: TrainResult, method: str, number: int, rate: float) -> str:
-    """One line as it comes, below the method's name where that begins."""
-    training = result.training
+    """One line, for the first iteration below the name of the method."""
+    made = result.training
     heading = f"\n{method}\n" if number == 0 else ""
-    return f"{heading}Iter #{number}: {rate:.1f} {training.unit}/sec per {device(result)}\n"
+    return f"{heading}Iter #{number}: {rate:.1f} {made.unit}/sec per {device(result)}\n"
 
 
 def method_end(result: TrainResult, method: str) -> str:
-    """Horovod's two lines for all that a method has run so far."""
-    training, kind, ranks = result.training, device(result), result.world.ranks
-    rate = training.rate(method)
+    """Horovod's two lines: the rate of a method over all its iterations so far."""
+    made, kind, ranks = result.training, device(result), result.world.ranks
+    rate = made.rate(method)
     if rate is None:
         return ""
     return (
-        f"{training.unit.capitalize()}/sec per {kind}: {_rate_words(rate)}\n"
-        f"Total {training.unit}/sec on {ranks} {kind}(s): {_rate_words(rate, ranks)}\n"
+        f"{made.unit.capitalize()}/sec per {kind}: {rate_text(rate)}\n"
+        f"Total {made.unit}/sec on {ranks} {kind}(s): {rate_text(rate, ranks)}\n"
     )
 
 
-def _rate_words(rate: tuple[float, float | None], ranks: int = 1) -> str:
+def rate_text(rate: tuple[float, float | None], ranks: int = 1) -> str:
     """`125.8 +-0.8`; one iteration alone has no spread."""
     mean, spread = rate
     return f"{ranks * mean:.1f}" + (f" +-{ranks * spread:.1f}" if spread is not None else "")
 
 
-def footer(result: TrainResult) -> str:
-    """The table, and what went wrong."""
-    training = result.training
-    names = list(dict.fromkeys(run.method for run in training.runs))
-    titles = [title.format(unit=training.unit, device=device(result)) for title in COLUMNS]
-    rows = [titles, *([name, *_figures(training, name)] for name in names)] if names else []
-    widths = [max(len(row[column]) for row in rows) for column in range(len(titles))] if rows else []
-    text = "\n" if rows else ""
-    for row in rows:
-        first, *rest = (
-            word.ljust(width) if not place else word.rjust(width) for place, (word, width) in enumerate(zip(row, widths, strict=True))
-        )
-        text += "  ".join([first, *rest]).rstrip() + "\n"
-    text += _perfect(training)
+def footer(result: TrainResult, width: int | None = None) -> str:
+    """The table, the step on a perfect network, errors and findings."""
+    made = result.training
+    names = list(dict.fromkeys(run.method for run in made.runs))
+    table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
+    text = (LEAST_NOTE if LEAST in table else "") + _perfect(made)
     text += "".join(f"error: {error}\n" for error in result.errors)
-    return text + "".join(findings.words(finding) for finding in result.findings)
+    return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
 
 
-def render_all(result: TrainResult) -> str:
-    """The whole text of a result that was kept."""
-    training, text = result.training, header(result)
-    for run in training.runs:
+def render_all(result: TrainResult, width: int | None = None) -> str:
+    """The whole text of a stored result."""
+    text = header(result, width)
+    for run in result.training.runs:
         text += "".join(iteration(result, run.method, number, rate) for number, rate in enumerate(run.rates))
-    return text + footer(result)
+    return text + footer(result, width)
 
 
-def _perfect(training: Training) -> str:
-    still, alone = training.silent_s(ALONE), training.step_s(ALONE)
+def _perfect(made: Training) -> str:
+    still, alone = made.silent_s(ALONE), made.step_s(ALONE)
     if not still or not alone:
         return ""
     return f"\non a perfect network a step under DDP takes {1e3 * still:.2f} ms, {100 * alone / still:.1f} % of alone\n"
 
 
-def _figures(training: Training, name: str) -> list[str]:
-    rate, step, share = training.rate(name), training.step_s(name), training.efficiency(name)
-    parts = (training.exposed_s(name), training.codec_s(name), training.network_s(name))
-    steps = [one for run in training.of(name) for one in run.steps_s]
-    tenths = quantiles(steps, n=10) if len(steps) > 1 else []
+def _columns(result: TrainResult) -> list[Column]:
+    """The columns, whose values take the name of a method."""
+    made = result.training
     return [
-        _rate_words(rate) if rate else "-",
-        f"{100 * share:.1f} %" if share is not None else "-",
-        f"{1e3 * step:.2f}" if step is not None else "-",
-        f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}" if tenths else "-",
-        *(f"{1e3 * part:.2f}" if part is not None and name != ALONE else "-" for part in parts),
-        *(_bytes(training, name, kind) for kind in ("counted", "seen")),
+        Column(title="method", value=str, left=True),
+        Column(title=f"{made.unit}/s per {device(result)}", value=lambda name: _known(made.rate(name), rate_text)),
+        Column(title="of alone", value=lambda name: _known(made.efficiency(name), lambda share: f"{100 * share:.1f} %")),
+        Column(title="step ms", value=lambda name: _known(made.step_s(name), lambda step: f"{1e3 * step:.2f}")),
+        Column(title="10 % - 90 %", value=lambda name: _tenths(made, name)),
+        Column(title="exposed ms", value=lambda name: _part(name, made.exposed_s(name))),
+        Column(title="codec ms", value=lambda name: _part(name, None if _as_it_is(made, name) else made.codec_s(name))),
+        Column(title="network ms", value=lambda name: _part(name, made.network_s(name))),
+        Column(title="MB counted", value=lambda name: _bytes(made, name, "counted")),
+        Column(title="MB seen", value=lambda name: _bytes(made, name, "seen")),
     ]
 
 
-def _bytes(training: Training, name: str, kind: str) -> str:
-    values = [value for run in training.of(name) if (value := getattr(run, kind)) is not None]
-    return f"{sum(values) / len(values) / MB:.2f}" if values else "-"
+def _known(value: Any, text: Callable[[Any], str]) -> str:
+    return "-" if value is None else text(value)
+
+
+def _tenths(made: Training, name: str) -> str:
+    steps = [one for run in made.of(name) for one in run.steps_s]
+    tenths = quantiles(steps, n=10) if len(steps) > 1 else []
+    return f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}" if tenths else "-"
+
+
+def _part(name: str, seconds: float | None) -> str:
+    """Milliseconds of a step. A difference of two medians below what is printed, or below 0, is not a duration."""
+    if seconds is None or name == ALONE:
+        return "-"
+    return f"{1e3 * seconds:.2f}" if 1e3 * seconds >= 0.005 else LEAST
+
+
+def _as_it_is(made: Training, name: str) -> bool:
+    """Whether a method is DDP without a hook, whose steps over a perfect network were measured alone: it has no codec."""
+    silent = [step for run in made.of(name) for step in run.silent_s]
+    return silent == [step for run in made.of(ALONE) for step in run.silent_s]
+
+
+def _bytes(made: Training, name: str, kind: str) -> str:
+    """Megabytes a step that left a host; unknown on a single host, which nothing leaves."""
+    values = [value for run in made.of(name) if (value := getattr(run, kind)) is not None]
+    return f"{sum(values) / len(values) / MB:.2f}" if values and made.hosts > 1 else "-"

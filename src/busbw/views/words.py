@@ -1,10 +1,13 @@
-"""What several views say alike: units, versions, the machine in a few words, and the columns whose words depend on the collective."""
+"""Texts that several views share: figures with units, versions, the machine, and the column of the operator."""
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
+from busbw.core.cells import every
 from busbw.core.collectives import Collective
+from busbw.core.finding import Finding
 from busbw.core.result import Cell, Outcome, Result, Row
 from busbw.core.sizes import parse_float
 
@@ -24,7 +27,7 @@ def time_text(seconds: float) -> str:
 
 
 def bandwidth_text(bytes_per_s: float) -> str:
-    """GB/s with two decimals (one from 1000 on), `<0.01` for what would read as nothing."""
+    """GB/s with two decimals (one from 1000 on), `<0.01` for what would be rounded to 0."""
     value = bytes_per_s / 1e9
     if 0 < value < 0.005:
         return "<0.01"
@@ -43,15 +46,20 @@ def percent(share: float) -> str:
 
 
 def percent_text(part: float, whole: float | None) -> str:
-    """`77.2`: part in percent of whole, `-` when the whole is unknown; `<0.1` for what would read as nothing."""
+    """`77.2`: part in percent of whole, `-` when the whole is unknown; `<0.1` for what would be rounded to 0."""
     if not whole or not math.isfinite(part):
         return "-"
     value = 100 * part / whole
     return "<0.1" if 0 < value < 0.05 else f"{value:.1f}"
 
 
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """`1 cell`, `60 cells`; `plural` is what the noun ends in."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
 def nccl_version_text(number: int) -> str:
-    """`2.28.9` of NCCL's version number 22809; numbers before 2.9 had one digit less for the minor version (2804 is 2.8.4)."""
+    """`2.28.9` of NCCL's version number 22809; before 2.9 the minor version had one digit less (2804 is 2.8.4)."""
     major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
@@ -69,8 +77,7 @@ def machine(result: Outcome) -> str:
         return ""
     names = Counter(device.name or "unnamed device" for device in devices)
     hosts = len({device.host for device in devices})
-    kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
-    return f"{kinds} on {hosts} host{'s' if hosts > 1 else ''}"
+    return ", ".join(f"{count} x {name}" for name, count in names.items()) + f" on {counted(hosts, 'host')}"
 
 
 def library(result: Outcome) -> str:
@@ -78,21 +85,46 @@ def library(result: Outcome) -> str:
     engine = f"{result.library.engine} engine" if result.library.engine else ""
     nccl = f"NCCL {nccl_version_text(result.library.nccl)}" if result.library.nccl else ""
     network = f"network {result.library.network}" if result.library.network else ""
-    return ", ".join(word for word in (engine, nccl, network) if word)
+    return ", ".join(filter(None, (engine, nccl, network)))
 
 
 def op_column(collective: Collective, row: Row) -> str:
-    """The word of nccl-tests' redop column."""
+    """The text of nccl-tests' redop column."""
     return row.op if collective.reduces or collective.redop_column == "op" else collective.redop_column
 
 
-def op_of_column(collective: Collective, word: str) -> str:
-    """The operator a row was run with, of the word in nccl-tests' redop column: the inverse of `op_column`."""
-    return word if collective.reduces or collective.redop_column == "op" else ""
+def op_of_column(collective: Collective, text: str) -> str:
+    """The operator a row was run with, from the text of nccl-tests' redop column: the inverse of `op_column`."""
+    return text if collective.reduces or collective.redop_column == "op" else ""
+
+
+def problems(result: Result) -> list[str]:
+    """Wrong data, an incomplete sweep and errors, a sentence each."""
+    checks = [figure.cell.wrong for figure in every(result) if figure.cell.wrong is not None]
+    of_all = f"{sum(map(bool, checks))} of {counted(len(checks), 'check')}"
+    wrong = of_all if any(checks) else counted(result.out_of_bounds, "check")  # a log may state only the sum
+    said = [f"wrong data: {wrong} saw wrong elements"] if result.wrong() else []
+    if not result.complete:
+        said.append("the sweep did not end; these sizes are what was measured")
+    return said + [f"error: {error}" for error in result.errors]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One bar per value, from the lowest for 0 to the highest for the largest; a space where there is no finite value."""
+    top = max((value for value in values if math.isfinite(value)), default=0.0)
+    steps = len(BARS) - 1
+    return "".join(BARS[round(steps * (value / top)) if top > 0 else 0] if math.isfinite(value) else " " for value in values)
+
+
+def finding_text(finding: Finding) -> str:
+    """`FAIL    message  [id]`, and under it the evidence and the fix where there are any."""
+    lines = [f"{finding.verdict.value.upper():<7} {finding.message}  [{finding.id}]"]
+    lines += [f"{'':8}{name}: {said}" for name, said in (("evidence", finding.evidence), ("fix", finding.fix)) if said]
+    return "\n".join(lines) + "\n"
 
 
 def local_time(text: str) -> str:
-    """A time of day as nccl-tests writes it (`2026-11-21 18:24:51`); what is no ISO time stays as it is."""
+    """A time of day as nccl-tests writes it (`2026-11-21 18:24:51`); other texts stay as they are."""
     try:
         return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
@@ -112,7 +144,7 @@ def minimum_gb_s(result: Result) -> float | None:
 
 
 def plain(text: str, encoding: str) -> str:
-    """The text as `encoding` can hold it: bars become ASCII where it has none, anything else it lacks a question mark."""
+    """The text in the characters of `encoding`: bars become ASCII where it has none, other missing characters a question mark."""
     try:
         text.encode(encoding)
     except LookupError:

@@ -93,3 +93,15 @@ def test_a_log_that_does_not_name_its_collective_can_be_told(write: Write, tmp_p
     assert guarded(["compare", str(log), str(log)]) == 2
     assert guarded(["compare", str(log), str(log), "--collective", "all_reduce"]) == 0
     assert "2 cells: 0 slower, 0 faster, 2 same" in capsys.readouterr().out
+
+
+def test_a_log_of_several_tables_is_warned_of_and_one_can_be_chosen(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = str(recorded / "nccl_tests/old/all_reduce_2x8_h20_two_tables.txt")
+    assert guarded(["compare", log, log]) == 0
+    told = capsys.readouterr()
+    assert told.err.count(f"warning: {log}: the log holds 2 tables; this is the first; choose another with --table") == 2
+    assert guarded(["compare", log, log, "--table", "1", "--table", "2"]) == 1
+    told = capsys.readouterr()
+    assert "slower" in told.out and "warning" not in told.err
+    assert refused(log, log, "--table", "3").message.startswith(f"{log}: --table 3: the log holds 2 tables")
+    assert refused(log, log, *["--table", "1"] * 3).message == "--table is given 3 times"

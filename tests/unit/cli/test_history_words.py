@@ -81,7 +81,7 @@ def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, kept: list[st
     code, out, _ = busbw("plot", "--size", "1G", "--last", "3")
     above, below = out.split("\n\nAllReduce")
     assert code == 0
-    assert above.startswith("AllReduce, 1 GiB out of place, float, sum; classic timing\ngpu-7: 8 x NVIDIA H200, nccl\n\n17  2026-11-17")
+    assert above.startswith("AllReduce, 1 GiB out of place, float, sum; classic timing\ngpu-7: 8 x NVIDIA H200, nccl\n\nid  when   ")
     assert "1 GiB in place" in below
     assert max(line.count("█") for line in above.splitlines()) == 40
     code, _, told = busbw("plot", "--size", "3M")
@@ -91,7 +91,7 @@ def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, kept: list[st
 def test_a_check_tells_slower_from_fine_by_its_exit_code(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
     code, out, _ = busbw("check", write(tmp_path / "fine.json", 20))
     assert (code, out.splitlines()[0]) == (0, "FINE  none of 6 cells is slower than in the last 19 runs")
-    assert "with a chance of 5%" in out
+    assert "is 5 %" in out
     code, out, _ = busbw("check", write(tmp_path / "slow.json", 21, slower=1.25))
     assert code == 1
     assert out.startswith("SLOWER  1 of 6 cells than in the last 19 runs, largest 1.2")
@@ -104,7 +104,7 @@ def test_too_few_runs_are_unknown_and_the_hint_says_what_would_do(busbw: Busbw, 
     busbw("add", *files)
     slow = write(tmp_path / "slow.json", 21, slower=2.0, complete=False)
     code, out, told = busbw("check", slow)
-    assert (code, out.splitlines()[0]) == (3, "UNKNOWN  6 comparable runs of this machine are stored, 19 are needed to be 95% sure")
+    assert (code, out.splitlines()[0]) == (3, "UNKNOWN  6 comparable runs of this machine are stored, 19 are needed for 95 % confidence")
     assert "note: slow.json is of a sweep that did not end" in told
     less = told.split("--confidence ")[1].strip()
     assert busbw("check", slow, "--confidence", less)[0] == 1

@@ -15,9 +15,9 @@ from busbw.views import result_json
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("compare", "p.json", "p.json"), "and this is for sweeps"),
-        (("report", "p.json"), "and this is for sweeps"),
-        (("show", "p.json", "--format", "csv"), "and 'csv' shows sweeps"),
+        (("compare", "p.json", "p.json"), ", not a sweep"),
+        (("report", "p.json"), ", not a sweep"),
+        (("show", "p.json", "--format", "csv"), ", but 'csv' shows sweeps"),
     ],
     ids=["compare", "report", "show"],
 )
@@ -36,5 +36,5 @@ def test_a_file_is_called_what_it_is(
     (tmp_path / "p.json").write_text(result_json.render(result))
     monkeypatch.chdir(tmp_path)
     assert guarded(words) == 2
-    assert capsys.readouterr().err.splitlines()[0] == f"error: p.json is {kind}, {said}"
+    assert capsys.readouterr().err.splitlines()[0] == f"error: p.json is {kind}{said}"
     assert guarded(("show", "p.json")) == 0

@@ -12,7 +12,8 @@ from busbw.core.cells import CellKey
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Verdict
 from busbw.core.result import Result
 from busbw.stats.compare import compare
-from busbw.views import comparison, comparison_markdown
+from busbw.views import comparison
+from busbw.views.markdown import plain
 from busbw.views.read import read
 
 IB = "nccl_tests/h20_ib"
@@ -35,13 +36,15 @@ def test_infiniband_beside_sockets_of_two_hosts(recorded: Path, golden: Callable
     runs = [[(name, read((recorded / IB / name).read_bytes(), name))] for name in ("ib.txt", "sockets.txt")]
     found = compare(*runs)
     golden("comparison/h20_ib.txt", comparison.text(found))
-    golden("comparison/h20_ib.md", comparison_markdown.markdown(found))
+    golden("comparison/h20_ib.md", comparison.markdown(found))
 
 
 def test_the_first_line_says_how_many_are_slower_by_how_much_at_most_and_where() -> None:
     both = made(cell(8, Verdict.SAME), cell(1 << 20, Verdict.SLOWER, 1.081, "in_place"), cell(4096, Verdict.SLOWER, 1.03))
-    assert comparison.summary(both) == ("2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the tolerance of 5%")
-    assert comparison.summary(made(cell(8, Verdict.SLOWER, 1.03))).endswith("; none by more than the tolerance of 5%")
+    assert comparison.summary(both) == (
+        "2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the tolerance of 5 %"
+    )
+    assert comparison.summary(made(cell(8, Verdict.SLOWER, 1.03))).endswith("; none by more than the tolerance of 5 %")
     assert comparison.summary(made(cell(8, Verdict.SAME), cell(16, Verdict.FASTER, 0.9))) == "none of 2 cells slower, 1 faster"
     assert comparison.summary(made(cell(8, Verdict.AMBIGUOUS))) == "no verdict on any of 1 cell"
     assert comparison.summary(made()) == "no verdict on any of 0 cells"
@@ -70,7 +73,7 @@ def test_text_names_machines_and_repeated_runs_and_ends_with_counts_and_notes() 
 
 def test_markdown_folds_what_is_the_same_and_escapes_names() -> None:
     found = msgspec.structs.replace(made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2)), a=side("a|<b>.json"))
-    text = comparison_markdown.markdown(found)
+    text = comparison.markdown(found)
     above, folded = text.split("<details>")
     assert "| **slower** |" in above
     assert "| same |" not in above
@@ -86,7 +89,13 @@ def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
     assert wire.decode(text, Comparison) == found
 
 
-@pytest.mark.parametrize(("ratio", "text"), [(1.0314, "1.031x"), (9.99951, "10.0x"), (53.2, "53.2x"), (None, "-"), (float("nan"), "-")])
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (1.0314, "1.031x"), (9.99951, "10.0x"), (53.2, "53.2x"), (8300.4, "8300x"), (123456.0, "123500x"), (0.5004, "0.500x"),
+        (0.00012345, "0.00012x"), (0.0531, "0.053x"), (0.0, "<0.000000001x"), (None, "-"), (float("nan"), "-"),
+    ],
+)  # fmt: skip
 def test_ratios_as_words(ratio: float | None, text: str) -> None:
     assert comparison.ratio_text(ratio) == text
 
@@ -96,4 +105,27 @@ def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Res
         found = compare([("a", result)], [("b", result)])
         assert len(found.of(Verdict.SAME)) == len(found.cells) == 2 * len(result.rows)
         assert comparison.text(found)
-        assert comparison_markdown.markdown(found)
+        assert comparison.markdown(found)
+
+
+def test_other_ranks_devices_and_engines_are_a_warning_in_every_format(make: Callable[..., Result]) -> None:
+    cpus = [msgspec.structs.replace(device, name="EPYC", host="cpu1") for device in make().world.devices * 8]
+    other = make(world=msgspec.structs.replace(make().world, devices=cpus), library=msgspec.structs.replace(make().library, engine="mpi"))
+    found = compare([("a", make())], [("b", other)])
+    (warning,) = comparison.warnings(found)
+    for part in ("nccl engine / mpi engine", "2 ranks / 16 ranks", "NVIDIA H200 / EPYC"):
+        assert part in warning
+    assert f"\nwarning: {warning}\n" in comparison.text(found)
+    assert f"**Warning:** {plain(warning)}" in comparison.markdown(found)
+    assert json.loads(comparison.json(found))["warnings"] == [warning]
+    assert comparison.warnings(compare([("a", make())], [("b", make())])) == []
+
+
+def test_every_format_takes_verdicts_and_confidence_from_one_source() -> None:
+    found = made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2), cell(32, Verdict.AMBIGUOUS), notes=("few samples",))
+    document = json.loads(comparison.json(found))
+    assert [document["summary"], *document["closing"]] == [comparison.summary(found), *comparison.closing(found)]
+    for text in (comparison.text(found), comparison.markdown(found)):
+        for sentence in (comparison.summary(found), *comparison.closing(found)):
+            assert sentence in text
+        assert [text.count(verdict) >= 1 for verdict in ("same", "slower", "ambiguous")] == [True] * 3

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from busbw.core.result import Cell, Ideal, Result, Row
-from busbw.views.csv import render, torch_row
+from busbw.views.csv import torch_row
 from busbw.views.registry import view
 
 Make = Callable[..., Result]
@@ -51,7 +51,7 @@ def test_the_full_csv_has_a_line_per_row_and_placement(make: Make) -> None:
     cell = result.rows[1].in_place
     assert cell
     cell.samples_s, cell.skipped, cell.wrong = [1.0, 2e-5, 1e-5], 1, None
-    lines = list(csv.DictReader(render(result).splitlines()))
+    lines = list(csv.DictReader(view("csv").render(result).splitlines()))
     assert [line["size_bytes"] for line in lines] == ["8", "1048576", "1048576"]
     assert [line["placement"] for line in lines] == ["out_of_place", "out_of_place", "in_place"]
     last = lines[-1]
@@ -59,7 +59,7 @@ def test_the_full_csv_has_a_line_per_row_and_placement(make: Make) -> None:
     assert float(last["ideal_percent"]) == pytest.approx(70.76 / 4.5)
     assert (last["samples"], last["skipped_samples"], last["wrong_elements"], last["cpu_time_us"]) == ("2", "1", "", "")
     assert float(last["max_us"]) == pytest.approx(20)
-    assert (last["iterations"], last["repeat"]) == ("20", ""), "what was timed, of which two are summarised"
+    assert (last["iterations"], last["repeat"]) == ("20", ""), "what was timed, of which two are summarized"
     assert (lines[0]["samples"], lines[0]["wrong_elements"], lines[0]["ranks"], lines[0]["program"]) == ("", "0", "2", 'all"reduce, perf')
 
 
@@ -69,7 +69,7 @@ def test_with_precise_timing_each_placement_has_its_own_count(make: Make) -> Non
     assert row.out_of_place and row.in_place
     row.out_of_place.samples_s, row.in_place.samples_s, row.iters = [2e-5] * 12, [2e-5] * 30, 12
     row.out_of_place.stopped, row.in_place.stopped, row.in_place.dropped = "ok", "ok", 10
-    lines = list(csv.DictReader(render(result).splitlines()))
+    lines = list(csv.DictReader(view("csv").render(result).splitlines()))
     assert [(line["placement"], line["iterations"], line["samples"], line["repeat"]) for line in lines[:2]] == [
         ("out_of_place", "12", "12", ""),
         ("in_place", "30", "20", ""),
@@ -79,5 +79,5 @@ def test_with_precise_timing_each_placement_has_its_own_count(make: Make) -> Non
 def test_repeats_can_be_told_apart(make: Make) -> None:
     result = make(spec={"sampling": {"repeats": 2}})
     result.rows[1].repeat = 1
-    lines = list(csv.DictReader(render(result).splitlines()))
+    lines = list(csv.DictReader(view("csv").render(result).splitlines()))
     assert [(line["size_bytes"], line["repeat"]) for line in lines] == [("8", "0"), ("8", "0"), ("1048576", "1"), ("1048576", "1")]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from busbw.core.result import Result
+from busbw.stats.compare import compare
 from busbw.views.html.page import page
 from busbw.views.read import read
 
@@ -31,7 +32,7 @@ const look = (frame) => {
     width: page.documentElement.scrollWidth,
     window: page.documentElement.clientWidth,
     background: page.defaultView.getComputedStyle(page.body).backgroundColor,
-    scrolling: [...page.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth).length,
+    scrolling: [...page.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel),
     plots: plots.map((plot) => ({...box(plot), texts: [...plot.querySelectorAll("text")].map(box)})),
   };
 };
@@ -53,23 +54,24 @@ def looked_at(folder: Path, pages: list[tuple[bytes, tuple[int, int]]], *options
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], dict[str, Any]]:
-    """Pages of one recorded run with its bounds and of three runs side by side, in each window."""
+    """Pages of one recorded run with its bounds, and of two and three runs compared, in each window."""
     if CHROMIUM is None:
         pytest.skip(NO_BROWSER)
     named = [(name, read((BENCHMARK / name).read_bytes(), name)) for name in NAMES]
-    pages = {1: page(named[:1]), 3: page(named)}
+    found = {index: compare(named[:1], named[index : index + 1]) for index in (1, 2)}
+    pages = {1: page(named[:1]), 2: page(named[:2], {1: found[1]}), 3: page(named, found)}
     asked = [(count, window) for count in pages for window in WINDOWS]
-    found = looked_at(tmp_path_factory.mktemp("browser"), [(pages[count], WINDOWS[window]) for count, window in asked])
-    return dict(zip(asked, found, strict=True))
+    looks = looked_at(tmp_path_factory.mktemp("browser"), [(pages[count], WINDOWS[window]) for count, window in asked])
+    return dict(zip(asked, looks, strict=True))
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_page_fits_its_window_and_its_plots_can_be_read(seen: dict[tuple[int, str], dict[str, Any]], count: int, window: str) -> None:
     look = seen[count, window]
     assert look["width"] == look["window"] <= WINDOWS[window][0]
-    assert look["scrolling"] > 0 or window == "wide"
-    assert len(look["plots"]) == 2
+    assert [name for name in look["scrolling"] if window != "tablet" and (count, name) != (3, "Comparison")] == []
+    assert len(look["plots"]) == (2 if count == 1 else 3)
     for plot in look["plots"]:
         texts = plot["texts"]
         assert len(texts) > 8

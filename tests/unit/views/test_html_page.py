@@ -161,7 +161,7 @@ def test_figures_that_no_machine_makes_are_shown_and_not_drawn(make: Make, field
 
 
 def test_more_files_than_colours_are_refused(make: Make) -> None:
-    with pytest.raises(UsageError, match="9 files; one page tells 8 apart"):
+    with pytest.raises(UsageError, match="9 files, and a page shows at most 8"):
         page([(f"{number}.json", make()) for number in range(9)])
     assert parsed(page([(f"{number}.json", make()) for number in range(8)])) is not None
 

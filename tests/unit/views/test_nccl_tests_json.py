@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from busbw.core.result import Result
-from busbw.views import nccl_tests_json, read_nccl_tests_json
+from busbw.views import nccl_tests_json
+from busbw.views.read import read
 
 Make = Callable[..., Result]
 RUNS = (
@@ -36,7 +37,7 @@ def assert_same(told: object, ours: object, where: str = "$") -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_real_run_read_and_written_again_is_the_same(recorded: Path, name: str) -> None:
     data = (recorded / "nccl_tests" / f"{name}.json").read_bytes()
-    told, ours = json.loads(data), json.loads(nccl_tests_json.render(read_nccl_tests_json.read(data)))
+    told, ours = json.loads(data), json.loads(nccl_tests_json.render(read(data, "x")))
     processes = {(device["hostname"], device["pid"]): device for device in reversed(ours["config"]["devices"])}
     ours["config"]["devices"] = sorted(processes.values(), key=lambda device: device["rank"])
     assert_same(told, ours)

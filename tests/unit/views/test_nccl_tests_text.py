@@ -7,17 +7,18 @@ import pytest
 
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.views import nccl_tests_text as text
-from busbw.views import read_nccl_tests_json
+from busbw.views.read import read
+from busbw.views.registry import view
 
 Make = Callable[..., Result]
 MakeCell = Callable[..., Cell]
 
 
 def test_a_real_run_comes_out_byte_for_byte(recorded: Path) -> None:
-    result = read_nccl_tests_json.read((recorded / "nccl_tests/all_reduce_2xH200_one_process.json").read_bytes())
+    result = read((recorded / "nccl_tests/all_reduce_2xH200_one_process.json").read_bytes(), "x")
     # The JSON names one GPU of each process.
     result.world.devices[1].bus, result.world.devices[1].name = "0000:00:07", "NVIDIA H200"
-    assert text.render(result) == (recorded / "nccl_tests/all_reduce_2xH200_one_process.txt").read_text()
+    assert view("nccl-tests").render(result) == (recorded / "nccl_tests/all_reduce_2xH200_one_process.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_every_option_that_shows_has_its_lines(make: Make, golden: Callable[[str
     result.reduced_max_bytes = 12703978837
     result.memory = {"init": 523 << 20, "user": 3 << 30, "collective": 12 << 10, "total": (3 << 30) + (523 << 20) + (12 << 10)}
     result.errors = ["net.cc:1 unhandled system error"]
-    golden("nccl_tests_all_lines.txt", text.render(result))
+    golden("nccl_tests_all_lines.txt", view("nccl-tests").render(result))
 
 
 def test_per_iteration_columns(make: Make, golden: Callable[[str, str], None]) -> None:
@@ -56,7 +57,7 @@ def test_per_iteration_columns(make: Make, golden: Callable[[str, str], None]) -
             assert cell
             cell.samples_s, cell.skipped = [1e-3, 16e-6, 17e-6, 18e-6], 1
         row.timestamp = "2026-11-21 18:24:52"
-    golden("nccl_tests_per_iteration.txt", text.render(result))
+    golden("nccl_tests_per_iteration.txt", view("nccl-tests").render(result))
 
 
 def test_cputime_changes_the_title_and_the_time_alone(make: Make) -> None:

@@ -21,9 +21,14 @@ def test_columns_stand_below_their_titles_however_long_a_method_is_called(planne
     lines = planning.render_all(planned).splitlines()
     _, titles, *rows = lines[lines.index("") :][:6]
     assert titles.startswith("transport  method ")
-    ends = {title: titles.index(title) + len(title) for title in planning.TITLES[2:7]}
+    ends = {title: titles.index(title) + len(title) for title in ("MB sent", "exchange ms", "exposed ms", "step ms", "of alone")}
     assert [row[titles.index("method") :].split()[0] for row in rows] == ["none", "int8", name, "none"]
     assert all(row[end - 1] != " " and row[end] == " " for row in rows for end in ends.values())
+
+
+def test_nothing_is_sent_from_a_single_host(planned):
+    planned.training.hosts = 1
+    assert planning.row(planned, planned.plan, planned.plan.exchanges[0]).split()[2] == "-"
 
 
 def test_where_nothing_lossy_is_needed_it_says_so(planned):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Ideal, Result
-from busbw.views import nccl_tests_json, nccl_tests_text, read_nccl_tests_json, result_json
+from busbw.views import nccl_tests_json, result_json
 from busbw.views.read import read
-from busbw.views.registry import VIEWS, render
+from busbw.views.registry import VIEWS, render, view
 
 Make = Callable[..., Result]
 REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
@@ -24,7 +24,7 @@ REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
 def test_each_format_is_recognised(make: Make) -> None:
     result = make()
     assert read(result_json.render(result).encode(), "a") == result
-    for text in (nccl_tests_json.render(result), nccl_tests_text.render(result)):
+    for text in (nccl_tests_json.render(result), view("nccl-tests").render(result)):
         again = read(text.encode(), "a")
         assert [row.size_bytes for row in again.rows] == [8, 1048576]
         assert again.spec.collective == "all_reduce"
@@ -37,6 +37,7 @@ def test_each_format_is_recognised(make: Make) -> None:
         (b" \n", "run.log: the file is empty"),
         (b"hello\nworld\n", 'run.log: nccl-tests text: no row of a table in it; it begins with "hello"'),
         (b'{"a": [1]}', "missing required field `config`; its keys are a"),
+        (b"{}", "missing required field `config`; an empty object"),
         (b"{bad json}", "JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
         (b'{"schema": "busbw.result/9"}', "the schema is 'busbw.result/9', this busbw reads busbw.result/1"),
         (b'{"tool": 1, "schema": "busbw.result/9"}', "the schema is 'busbw.result/9'"),
@@ -137,25 +138,25 @@ def test_figures_that_are_no_numbers_are_shown_again(make: Make) -> None:
     again = read(result_json.render(result).encode(), "r.json")
     for row in VIEWS:
         assert row.render(again) == row.render(result)
-    assert "nan" in nccl_tests_text.render(again)
+    assert "nan" in view("nccl-tests").render(again)
 
 
 def test_the_collective_can_be_given(make: Make) -> None:
     document = json.loads(nccl_tests_json.render(make()))
     document["args"] = ["./my_benchmark"]
     data = json.dumps(document).encode()
-    with pytest.raises(UsageError, match="which collective"):
+    with pytest.raises(UsageError, match="it does not name the collective"):
         read(data, "a.json")
     assert read(data, "a.json", collective="broadcast").spec.collective == "broadcast"
 
 
-@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render, nccl_tests_text.render])
+@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render, view("nccl-tests").render])
 def test_a_collective_other_than_the_files_own_is_refused(make: Make, render: Callable[[Result], str]) -> None:
     data = render(make()).encode()
     assert read(data, "a", collective="AllReduce") == read(data, "a")
-    with pytest.raises(UsageError, match=r"^a: .*: it says all_reduce, and --collective broadcast") as caught:
+    with pytest.raises(UsageError, match=r"^a: .*: it is of all_reduce, --collective names broadcast") as caught:
         read(data, "a", collective="broadcast")
-    assert caught.value.hint == "leave out --collective, which is for files that do not say"
+    assert caught.value.hint == "leave out --collective, which is for files that do not name one"
 
 
 @pytest.mark.parametrize(("field", "said"), [("time", "time of -1e-06 s"), ("alg_bw", "algbw of -1 GB/s"), ("bus_bw", "busbw of -1 GB/s")])
@@ -169,8 +170,8 @@ def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("transport", "udp", "transport is 'udp', this busbw knows as-is, sockets, tree, busbw"),
-        ("loss", 9, "loss is 9, this busbw knows 0 to 5"),
+        ("transport", "udp", "the transport is 'udp', this busbw knows as-is, sockets, tree, busbw"),
+        ("loss", 9, "the loss is 9, this busbw knows 0 to 5"),
         ("bucket_s", [0.1], "1 times for 2 buckets"),
         ("checked_s", 0.0, "a bucket takes less than 0 s, or its checked step no time"),
     ],
@@ -205,7 +206,7 @@ def test_samples_of_a_real_run(recorded: Path) -> None:
 def test_options_that_only_the_arguments_tell(make: Make) -> None:
     argv = ["/x/all_reduce_perf_mpi", "-z3", "--average=3", "--report_t", "1", "-N", "0x2"]
     result = make(argv=argv, spec={"blocking": 1})
-    spec = read_nccl_tests_json.read(nccl_tests_json.render(result).encode()).spec
+    spec = read(nccl_tests_json.render(result).encode(), "x").spec
     assert (spec.blocking, spec.average, spec.report_timestamps, spec.run_cycles) == (3, 3, 1, 2)
 
 

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Result, Row
-from busbw.views import nccl_tests_text, read_nccl_tests_text
+from busbw.views import read_nccl_tests_text
+from busbw.views.read import read as read_any
+from busbw.views.registry import view
 
 Make = Callable[..., Result]
 read = read_nccl_tests_text.read
@@ -46,7 +49,7 @@ def cells(result: Result) -> list[Cell]:
 def test_a_real_run_is_written_again_as_it_was(recorded: Path) -> None:
     text = (recorded / "nccl_tests/all_reduce_2xH200_one_process.txt").read_text()
     result = read(text)
-    assert nccl_tests_text.render(result) == text
+    assert view("nccl-tests").render(result) == text
     assert (result.world.ranks, result.world.processes, result.complete) == (2, 1, True)
     assert result.spec.datatype == "float"
 
@@ -64,7 +67,7 @@ def test_two_nodes_of_h100(recorded: Path) -> None:
 
 def test_white_space_collapsed_and_two_tables_in_one_log(recorded: Path) -> None:
     text = (recorded / "nccl_tests/old/all_reduce_2x8_h20_two_tables.txt").read_text()
-    fast, slow = read_nccl_tests_text.read_all(text)
+    fast, slow = (read(text, table=number) for number in (1, 2))
     assert [row.size_bytes for row in fast.rows] == [8, 16, 4194304, 8388608, 4294967296, 8589934592]
     assert cells(fast)[-2:] == [Cell(0.033561, 255.95e9, 479.91e9, 0), Cell(0.033569, 255.89e9, 479.79e9, 0)]
     assert cells(slow)[-1] == Cell(1.782046, 4.82e9, 9.04e9, 0)
@@ -93,23 +96,23 @@ def test_oldest_rooted_layout_without_redop() -> None:
 
 
 def test_which_collective_must_be_told_when_the_log_does_not() -> None:
-    with pytest.raises(UsageError, match="which collective") as caught:
+    with pytest.raises(UsageError, match="it does not name the collective") as caught:
         read(OLDEST)
     assert "all_reduce" in caught.value.hint
     assert read("$ ./build/reduce_scatter_perf -b 8 -e 128M\n" + OLDEST).spec.collective == "reduce_scatter"
     # A line that builds the tests names them all and starts none.
-    with pytest.raises(UsageError, match="which collective"):
+    with pytest.raises(UsageError, match="it does not name the collective"):
         read("Linking  all_reduce.o > ../build/all_reduce_perf\n" + OLDEST)
 
 
 def test_hypercube_has_twelve_fields(make: Make, make_cell: Callable[..., Cell]) -> None:
     rows = [Row(1024, 128, "float", "", -1, make_cell(20, 1, 1), make_cell(21, 2, 2), 20)]
-    result = read(nccl_tests_text.render(make(rows, spec={"collective": "hypercube"})))
+    result = read(view("nccl-tests").render(make(rows, spec={"collective": "hypercube"})))
     assert (result.rows[0].op, result.rows[0].root, cells(result)[1].busbw) == ("", -1, 2e9)
 
 
 def test_lines_of_nccl_between_and_inside_rows(make: Make) -> None:
-    text = nccl_tests_text.render(make())
+    text = view("nccl-tests").render(make())
     start = text.index("    16.61")
     noise = "node1:1386:1386 [0] NCCL INFO Channel 00/16 : 0 1\n"
     glued = "node1:1386:1390 [1] NCCL INFO Connected all rings\n"
@@ -119,7 +122,7 @@ def test_lines_of_nccl_between_and_inside_rows(make: Make) -> None:
 
 @pytest.mark.parametrize("label", ["[1,0]<stdout>: ", "0: "])
 def test_lines_labelled_by_a_launcher(make: Make, label: str) -> None:
-    text = nccl_tests_text.render(make())
+    text = view("nccl-tests").render(make())
     assert read("".join(label + line for line in text.splitlines(keepends=True))) == read(text)
 
 
@@ -145,7 +148,7 @@ def test_cputime_column_is_not_the_time(make: Make) -> None:
         for cell in (row.out_of_place, row.in_place):
             assert cell
             cell.cpu_time_s = 2e-6
-    again = read(nccl_tests_text.render(result))
+    again = read(view("nccl-tests").render(result))
     assert again.spec.report_cputime == 1
     assert [cell.cpu_time_s for cell in cells(again)] == [2e-6] * 4
     assert cells(again)[2].time_s == pytest.approx(21.19e-6, rel=1e-3)  # from the bandwidth
@@ -160,7 +163,7 @@ def test_everything_the_header_and_footer_say(make: Make) -> None:
         for cell in (row.out_of_place, row.in_place):
             assert cell
             cell.samples_s = [1e-5, 2e-5, 3e-5]
-    again = read(nccl_tests_text.render(result))
+    again = read(view("nccl-tests").render(result))
     assert again.spec == result.spec
     assert (again.memory, again.errors, again.out_of_bounds, again.reduced_max_bytes) == (memory, ["bad news"], 2, 77)
     assert [row.timestamp for row in again.rows] == ["2026-11-21 18:24:52"] * 2
@@ -189,7 +192,7 @@ def test_no_table_is_an_error() -> None:
 def test_one_placement_alone_keeps_its_side(make: Make, make_cell: Callable[..., Cell]) -> None:
     for first, second in ((None, make_cell(21, 1, 1)), (make_cell(21, 1, 1), None)):
         row = Row(1024, 128, "float", "sum", -1, first, second, 20)
-        again = read(nccl_tests_text.render(make([row]))).rows[0]
+        again = read(view("nccl-tests").render(make([row]))).rows[0]
         assert (again.out_of_place is None, again.in_place is None) == (first is None, second is None)
 
 
@@ -205,7 +208,7 @@ def test_what_is_printed_is_read_to_the_precision_of_the_print(make: Make, drawn
         return Cell(time_s, algbw * 1e9, busbw * 1e9, wrong)
 
     result = make([Row(size, count, "float", "sum", -1, cell(out), cell(into), 20) for size, count, out, into in drawn])
-    again = read(nccl_tests_text.render(result))
+    again = read(view("nccl-tests").render(result))
     assert [(row.size_bytes, row.count) for row in again.rows] == [row[:2] for row in drawn]
     for seen, meant in zip(cells(again), cells(result), strict=True):
         assert seen.wrong == meant.wrong
@@ -213,4 +216,21 @@ def test_what_is_printed_is_read_to_the_precision_of_the_print(make: Make, drawn
         assert seen.time_s == pytest.approx(meant.time_s, rel=0.05, abs=5.1e-9)
         assert seen.algbw == pytest.approx(meant.algbw, rel=5e-4 if meant.algbw < 9e14 else 0.5, abs=5.1e6)
         assert seen.busbw == pytest.approx(meant.busbw, rel=5e-4 if meant.busbw < 9e14 else 0.5, abs=5.1e6)
-    assert nccl_tests_text.render(read(nccl_tests_text.render(again))) == nccl_tests_text.render(again)
+    assert view("nccl-tests").render(read(view("nccl-tests").render(again))) == view("nccl-tests").render(again)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_what_busbw_run_measured_is_read_back(make: Make, name: str) -> None:
+    result = make(spec={"collective": name}, program="busbw run", argv=["busbw", "run", name])
+    for form in ("nccl-tests", "nccl-tests-json"):
+        again = read_any(view(form).render(result).encode(), "nt")
+        assert (again.spec.collective, len(again.rows)) == (name, 2)
+
+
+def test_a_table_of_several_is_chosen_by_its_number(recorded: Path) -> None:
+    text = (recorded / "nccl_tests/old/all_reduce_2x8_h20_two_tables.txt").read_text()
+    second = read(text, table=2)
+    assert (second.rows[-1].size_bytes, cells(second)[-1].busbw, second.findings) == (8589934592, 9.04e9, [])
+    assert read(text, table=1).findings == []
+    with pytest.raises(UsageError, match="the log holds 2 tables"):
+        read(text, table=3)

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from busbw.core.cells import figures
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Ideal, Library, Result, Row
 from busbw.history.stored import stored
-from busbw.views import findings, markdown, table, table_rich, words
+from busbw.views import markdown, table, table_rich, words
 from busbw.views.read import read
+from busbw.views.registry import view
 
 Make = Callable[..., Result]
 FINDINGS = [
@@ -29,11 +31,11 @@ def real(recorded: Path) -> Result:
 
 
 def test_a_real_run(real: Result, golden: Callable[[str, str], None]) -> None:
-    golden("table_all_reduce.txt", table.render(real))
+    golden("table_all_reduce.txt", view("table").render(real))
 
 
 def test_a_real_run_in_markdown(real: Result, golden: Callable[[str, str], None]) -> None:
-    golden("markdown_all_reduce.md", markdown.render(real))
+    golden("markdown_all_reduce.md", view("markdown").render(real))
 
 
 def test_it_stays_under_100_columns_with_every_column(make: Make, make_cell: Callable[..., Cell]) -> None:
@@ -73,13 +75,13 @@ def test_the_peak_is_that_of_the_history(make: Make, make_cell: Callable[..., Ce
     assert "peak" not in table.footer(make([Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), None, 20)]))
 
 
-@pytest.mark.parametrize(("high_us", "said"), [(20.1, "0.5"), (45.0, "125"), (1e6, ">999"), (1e12, ">999")])
+@pytest.mark.parametrize(("high_us", "said"), [(20.1, "0.5"), (39.992, "100"), (45.0, "125"), (1e6, ">999"), (1e12, ">999")])
 def test_how_far_an_interval_reaches_fits_its_column(make_cell: Callable[..., Cell], make: Make, high_us: float, said: str) -> None:
     cell = make_cell(20, 1, 1)
     cell.low_s, cell.high_s = 20e-6, high_us * 1e-6
     row = Row(8, 2, "float", "sum", -1, cell, None, 20)
-    (column,) = (column for column in table.COLUMNS if column.title == "+-")
-    assert column.text(make([row]), row) == said
+    column = table.BY_TITLE["+-"]
+    assert column.text(make([row]), figures(row)[0]) == said
     assert len(said) <= column.width
 
 
@@ -93,23 +95,23 @@ def test_what_is_not_known_is_a_dash(make: Make, make_cell: Callable[..., Cell])
 def test_a_run_that_broke_off_says_so(make: Make) -> None:
     result = make([], complete=False, errors=["lost rank 3"], out_of_bounds=4)
     text = table.footer(result)
-    for line in ("no size was measured", "the sweep did not end", "error: lost rank 3", "wrong data: 4 checks"):
+    for line in ("no size was measured", "the sweep did not end", "error: lost rank 3", "wrong data: 4 checks saw"):
         assert line in text
     assert "did not end" in markdown.footer(result)
 
 
 def test_bars_grow_with_the_values() -> None:
-    assert findings.sparkline([0, 50, 100]) == "▁▅█"
-    assert findings.sparkline([0, 0]) == "▁▁"
-    assert findings.sparkline([]) == ""
-    assert findings.sparkline([float("nan"), 1]) == " █"
+    assert words.sparkline([0, 50, 100]) == "▁▅█"
+    assert words.sparkline([0, 0]) == "▁▁"
+    assert words.sparkline([]) == ""
+    assert words.sparkline([float("nan"), 1]) == " █"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding"])
 def test_bars_become_ascii_where_the_encoding_has_none(encoding: str, real: Result) -> None:
     assert words.plain("busbw ▁▂▃▄▅▆▇█\n", encoding) == "busbw .:-=+*#@\n"
-    shown = words.plain(table.render(real), encoding)
-    assert [len(line) for line in shown.splitlines()] == [len(line) for line in table.render(real).splitlines()]
+    shown = words.plain(view("table").render(real), encoding)
+    assert [len(line) for line in shown.splitlines()] == [len(line) for line in view("table").render(real).splitlines()]
     assert shown.isascii()
 
 
@@ -125,7 +127,7 @@ def test_colour_changes_no_character(real: Result) -> None:
     with console.capture() as capture:
         for text in (table_rich.header(real), *(table_rich.row(real, row) for row in real.rows), table_rich.footer(real)):
             console.print(text, end="", soft_wrap=True, highlight=False)
-    assert capture.get() == table.render(real)
+    assert capture.get() == view("table").render(real)
 
 
 def test_colour_marks_failures_and_wrong_rows(make: Make, make_cell: Callable[..., Cell]) -> None:
@@ -161,3 +163,11 @@ def test_versions_of_nccl(number: int, text: str) -> None:
 def test_the_network_that_nccl_uses_stands_beside_its_version(make: Make) -> None:
     assert "nccl engine, NCCL 2.28.9, network Socket\n" in table.header(make(library=Library("nccl", 22809, network="Socket")))
     assert "nccl engine, NCCL 2.28.9\n" in table.header(make()), "nothing where nobody could tell"
+
+
+def test_sizes_that_are_no_whole_elements_are_announced(make: Make) -> None:
+    rounded = "3 B, the smallest rounded down to 0 B, 20 iterations"
+    assert rounded in table.header(make(spec={"min_bytes": 3, "max_bytes": 3}))
+    gathered = make(spec={"collective": "all_gather", "min_bytes": 40})
+    assert "factor 131072, the smallest rounded down to 32 B" in table.header(gathered)
+    assert "rounded" not in table.header(make())

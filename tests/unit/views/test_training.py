@@ -43,3 +43,19 @@ def test_the_table_of_a_training_is_the_view_named_table(trained):
 def test_before_the_first_method_there_is_no_table(trained):
     trained.training.runs.clear()
     assert training.footer(trained) == ""
+
+
+def last_line(result):
+    return next(line for line in training.footer(result).splitlines() if line.startswith("none")).split()
+
+
+def test_unknown_parts_are_dashes_and_no_time_is_negative(trained):
+    made = trained.training
+    assert last_line(trained)[-4:] == ["-", "545.00", "553.43", "560.00"], "DDP as it is has no codec"
+    for run in made.of("none"):
+        run.steps_s, run.silent_s, run.seen = [0.5] * 4, [0.51] * 3, None
+    assert last_line(trained)[-5:] == ["~0", "5.00", "~0", "553.43", "-"]
+    assert "~0: less than can be measured" in training.footer(trained)
+    assert "-0.0" not in training.footer(trained)
+    made.hosts = 1
+    assert last_line(trained)[-2:] == ["-", "-"], "nothing leaves a single host"

@@ -1,4 +1,4 @@
-"""Findings as cards: the verdict as a word and a colour, what was concluded, on what evidence, and what to do."""
+"""Findings as cards: verdict, message, evidence and fix."""
 
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
@@ -18,10 +18,5 @@ def _card(finding: Finding) -> Element:
     verdict = finding.verdict.value
     lines = (("evidence", finding.evidence), ("fix", finding.fix))
     said = [tag("p", tag("span", name, class_="name"), " ", text, class_=name) for name, text in lines if text]
-    head = tag("p", badge(verdict), " ", finding.message, " ", tag("code", finding.id))
+    head = tag("p", tag("strong", verdict, class_=f"badge v-{verdict}"), " ", finding.message, " ", tag("code", finding.id))
     return tag("li", head, *said, class_=f"v-{verdict}")
-
-
-def badge(verdict: str) -> Element:
-    """A verdict as a small label."""
-    return tag("strong", verdict, class_=f"badge v-{verdict}")

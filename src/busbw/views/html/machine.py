@@ -1,4 +1,4 @@
-"""What was measured, on what, and how: hosts, devices, versions, environment, the command and how it ended."""
+"""Hosts, devices, versions, environment, the command and how it ended."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,39 +8,39 @@ from xml.etree.ElementTree import Element
 from busbw.core.result import Ideal, Result
 from busbw.core.sizes import format_size
 from busbw.core.topology import Gpu, Host, Nic
+from busbw.views.html.report_input import nominal
 from busbw.views.html.rows import NONE, scroll
-from busbw.views.html.sheet import nominal
 from busbw.views.html.tree import tag
-from busbw.views.table import sweep_words
-from busbw.views.words import nccl_version_text
+from busbw.views.table import sweep_text
+from busbw.views.words import counted, nccl_version_text
 
-FEW = 16  # devices or variables that stand open
+FEW = 16  # devices or variables that are not folded
 LONG = 24  # characters
 
 
 def machine(result: Result) -> list[Element]:
     """Hosts, ranks, versions and environment, as far as the result has them."""
-    parts = [_hosts(result.topology.hosts), _ranks(result), _bounds(result), _versions(result), _environment(result.environment)]
+    parts = [_hosts(result.topology.hosts), _ranks(result), _versions(result), _environment(result.environment)]
     known = [part for part in parts if part is not None]
-    return known or [tag("p", "The file says nothing about the machine.", class_="note")]
+    return known or [tag("p", "The file does not describe the machine.", class_="note")]
 
 
 def facts(pairs: Iterable[tuple[str, str | Element]]) -> Element | None:
-    """Names and values as a definition list; values that are empty are left out, None when nothing is left."""
+    """Names and values as a definition list; empty values are left out, None when nothing is left."""
     known = [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if isinstance(value, Element) or value]
     return tag("dl", *known, class_="facts") if known else None
 
 
-def table(titles: Sequence[str], lines: Iterable[Sequence[str]], name: str) -> Element:
-    """A table of words whose first column names its lines."""
+def table(titles: Sequence[str], lines: Iterable[Sequence[str | Element]], name: str) -> Element:
+    """A table of texts whose first column names its lines."""
     head = tag("tr", *(tag("th", title, scope="col") for title in titles))
-    body = [tag("tr", tag("th", first, scope="row"), *(tag("td", word, class_=_width(word)) for word in rest)) for first, *rest in lines]
+    body = (tag("tr", tag("th", first, scope="row"), *map(_cell, rest, titles[1:])) for first, *rest in lines)
     return scroll(tag("table", tag("thead", head), tag("tbody", *body), class_="text"), name)
 
 
-def _width(word: str) -> str | None:
-    """Words that break over many lines in a narrow window get room instead; the box scrolls."""
-    return "long" if len(word) > LONG else None
+def _cell(text: str | Element, title: str) -> Element:
+    """A cell; narrow screens show its title before it. A long text gets a least width, and the box scrolls."""
+    return tag("td", text, class_="long" if isinstance(text, str) and len(text) > LONG else None, data_title=title)
 
 
 def _hosts(hosts: Sequence[Host]) -> Element | None:
@@ -49,8 +49,8 @@ def _hosts(hosts: Sequence[Host]) -> Element | None:
     lines = [
         (
             host.hostname or NONE,
-            _counted(_gpu(gpu) for gpu in host.gpus) or host.gpu_reason or NONE,
-            _counted(_nic(nic) for nic in host.nics) or NONE,
+            _grouped(map(_gpu, host.gpus)) or f"no GPU found{': ' if host.gpu_reason else ''}{host.gpu_reason}",
+            _grouped(map(_nic, host.nics)) or "no network card found",
             f"{host.cpus}, {format_size(host.memory_bytes)}" if host.cpus else NONE,
             host.kernel or NONE,
             host.driver or NONE,
@@ -60,8 +60,8 @@ def _hosts(hosts: Sequence[Host]) -> Element | None:
     return table(("host", "GPUs", "network", "CPUs, memory", "kernel", "GPU driver"), lines, "Hosts")
 
 
-def _counted(words: Iterable[str]) -> str:
-    return "; ".join(f"{count} x {word}" if count > 1 else word for word, count in Counter(words).items())
+def _grouped(texts: Iterable[str]) -> str:
+    return "; ".join(f"{count} x {text}" if count > 1 else text for text, count in Counter(texts).items())
 
 
 def _gpu(gpu: Gpu) -> str:
@@ -77,12 +77,8 @@ def _nic(nic: Nic) -> str:
     return f"{nic.name} ({nic.kind}{rate}{', virtual' if nic.virtual else ''}{state})"
 
 
-def _folded(words: str, content: Element, *, few: bool) -> Element:
-    return tag("details", tag("summary", words), content, open="" if few else None)
-
-
-def _count(number: int, word: str, plural: str = "s") -> str:
-    return f"{number} {word}{'' if number == 1 else plural}"
+def _folded(title: str, content: Element, *, few: bool) -> Element:
+    return tag("details", tag("summary", title), content, open="" if few else None)
 
 
 def _ranks(result: Result) -> Element | None:
@@ -90,14 +86,16 @@ def _ranks(result: Result) -> Element | None:
     if not devices:
         return None
     lines = [(str(device.rank), device.host, device.name or NONE, device.bus or NONE, str(device.process)) for device in devices]
-    words = f"{_count(len(devices), 'rank')} in {_count(result.world.processes, 'process', 'es')}"
-    words += f", {result.world.groups} groups" if result.world.groups > 1 else ""
-    return _folded(words, table(("rank", "host", "device", "bus", "process"), lines, "Ranks"), few=len(devices) <= FEW)
+    title = f"{counted(len(devices), 'rank')} in {counted(result.world.processes, 'process', 'es')}"
+    title += f", {result.world.groups} groups" if result.world.groups > 1 else ""
+    return _folded(title, table(("rank", "host", "device", "bus", "process"), lines, "Ranks"), few=len(devices) <= FEW)
 
 
-def _bounds(result: Result) -> Element | None:
-    pairs = (("ideal", result.ideal), ("endpoint ideal", result.endpoint_ideal))
-    return facts((name, _bound(bound)) for name, bound in pairs if bound is not None)
+def _versions(result: Result) -> Element | None:
+    library = result.library
+    nccl = nccl_version_text(library.nccl) if library.nccl else ""
+    bounds = ((name, _bound(bound)) for name, bound in (("ideal", result.ideal), ("endpoint ideal", result.endpoint_ideal)) if bound)
+    return facts((*bounds, ("engine", library.engine), ("NCCL", nccl), ("network", library.network), *library.versions.items()))
 
 
 def _bound(bound: Ideal) -> str:
@@ -105,31 +103,18 @@ def _bound(bound: Ideal) -> str:
     return f"{nominal(bound.busbw)} GB/s, {bound.algorithm}{link}. {bound.why}"
 
 
-def _versions(result: Result) -> Element | None:
-    library = result.library
-    nccl = nccl_version_text(library.nccl) if library.nccl else ""
-    return facts((("engine", library.engine), ("NCCL", nccl), ("network", library.network), *library.versions.items()))
-
-
 def _environment(environment: dict[str, str]) -> Element | None:
     if not environment:
         return None
     lines = list(environment.items())
-    return _folded(_count(len(lines), "environment variable"), table(("name", "value"), lines, "Environment"), few=len(lines) <= FEW)
+    return _folded(counted(len(lines), "environment variable"), table(("name", "value"), lines, "Environment"), few=len(lines) <= FEW)
 
 
 def run(result: Result) -> list[Element]:
-    """The command, when it ran, how far it came, and what went wrong."""
-    shown = facts(
-        (
-            ("command", tag("code", join(result.argv)) if result.argv else result.program),
-            ("sweep", sweep_words(result.spec)),
-            ("start", result.start),
-            ("end", result.end),
-            ("written by", result.tool),
-            ("largest size", f"lowered to {format_size(result.reduced_max_bytes)}: memory is short" if result.reduced_max_bytes else ""),
-            ("complete", "yes" if result.complete else "no: these sizes are what was measured"),
-        )
-    )
-    errors = [tag("li", error) for error in result.errors]
-    return [part for part in (shown, tag("ul", *errors, class_="errors") if errors else None) if part is not None]
+    """The command, when it ran and whether it is complete."""
+    lowered = f"lowered to {format_size(result.reduced_max_bytes)}: memory is short" if result.reduced_max_bytes else ""
+    pairs: list[tuple[str, str | Element]] = [("command", tag("code", join(result.argv)) if result.argv else result.program)]
+    pairs += [("sweep", sweep_text(result)), ("start", result.start), ("end", result.end), ("written by", result.tool)]
+    pairs += [("largest size", lowered), ("complete", "yes" if result.complete else "no: these sizes are what was measured")]
+    shown = facts(pairs)
+    return [shown] if shown is not None else []

@@ -1,7 +1,7 @@
-"""The report: results in, one page out that needs nothing else, no script, no font, no network."""
+"""The report: one self-contained page, without scripts, fonts or network."""
 
 from collections.abc import Sequence
-from importlib.resources import files
+from importlib import resources
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import timing
@@ -11,12 +11,12 @@ from busbw.views.html.comparison import Comparisons, comparison
 from busbw.views.html.findings import findings
 from busbw.views.html.machine import machine, run
 from busbw.views.html.plots import plots
+from busbw.views.html.report_input import LETTERS, ReportInput
 from busbw.views.html.rows import rows
-from busbw.views.html.sheet import LETTERS, Sheet
-from busbw.views.html.summary import heading, summary, warnings
+from busbw.views.html.summary import heading, sentence, summary, warnings
 from busbw.views.html.tree import add, document, tag
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"  # were markup to slip in, nothing would run
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"  # markup from a file could not run
 READING = (
     "time is that of one operation over all ranks. algbw is its bytes over its time; busbw is algbw times a factor that makes figures of "
     "different rank counts comparable with the rate of one link; ideal is busbw in percent of what the links could carry."
@@ -31,17 +31,21 @@ PRECISE = (
 
 
 def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None) -> bytes:
-    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more, which no plot could tell apart.
+    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colours.
 
-    `found` holds the comparison of each later file with the first; where there is none, ratios stand alone.
+    `found` holds the comparison of each later file with the first, by its index; files without one are not compared.
     """
+    found = found or {}
     if len(named) > len(LETTERS):
-        raise UsageError(f"report: {len(named)} files; one page tells {len(LETTERS)} apart", f"name {len(LETTERS)} files or fewer")
-    sheets = [Sheet(index, name, result) for index, (name, result) in enumerate(named)]
-    title, facts = heading(sheets)
-    main = tag("main", *_first(sheets, title, facts))
-    add(main, *_several(sheets, found) if len(sheets) > 1 else _one(sheets[0].result))
-    add(main, section("How to read it", *(tag("p", words) for words in _reading(sheets))))
+        raise UsageError(f"report: {len(named)} files, and a page shows at most {len(LETTERS)}", f"name {len(LETTERS)} files or fewer")
+    inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
+    title, facts = heading(inputs)
+    header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None)
+    add(header, *sentence(inputs, found), *warnings(inputs), summary(inputs))
+    sweep = tag("section", tag("h2", "Sweep"), tag("div", *plots(inputs, found)), class_="sweep")
+    ways = {timing(source.result) for source in inputs}
+    reading = [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
+    main = tag("main", header, sweep, *_sections(inputs, found), section("How to read it", *(tag("p", text) for text in reading)))
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -49,45 +53,29 @@ def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None) 
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{title}, {facts} – busbw" if facts else f"{title} – busbw"),
-        tag("style", files("busbw.views.html").joinpath("style.css").read_text(encoding="utf-8")),
+        tag("style", resources.files("busbw.views.html").joinpath("style.css").read_text(encoding="utf-8")),
     )
     return document(tag("html", head, tag("body", main), lang="en"))
 
 
-def section(title: str, *children: Element | None) -> Element:
-    """A section under a heading of the second level."""
-    return tag("section", tag("h2", title), *children)
+def section(title: str, *children: Element | None, level: str = "h2") -> Element:
+    """A section under its heading."""
+    return tag("section", tag(level, title), *children)
 
 
-def _reading(sheets: Sequence[Sheet]) -> list[str]:
-    ways = {timing(sheet.result) for sheet in sheets}
-    return [READING, *(words for way, words in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
+def _sections(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
+    """The parts of one file; of several the comparison, and a section for each file."""
+    if len(inputs) == 1:
+        return [section(title, *content) for title, content in _parts(inputs[0].result)]
+    parts = ([section(title, *content, level="h3") for title, content in _parts(source.result)] for source in inputs)
+    files = (section(source.title, *own) for source, own in zip(inputs, parts, strict=True))
+    return [section("Comparison", *comparison(inputs, found)), *files]
 
 
-def _first(sheets: Sequence[Sheet], title: str, facts: str) -> list[Element]:
-    header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None, *warnings(sheets))
-    return [add(header, summary(sheets)), add(tag("section", tag("h2", "Sweep"), class_="sweep"), tag("div", *plots(sheets)))]
-
-
-def _one(result: Result) -> list[Element]:
+def _parts(result: Result) -> list[tuple[str, list[Element]]]:
     return [
-        section("Findings", findings(result.findings)),
-        section("Rows", rows(result)),
-        section("Machine", *machine(result)),
-        section("What was run", *run(result)),
-    ]
-
-
-def _several(sheets: Sequence[Sheet], found: Comparisons | None) -> list[Element]:
-    return [section("Comparison", *comparison(sheets, found)), *(_file(sheet) for sheet in sheets)]
-
-
-def _file(sheet: Sheet) -> Element:
-    result = sheet.result
-    parts = (
         ("Findings", [findings(result.findings)]),
         ("Rows", [rows(result)]),
         ("Machine", machine(result)),
         ("What was run", run(result)),
-    )
-    return section(f"{sheet.letter} {sheet.name}", *(tag("section", tag("h3", title), *content) for title, content in parts))
+    ]

@@ -1,22 +1,22 @@
-"""Draws one log-log plot over the message size as SVG. Colours, strokes and fonts are style.css'."""
+"""Draws one plot over the message size as SVG. Colours, strokes and fonts are in style.css."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from busbw.core.sizes import format_size
-from busbw.views.html.scale import Log, ends, size_ticks, ticks
+from busbw.views.html.scale import Axis, ends, linear_ticks, size_ticks, ticks
 from busbw.views.html.tree import add, tag
 
 LABEL_WIDTH = 62  # of a size under the axis, pixels
-RULE_WIDTH = 128  # of the words over a rule
+RULE_WIDTH = 128  # of the text over a rule
 CAP = 3.0  # half the width of an interval's ends
 MOST_TICKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One figure; `low` and `high` are the ends of its interval, `note` is what a pointer over it shows."""
+    """One figure; `low` and `high` are the ends of its interval, `note` is shown under a pointer."""
 
     x: float
     y: float
@@ -35,30 +35,31 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A bound: a line across the plot with words on it; without a look in the colour of the text."""
+class Guide:
+    """A bound: a line across the plot with its label; without a look, in the colour of the text."""
 
     look: int | None
     y: float
-    words: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a plot shows. `name` makes its ids, `description` is for those who do not see it."""
+    """What a plot shows. `name` makes its ids, `description` is for screen readers."""
 
     name: str
     title: str
     description: str
     unit: str
     curves: list[Curve]
-    rules: list[Rule]
+    rules: list[Guide]
     y_text: Callable[[float], str]
+    linear: bool = False  # the y axis
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Size of a drawing in pixels; `notes` whether points tell their figures under a pointer."""
+    """Size of a drawing in pixels; `notes` whether points show their figures under a pointer."""
 
     name: str
     width: int
@@ -82,12 +83,16 @@ def draw(plot: Plot, form: Format) -> Element:
     return add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
 
 
-def _axes(plot: Plot, form: Format) -> tuple[Log, Log]:
+def _axes(plot: Plot, form: Format) -> tuple[Axis, Axis]:
     points = [point for curve in plot.curves for point in curve.points]
     heights = [value for point in points for value in (point.y, point.low, point.high) if value]
     heights += [rule.y for rule in plot.rules]
-    x = Log(*ends((point.x for point in points), 0.02, 0.02), LEFT, form.width - RIGHT)
-    return x, Log(*ends(heights, 0.04, 0.08), form.height - BOTTOM, TOP)
+    x = Axis(*ends((point.x for point in points), 0.02, 0.02), LEFT, form.width - RIGHT)
+    if plot.linear:
+        low, high = min(heights), max(heights)
+        free = 0.08 * max(high - low, 0.02)
+        return x, Axis(low - free, high + free, form.height - BOTTOM, TOP, linear=True)
+    return x, Axis(*ends(heights, 0.04, 0.08), form.height - BOTTOM, TOP)
 
 
 def _number(value: float) -> str:
@@ -98,12 +103,12 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Element:
     return tag("path", class_=kind, d=f"M{_number(x1)} {_number(y1)}L{_number(x2)} {_number(y2)}")
 
 
-def _text(x: float, y: float, words: str, kind: str) -> Element:
-    return tag("text", words, class_=kind, x=_number(x), y=_number(y))
+def _text(x: float, y: float, text: str, kind: str) -> Element:
+    return tag("text", text, class_=kind, x=_number(x), y=_number(y))
 
 
-def _grid(plot: Plot, form: Format, x: Log, y: Log) -> Iterator[Element]:
-    for value in ticks(y.low, y.high, MOST_TICKS):
+def _grid(plot: Plot, form: Format, x: Axis, y: Axis) -> Iterator[Element]:
+    for value in (linear_ticks if plot.linear else ticks)(y.low, y.high, MOST_TICKS):
         yield _line(x.start, y.at(value), x.end, y.at(value), "grid")
         yield _text(x.start - 8, y.at(value) + 4, plot.y_text(value), "tick y")
     for size in size_ticks(x.low, x.high, int((x.end - x.start) / LABEL_WIDTH)):
@@ -114,15 +119,15 @@ def _grid(plot: Plot, form: Format, x: Log, y: Log) -> Iterator[Element]:
     yield _text((x.start + x.end) / 2, form.height - 6, "message size", "unit x")
 
 
-def _rules(plot: Plot, x: Log, y: Log) -> Iterator[Element]:
+def _rules(plot: Plot, x: Axis, y: Axis) -> Iterator[Element]:
     slots = max(1, int((x.end - x.start) / RULE_WIDTH))
     for number, rule in enumerate(sorted(plot.rules, key=lambda rule: -rule.y)):
         at = y.at(rule.y)
-        words = _text(x.start + 6 + number % slots * RULE_WIDTH, at - 6, rule.words, "words")
-        yield tag("g", _line(x.start, at, x.end, at, "bound"), words, class_=_look("rule", rule.look))
+        label = _text(x.start + 6 + number % slots * RULE_WIDTH, at - 6, rule.label, "words") if rule.label else None
+        yield tag("g", _line(x.start, at, x.end, at, "bound"), label, class_=_look("rule", rule.look))
 
 
-def _curve(curve: Curve, x: Log, y: Log, notes: bool) -> Element:
+def _curve(curve: Curve, x: Axis, y: Axis, notes: bool) -> Element:
     places = [(x.at(point.x), y.at(point.y), point) for point in curve.points]
     drawn = tag("g", class_=_look(f"curve {curve.kind}", curve.look))
     add(drawn, tag("path", class_="line", d="M" + "L".join(f"{_number(left)} {_number(top)}" for left, top, _ in places)))
@@ -140,11 +145,11 @@ def _interval(x: float, low: float, high: float) -> str:
 
 
 def _marker(kind: str, x: float, y: float, note: str) -> Element | None:
-    words = tag("title", note) if note else None
+    title = tag("title", note) if note else None
     if kind == "out":
-        return tag("circle", words, cx=_number(x), cy=_number(y), r=2.8)
+        return tag("circle", title, cx=_number(x), cy=_number(y), r=2.8)
     if kind == "in":
-        return tag("path", words, class_="diamond", d=f"M{_number(x)} {_number(y - 4.6)}l4.6 4.6l-4.6 4.6l-4.6-4.6z")
+        return tag("path", title, class_="diamond", d=f"M{_number(x)} {_number(y - 4.6)}l4.6 4.6l-4.6 4.6l-4.6-4.6z")
     return None
 
 
@@ -160,5 +165,5 @@ def swatch(look: int | None, kind: str) -> Element:
     return add(drawn, tag("g", line, marker, class_=_look(f"curve {kind}", look)))
 
 
-def _look(words: str, look: int | None) -> str:
-    return words if look is None else f"{words} s{look}"
+def _look(classes: str, look: int | None) -> str:
+    return classes if look is None else f"{classes} s{look}"

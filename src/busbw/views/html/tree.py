@@ -1,4 +1,4 @@
-"""HTML as a tree of elements, escaped when it is written: no text that a result holds can become markup."""
+"""HTML as a tree of elements, escaped when it is written, so that no text of a result becomes markup."""
 
 import re
 from xml.etree.ElementTree import Element, tostring
@@ -19,7 +19,7 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Element:
 
 
 def add(element: Element, *children: Child) -> Element:
-    """The same element with more in it. An Element may stand in one place only, as the text after it hangs on it."""
+    """The same element with more in it. An Element can have one parent only, as it holds the text after it."""
     for child in children:
         if isinstance(child, Element):
             element.append(child)
@@ -36,5 +36,5 @@ def clean(text: str) -> str:
 
 
 def document(root: Element) -> bytes:
-    """The page as UTF-8 with its doctype. The content of style is written as it is, so it must come from this package alone."""
+    """The page as UTF-8 with its doctype. The content of style is written as it is, so it must not come from a result."""
     return b"<!DOCTYPE html>\n" + tostring(root, encoding="unicode", method="html").encode() + b"\n"

@@ -1,4 +1,4 @@
-"""A result with the name of its file, and its cells in the order that plots and tables need."""
+"""One input of a report: a result with the name of its file; and its cells as plots need them."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ LETTERS = "ABCDEFGH"  # one for each colour of style.css
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ReportInput:
     """One file: `index` chooses its letter and its colour."""
 
     index: int
@@ -22,9 +22,14 @@ class Sheet:
         """`A` for the first file."""
         return LETTERS[self.index]
 
+    @property
+    def title(self) -> str:
+        """`A run.json`."""
+        return f"{self.letter} {self.name}"
+
 
 def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
-    """The cells by type, operator, root and placement, each in order of size, without what a logarithm has no place for."""
+    """The cells by type, operator, root and placement, each in order of size, without what cannot be drawn."""
     found: dict[tuple[str, str, int, str], list[Figure]] = {}
     for figure in every(result):
         if figure.row.size_bytes > 0 and drawable(figure.cell.time_s):
@@ -34,7 +39,7 @@ def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
 
 
 def drawable(value: float) -> bool:
-    """Whether a figure (seconds, bytes per second) has a place on a logarithmic axis: above 0, and nothing that no machine does."""
+    """Whether a figure (seconds, bytes per second, ratio) can be drawn on a logarithmic axis: above 0 and not absurdly large."""
     return SMALLEST < value < LARGEST
 
 
