@@ -1,9 +1,6 @@
-"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. Code that needs torch is only parsed."""
+"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. Imports no torch."""
 
-import ast
 import dataclasses
-import re
-from pathlib import Path
 
 from markdown_table import code, table
 
@@ -11,20 +8,18 @@ from busbw.accel.light import SWITCHES
 from busbw.accel.methods import CODECS
 from busbw.accel.settings import Settings
 from busbw.core.planning import LOSSES
+from busbw.horovod.variables import RANK_VARIABLES, SETTINGS
 from busbw.train.methods import HOOKS, NONE, WORDS
 from busbw.train.names import NAMES
-
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "busbw"
-FIELD = re.compile(r"^    (\w+): ([\w |]+) = .+?  # (.+)$", re.MULTILINE)
 
 
 def settings() -> str:
     """The settings of an exchange, and LightCC's switches."""
-    text = (SOURCE / "accel" / "settings.py").read_text(encoding="utf-8")
     intro = "`busbw.accel.attach(ddp_model, Settings(...))` takes these; `busbw train` takes them as `name=value`, joined by `+`.\n\n"
-    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
-    fields = [[code(name), code(kind), code(defaults[name]), words] for name, kind, words in FIELD.findall(text)]
-    assert len(fields) == len(defaults), "every setting has its words beside it"
+    fields = [
+        [code(one.name), code(one.type.__name__ if isinstance(one.type, type) else one.type), code(one.default), one.metadata["meaning"]]
+        for one in dataclasses.fields(Settings)
+    ]
     switches = [[code(switch.name), code(switch.default), switch.meaning, switch.wanted] for switch in SWITCHES]
     return (
         intro
@@ -56,14 +51,7 @@ def methods() -> str:
 
 def horovod_variables() -> str:
     """HOROVOD_* variables that have an effect."""
-    tree = ast.parse((SOURCE / "horovod" / "torch" / "environment.py").read_text(encoding="utf-8"))
-    calls = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Variable"
-    ]
-    rows = []
-    for call in calls:
-        name, default, meaning, *wanted = [word.value for word in call.args if isinstance(word, ast.Constant)]
-        rows.append([code(name), code(default), meaning, *(wanted or ["a word"])])
+    rows = [[code(one.name), code(one.default), one.meaning, one.wanted] for one in SETTINGS + RANK_VARIABLES]
     intro = (
         "Others that are set are named once, by rank 0, as having no effect. "
         "[LIGHT_* variables](accel.md) apply to an optimizer's gradients.\n\n"

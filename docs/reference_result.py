@@ -1,10 +1,9 @@
 """The reference page of busbw.result/1: a field table for every structure, from the structures themselves."""
 
 import inspect
-import re
 from enum import Enum
 from types import UnionType
-from typing import get_args, get_origin
+from typing import Annotated, get_args, get_origin
 
 import msgspec
 from markdown_table import code, table
@@ -13,11 +12,9 @@ from busbw.core.options import BY_FIELD
 from busbw.core.result import SCHEMA, Result
 from busbw.core.sweep import SweepSpec
 
-_COMMENT = re.compile(r"^ {4}(\w+):.*?  # (.+)$", re.MULTILINE)
-
 
 def fields() -> str:
-    """Every structure reachable from Result, the nearest first, with types, defaults and the comments beside the fields."""
+    """Every structure reachable from Result, the nearest first, with types, defaults and descriptions."""
     intro = (
         f"`busbw run ... --json FILE` keeps this file up to date: it is written in one step after every size. `schema` is `{SCHEMA}`.\n\n"
         "Times are seconds, sizes bytes, rates bytes per second; "
@@ -64,16 +61,24 @@ def _section(one: type[msgspec.Struct | Enum]) -> str:
     text = f"## {one.__name__}\n\n{inspect.cleandoc(one.__doc__ or '')}\n\n"
     if issubclass(one, Enum):
         return text + f"One of {', '.join(code(member.value) for member in one)}.\n\n"
-    comments = dict(_COMMENT.findall(inspect.getsource(one)))
-    if one is SweepSpec:
-        comments |= {name: option.help for name, option in BY_FIELD.items()}
-    rows = [(code(field.name), _type(field.type), _default(field), comments.get(field.name, "")) for field in msgspec.structs.fields(one)]
+    options = {name: option.help for name, option in BY_FIELD.items()} if one is SweepSpec else {}
+    rows = [
+        (code(field.name), _type(field.type), _default(field), options.get(field.name) or _description(field.type))
+        for field in msgspec.structs.fields(one)
+    ]
     return text + table(("field", "type", "default", "meaning"), rows)
+
+
+def _description(annotation: object) -> str:
+    """The description in the field's msgspec.Meta; '' where there is none."""
+    return next((one.description for one in getattr(annotation, "__metadata__", ()) if isinstance(one, msgspec.Meta)), None) or ""
 
 
 def _type(annotation: object) -> str:
     if annotation is type(None):
         return "null"
+    if get_origin(annotation) is Annotated:
+        return _type(get_args(annotation)[0])
     origin, arguments = get_origin(annotation), [_type(argument) for argument in get_args(annotation)]
     if origin is list:
         return f"list of {arguments[0]}"

@@ -62,9 +62,8 @@ def _names(row: Collective) -> str:
 
 
 def _doc(function: object) -> str:
-    """The first line of a docstring, without what it says to readers of the code."""
-    line = inspect.cleandoc(inspect.getdoc(function) or "").split("\n")[0]
-    return line.partition(" (For ")[0].replace("`transpose`", "alltoall")
+    """The summary line of a docstring."""
+    return (inspect.getdoc(function) or "").partition("\n")[0]
 
 
 def types_and_operators() -> str:

@@ -22,7 +22,7 @@ class Switch:
     name: str
     default: str
     meaning: str
-    wanted: str = "a word"
+    wanted: str = "text"
     read: Callable[[str], object] = str
 
     def value(self, environ: Mapping[str, str], error: type[UsageError] = UsageError) -> object:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import TypeVar
 
 from busbw.accel.methods import BY_NAME, DENSE, NAMES, CodecInfo, titles
 from busbw.core.errors import UsageError
@@ -15,28 +16,37 @@ FACTOR_FORMATS = ("fp32", "bf16")  # fp16 would have to be scaled
 BACKEND, HOST = "backend", "host"
 SMALL_RATIO = 0.02  # of top-k: an eighth of a byte an element
 
+T = TypeVar("T")
+
+
+def _setting(default: T, meaning: str) -> T:
+    """A field whose meaning the reference page prints."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning})
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
 
-    method: str = DENSE  # the codec, see below
-    last: str = ""  # the method for DDP's last bucket, whose exchange no computation hides; "": the same
-    staging: str = BACKEND  # how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by busbw-native
-    wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
-    two_d: bool = False  # dense inside a host, the method across hosts
-    intra_size: int | None = None  # ranks of a 2D group; None: those of a host
-    two_d_most: int = 1 << 30  # use 2D up to this size
-    compress_least: int = 1 << 20  # use a method other than dense from this size on
-    ratio: float = 0.01  # top-k: the fraction of elements that is sent
-    values: str = "fp32"  # top-k: the format of values, fp32 or fp16
-    feedback: bool = True  # add what was not sent to the next gradient
-    momentum: float = 0.0  # top-k: momentum correction; the optimizer's own momentum must then be 0
-    matrix_rank: int = 4  # PowerSGD: columns of the two factors of a matrix
-    factors: str = "fp32"  # PowerSGD: the format of the factors, fp32 or bf16
-    warmup_steps: int = 0  # top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which are dense
-    chunk: int | None = None  # 2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs
-    dense_below_2d: bool = True  # send parameters of one dimension (bias, norm) densely
+    method: str = _setting(DENSE, "the codec, see below")
+    last: str = _setting("", "the method for DDP's last bucket, whose exchange no computation hides; '': the same")
+    staging: str = _setting(
+        BACKEND, "how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by busbw-native"
+    )
+    wire: str = _setting("same", "the format of a dense exchange: the gradient's own, fp32, bf16 or fp16")
+    two_d: bool = _setting(False, "dense inside a host, the method across hosts")
+    intra_size: int | None = _setting(None, "ranks of a 2D group; None: those of a host")
+    two_d_most: int = _setting(1 << 30, "use 2D up to this size")
+    compress_least: int = _setting(1 << 20, "use a method other than dense from this size on")
+    ratio: float = _setting(0.01, "top-k: the fraction of elements that is sent")
+    values: str = _setting("fp32", "top-k: the format of values, fp32 or fp16")
+    feedback: bool = _setting(True, "add what was not sent to the next gradient")
+    momentum: float = _setting(0.0, "top-k: momentum correction; the optimizer's own momentum must then be 0")
+    matrix_rank: int = _setting(4, "PowerSGD: columns of the two factors of a matrix")
+    factors: str = _setting("fp32", "PowerSGD: the format of the factors, fp32 or bf16")
+    warmup_steps: int = _setting(0, "top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which are dense")
+    chunk: int | None = _setting(None, "2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs")
+    dense_below_2d: bool = _setting(True, "send parameters of one dimension (bias, norm) densely")
 
     def __post_init__(self) -> None:  # noqa: D105
         _one_of("method", self.method, NAMES)
