@@ -17,7 +17,9 @@ ACCEL = "accel.md"
 
 def settings() -> str:
     """The settings of an exchange, the codecs, and LightCC's variables."""
-    intro = "Arguments of `Settings` in `busbw.accel.attach(ddp_model, Settings(...))`. `busbw train` takes them as `name=value`, joined by `+`.\n\n"
+    intro = (
+        "Fields of `Settings` in `busbw.accel.attach(model, Settings(...))`. `busbw train` takes them as `name=value`, joined by `+`.\n\n"
+    )
     fields = [
         [code(one.name), code(one.type.__name__ if isinstance(one.type, type) else one.type), code(one.default), one.metadata["meaning"]]
         for one in dataclasses.fields(Settings)
