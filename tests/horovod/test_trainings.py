@@ -33,7 +33,7 @@ def test_trainings(job, name):
         ),
     ],
 )
-def test_gradients_go_as_light_variables_say(tmp_path, more, two_d, describes, apart):
+def test_light_variables_select_the_gradient_exchange(tmp_path, more, two_d, describes, apart):
     name = "gradients_go_as_light_variables_say"
     said = hvd_jobs.run(tmp_path, "hvd_trainings", [name], 4, 2, HOROVOD_AUTOTUNE="1", LIGHT_TOPK_RATE="1", **more)
     for one in hvd_jobs.well(said, name):

@@ -22,7 +22,7 @@ from busbw.horovod.variables import SETTINGS
         ("./train.sh python", "./train.sh python"),
     ],
 )
-def test_scripts_find_busbws_horovod_and_other_programs_are_left_alone(words: str, run: str) -> None:
+def test_only_python_scripts_get_the_horovod_shim(words: str, run: str) -> None:
     assert shlex.join(program(shlex.split(words))) == run
 
 
@@ -54,6 +54,6 @@ def test_hosts_get_what_steers_communication(monkeypatch: pytest.MonkeyPatch, ca
 @pytest.mark.parametrize(
     ("words", "said"), [("python train.py", "error: how many ranks?"), ("-np 0 python train.py", "error: Invalid value")]
 )
-def test_what_cannot_be_meant_is_told(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["busbw", "horovodrun", *words.split()]) == Exit.USAGE
     assert capsys.readouterr().err.startswith(said)

@@ -173,7 +173,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("tail", "words", "hint"), CASES)
-def test_a_known_failure_is_told_in_plain_words(tail, words, hint):
+def test_known_failures_are_explained(tail, words, hint):
     error = explain(1, tail, ["h1", "h2"])
     assert words in error.message
     assert hint in error.hint
@@ -189,7 +189,7 @@ def test_every_row_is_met_by_a_case():
     assert firsts == set(range(len(FAILURES)))
 
 
-def test_an_unknown_failure_keeps_the_launchers_last_words():
+def test_unknown_failures_quote_the_last_lines():
     error = explain(9, "-----\nnever seen before\n-----\n", ["h1"])
     assert error.message == "the launcher on h1 ended with 9; its last words: never seen before"
     assert "--dry-run" in error.hint
@@ -217,10 +217,10 @@ def killed(*groups: str) -> str:
         (killed("h2: task 2"), [0], "rank 2 on host h2 died (Killed)"),
     ],
 )
-def test_whom_the_others_saw_end_first_is_blamed_and_not_whom_slurm_killed_then(said, gone, named):
+def test_the_first_exit_is_the_cause_not_slurms_kills(said, gone, named):
     message = str(explain(137, in_order(said, gone), ["h1", "h2"]).message)
     assert message.split(":")[0] == named
 
 
-def test_words_of_mpirun_are_left_as_they_are():
+def test_mpirun_output_is_not_reordered():
     assert in_order("mpirun noticed that process rank 1 died", [1]) == "mpirun noticed that process rank 1 died"

@@ -40,7 +40,7 @@ def test_what_is_written_is_read_back(hosts):
         ("[fd00::2]8", "not an IPv6 address in brackets", "[fd00::2]"),
     ],
 )
-def test_what_cannot_be_meant_is_named_with_its_cure(text, words, hint):
+def test_invalid_hosts_are_named_with_a_hint(text, words, hint):
     with pytest.raises(UsageError) as caught:
         parse_hosts(text)
     assert words in caught.value.message
@@ -100,7 +100,7 @@ def test_fewer_ranks_than_slots_fill_the_first_hosts(ranks, expected):
     assert share([Host("h1", 8), Host("h2", 8), Host("h3")], ranks) == expected
 
 
-def test_slots_that_are_said_are_kept_and_must_suffice():
+def test_given_slots_are_kept_and_must_suffice():
     hosts = (Host("h1", 8), Host("h2"))
     assert share(hosts, None) == share(hosts, 9) == (Host("h1", 8), Host("h2", 1))
     with pytest.raises(UsageError, match="-n 10: the 2 hosts have 9 slots") as caught:

@@ -33,14 +33,14 @@ def test_an_mpijob_fits_the_operators_schema(made):
     jsonschema.validate(made, SCHEMA)
 
 
-def test_the_schema_refuses_what_the_operator_does_not_know():
+def test_the_schema_rejects_unknown_fields():
     made = job()
     made["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resource"] = {}
     with pytest.raises(jsonschema.ValidationError, match="'resource' was unexpected"):
         jsonschema.validate(made, SCHEMA)
 
 
-def test_workers_wait_apart_with_all_that_nccl_needs():
+def test_worker_pods_have_what_nccl_needs():
     spec = job(Pods("i", rdma="rdma/hca=8"))["spec"]
     worker = spec["mpiReplicaSpecs"]["Worker"]
     pod = worker["template"]["spec"]
@@ -56,7 +56,7 @@ def test_workers_wait_apart_with_all_that_nccl_needs():
     assert term["labelSelector"]["matchLabels"]["training.kubeflow.org/job-name"] == "nccl-check"
 
 
-def test_busbw_starts_its_ranks_over_the_operators_hosts():
+def test_busbw_run_gets_the_operators_hostfile():
     assert mpijob.command(plan("x", 2, 8, None, ())) == [
         "busbw",
         "run",
@@ -90,12 +90,12 @@ def test_any_other_command_is_the_program_of_each_rank():
         (lambda: sbatch.text(plan("x\n#SBATCH -p y", 2, 8, None, ()), Site()), "--name 'x"),
     ],
 )
-def test_what_the_target_would_refuse_is_refused_here(make, message):
+def test_values_the_target_rejects_are_refused(make, message):
     with pytest.raises(UsageError, match=message):
         make()
 
 
-def test_an_sbatch_script_asks_for_whole_nodes_and_runs_busbw_in_them():
+def test_an_sbatch_script_requests_whole_nodes():
     lines = sbatch.text(plan("busbw", 2, 8, None, ()), Site("gpu", "team", "00:10:00")).splitlines()
     assert lines[0] == "#!/bin/bash"
     wanted = {
@@ -111,7 +111,7 @@ def test_an_sbatch_script_asks_for_whole_nodes_and_runs_busbw_in_them():
     assert lines[-1] == "exec busbw run all_reduce --slurm"
 
 
-def test_an_sbatch_script_runs_another_program_with_srun_and_keeps_its_words_whole():
+def test_an_sbatch_script_quotes_another_program():
     lines = sbatch.text(plan("busbw", 2, 0, None, ("sh", "-c", "echo $SLURM_PROCID; true")), Site()).splitlines()
     assert lines[-1].startswith("exec srun --mpi=pmix --export=ALL --kill-on-bad-exit=1 ")
     assert lines[-1].endswith("sh -c 'echo $SLURM_PROCID; true'")
