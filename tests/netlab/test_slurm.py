@@ -101,7 +101,7 @@ def test_without_pmix_the_split_brain_is_refused(slurm_cluster):
 def test_a_refusal_of_slurm_is_quoted(slurm_cluster):
     done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--slurm-args", "-p nowhere")
     assert done.returncode == 3
-    assert done.stderr.startswith("error: Slurm gave no resources: Invalid partition name specified")
+    assert done.stderr.startswith("error: Slurm allocated no resources: Invalid partition name specified")
 
 
 def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
@@ -117,7 +117,7 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
     assert process.returncode == 3, errors
     told = re.search(r"ranks? (\S+) on host (\S+) died \(Killed\)(, or .*)?", errors)
     assert told, errors
-    assert (told[2] == second.name and told[1] in ("2", "3", "2-3")) or f"on host {second.name} did first" in told[3], errors
+    assert (told[2] == second.name and told[1] in ("2", "3", "2-3")) or f"on host {second.name} died first" in told[3], errors
     assert ended(slurm_cluster)
 
 

@@ -9,7 +9,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"\(busbw run \.\.\. -n (\d+)\)", r"(-g \1, without a launcher)"),
     (r"start it without mpirun: busbw run \.\.\. --engine sim -n (\d+)", r"start it without mpirun, with -g \1"),
     (r"busbw run \.\.\. --dry-run prints its command: run that by hand", "start it by hand: mpirun -n 2 PROGRAM -b 8 -e 8"),
-    (r"run the line that --dry-run prints by hand", "start it by hand: mpirun -n 2 PROGRAM -b 8 -e 8"),
+    (r"run the command that --dry-run prints by hand", "start it by hand: mpirun -n 2 PROGRAM -b 8 -e 8"),
     (r"or name more --hosts", "or start it on more hosts with mpirun or srun"),
     (r"--engine: (?=there)", "BUSBW_ENGINE: "),
     (r"--engine (?=\w+ cannot run here)", "BUSBW_ENGINE="),

@@ -80,13 +80,13 @@ def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatc
     monkeypatch.delitem(ENV, "PRTE_MCA_prte_local_tmpdir_base", raising=False)  # of these tests, before TMPDIR
     monkeypatch.setitem(ENV, "TMPDIR", "/proc/none")
     status, _, talk = run(mpirun.command(open_mpi, ["true"], 1))
-    assert "Open MPI cannot make its directory /proc/none" in job.explain(status, talk).message
+    assert "Open MPI cannot create its directory /proc/none" in job.explain(status, talk).message
 
 
 def test_the_wrong_number_of_ranks_is_refused(open_mpi):
     status, said, _ = run(mpirun.command(open_mpi, [sys.executable, RANK, "meet", "4"], 2))
     assert status == 3
-    assert "4 ranks were asked for, but Open MPI started 2" in str(said[0]["error"])
+    assert "4 ranks were requested, but Open MPI started 2" in str(said[0]["error"])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_split_brain_is_refused_by_every_process(open_mpi, env, launcher, hint
         assert done.returncode == 3, done.stderr
         error = json.loads(done.stdout)["error"]
         assert f"{launcher} started 2 ranks, but Open MPI" in error
-        assert "sees 1: each would measure itself alone" in error
+        assert "sees 1: each would measure only itself" in error
         assert hint in error.partition("hint: ")[2]
 
 
@@ -116,7 +116,7 @@ def test_a_silent_launcher_and_its_children_are_killed(tmp_path):
     script = f"trap '' TERM; (setsid sleep 600 & echo $! >{pids}); echo talk >&2; echo not an event; while :; do sleep 600; done"
     talk: list[bytes] = []
     start = time.monotonic()
-    with pytest.raises(CannotTell, match=r"no rank was heard within 0\.5 s of starting sh"):
+    with pytest.raises(CannotTell, match=r"no rank reported within 0\.5 s of starting sh"):
         job.run(["sh", "-c", script], ENV, lambda _: None, talk.append, 0.5)
     assert time.monotonic() - start < 10
     assert sorted(talk) == [b"not an event", b"talk"]

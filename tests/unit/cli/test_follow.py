@@ -79,7 +79,7 @@ def test_a_launcher_that_falls_silent_is_ended() -> None:
     start = time.monotonic()
     error = ended(then="sleep 60")
     assert isinstance(error, CannotTell)
-    assert "nothing was heard for 5 s" in error.message
+    assert "no rank has reported for 5 s" in error.message
     assert time.monotonic() - start < 15
 
 
@@ -136,5 +136,5 @@ def test_a_race_of_mpi_while_it_starts_is_run_again_once(tmp_path: Path, capsys:
 
     with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
         follow(["sh", "-c", script], 10, make)
-    assert "a rank died in MPI_Init" in capsys.readouterr().err
+    assert "a rank crashed in MPI_Init" in capsys.readouterr().err
     assert (tmp_path / "starts").read_text() == "\n\n"

@@ -20,7 +20,7 @@ def test_a_plain_process_is_a_job_of_one():
 
 
 def test_a_plain_process_expecting_four_ranks_is_refused():
-    with pytest.raises(CannotTell, match="to be one of 4 ranks, but no launcher gave it a rank") as caught:
+    with pytest.raises(CannotTell, match="4 ranks expected, but no launcher gave this process a rank") as caught:
         control.join({}, expect=4)
     assert "busbw run ... -n 4" in caught.value.hint
 

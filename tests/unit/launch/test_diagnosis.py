@@ -5,7 +5,7 @@ from dataclasses import replace
 from busbw.core.reports import Here, Stalled
 from busbw.launch.diagnosis import Evidence, absent, conclude, death
 
-PLACES = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
+HOSTS = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
 HERE = {rank: Here(rank, f"h{rank // 2 + 1}", 100 + rank) for rank in range(4)}
 
 
@@ -14,7 +14,7 @@ def stalled(rank: int, step: int = 9, phase: str = "timing", detail: str = "1M i
 
 
 def seen(*told: Stalled, **more: object) -> Evidence:
-    return Evidence(4, HERE, {one.rank: one for one in told}, places=PLACES, **more)
+    return Evidence(4, HERE, {one.rank: one for one in told}, hosts=HOSTS, **more)
 
 
 def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
@@ -29,7 +29,7 @@ def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
 
 def test_a_hosts_own_process_states_outrank_neighbours() -> None:
     told = seen(stalled(0), stalled(1), stalled(2, neighbours={103: "T"}), states={3: "R"})
-    assert "rank 3 on h2 (pid 103) did not report though alive: the network" in conclude(told, 0).message
+    assert "rank 3 on h2 (pid 103) did not report although alive: the network" in conclude(told, 0).message
     assert "rank 3 on h2 (pid 103) is gone" in conclude(replace(told, states={3: ""}), 0).message
     assert "ssh 10.0.0.2 dmesg" in conclude(replace(told, states={3: "Z"}), 0).hint
 
@@ -41,7 +41,7 @@ def test_both_stopped_ranks_of_a_host_are_named() -> None:
 
 def test_a_lost_link_is_named_before_the_ranks_behind_it() -> None:
     error = conclude(seen(stalled(0, dark=["eth0"]), stalled(1, dark=["eth0"]), states={2: "R", 3: "R"}), 0)
-    assert error.message.endswith("the link of eth0 on h1 went down, and ranks 2, 3 on h2 are not heard any more")
+    assert error.message.endswith("the link of eth0 on h1 went down, and ranks 2, 3 on h2 do not report any more")
     assert error.hint.startswith("ip -brief link; ethtool eth0")
     assert "eth7 on h0 went down" in conclude(seen(stalled(0), dark={"h0": ["eth7"]}), 0).message
 
@@ -55,7 +55,7 @@ def test_a_late_rank_outranks_a_link_if_all_report() -> None:
     told = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
     message = conclude(told, 0).message
     assert "rank 2 on h2 (pid 102) is stuck at an earlier step" in message
-    assert message.endswith("; the link of eth0 on h1 went down meanwhile")
+    assert message.endswith("; meanwhile the link of eth0 on h1 went down")
     together = conclude(seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), stalled(3)), 0)
     assert together.message.endswith("60 s: the link of eth0 on h1 went down")
 
@@ -75,17 +75,17 @@ def test_the_rank_at_the_smallest_step_is_late() -> None:
 
 def test_without_a_late_rank_nccls_report_is_quoted() -> None:
     message = conclude(seen(*(stalled(rank) for rank in range(3)), stalled(3, library="Job summary\n 4 ranks")), 0).message
-    assert "no rank is late: all 4 wait there" in message
-    assert message.endswith("NCCL says:\nJob summary\n 4 ranks")
+    assert "no rank is late: all 4 wait at the same step" in message
+    assert message.endswith("NCCL reports:\nJob summary\n 4 ranks")
 
 
 def test_silence_of_all_ranks_is_reported() -> None:
     error = conclude(seen(states=dict.fromkeys(range(4), "R")), 123.4)
-    assert error.message.startswith("nothing was heard for 123 s: ranks 0, 1 on h1 and ranks 2, 3 on h2")
+    assert error.message.startswith("no rank has reported for 123 s: ranks 0, 1 on h1 and ranks 2, 3 on h2")
 
 
 def test_absent_ranks_are_named_with_any_stopped_rank() -> None:
-    some = Evidence(4, {rank: HERE[rank] for rank in (0, 1)}, {}, places=PLACES, states={0: "T", 1: "S"})
+    some = Evidence(4, {rank: HERE[rank] for rank in (0, 1)}, {}, hosts=HOSTS, states={0: "T", 1: "S"})
     message = absent(some, 120).message
     assert message == ("launch: ranks 2, 3 on 10.0.0.2 did not start within 120 s, 2 of 4 did; rank 0 on h1 (pid 100) is stopped")
     assert "10.0.0.2" in absent(some, 120).hint
@@ -96,12 +96,12 @@ def test_a_rank_that_died_is_named() -> None:
 
 
 def test_long_lists_of_ranks_are_cut() -> None:
-    many = Evidence(100, {}, {}, places=("h",) * 100)
+    many = Evidence(100, {}, {}, hosts=("h",) * 100)
     assert "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more on h did not start" in absent(many, 5).message
 
 
 def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
     here = Evidence(2, {rank: HERE[rank] for rank in (0, 1)}, {0: stalled(0)}, states={1: "R"})
     error = conclude(here, 0)
-    assert error.message.endswith("rank 1 on h1 (pid 101) did not report though alive: a call that blocks them")
+    assert error.message.endswith("rank 1 on h1 (pid 101) did not report although alive: a call blocks them")
     assert error.hint.startswith("py-spy dump")

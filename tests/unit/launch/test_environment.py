@@ -58,9 +58,9 @@ def test_slurm_ntasks_is_used_without_a_step_size():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("OMPI_COMM_WORLD_RANK", "x", "OMPI_COMM_WORLD_RANK='x' is not a number"),
-        ("OMPI_COMM_WORLD_SIZE", "-1", "OMPI_COMM_WORLD_SIZE='-1' is not a number"),
-        ("OMPI_COMM_WORLD_RANK", "8", "OMPI_COMM_WORLD_RANK=8 is no rank of OMPI_COMM_WORLD_SIZE=8"),
+        ("OMPI_COMM_WORLD_RANK", "x", "OMPI_COMM_WORLD_RANK='x' is not a non-negative integer"),
+        ("OMPI_COMM_WORLD_SIZE", "-1", "OMPI_COMM_WORLD_SIZE='-1' is not a non-negative integer"),
+        ("OMPI_COMM_WORLD_RANK", "8", "OMPI_COMM_WORLD_RANK=8 is not a rank of OMPI_COMM_WORLD_SIZE=8"),
     ],
 )
 def test_invalid_launcher_variables_are_named(name, value, words):

@@ -25,8 +25,8 @@ def test_what_is_written_is_read_back(hosts):
 @pytest.mark.parametrize(
     ("text", "words", "hint"),
     [
-        ("h1:h2", "'h1:h2': a colon comes before a number of slots, not before a host", "use a comma: h1,h2"),
-        ("h1:8,h1:8", "h1 is named twice", "h1:8"),
+        ("h1:h2", "'h1:h2': a number of slots must follow the colon", "use a comma: h1,h2"),
+        ("h1:8,h1:8", "h1 is given twice", "h1:8"),
         ("h1:0", "h1 has 0 slots", "h1:8"),
         ("h1:", "'' is not a number of slots of h1", "h1:8"),
         ("h1:-2", "'-2' is not a number of slots", "h1:8"),
@@ -59,7 +59,7 @@ def test_hostfiles_of_open_mpi_mpich_and_pbs():
         ("h1 slots=\n", "f, line 1: '' is not a number of slots of h1"),
         ("h1 slots=0\n", "f, line 1: h1 has 0 slots"),
         ("h1 h2\n", "f, line 1: 'h1 h2' is not a host with its slots"),
-        ("# nothing\n", "f: it names no host"),
+        ("# nothing\n", "f: no host in it"),
     ],
 )
 def test_a_bad_line_of_a_hostfile_is_named(text, words):

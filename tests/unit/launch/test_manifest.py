@@ -79,9 +79,9 @@ def test_any_other_command_is_the_program_of_each_rank():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: plan("x", 2, 8, 3, ()), "--ranks 3: they do not divide by 2 hosts"),
-        (lambda: plan("x", 2, 8, 32, ()), "--ranks 32: 16 on each host, which has 8 GPUs"),
-        (lambda: plan("x", 2, 8, None, ("busbw", "run", "all_reduce", "--hosts=h1")), "--hosts=h1: the manifest says"),
+        (lambda: plan("x", 2, 8, 3, ()), "--ranks 3: not a multiple of 2 hosts"),
+        (lambda: plan("x", 2, 8, 32, ()), "--ranks 32: 16 per host, which has 8 GPUs"),
+        (lambda: plan("x", 2, 8, None, ("busbw", "run", "all_reduce", "--hosts=h1")), "--hosts=h1: the manifest places"),
         (lambda: mpijob.text(plan("Big_Name", 2, 8, None, ()), Pods("i")), "--name Big_Name: not a DNS label"),
         (lambda: mpijob.text(plan("a" * 60, 2, 8, None, ()), Pods("i")), "has 69 characters"),
         (lambda: mpijob.text(plan("x", 2, 8, None, ()), Pods("i", namespace="A")), "--namespace A"),

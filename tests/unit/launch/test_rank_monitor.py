@@ -78,7 +78,7 @@ def test_silence_ends_the_run_unless_there_is_no_limit(sleepers: list[subprocess
     made.heard -= 2 * 5.0 + MARGIN_S - 0.5
     assert made.verdict() is None
     made.heard -= 1.1
-    assert "nothing was heard for 14 s" in str(made.verdict())
+    assert "no rank has reported for 14 s" in str(made.verdict())
     endless = monitor(sleepers, limit_s=0)
     endless.event()
     endless.heard -= 1e6
@@ -125,7 +125,7 @@ def test_a_stopped_rank_is_reported_before_the_limit(sleepers: list[subprocess.P
         told = made.changes()
         time.sleep(0.05)
     who = f"rank 1 on {HOST} (pid {sleepers[1].pid})"
-    assert told == [f"{who} is stopped: the run ends unless it goes on within 5 s"]
+    assert told == [f"{who} is stopped: the run ends unless it resumes within 5 s"]
     assert made.verdict() is None
     made.halted[1] = (made.halted[1][0] - 5 - MARGIN_S, "T")
     made.heard -= 5 + MARGIN_S

@@ -52,7 +52,7 @@ def test_missing_numbers_of_a_step_are_derived(asked, environment, expected):
         (Step(), "neither ranks nor nodes"),
         (Step(ranks=3, nodes=2, ranks_per_node=2), "-n 3: 2 nodes with 2 ranks each are 4"),
         (Step(ranks=5, ranks_per_node=2), "-n 5: 3 nodes with 2 ranks each are 6"),
-        (Step(nodes=1), "one rank"),
+        (Step(nodes=1), "a single rank"),
     ],
 )
 def test_missing_or_contradictory_numbers_are_refused(asked, message):
@@ -107,7 +107,7 @@ def test_options_that_change_the_output_are_refused(text):
 
 @pytest.mark.parametrize("text", ["-N 2", "-N2", "--nodes=2", "-n 4", "--ntasks-per-node 8"])
 def test_numbers_go_to_busbw(text):
-    with pytest.raises(UsageError, match="is for busbw to give") as caught:
+    with pytest.raises(UsageError, match="busbw sets") as caught:
         slurm.split(text)
     assert "--nodes 2" in caught.value.hint
 
@@ -160,7 +160,7 @@ def test_srun_is_asked_for_its_plugins(tmp_path, monkeypatch):
 
 def test_a_failing_srun_is_quoted(tmp_path, monkeypatch):
     srun_that(tmp_path, 'echo "srun: fatal: Could not establish a configuration source" >&2; exit 1', monkeypatch)
-    with pytest.raises(CannotTell, match="ended with 1: fatal: Could not establish") as caught:
+    with pytest.raises(CannotTell, match="exited with 1: fatal: Could not establish") as caught:
         slurm.find()
     assert "scontrol ping" in caught.value.hint
 
