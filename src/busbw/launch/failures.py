@@ -147,11 +147,7 @@ FAILURES: tuple[Failure, ...] = (
         "host {host}: {program} does not exist or is not executable",
         "install busbw at the same path on every host: ssh {host} ls -l {program}",
     ),
-    Failure(
-        DIED,
-        "rank {rank} on host {host} died of signal {signal} ({signal_name})",
-        "{signal_hint}",
-    ),
+    Failure(DIED, "rank {rank} on host {host} died of signal {signal} ({signal_name})", "{signal_hint}"),
     Failure(
         r"(?P<path>/\S+): Permission denied",
         "host {host}: no access to {path} (permission denied)",

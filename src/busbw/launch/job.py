@@ -130,11 +130,7 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
                 selector.register(stream, selectors.EVENT_READ, sink)
 
         def pump(
-            limit_s: float | None,
-            *,
-            verdict: Verdict = lambda: None,
-            until: Callable[[], bool] = bool,
-            queued: Callable[[], bool] = bool,
+            limit_s: float | None, *, verdict: Verdict = lambda: None, until: Callable[[], bool] = bool, queued: Callable[[], bool] = bool
         ) -> bool:
             deadline = time.monotonic() + limit_s if limit_s is not None else None
             ended: float | None = None

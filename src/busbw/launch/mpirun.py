@@ -60,12 +60,7 @@ def find(search: Iterable[str] | None = None) -> Mpirun:
 
 
 def command(
-    mpirun: Mpirun,
-    program: Sequence[str],
-    ranks: int,
-    hosts: Sequence[Host] = (),
-    ifname: str = "",
-    env: Mapping[str, str] | None = None,
+    mpirun: Mpirun, program: Sequence[str], ranks: int, hosts: Sequence[Host] = (), ifname: str = "", env: Mapping[str, str] | None = None
 ) -> list[str]:
     """The command line that runs `program` on `ranks` ranks, on this machine or on `hosts` (with slots: see hosts.share).
 

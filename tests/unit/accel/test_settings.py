@@ -25,7 +25,7 @@ from busbw.core.errors import UsageError
         ({"ratio": 1.5}, "ratio is 1.5"),
         ({"ratio": float("nan")}, "ratio is nan"),
         ({"momentum": 1.0}, "momentum is 1.0"),
-        ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that go by another method"),
+        ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that use another method"),
         (
             {"momentum": 0.9, "method": "int8", "compress_least": 0, "dense_below_2d": False},
             "momentum correction is for top-k, and the method is int8",
@@ -35,7 +35,7 @@ from busbw.core.errors import UsageError
         ({"warmup_steps": 10, "method": "int4", "last": "int8"}, "a warm-up is for PowerSGD and top-k, and the method is int4"),
         (
             {"momentum": 0.9, "method": "topk", "last": "int4", "compress_least": 0, "dense_below_2d": False},
-            "momentum correction with parts that go by another method",
+            "momentum correction with parts that use another method",
         ),
         ({"warmup_steps": 10}, "a warm-up is for PowerSGD and top-k, and the method is dense"),
         ({"method": "powersgd", "two_d": True}, "PowerSGD needs whole matrices, which two_d divides"),
@@ -135,7 +135,7 @@ def test_rows_are_the_ranks_of_a_host_or_blocks(hosts, size, rows):
 def test_a_2d_group_over_hosts_gets_a_note():
     rows, note = rows_of("aabbcc", 3)
     assert rows == [[0, 1, 2], [3, 4, 5]]
-    assert note == "the 2D group of ranks 0, 1, 2 spans hosts: what goes inside it goes over the network"
+    assert note == "the 2D group of ranks 0, 1, 2 spans hosts, so its inner traffic uses the network"
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,7 @@ class Controller:
                 raise HorovodInternalError(str(self._ended)) from self._ended
             if operation.request.key in self._mine:
                 raise Refused(
-                    f"an operation named {operation.request.name} is still running",
-                    "give each its own name, or synchronize first",
+                    f"an operation named {operation.request.name} is still running", "give each its own name, or synchronize first"
                 )
             self._mine[operation.request.key] = operation
             operation.handle.before = lambda: self._forget(operation.request.key)

@@ -49,12 +49,7 @@ TABLE = (
         in_place=True,
         grouped=True,
     ),
-    Row(
-        Kind.ALLGATHER,
-        "name process_set",
-        "the ranks' tensors, one below the other; first dimensions may differ",
-        grouped=True,
-    ),
+    Row(Kind.ALLGATHER, "name process_set", "the ranks' tensors, one below the other; first dimensions may differ", grouped=True),
     Row(Kind.BROADCAST, "root_rank name process_set", "the tensor of `root_rank`, a rank among all", in_place=True),
     Row(
         Kind.ALLTOALL,
