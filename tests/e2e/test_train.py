@@ -53,7 +53,7 @@ def test_a_language_model_under_an_outer_mpirun():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("vgg",), "error: there is no model 'vgg' to train"),
+        (("vgg",), "error: unknown model 'vgg'"),
         (("mlp", "--compare", "none,none"), "error: 'none,none' names none twice"),
         (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name what to run"),
     ],

@@ -1,4 +1,4 @@
-"""What every rank of `busbw train` runs: join the others, train, and tell the story from rank 0.
+"""What every rank of `busbw train` runs: join the others, train, and emit events on rank 0.
 
 Started as `python -m busbw.train.rank JOB` by a launcher.
 """
@@ -9,7 +9,6 @@ from typing import Any
 
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.training import TrainRun
 from busbw.engines.base import Control
 from busbw.engines.registry import Opening, engine
 from busbw.host import process
@@ -25,7 +24,7 @@ ENGINE = "torch"
 
 
 def train(job: Job, control: Control, emit: Emit, at: At) -> None:
-    """Run the benchmark on this process; `emit` is called on process 0 alone."""
+    """Run the benchmark on this process. `emit` is called on process 0 only."""
     from busbw.train.bench import Bench
     from busbw.train.methods import parse
     from busbw.train.models import BY_NAME
@@ -33,10 +32,10 @@ def train(job: Job, control: Control, emit: Emit, at: At) -> None:
 
     spec = job.training
     if spec is None:
-        raise UsageError("a job without a training came to a rank of busbw train", "start it with busbw train")
+        raise UsageError("a rank of busbw train got a job without a training", "start it with busbw train")
     party = join_groups(control)
     if party.groups > 1:
-        raise UsageError("NCCL_TESTS_SPLIT makes groups, and a training is one of all ranks", "unset it")
+        raise UsageError("NCCL_TESTS_SPLIT makes groups, but a training uses all ranks", "unset it")
     at("init", ENGINE)
     opening = Opening(party.group, job.sweep, control.rank, party.local, party.color, 1, {})
     with network.starting(job, control) as log:
@@ -46,27 +45,19 @@ def train(job: Job, control: Control, emit: Emit, at: At) -> None:
     result = begun(job, party, opened)
     result.training = bench.training
     result.library.network = network.agreed(job, control, result.library, log.networks)
-    first = control.rank == 0
-    if first:
-        emit(Started(result))
-        for note in filter(None, [network.unconfirmed(job, result.library.network)]):
-            emit(Note(note))
-
-    def told(method: str, number: int, iteration: int, rate: float) -> None:
-        tell(Iteration(method, number, iteration, rate))
-
-    def done(run: TrainRun) -> None:
-        tell(Trained(run))
 
     def tell(event: Event) -> None:
-        if first:
+        if control.rank == 0:
             emit(event)
 
+    tell(Started(result))
+    if note := network.unconfirmed(job, result.library.network):
+        tell(Note(note))
     methods = [parse(name) for name in spec.methods]
     if job.plan:
         survey(bench, job.plan, methods, tell, at)
     else:
-        bench.run(methods, told, done, at)
+        bench.run(methods, lambda *values: tell(Iteration(*values)), lambda run: tell(Trained(run)), at)
     at("teardown", "")
     tell(Ended(now(), opened.memory_use()))
     opened.close()
@@ -85,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         ask_library(dog, job, control.rank)
         train(job, control, emit, dog.at)
         control.close()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, the other ranks must not wait for it
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - after any error, the other ranks must not wait
         return fail(error, control)
     return int(Exit.OK)
 

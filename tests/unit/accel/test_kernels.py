@@ -202,4 +202,9 @@ def test_without_a_compiler_codecs_use_torch_and_warn_once(monkeypatch, capsys):
         assert [kernels._works(torch.device(DEVICE)) for _ in range(2)] == [False, False]
     finally:
         kernels._works.cache_clear()
-    assert capsys.readouterr().err.count("busbw accel: codecs run in plain torch, several times slower: Triton failed with RuntimeError('Failed") == 1
+    assert (
+        capsys.readouterr().err.count(
+            "busbw accel: codecs run in plain torch, several times slower: Triton failed with RuntimeError('Failed"
+        )
+        == 1
+    )

@@ -16,7 +16,7 @@ def test_every_name_has_a_model():
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(UsageError, match="there is no model 'vgg' to train"):
+    with pytest.raises(UsageError, match="unknown model 'vgg'"):
         known("vgg")
 
 
@@ -72,5 +72,5 @@ def test_missing_torchvision_suggests_the_package(monkeypatch):
     from busbw.train.models import BY_NAME
 
     monkeypatch.setitem(__import__("sys").modules, "torchvision.models", None)
-    with pytest.raises(CannotTell, match="vgg16 is torchvision's, which is not here"):
+    with pytest.raises(CannotTell, match="vgg16 needs torchvision, which is not installed"):
         BY_NAME["vgg16"].build(TrainSpec(model="vgg16"))
