@@ -32,7 +32,7 @@ def test_a_process_set_waits_for_its_ranks_only():
     table.add(1, request("a", set_id=1))
     assert [one.error for one in table.take_ready(MEMBERS)] == [""]
     table.add(1, request("a", set_id=7))
-    assert "no process set 7" in table.take_ready(MEMBERS)[0].error
+    assert "process set 7 no longer exists" in table.take_ready(MEMBERS)[0].error
 
 
 def test_joined_ranks_are_not_waited_for():

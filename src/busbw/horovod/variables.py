@@ -28,7 +28,7 @@ SETTINGS = (
     Variable("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0", "fail operations that wait longer than this; 0: never", "seconds", _seconds),
     # Longer than Horovod's 30 s: a rank answers from a Python thread, which a long call into C can hold up.
     Variable("HOROVOD_GLOO_TIMEOUT_SECONDS", "120", "a rank without an answer for this long is lost", "seconds", _seconds),
-    Variable("HOROVOD_TIMELINE", "", "file for rank 0's trace; DYNAMIC: as start_timeline says", "a file name"),
+    Variable("HOROVOD_TIMELINE", "", "file for rank 0's trace; DYNAMIC: started by start_timeline", "a file name"),
     Variable("HOROVOD_TIMELINE_MARK_CYCLES", "0", "also write exchanges to the trace", "0 or 1", _flag),
     Variable("HOROVOD_DYNAMIC_PROCESS_SETS", "0", "process sets can be added and removed", "0 or 1", _flag),
     Variable("HOROVOD_HIERARCHICAL_ALLREDUCE", "0", "an optimizer's gradients: inside hosts, then across", "0 or 1", _flag),
