@@ -1,12 +1,12 @@
-"""The reference page of findings, from the registry of their rules."""
+"""The reference page of findings, from the registry of rules."""
 
 from markdown_table import code, table
 
 from busbw.model.findings import RULES
 
-# `busbw show` adds these while it reads a log; no rule over a run finds them.
+# `busbw show` adds these when it reads a log; they have no rule.
 _OF_LOGS = (
-    ("`log.rows`", "warn", "`busbw show` left out lines of a log that it could not read"),
+    ("`log.rows`", "warn", "`busbw show` skipped lines of a log that it could not read"),
     ("`log.tables`", "warn", "a log holds several tables; the first was read"),
 )
 
@@ -15,6 +15,6 @@ def findings() -> str:
     """One row for each finding, in the order in which a run prints them."""
     rows = [(code(rule.id), ", ".join(verdict.value for verdict in rule.verdicts), rule.docs) for rule in RULES]
     return (
-        "What a run concludes, in the order in which it is printed. `unknown` is never turned into `pass`: absence of evidence is not "
-        "health. Only wrong data changes the exit code of `busbw run`.\n\n" + table(("id", "verdicts", "what it says"), [*rows, *_OF_LOGS])
+        "The findings of a run, in the order of output. `unknown` is never turned into `pass`: missing evidence does not prove "
+        "health. Only wrong data changes the exit code of `busbw run`.\n\n" + table(("id", "verdicts", "meaning"), [*rows, *_OF_LOGS])
     )

@@ -1,4 +1,4 @@
-"""The reference page of what is read of a machine beside a measurement: counters, clock reasons and Xids, from their tables."""
+"""The reference page of machine counters, clock reasons and Xids, from their tables."""
 
 from markdown_table import code, table
 
@@ -7,7 +7,7 @@ from busbw.core.gpu_events import CLOCK_REASONS, XIDS
 
 _SAYS = {
     Sense.TRAFFIC: "traffic",
-    Sense.THROTTLE: "clocks held back",
+    Sense.THROTTLE: "lower clocks",
     Sense.CONGESTION: "congestion",
     Sense.LOSS: "loss",
     Sense.FAULT: "fault",
@@ -20,12 +20,12 @@ def counters() -> str:
     reasons = [(code(f"{row.bit:#x}"), code(row.name), row.weight.value, row.meaning) for row in CLOCK_REASONS]
     xids = [(row.number, row.meaning, row.fix) for row in XIDS]
     return (
-        "Read before and after each size; a row of the result holds what moved. No movement is good, except of traffic; a counter that "
-        "the machine does not have is absent. A finding compares a row only where at least as many events as in the column `least` "
+        "Counters are read before and after each size; a row of the result contains the changes. Except for traffic, no change is good. A "
+        "counter that the machine lacks is absent. A finding considers a row only if at least as many events as in the column `least` "
         "were counted. [How to read it](../explanation/machine-beside-the-number.md).\n\n"
         + "".join(parts)
         + "## Clocks event reasons\n\nWhy a GPU's clocks are not higher, formerly called throttle reasons. `load` is normal for a GPU that "
-        "works hard, and a sign only where the clock fell.\n\n"
+        "is busy, and a sign only if the clock fell.\n\n"
         + table(("bit", "reason", "weight", "meaning"), reasons)
         + "## Xids\n\nThe driver's errors, from the kernel's log and NVML's events; an NVSwitch's are SXids. Numbers are those of "
         "[NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors/).\n\n" + table(("number", "meaning", "what to do"), xids)
@@ -34,7 +34,7 @@ def counters() -> str:
 
 def _counters(rows: tuple[Counter, ...]) -> str:
     shown = [(code(row.name), code(row.source), row.unit, _SAYS[row.sense], row.notable, row.meaning, _limit(row)) for row in rows]
-    return table(("counter", "source", "unit", "says", "least", "meaning", "range"), shown)
+    return table(("counter", "source", "unit", "kind", "least", "meaning", "range"), shown)
 
 
 def _limit(row: Counter) -> str:

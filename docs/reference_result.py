@@ -16,29 +16,29 @@ from busbw.core.sweep import SweepSpec
 def fields() -> str:
     """Every structure reachable from Result, the nearest first, with types, defaults and descriptions."""
     intro = (
-        f"`busbw run ... --json FILE` keeps this file up to date: it is written in one step after every size. `schema` is `{SCHEMA}`.\n\n"
+        f"`busbw run ... --json FILE` updates this file after every size, atomically. `schema` is `{SCHEMA}`.\n\n"
         "Times are seconds, sizes bytes, rates bytes per second; "
-        "a figure that is no number is the string `nan`, `inf` or `-inf`. New optional fields may appear under the same number; "
-        "a change of meaning gets a new one. `complete` is false until the sweep has ended.\n\n"
+        "not-a-number and infinities are the strings `nan`, `inf` and `-inf`. New optional fields may appear under the same version; "
+        "a change of meaning gets a new version. `complete` is false until the sweep has ended.\n\n"
         "`busbw show FILE` prints it in any format.\n\n"
     )
     return intro + "".join(_section(one) for one in _reachable(Result))
 
 
 def schema() -> str:
-    """The JSON schema, as msgspec derives it, with the words that stand where a figure is no number."""
-    return msgspec.json.format(msgspec.json.encode(_with_words(msgspec.json.schema(Result))), indent=1).decode() + "\n"
+    """The JSON schema that msgspec derives, with the strings for nan and infinities."""
+    return msgspec.json.format(msgspec.json.encode(_with_infinities(msgspec.json.schema(Result))), indent=1).decode() + "\n"
 
 
-def _with_words(part: object) -> object:
+def _with_infinities(part: object) -> object:
     if isinstance(part, list):
-        return [_with_words(item) for item in part]
+        return [_with_infinities(item) for item in part]
     if not isinstance(part, dict):
         return part
     if part.get("type") == "number":
         rest = {key: value for key, value in part.items() if key != "type"}
         return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], **rest}
-    return {key: _with_words(value) for key, value in part.items()}
+    return {key: _with_infinities(value) for key, value in part.items()}
 
 
 def _reachable(first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]]:

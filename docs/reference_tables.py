@@ -33,13 +33,13 @@ def collectives() -> str:
         for row in COLLECTIVES
     ]  # fmt: skip
     return (
-        "`n` is the number of ranks, `count` the count of the call in elements, `size` the bytes of one element. "
+        "`n` is the number of ranks, `count` the count argument of the call in elements, `size` the bytes of one element. "
         "busbw = algbw x bus factor.\n\n"
         "Parts of a buffer (all_gather, reduce_scatter, alltoall, alltoallv, gather, scatter, hypercube) are cut to a multiple of 16 "
         "bytes, as in nccl-tests: sizes below 16 n bytes move nothing.\n\n"
         + table(("collective", "bytes of algbw", "bus factor", "2 ranks", "8 ranks", "other names"), figures)
-        + "alltoallv takes the largest total that any rank sends or receives as bytes of algbw.\n\n## Data\n\n"
-        "`c` is the size asked for in elements. In place, both buffers share memory as the fourth column says.\n\n"
+        + "For alltoallv, the bytes of algbw are the largest total that any rank sends or receives.\n\n## Data\n\n"
+        "`c` is the requested size in elements. The fourth column shows how the buffers share memory in place.\n\n"
         + table(("collective", "buffers", "result", "in place", "properties"), data)
     )
 
@@ -91,8 +91,8 @@ def engines() -> str:
     rows = [(code(row.name), row.help, code(row.install)) for row in ENGINES]
     parameters = [(code(name), f"{known.default:g}", known.allowed, known.meaning) for name, known in PARAMETERS.items()]
     return (
-        f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the others run when they are named. "
-        "`busbw engines` says which can run on this machine.\n\n"
+        f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the others must be named. "
+        "`busbw engines` lists which can run on this machine.\n\n"
         + table(("engine", "what it measures", "install"), rows)
         + "## Parameters of sim\n\n`--sim NAME=VALUE,...`: the same seed gives the same run.\n\n"
         + table(("parameter", "default", "range", "meaning"), parameters)
@@ -104,7 +104,7 @@ def views() -> str:
     rows = [(code(row.name), row.help, "row by row" if row.streams else "at the end") for row in VIEWS]
     return (
         "`--format NAME`, in `busbw run` and `busbw show`. With `--engine torch`, `busbw run --format csv` means `torch-csv`.\n\n"
-        + table(("view", "what it is", "printed"), rows)
+        + table(("view", "description", "output"), rows)
     )
 
 
@@ -112,38 +112,42 @@ def exit_codes() -> str:
     """Both tables of exit codes."""
     own = [(int(code_), meaning) for code_, meaning in EXIT_MEANING.items()]
     compat = [(int(code_), meaning) for code_, meaning in NCCL_TESTS_EXIT_MEANING.items()]
-    return table(("code", "meaning"), own) + "## The compat face\n\nThese are nccl-tests' own.\n\n" + table(("code", "meaning"), compat)
+    return (
+        table(("code", "meaning"), own)
+        + "## The compat frontend\n\nThese are the codes of nccl-tests.\n\n"
+        + table(("code", "meaning"), compat)
+    )
 
 
 def environment() -> str:
     """Variables that busbw reads."""
     rows = [(code(row.name), row.meaning, row.owner) for row in VARIABLES]
     return (
-        "NCCL, PyTorch and MPI read their own variables besides; a result carries those that concern communication, with values that look "
-        "like secrets masked.\n\n" + table(("variable", "meaning", "whose"), rows)
+        "NCCL, PyTorch and MPI read further variables. A result contains those that concern communication; values that look like "
+        "secrets are masked.\n\n" + table(("variable", "meaning", "owner"), rows)
     )
 
 
 def launchers() -> str:
-    """How a rank knows its launcher."""
+    """How a rank detects its launcher."""
     rows = [
         (row.name, code(row.rank), ", ".join(map(code, row.size)), ", ".join(map(code, row.local_rank)), ", ".join(map(code, row.requires)),
          "MPI" if row.mpi else "PyTorch's store")
         for row in LAUNCHERS
     ]  # fmt: skip
     return (
-        "A process that finds one of these rows in its environment is a rank of a job that runs already; the first row that fits counts. "
-        "A Slurm step of one task, and a shell of salloc or sbatch, is no rank.\n\n"
-        + table(("launcher", "rank", "number of ranks", "local rank", "must be set too", "ranks meet through"), rows)
+        "A process with the variables of one of these rows is a rank of a running job; the first matching row is used. "
+        "A Slurm step of one task, and a shell of salloc or sbatch, do not count as ranks.\n\n"
+        + table(("launcher", "rank", "number of ranks", "local rank", "also required", "rendezvous"), rows)
     )
 
 
 def launch_failures() -> str:
-    """What a launcher's words are taken to mean."""
+    """Known failures and their messages."""
     rows = [(code(row.pattern), _plain(row.message), _plain(row.hint)) for row in FAILURES]
     return (
-        "When mpirun ends badly, its last words are searched for these patterns (Python's regular expressions), the first match wins. "
-        "HOST and the like stand for what the words name.\n\n" + table(("mpirun or ssh says", "busbw says", "hint"), rows)
+        "After a failure, the end of the launcher's output is searched for these patterns (Python regular expressions); the first match "
+        "wins. HOST and similar names are filled from the match.\n\n" + table(("pattern", "message", "hint"), rows)
     )
 
 
@@ -164,12 +168,12 @@ def ideal() -> str:
     return (
         "`ideal` is the largest bound of the algorithms that can run. `--ideal GB/s` replaces it. "
         "[How to read it](../explanation/how-to-read-busbw.md).\n\n"
-        + table(("algorithm", "collectives", "why its bound is what it is"), algorithms)
+        + table(("algorithm", "collectives", "derivation of the bound"), algorithms)
         + "## Example\n\nBounds of all_reduce in GB/s for hosts of 8 GPUs with 450 GB/s of NVLink each and 8 ports of 400 Gbit/s, with "
         "NVLS and without reduction in the network:\n\n"
         + table(("algorithm", *(f"{count} host{'s' if count > 1 else ''}" for count in hosts)), [row for row in example if any(row[1:])])
-        + "## GPUs\n\nGB/s in one direction; the link rate is read from the machine, the plan is NCCL's own constant.\n\n"
-        + table(("GPU", "links", "a link", "all links", "NCCL plans with", "source"), gpus)
+        + "## GPUs\n\nGB/s in one direction; the link rate is read from the machine; NCCL plans with its own constant.\n\n"
+        + table(("GPU", "links", "per link", "all links", "NCCL plans with", "source"), gpus)
     )
 
 

@@ -27,7 +27,6 @@ class Attached(Attachment):
     """A DDP model whose gradients are exchanged by a communication worker."""
 
     def __init__(self, model: DistributedDataParallel, worker: CommWorker, scaler: Any) -> None:
-        """See `attach`."""
         super().__init__(worker, {name: parameter.numel() for name, parameter in model.module.named_parameters()})
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         self._scaler = scaler

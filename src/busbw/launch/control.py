@@ -4,8 +4,6 @@ In a split brain, N processes each believe they are rank 0 of 1, like a program 
 figures look plausible.
 """
 
-# ruff: noqa: D102 - engines.base.Control documents the methods
-
 import os
 import socket
 import sys

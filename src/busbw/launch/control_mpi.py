@@ -1,7 +1,5 @@
 """The control channel over MPI (mpi4py). Importing this module initialises MPI."""
 
-# ruff: noqa: D102 - engines.base.Control documents the methods
-
 import ctypes
 import sys
 from array import array

@@ -3,8 +3,6 @@
 It is separate from torch.distributed's default group, which the torch engine measures.
 """
 
-# ruff: noqa: D102 - engines.base.Control documents the methods
-
 import os
 import pickle
 import sys

@@ -12,7 +12,6 @@ class Dense(Codec):
     """An all-reduce. Rounding errors of a narrower format are not kept, as in DDP's own bf16 and fp16 hooks."""
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """See Codec.exchange."""
         wire = part.dtype if part.is_complex() else DTYPES.get(self.settings.wire, part.dtype)
         sent = part
         if wire == part.dtype:

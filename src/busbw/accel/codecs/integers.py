@@ -23,7 +23,6 @@ class Integers(Codec):
     bits: int
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """See Codec.exchange."""
         pair, in_kernels = comm.size == 2, kernels.usable(part)
         length = -(-part.numel() // (GRAIN * (1 if pair else comm.size))) * GRAIN  # of a row, which one rank sums
         if pair:

@@ -24,7 +24,6 @@ class PowerSgd(Codec):
     """All-reduces 4 `matrix_rank` bytes (2 in bf16) for each row and each column of a matrix."""
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """See Codec.exchange."""
         settings = self.settings
         if step < settings.warmup_steps:
             comm.average(part)

@@ -24,7 +24,6 @@ class TopK(Codec):
     """Sends `ratio` of the elements to every rank of the communicator."""
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """See Codec.exchange."""
         settings = self.settings
         room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
         if kernels.usable(part) and not settings.momentum:

@@ -172,7 +172,6 @@ def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.con
 def project(
     made: Layout, part: torch.Tensor, comm: Communicator, state: State, basis: torch.Tensor, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """See codecs/factors.py."""
     rank, residual = basis.shape[1], state.get(RESIDUAL) if feedback else None
     tables = tables_of(made, rank, part.device)
     total = torch.empty(part.shape, dtype=torch.float32, device=part.device)
@@ -195,7 +194,6 @@ def _staged(rank: int) -> dict[str, int]:
 
 
 def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
-    """See codecs/factors.py."""
     tables, shape = tables_of(made, rank, total.device), {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)}
     new = torch.zeros if tables.splits > 1 else torch.empty
     answers = new(tables.splits, made.right, rank, dtype=torch.float32, device=total.device)
