@@ -14,6 +14,7 @@ def variables() -> str:
     rows = ROW.findall(SOURCE.read_text(encoding="utf-8"))
     intro = (
         "The plugin reads these variables when NCCL loads it. All are optional ([how to](../how-to/nccl-over-ethernet.md)); an "
-        "empty value is the default. For an invalid value or an unknown name, the plugin prints one line, and NCCL uses its next network.\n\n"
+        "empty value is the default. For an invalid value or an unknown name, the plugin prints one line, and NCCL uses its next "
+        "network.\n\n"
     )
     return intro + table(["Variable", "Default", "Meaning"], [[code(f"BUSBW_NET_{name}"), default, words] for name, default, words in rows])

@@ -1,4 +1,4 @@
-"""Triton's kernels beside plain torch: on a GPU as they are, elsewhere through Triton's interpreter (see tests/conftest.py)."""
+"""Triton kernels compared with plain torch: on a GPU directly, elsewhere through Triton's interpreter (see tests/conftest.py)."""
 
 import os
 from pathlib import Path

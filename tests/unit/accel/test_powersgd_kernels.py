@@ -1,4 +1,4 @@
-"""PowerSGD's kernels beside plain torch, step by step; see test_kernels.py."""
+"""PowerSGD's kernels compared with plain torch, step by step; see test_kernels.py."""
 
 import math
 import os
@@ -22,7 +22,7 @@ from busbw.accel.codecs.kernels import powersgd, tables  # noqa: E402
 os.environ.pop("TRITON_INTERPRET", None)
 pytestmark = pytest.mark.torch
 
-# Matrices of less and of more than a tile, a stack and a span, and what is none between, before and after them.
+# Matrices of less and of more than a tile, a stack and a span, with other parameters before, between and after them.
 SHAPES = ((3,), (40, 70), (7,), (20, 3, 30), (130, 47), (3, 3), (33, 200), (11,))
 LARGE = ((3,), (140, 130), (7,), (90, 5, 33), (3, 3), (150, 100), (11,), (100, 3, 50), (2,))  # for factors of more columns
 RANKS = [1, 3, 4, 9, 16]

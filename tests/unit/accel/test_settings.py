@@ -1,4 +1,4 @@
-"""Settings, LightCC's switches, and the rows of a mesh: arithmetic without ranks."""
+"""Settings, LightCC's variables, and the rows of a mesh: arithmetic without ranks."""
 
 import pytest
 from hypothesis import given
@@ -47,10 +47,10 @@ from busbw.core.errors import UsageError
     ],
 )
 def test_invalid_settings_are_named(words, said):
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         Settings(**words)
-    assert told.value.message.startswith(said)
-    assert told.value.hint
+    assert caught.value.message.startswith(said)
+    assert caught.value.hint
 
 
 def test_thresholds_are_of_bytes_and_inclusive():

@@ -1,4 +1,4 @@
-"""What a host is asked through the launch agent, told by programs in its place: who is unreachable, and who merely cannot say."""
+"""Asking hosts for process states, with scripts as launch agents: unreachable hosts, and hosts that cannot answer."""
 
 import os
 import shlex

@@ -13,13 +13,13 @@ def stalled(rank: int, step: int = 9, phase: str = "timing", detail: str = "1M i
     return Stalled(rank, HERE[rank].host, HERE[rank].pid, phase, detail, step, 60.2, ["runner.py:9 _row", "mpi.py:7 run"], **more)
 
 
-def seen(*told: Stalled, **more: object) -> Evidence:
-    return Evidence(4, HERE, {one.rank: one for one in told}, hosts=HOSTS, **more)
+def seen(*reports: Stalled, **more: object) -> Evidence:
+    return Evidence(4, HERE, {one.rank: one for one in reports}, hosts=HOSTS, **more)
 
 
 def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
-    told = seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2, neighbours={103: "T"}))
-    error = conclude(told, 0)
+    evidence = seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2, neighbours={103: "T"}))
+    error = conclude(evidence, 0)
     assert error.message == "timing of 1M in place made no progress for 60 s: rank 3 on h2 (pid 103) is stopped"
     assert error.exit == 3
     assert "SIGSTOP" in error.hint
@@ -28,10 +28,10 @@ def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
 
 
 def test_a_hosts_own_process_states_outrank_neighbours() -> None:
-    told = seen(stalled(0), stalled(1), stalled(2, neighbours={103: "T"}), states={3: "R"})
-    assert "rank 3 on h2 (pid 103) did not report although alive: the network" in conclude(told, 0).message
-    assert "rank 3 on h2 (pid 103) is gone" in conclude(replace(told, states={3: ""}), 0).message
-    assert "ssh 10.0.0.2 dmesg" in conclude(replace(told, states={3: "Z"}), 0).hint
+    evidence = seen(stalled(0), stalled(1), stalled(2, neighbours={103: "T"}), states={3: "R"})
+    assert "rank 3 on h2 (pid 103) did not report although alive: the network" in conclude(evidence, 0).message
+    assert "rank 3 on h2 (pid 103) is gone" in conclude(replace(evidence, states={3: ""}), 0).message
+    assert "ssh 10.0.0.2 dmesg" in conclude(replace(evidence, states={3: "Z"}), 0).hint
 
 
 def test_both_stopped_ranks_of_a_host_are_named() -> None:
@@ -47,13 +47,13 @@ def test_a_lost_link_is_named_before_the_ranks_behind_it() -> None:
 
 
 def test_a_stopped_process_outranks_a_link() -> None:
-    told = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), states={3: "T"})
-    assert "rank 3 on h2 (pid 103) is stopped" in conclude(told, 0).message
+    evidence = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), states={3: "T"})
+    assert "rank 3 on h2 (pid 103) is stopped" in conclude(evidence, 0).message
 
 
 def test_a_late_rank_outranks_a_link_if_all_report() -> None:
-    told = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
-    message = conclude(told, 0).message
+    evidence = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
+    message = conclude(evidence, 0).message
     assert "rank 2 on h2 (pid 102) is stuck at an earlier step" in message
     assert message.endswith("; meanwhile the link of eth0 on h1 went down")
     together = conclude(seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), stalled(3)), 0)
@@ -67,8 +67,8 @@ def test_the_hint_uses_the_users_name_of_the_host() -> None:
 
 
 def test_the_rank_at_the_smallest_step_is_late() -> None:
-    told = seen(stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"})
-    message = conclude(told, 0).message
+    evidence = seen(stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"})
+    message = conclude(evidence, 0).message
     assert message.startswith("verify of 1M in place made no progress for 60 s: rank 2 on h2 (GPU 0, pid 102) is stuck at an earlier step")
     assert "(runner.py:9 _row > mpi.py:7 run), the others wait in timing of 1M in place" in message
 

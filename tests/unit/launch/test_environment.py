@@ -1,4 +1,4 @@
-"""A rank is found from what its launcher sets; a plain shell inside an allocation is none."""
+"""A rank is detected from the variables of its launcher; a shell in an allocation is not a rank."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What mpirun 4, mpirun 5 and ssh print when they fail, told in plain words with the command to type."""
+"""What mpirun 4, mpirun 5 and ssh print when they fail, and the error and hint that busbw prints for it."""
 
 import pytest
 

@@ -120,12 +120,12 @@ def test_a_stopped_rank_is_reported_before_the_limit(sleepers: list[subprocess.P
     made = monitor(sleepers)
     made.event()
     sleepers[1].send_signal(signal.SIGSTOP)
-    start, told = time.monotonic(), []
-    while not told and time.monotonic() - start < 2:
-        told = made.changes()
+    start, messages = time.monotonic(), []
+    while not messages and time.monotonic() - start < 2:
+        messages = made.changes()
         time.sleep(0.05)
     who = f"rank 1 on {HOST} (pid {sleepers[1].pid})"
-    assert told == [f"{who} is stopped: the run ends unless it resumes within 5 s"]
+    assert messages == [f"{who} is stopped: the run ends unless it resumes within 5 s"]
     assert made.verdict() is None
     made.halted[1] = (made.halted[1][0] - 5 - MARGIN_S, "T")
     made.heard -= 5 + MARGIN_S
