@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.host import process
 from busbw.launch import job, mpirun
 from busbw.launch.hosts import parse_hosts
@@ -29,7 +29,7 @@ def open_mpi() -> mpirun.Mpirun:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         return mpirun.find()
-    except CannotTell as error:
+    except NoMeasurement as error:
         pytest.skip(error.message)
 
 
@@ -122,7 +122,7 @@ def test_a_host_that_never_answers_ends_within_the_limit(open_mpi, two_hosts, mo
     argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:1,10.77.0.2:1", NETWORK, monkeypatch)
     two_hosts.agent.write_text("#!/bin/sh\nexec sleep 600\n")  # as a firewall that drops everything looks to mpirun
     start = time.monotonic()
-    with pytest.raises(CannotTell, match=r"no rank reported within 2 s .* on 10\.77\.0\.1, 10\.77\.0\.2") as caught:
+    with pytest.raises(NoMeasurement, match=r"no rank reported within 2 s .* on 10\.77\.0\.1, 10\.77\.0\.2") as caught:
         job.run(argv, two_hosts.environment(), lambda _: None, lambda _: None, 2, ["10.77.0.1", "10.77.0.2"])
     assert time.monotonic() - start < 15
     assert "ConnectTimeout" in caught.value.hint

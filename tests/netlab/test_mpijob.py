@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.launch import mpirun
 from busbw.launch.manifest import mpijob
 from busbw.launch.manifest.plan import plan
@@ -25,7 +25,7 @@ def open_mpi() -> str:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         return mpirun.find().path
-    except CannotTell as error:
+    except NoMeasurement as error:
         pytest.skip(error.message)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from busbw.core import native
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 
 HANDLE_BYTES = 128
 _TEXT_BYTES = 500  # bytes for an error message
@@ -47,7 +47,7 @@ def _library() -> ctypes.CDLL:
             function = getattr(library, f"busbw_exchange_{name}")
             function.restype, function.argtypes = result, takes
     except (OSError, AttributeError) as error:
-        raise CannotTell(f"{path} does not support exchanges: {error}", native.INSTALL) from error
+        raise NoMeasurement(f"{path} does not support exchanges: {error}", native.INSTALL) from error
     return library
 
 

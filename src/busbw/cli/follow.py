@@ -51,7 +51,7 @@ class Follower:
         self._after_death = False  # a rank had ended before the first that says why it fails
 
     def follow(self, argv: list[str], launch_limit_s: float) -> None:
-        """Run the launcher; RankFailed or CannotTell when it does not end well."""
+        """Run the launcher; RankFailed or NoMeasurement when it does not end well."""
         status = job.run(
             argv,
             os.environ,

@@ -9,7 +9,7 @@ from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
 from busbw.cli.words import filled
 from busbw.core.comparison import Comparison
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
 from busbw.stats.compare import compare
@@ -78,7 +78,7 @@ def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
 
 
 def _write(text: bytes, target: Path) -> None:
-    """Write the page; UsageError where the file cannot be opened, CannotTell where it does not take the page."""
+    """Write the page; UsageError where the file cannot be opened, NoMeasurement where it does not take the page."""
     try:
         out = target.open("wb")
     except OSError as error:
@@ -87,4 +87,4 @@ def _write(text: bytes, target: Path) -> None:
         with out:
             out.write(text)
     except OSError as error:
-        raise CannotTell(f"{target}: {error.strerror}", "make room, or write to another place with -o") from error
+        raise NoMeasurement(f"{target}: {error.strerror}", "make room, or write to another place with -o") from error

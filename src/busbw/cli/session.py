@@ -15,7 +15,7 @@ import msgspec
 from busbw.cli.follow import Follower, RankFailed, follow
 from busbw.cli.output import Output
 from busbw.cli.streams import answer, talk
-from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.exits import Exit
 from busbw.core.reports import Report, Stalled
 from busbw.core.sweep import roots
@@ -65,7 +65,7 @@ class Where:
     limit_s: float = 0.0
 
 
-class TooFewGpus(CannotTell):
+class TooFewGpus(NoMeasurement):
     """More GPUs asked for than there are, in the words of nccl-tests."""
 
     def __init__(self, asked: int, present: int) -> None:
@@ -113,7 +113,7 @@ def _kept(work: Job, where: Where, output: Output, face: Face) -> int:
         raise output.record.problem
     result = output.record.result
     if result.complete and not (result.rows or result.training or work.compat):
-        raise CannotTell("no size was measured", "the notes above say what was left out, and why")
+        raise NoMeasurement("no size was measured", "the notes above say what was left out, and why")
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
 
@@ -297,7 +297,7 @@ def launcher_command(
     """mpirun's line, or torchrun's for local PyTorch ranks where there is no MPI."""
     try:
         found = mpirun.find()
-    except CannotTell:
+    except NoMeasurement:
         if row.name != "torch" or places:
             raise
         return torchrun.command(program, ranks)

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.exits import Exit
 
 
@@ -16,7 +16,7 @@ class ReaderGone(Exception):
 
 
 def answer(text: str | bytes) -> None:
-    """Part of the answer, on stdout at once; ReaderGone when nobody reads it, CannotTell when it cannot be written.
+    """Part of the answer, on stdout at once; ReaderGone when nobody reads it, NoMeasurement when it cannot be written.
 
     Bytes have an encoding of their own and are written as they are.
     """
@@ -41,7 +41,7 @@ def _told() -> Iterator[None]:
         raise ReaderGone from error
     except OSError as error:
         stop_writing()
-        raise CannotTell(f"stdout: {error.strerror or error}", "make room, or write to another place") from error
+        raise NoMeasurement(f"stdout: {error.strerror or error}", "make room, or write to another place") from error
 
 
 class _Stdout:

@@ -2,7 +2,7 @@
 
 BusbwError            says what, where and the value seen; `hint` is the command or change that mends it
 ├── UsageError        the words on the command line cannot be meant                         exit 2
-└── CannotTell        nothing could be measured: no GPU, no MPI, a rank or host was lost    exit 3
+└── NoMeasurement        nothing could be measured: no GPU, no MPI, a rank or host was lost    exit 3
     ├── TimedOut      it took longer than a limit
     ├── StartFailed   the ranks did not come to start, of a fault that passes
     └── CudaFailed    a CUDA call failed
@@ -35,19 +35,19 @@ class UsageError(BusbwError):
     exit = Exit.USAGE
 
 
-class CannotTell(BusbwError):
+class NoMeasurement(BusbwError):
     """Nothing could be measured, so there is no answer, good or bad."""
 
     exit = Exit.UNKNOWN
 
 
-class TimedOut(CannotTell):
+class TimedOut(NoMeasurement):
     """Something took longer than its limit."""
 
 
-class StartFailed(CannotTell):
+class StartFailed(NoMeasurement):
     """The ranks did not come to start, of a fault that passes: it is tried once more."""
 
 
-class CudaFailed(CannotTell):
+class CudaFailed(NoMeasurement):
     """A call of the CUDA driver failed."""

@@ -5,7 +5,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 
 PACKAGE, LIBRARY = "busbw_native", "plugin/libplugin.so"
 OWN_VARIABLE = "BUSBW_PLUGIN"
@@ -13,13 +13,13 @@ INSTALL = f"{sys.executable} -m pip install busbw-native   (in a checkout of bus
 
 
 def find() -> Path:
-    """The library: BUSBW_PLUGIN's, else the one that busbw-native carries. CannotTell where there is none."""
+    """The library: BUSBW_PLUGIN's, else the one that busbw-native carries. NoMeasurement where there is none."""
     named = os.environ.get(OWN_VARIABLE)
     if not named:
         return _installed()
     path = Path(named).absolute()
     if not path.is_file():
-        raise CannotTell(f"{OWN_VARIABLE}={named}: no such file", f"unset {OWN_VARIABLE}, or name the library")
+        raise NoMeasurement(f"{OWN_VARIABLE}={named}: no such file", f"unset {OWN_VARIABLE}, or name the library")
     return path
 
 
@@ -28,8 +28,8 @@ def _installed() -> Path:
     spec = find_spec(PACKAGE)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     if not folders:
-        raise CannotTell(f"busbw-native, which holds the library, is not installed for {sys.executable}", INSTALL)
+        raise NoMeasurement(f"busbw-native, which holds the library, is not installed for {sys.executable}", INSTALL)
     path = Path(folders[0]).absolute() / LIBRARY
     if not path.is_file():
-        raise CannotTell(f"busbw-native in {folders[0]} has no {LIBRARY}", INSTALL.replace("install", "install --force-reinstall"))
+        raise NoMeasurement(f"busbw-native in {folders[0]} has no {LIBRARY}", INSTALL.replace("install", "install --force-reinstall"))
     return path

@@ -173,10 +173,10 @@ class Engine(Protocol):
         """A thunk that enqueues all launches as one aggregated group where the library has one."""
 
     def synchronize(self, limit_s: float) -> None:
-        """Wait for everything enqueued; CannotTell when it takes longer than limit_s (0: no limit) or the library reports an error."""
+        """Wait for everything enqueued; NoMeasurement when it takes longer than limit_s (0: no limit) or the library reports an error."""
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """A thunk that replays the launches as one CUDA graph; CannotTell where there are none."""
+        """A thunk that replays the launches as one CUDA graph; NoMeasurement where there are none."""
 
     def held(self) -> AbstractContextManager[None]:
         """Launches inside begin only when it is left (`queued` engines alone); inside nothing may wait for them."""
@@ -191,7 +191,7 @@ class Engine(Protocol):
         """Seconds between two marks, per local rank; after `synchronize`."""
 
     def explained(self, error: Exception) -> Exception:
-        """An error of the library underneath as CannotTell; any other as it is."""
+        """An error of the library underneath as NoMeasurement; any other as it is."""
 
     def close(self, *, abort: bool = False) -> None:
         """Free everything; `abort` skips what would wait for peers."""

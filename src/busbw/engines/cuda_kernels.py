@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.redops import RedOp
 
 SOURCE = Path(__file__).with_name("probe.cu")
@@ -55,7 +55,7 @@ class Cubins:
         self._jobs: dict[str, Future[bytes]] = {}
 
     def start(self, dtype: DType, op: RedOp | None) -> "Future[bytes]":
-        """Begin to compile unless it has begun; the future raises CannotTell when NVRTC is missing or refuses."""
+        """Begin to compile unless it has begun; the future raises NoMeasurement when NVRTC is missing or refuses."""
         name = elements(dtype, op)
         if name not in self._jobs:
             self._jobs[name] = self._worker.submit(self._load_or_compile, name)
@@ -101,7 +101,7 @@ def compile_source(source: bytes, name: str, target: bytes) -> bytes:
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
         if int(status):
             log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace").strip("\0 \n")
-            raise CannotTell(f"probe.cu: NVRTC for {target.decode()}: {log or status}", INSTALL)
+            raise NoMeasurement(f"probe.cu: NVRTC for {target.decode()}: {log or status}", INSTALL)
         if target.startswith(b"sm_"):
             return _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
         return _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
@@ -117,7 +117,7 @@ def _text(size: Any, read: Any, program: Any) -> bytes:
 
 def _checked(answer: tuple[Any, ...], what: str) -> Any:
     if int(answer[0]):
-        raise CannotTell(f"{what}: {answer[0]}", INSTALL)
+        raise NoMeasurement(f"{what}: {answer[0]}", INSTALL)
     return answer[1] if len(answer) > 1 else None
 
 
@@ -128,7 +128,7 @@ def _nvrtc() -> Any:
 
         nvrtc.nvrtcVersion()
     except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
-        raise CannotTell(f"checking data on a GPU needs NVRTC, which cannot be loaded: {error}", INSTALL) from error
+        raise NoMeasurement(f"checking data on a GPU needs NVRTC, which cannot be loaded: {error}", INSTALL) from error
     return nvrtc
 
 
@@ -148,7 +148,7 @@ def _target(sm: int) -> bytes:
         return f"sm_{sm}".encode()
     older = [arch for arch in known if arch < sm]
     if not older:
-        raise CannotTell(f"NVRTC {_nvrtc_version()[0]} no longer makes code for sm_{sm}", "pip install 'busbw[cuda12]', or use -c 0")
+        raise NoMeasurement(f"NVRTC {_nvrtc_version()[0]} no longer makes code for sm_{sm}", "pip install 'busbw[cuda12]', or use -c 0")
     return f"compute_{max(older)}".encode()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from busbw.core.errors import CannotTell, CudaFailed
+from busbw.core.errors import CudaFailed, NoMeasurement
 
 INSTALL = "pip install 'busbw[cuda13]'"
 STREAM_NON_BLOCKING = 1
@@ -15,22 +15,22 @@ BLOCKS_PER_MULTIPROCESSOR = 8
 
 @lru_cache(maxsize=1)
 def driver() -> Any:
-    """The initialised driver API; CannotTell when the package or the driver is missing."""
+    """The initialised driver API; NoMeasurement when the package or the driver is missing."""
     try:
         from cuda.bindings import driver as api
     except ImportError as error:
-        raise CannotTell(f"GPUs need the package cuda-bindings, which cannot be imported: {error}", INSTALL) from error
+        raise NoMeasurement(f"GPUs need the package cuda-bindings, which cannot be imported: {error}", INSTALL) from error
     try:
         status = api.cuInit(0)[0]
     except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
-        raise CannotTell(f"no NVIDIA driver on this host: {error}", "install the driver, or use --engine mpi to run on CPUs") from error
+        raise NoMeasurement(f"no NVIDIA driver on this host: {error}", "install the driver, or use --engine mpi to run on CPUs") from error
     if int(status):
-        raise CannotTell(f"the NVIDIA driver does not start: cuInit says {status.name}", "look at `nvidia-smi` and the kernel log")
+        raise NoMeasurement(f"the NVIDIA driver does not start: cuInit says {status.name}", "look at `nvidia-smi` and the kernel log")
     return api
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """A driver function's answer without its status; CannotTell with the driver's words when it failed."""
+    """A driver function's answer without its status; NoMeasurement with the driver's words when it failed."""
     api = driver()
     status, *answer = getattr(api, name)(*arguments)
     if int(status):
@@ -109,12 +109,12 @@ class Stream:
         self._query, self._not_ready = driver().cuStreamQuery, driver().CUresult.CUDA_ERROR_NOT_READY
 
     def idle(self) -> bool:
-        """Whether all that was enqueued is done; CannotTell when some of it failed."""
+        """Whether all that was enqueued is done; NoMeasurement when some of it failed."""
         status = self._query(self.raw)[0]
         if status == self._not_ready:
             return False
         if int(status):
-            raise CannotTell(f"GPU {self.gpu.index} ({self.gpu.bus}): {_words(status)}", _hint(status))
+            raise NoMeasurement(f"GPU {self.gpu.index} ({self.gpu.bus}): {_words(status)}", _hint(status))
         return True
 
     def wait(self) -> None:
@@ -215,7 +215,7 @@ class Events:
             events.extend(call("cuEventCreate", 0) for _ in range(max(index + 1, 2 * len(events)) - len(events)))
         status = self._record(events[index], self._stream.raw)[0]
         if int(status):
-            raise CannotTell(f"cuEventRecord: {_words(status)}", _hint(status))
+            raise NoMeasurement(f"cuEventRecord: {_words(status)}", _hint(status))
 
     def seconds(self, first: int, last: int) -> float:
         """Seconds from one noted point to another."""

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.engines import mpi_calls
@@ -103,7 +103,7 @@ class MpiEngine:
     def bind(self, call: Call) -> Launch:
         """A thunk that runs the call to completion."""
         if max(call.send, call.recv) > LARGEST_COUNT:
-            raise CannotTell(
+            raise NoMeasurement(
                 f"{call.collective.name}: {max(call.send, call.recv)} elements are more than MPI's count of {LARGEST_COUNT}",
                 "use a smaller -e, or a wider --datatype",
             )
@@ -119,7 +119,7 @@ class MpiEngine:
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """There are no CUDA graphs here."""
-        raise CannotTell("-G: the mpi engine runs on CPUs and has no CUDA graphs", "leave out -G, or use --engine nccl")
+        raise NoMeasurement("-G: the mpi engine runs on CPUs and has no CUDA graphs", "leave out -G, or use --engine nccl")
 
     def held(self) -> AbstractContextManager[None]:
         """Nothing is held: a launch completes its call."""
@@ -138,11 +138,11 @@ class MpiEngine:
         return [self._marks[last] - self._marks[first]]
 
     def explained(self, error: Exception) -> Exception:
-        """MPI's errors as CannotTell."""
+        """MPI's errors as NoMeasurement."""
         if not isinstance(error, MPI.Exception):
             return error
         message = f"MPI failed on rank {self._world_rank} on {platform.node()}: {error.Get_error_string()}"
-        return CannotTell(message, "another rank may have ended first: the lines above say so")
+        return NoMeasurement(message, "another rank may have ended first: the lines above say so")
 
     def close(self, *, abort: bool = False) -> None:
         """Free the communicator, types and operators."""

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
-from busbw.core.errors import BusbwError, CannotTell, TimedOut
+from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.core.sizes import parse_int
@@ -165,7 +165,7 @@ class NcclEngine:
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """Record the launches on every local stream; the thunk enqueues each GPU's graph, which lives as long as the thunk."""
         if self._spec.stream_null:
-            raise CannotTell("-G with -y: CUDA cannot capture the NULL stream", "leave out -y or -G")
+            raise NoMeasurement("-G with -y: CUDA cannot capture the NULL stream", "leave out -y or -G")
         begun: list[Stream] = []
         try:
             for stream in self._streams:
@@ -197,7 +197,7 @@ class NcclEngine:
                     gpu.activate()
 
     def _look_around(self, waited: float, limit_s: float) -> None:
-        """CannotTell for NCCL's asynchronous errors and for too long a wait."""
+        """NoMeasurement for NCCL's asynchronous errors and for too long a wait."""
         for comm, rank in zip(self._comms, self.ranks, strict=True):
             result = int(self._nccl.comm_get_async_error(comm))
             if result not in (nccl_comms.SUCCESS, nccl_comms.IN_PROGRESS):
@@ -243,7 +243,7 @@ class NcclEngine:
         return [events.seconds(first, last) for events in self._events]
 
     def explained(self, error: Exception) -> Exception:
-        """NCCL's errors as CannotTell. Thunks let them through as they are: catching them there would cost 0.25 us of a call's 6."""
+        """NCCL's errors as NoMeasurement. Thunks let them through as they are: catching them there would cost 0.25 us of a call's 6."""
         if isinstance(error, self._nccl.NCCLError):
             return nccl_comms.failure(error, self._comms[0] if self._comms else None, self.ranks)
         return error
@@ -287,7 +287,7 @@ def _existing(devices: Sequence[int]) -> Sequence[int]:
     missing = [index for index in devices if not 0 <= index < there]
     if missing or not devices:
         asked = f"GPU {missing[0]} was asked for" if missing else "no GPU was asked for"
-        raise CannotTell(f"{asked} on {platform.node()}, which has {there}", "start fewer ranks a host, or look at CUDA_VISIBLE_DEVICES")
+        raise NoMeasurement(f"{asked} on {platform.node()}, which has {there}", "start fewer ranks a host, or look at CUDA_VISIBLE_DEVICES")
     return devices
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.engines.cuda_runtime import Gpu
 from busbw.engines.nccl_comms import failure
 
@@ -30,12 +30,12 @@ class Buffers:
         return "ncclMemAlloc" if self._version >= MEM_ALLOC_SINCE else "cudaMalloc"
 
     def allocate(self, size: int) -> None:
-        """Make and register both buffers of every GPU, of `size` bytes each; CannotTell when there is no room."""
+        """Make and register both buffers of every GPU, of `size` bytes each; NoMeasurement when there is no room."""
         self.pairs = [(self._new(gpu, size), self._new(gpu, size)) for gpu in self._gpus]
         if self._how not in (LOCAL, SYMMETRIC):
             return
         if self._version < REGISTER_SINCE:
-            raise CannotTell("-R: this NCCL is older than 2.19 and cannot register buffers", "leave out -R, or use a newer NCCL")
+            raise NoMeasurement("-R: this NCCL is older than 2.19 and cannot register buffers", "leave out -R, or use a newer NCCL")
         for side in (0, 1):
             self._register([pair[side] for pair in self.pairs], size)
 
@@ -47,7 +47,7 @@ class Buffers:
             return int(self._nccl.mem_alloc(size))
         except self._nccl.NCCLError as error:
             hint = "use a smaller -e, or free the GPU: `nvidia-smi` shows what runs on it"
-            raise CannotTell(f"no buffer of {size} bytes on GPU {gpu.index} ({gpu.bus}) of {platform.node()}: {error}", hint) from error
+            raise NoMeasurement(f"no buffer of {size} bytes on GPU {gpu.index} ({gpu.bus}) of {platform.node()}: {error}", hint) from error
 
     def _register(self, addresses: Sequence[int], size: int) -> None:
         """One buffer of every GPU. A symmetric window is collective, so that several GPUs of a process need a group."""
@@ -67,7 +67,7 @@ class Buffers:
                 nccl.group_end()
         except nccl.NCCLError as error:
             told = failure(error, self._comms[0], ())
-            raise CannotTell(f"-R {self._how}: {told.message}", told.hint) from error
+            raise NoMeasurement(f"-R {self._how}: {told.message}", told.hint) from error
 
     def deregister(self) -> None:
         """Before the communicators go."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.floats import encode
 from busbw.engines.base import Call, Launch
 from busbw.engines.cuda_runtime import Stream
@@ -59,7 +59,7 @@ class Message:
         """As `collective`, with the operator; mulsum makes its own for the length of the call."""
         op = self.call.op
         if op is None:
-            raise CannotTell(f"{self.call.collective.name} reduces and was given no operator", "name one with -o")
+            raise NoMeasurement(f"{self.call.collective.name} reduces and was given no operator", "name one with -o")
         if op.nccl is not None:
             return self.collective(function, op.nccl, *arguments)
         who, dtype = self.who, self.call.dtype

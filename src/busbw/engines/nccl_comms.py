@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control
 from busbw.engines.cuda_runtime import INSTALL, Gpu
@@ -21,17 +21,17 @@ MAX_P2P_PEERS_SINCE = 23000
 
 @lru_cache(maxsize=1)
 def library() -> Any:
-    """nccl4py's bindings with the NCCL library loaded; CannotTell when either is missing."""
+    """nccl4py's bindings with the NCCL library loaded; NoMeasurement when either is missing."""
     try:
         from nccl.bindings import nccl
     except ImportError as error:
-        raise CannotTell(f"NCCL needs the package nccl4py, which cannot be imported: {error}", INSTALL) from error
+        raise NoMeasurement(f"NCCL needs the package nccl4py, which cannot be imported: {error}", INSTALL) from error
     if not hasattr(nccl, "Comm"):
-        raise CannotTell(f"nccl4py for NCCL {nccl.__version__} is too old: busbw needs nccl4py 0.6", INSTALL)
+        raise NoMeasurement(f"nccl4py for NCCL {nccl.__version__} is too old: busbw needs nccl4py 0.6", INSTALL)
     try:
         nccl.get_version()
     except Exception as error:  # the loader's errors have no common base
-        raise CannotTell(f"the NCCL library cannot be loaded: {error}", f"{INSTALL}, or set LD_LIBRARY_PATH to libnccl.so.2") from error
+        raise NoMeasurement(f"the NCCL library cannot be loaded: {error}", f"{INSTALL}, or set LD_LIBRARY_PATH to libnccl.so.2") from error
     return nccl
 
 
@@ -62,7 +62,7 @@ def _and(numbers: Sequence[int]) -> str:
 
 
 def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Party:
-    """Tell all processes who is there; CannotTell when they run different versions of NCCL."""
+    """Tell all processes who is there; NoMeasurement when they run different versions of NCCL."""
     mine = (platform.node(), version, [gpu.bus for gpu in gpus])
     everyone = control.allgather(mine)
     hosts: dict[int, list[str]] = defaultdict(list)
@@ -71,7 +71,9 @@ def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Party:
             hosts[other].append(host)
     if len(hosts) > 1:
         seen = "; ".join(f"{version_text(other)} on {', '.join(sorted(names)[:8])}" for other, names in sorted(hosts.items()))
-        raise CannotTell(f"NCCL differs between processes: {seen}", "install one version of nvidia-nccl-cu13 (or libnccl2) on every host")
+        raise NoMeasurement(
+            f"NCCL differs between processes: {seen}", "install one version of nvidia-nccl-cu13 (or libnccl2) on every host"
+        )
     places = tuple((host, bus) for host, _, buses in everyone for bus in buses)
     first = sum(len(buses) for _, _, buses in everyone[: control.rank])
     return Party(first, len(places), places)
@@ -91,7 +93,7 @@ def configuration(spec: SweepSpec, version: int) -> Any:
 
 
 def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], party: Party, version: int) -> list[Any]:
-    """A communicator for each local GPU, all initialised in one group; CannotTell with NCCL's words when that fails."""
+    """A communicator for each local GPU, all initialised in one group; NoMeasurement with NCCL's words when that fails."""
     nccl, config = library(), configuration(spec, version)
     comms: list[Any] = []
     try:
@@ -108,20 +110,20 @@ def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], party: Part
         raise _cannot_open(error, party, len(gpus)) from error
     for number, comm in enumerate(comms):
         if not comm.handle:
-            raise CannotTell(f"NCCL gave rank {party.first + number} no communicator", "set NCCL_DEBUG=WARN to see why")
+            raise NoMeasurement(f"NCCL gave rank {party.first + number} no communicator", "set NCCL_DEBUG=WARN to see why")
     return comms
 
 
-def _cannot_open(error: Exception, party: Party, local: int) -> CannotTell:
+def _cannot_open(error: Exception, party: Party, local: int) -> NoMeasurement:
     told = failure(error, None, [party.first + number for number in range(local)])
     doubled = party.doubled()
     if not doubled:
         return told
     hint = "give every rank a GPU of its own (fewer ranks a host, or unset NCCL_TESTS_DEVICE), or a different NCCL_HOSTID to each rank"
-    return CannotTell(f"{told.message}; {doubled}", hint)
+    return NoMeasurement(f"{told.message}; {doubled}", hint)
 
 
-def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> CannotTell:
+def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> NoMeasurement:
     """NCCL's error on these local ranks (none: the whole process), with its last words and the host."""
     who = "" if not ranks else f" on rank {ranks[0]}" if len(ranks) == 1 else f" on ranks {ranks[0]} to {ranks[-1]}"
     words = ""
@@ -129,4 +131,4 @@ def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> CannotTe
         nccl = library()
         words = nccl.get_last_error(comm if comm is not None else nccl.Comm(0)).strip()
     message = f"NCCL failed{who} on {platform.node()}: {error}" + (f"; {words}" if words else "")
-    return CannotTell(message, "run again with NCCL_DEBUG=WARN to see what NCCL did before")
+    return NoMeasurement(message, "run again with NCCL_DEBUG=WARN to see what NCCL did before")

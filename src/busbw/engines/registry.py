@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine
 from busbw.host import nvml
@@ -80,7 +80,7 @@ def _open_mpi(opening: Opening) -> Engine:
 
     comm = getattr(opening.control, "comm", None)
     if comm is None:
-        raise CannotTell("the mpi engine needs ranks that mpirun or srun started", "start it as `busbw run ... -n 4`, or under mpirun")
+        raise NoMeasurement("the mpi engine needs ranks that mpirun or srun started", "start it as `busbw run ... -n 4`, or under mpirun")
     return MpiEngine(comm, opening.process, opening.group)
 
 
@@ -127,13 +127,13 @@ def refuse_network(net: str, name: str) -> None:
 def choose(name: str) -> tuple[EngineRow, str]:
     """The engine to use for `--engine NAME` ('' or 'auto': the first that can run), and why GPUs are not used where they are not.
 
-    CannotTell when the named engine, or every engine, cannot run here.
+    NoMeasurement when the named engine, or every engine, cannot run here.
     """
     if name not in ("", AUTO):
         row = engine(name)
         reason = row.availability()
         if reason:
-            raise CannotTell(f"--engine {name} cannot run here: {reason}", row.install)
+            raise NoMeasurement(f"--engine {name} cannot run here: {reason}", row.install)
         return row, ""
     reasons: dict[str, str] = {}
     for row in map(engine, AUTOMATIC):
@@ -142,7 +142,7 @@ def choose(name: str) -> tuple[EngineRow, str]:
             return row, "; ".join(reasons.values())
         reasons[row.name] = reason
     every = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    raise CannotTell(f"no engine can run here: {every}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")
+    raise NoMeasurement(f"no engine can run here: {every}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")
 
 
 def gpu_count() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.probe import Probe
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
@@ -119,7 +119,7 @@ class SimEngine:
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """There are no CUDA graphs here."""
-        raise CannotTell("-G: the sim engine has no CUDA graphs", "leave out -G")
+        raise NoMeasurement("-G: the sim engine has no CUDA graphs", "leave out -G")
 
     def held(self) -> AbstractContextManager[None]:
         """Nothing is held: the clock is virtual."""

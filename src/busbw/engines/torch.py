@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import CannotTell, TimedOut
+from busbw.core.errors import NoMeasurement, TimedOut
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
@@ -169,7 +169,7 @@ class TorchEngine:
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """A CUDA graph of the launches."""
         if self._gpu is None:
-            raise CannotTell("-G: Gloo runs on CPUs and has no CUDA graphs", "leave out -G")
+            raise NoMeasurement("-G: Gloo runs on CPUs and has no CUDA graphs", "leave out -G")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for launch in launches:
@@ -213,12 +213,12 @@ class TorchEngine:
         return [self._marks[first].elapsed_time(self._marks[last]) * 1e-3]
 
     def explained(self, error: Exception) -> Exception:
-        """PyTorch's errors (all are RuntimeErrors) as CannotTell."""
+        """PyTorch's errors (all are RuntimeErrors) as NoMeasurement."""
         if not isinstance(error, RuntimeError):
             return error
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
         message = f"PyTorch with {self.backend} failed on rank {self._process} on {platform.node()}: {words}"
-        return CannotTell(message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO says more")
+        return NoMeasurement(message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO says more")
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group; without waiting for anyone when the job is being aborted."""
@@ -233,7 +233,7 @@ def _pick_gpu(local: int) -> int:
     """The process' GPU: the launcher may show each process its own alone."""
     count = torch.cuda.device_count()
     if local >= count and count != 1:
-        raise CannotTell(f"local rank {local} has no GPU: {platform.node()} has {count}", f"start at most {count} ranks on this host")
+        raise NoMeasurement(f"local rank {local} has no GPU: {platform.node()} has {count}", f"start at most {count} ranks on this host")
     index = local if count > 1 else 0
     torch.cuda.set_device(index)
     return index

@@ -14,7 +14,7 @@ import msgspec
 
 from busbw.core import wire
 from busbw.core.cells import CellKey, cells
-from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.history import StoredRun, StoredTime, digest, stored
 from busbw.core.result import Result
 from busbw.history.schema import check, migrate
@@ -155,11 +155,11 @@ def explained(error: sqlite3.Error, file: Path, wait_s: float) -> BusbwError:
     if code == sqlite3.SQLITE_BUSY:
         return TimedOut(f"{file}: another program has held it for {wait_s:g} seconds", f"fuser -v {file}")
     if code == sqlite3.SQLITE_FULL:
-        return CannotTell(f"{file}: the disk is full; what was stored before is still there", f"df -h {file.parent}")
+        return NoMeasurement(f"{file}: the disk is full; what was stored before is still there", f"df -h {file.parent}")
     if code == sqlite3.SQLITE_NOTADB:
         return UsageError(f"{file}: {error}", "name the history's own file with --db")
     if code == sqlite3.SQLITE_CORRUPT:
         return UsageError(f"{file}: {error}", f"put back a copy of it, or move it away: mv {file} {file}.broken")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return UsageError(f"{file}: {error}", "name a file in a directory that you may write, with --db")
-    return CannotTell(f"{file}: {error}", f"df -h {file.parent}; ls -l {file}")
+    return NoMeasurement(f"{file}: {error}", f"df -h {file.parent}; ls -l {file}")

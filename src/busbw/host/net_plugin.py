@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from busbw.core import native
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.native import INSTALL, OWN_VARIABLE
 from busbw.core.networks import BY_NAME, LIBRARY_VARIABLE
 
@@ -26,20 +26,20 @@ sys.exit("{_LACKS}" + ", ".join(missing) if missing else 0)
 
 
 def find() -> Path:
-    """As core.native.find; CannotTell also where NCCL could not name it."""
+    """As core.native.find; NoMeasurement also where NCCL could not name it."""
     path = native.find()
     size = len(os.fsencode(path))
     if size > PATH_BYTES:
-        raise CannotTell(
+        raise NoMeasurement(
             f"{path}: the path has {size} bytes, and NCCL takes {PATH_BYTES}", f"ln -s {path} /tmp/ and set {OWN_VARIABLE} to the link"
         )
     if LIST_SEPARATOR in str(path):
-        raise CannotTell(f"{path}: NCCL takes the comma for the end of the name", f"set {OWN_VARIABLE} to a link without a comma")
+        raise NoMeasurement(f"{path}: NCCL takes the comma for the end of the name", f"set {OWN_VARIABLE} to a link without a comma")
     return path
 
 
 def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
-    """CannotTell where the library does not load, or lacks a table that NCCL looks for.
+    """NoMeasurement where the library does not load, or lacks a table that NCCL looks for.
 
     Loaded in a process of its own: what ends or stops that one does not end busbw.
     """
@@ -47,18 +47,18 @@ def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
     try:
         done = subprocess.run(command, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL, check=False)
     except subprocess.TimeoutExpired as error:
-        raise CannotTell(f"{path} does not load within {limit_s:g} s", f"ldd {path}") from error
+        raise NoMeasurement(f"{path} does not load within {limit_s:g} s", f"ldd {path}") from error
     if done.returncode < 0:
-        raise CannotTell(f"{path} ends the process that loads it, by {signal.Signals(-done.returncode).name}", INSTALL)
+        raise NoMeasurement(f"{path} ends the process that loads it, by {signal.Signals(-done.returncode).name}", INSTALL)
     if done.returncode:
         why = (done.stderr.decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
         hint = INSTALL if why.startswith(_LACKS) else f"ldd {path}"
         why = why.removeprefix("OSError: ").removeprefix(f"{path}: ")
-        raise CannotTell(f"{path} is no plugin that NCCL could load: {why}", hint)
+        raise NoMeasurement(f"{path} is no plugin that NCCL could load: {why}", hint)
 
 
 def variables(net: str) -> dict[str, str]:
-    """What NCCL's environment on this host gets for --net; nothing where there is none. CannotTell where the plugin is not here."""
+    """What NCCL's environment on this host gets for --net; nothing where there is none. NoMeasurement where the plugin is not here."""
     if not net:
         return {}
     row = BY_NAME[net]

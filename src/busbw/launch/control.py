@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from busbw.core.errors import BusbwError, CannotTell
+from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.engines.base import Control
 from busbw.launch import interfaces
 from busbw.launch.environment import Membership, detect
@@ -56,7 +56,7 @@ def join(env: Mapping[str, str], *, expect: int | None) -> Control:
     """The channel to the other ranks of this job, chosen by the launcher's variables in `env`.
 
     `expect` is the requested number of ranks, if any. Also sets NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of this process from
-    BUSBW_IFNAME. Raises CannotTell if the launcher, the library and `expect` disagree on the number of ranks, or if the library is missing.
+    BUSBW_IFNAME. Raises NoMeasurement if the launcher, the library and `expect` disagree on the number of ranks, or if the library is missing.
     """
     member = detect(env)
     interfaces.settle(env)
@@ -89,7 +89,7 @@ def _open(member: Membership | None) -> Control:
 def _need(module: str, member: Membership) -> None:
     if not find_spec(module):
         extra = "mpi" if module == "mpi4py" else module
-        raise CannotTell(
+        raise NoMeasurement(
             f"{module} is not installed on {socket.gethostname()}: "
             f"the {member.size} ranks that {member.launcher.name} started cannot find each other",
             f"{sys.executable} -m pip install 'busbw[{extra}]'",
@@ -100,7 +100,7 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
     here = f"{socket.gethostname()}, process {os.getpid()}"
     library = str(getattr(control, "library", ""))
     if member is not None and control.size != member.size:
-        raise CannotTell(
+        raise NoMeasurement(
             f"split brain on {here}: {member.launcher.name} started {member.size} ranks, but {library} sees {control.size}: "
             "each would measure only itself",
             _cure(member, library),
@@ -108,11 +108,11 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
     if expect is None or control.size == expect:
         return
     if member is None:
-        raise CannotTell(
+        raise NoMeasurement(
             f"split brain on {here}: {expect} ranks expected, but no launcher gave this process a rank: it would measure only itself",
             f"let busbw start the ranks (busbw run ... -n {expect}), or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
         )
-    raise CannotTell(
+    raise NoMeasurement(
         f"{here}: {expect} ranks were requested, but {member.launcher.name} started {control.size}",
         f"ask for {control.size} ranks, or start {expect}",
     )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.launch import interfaces
 from busbw.launch.environment import Membership
 
@@ -32,14 +32,14 @@ class TorchControl:
 
     @classmethod
     def join(cls, member: Membership) -> "TorchControl":
-        """All ranks of the job, through the store at MASTER_ADDR. Raises CannotTell after JOIN_LIMIT."""
+        """All ranks of the job, through the store at MASTER_ADDR. Raises NoMeasurement after JOIN_LIMIT."""
         interfaces.name_for_gloo(os.environ.get("MASTER_ADDR", ""))
         try:
             store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
             return cls(store, rank, size, "busbw")
         except (RuntimeError, ValueError) as error:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            raise CannotTell(
+            raise NoMeasurement(
                 f"rank {member.rank} of {member.size} could not meet the others at {where}: {str(error).splitlines()[0]}",
                 "MASTER_ADDR must resolve on every host and MASTER_PORT be open; GLOO_SOCKET_IFNAME names the interface",
             ) from error

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from busbw.core.errors import CannotTell, TimedOut
+from busbw.core.errors import NoMeasurement, TimedOut
 from busbw.core.reports import Here, Stalled
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
 
@@ -104,9 +104,9 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     return TimedOut(f"launch: {seen.names(missing)} did not start within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did{also}", hint)
 
 
-def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> CannotTell:
+def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> NoMeasurement:
     """The error when a rank exited and the launcher did not report which one."""
-    return CannotTell(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
+    return NoMeasurement(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
 
 
 def _where(seen: Evidence, waited_s: float) -> str:

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from busbw.core.errors import BusbwError, CannotTell, StartFailed
+from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
 
 TAIL_LINES = 5
 
@@ -188,7 +188,7 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     how += f", as after a rank died of {signal_words(status - 128)}" if signalled else ""
     quoted = "; last lines: " + " / ".join(lines[-TAIL_LINES:]) if lines else ", without an error message"
     where = f" on {', '.join(hosts)}" if hosts else ""
-    return CannotTell(f"the launcher{where} {how}{quoted}", "busbw run ... --dry-run prints its command: run that by hand")
+    return NoMeasurement(f"the launcher{where} {how}{quoted}", "busbw run ... --dry-run prints its command: run that by hand")
 
 
 def known(stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError | None:
@@ -199,7 +199,7 @@ def known(stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError | None:
         if match:
             words = _words(match, text, hosts)
             hint = failure.hint.format_map(words)
-            kind = StartFailed if failure.transient else CannotTell
+            kind = StartFailed if failure.transient else NoMeasurement
             # Without hosts, all ranks ran on this machine.
             return kind(failure.message.format_map(words), hint if hosts else hint.replace(f"ssh {words['host']} ", ""))
     return None

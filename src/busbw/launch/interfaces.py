@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.host.addresses import local as local
 from busbw.host.interfaces import MBIT, Interface, read_interfaces
 from busbw.host.source import Live, Source
@@ -126,7 +126,7 @@ def _carriers(have: Mapping[str, Interface]) -> list[str]:
 def settle(env: Mapping[str, str]) -> None:
     """On a rank: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of this process from BUSBW_IFNAME in `env`.
 
-    Raises CannotTell if this host has no such interface.
+    Raises NoMeasurement if this host has no such interface.
     """
     text = env.get(VARIABLE)
     if not text:
@@ -135,7 +135,7 @@ def settle(env: Mapping[str, str]) -> None:
     try:
         found = {"NCCL_SOCKET_IFNAME": for_nccl(text, have), "GLOO_SOCKET_IFNAME": resolve(text, have)[0]}
     except BusbwError as error:
-        raise CannotTell(error.message, f"{error.hint}; a CIDR, like --ifname 10.1.0.0/16, fits hosts with different names") from error
+        raise NoMeasurement(error.message, f"{error.hint}; a CIDR, like --ifname 10.1.0.0/16, fits hosts with different names") from error
     os.environ.update(found)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FrameType
 
-from busbw.core.errors import BusbwError, CannotTell, TimedOut
+from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup
 from busbw.launch.failures import explain
@@ -76,7 +76,7 @@ def run(
     there) and of stderr. Lines have no newline and are passed in this thread. `verdict` is called several times per second; an error
     that it returns ends the job.
 
-    Raises CannotTell if the launcher cannot be started, or if no line for `on_line` arrives within `limit_s` seconds (0: no limit) and
+    Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within `limit_s` seconds (0: no limit) and
     `heard` is false. The limit does not run while `queued` is true. Before any exception leaves this function (also on SIGINT, SIGTERM
     or an exception of a callback), the launcher and all processes of the job on this host are ended.
     """
@@ -93,7 +93,7 @@ def run(
             preexec_fn=partial(die_with_parent, signal.SIGTERM),  # the launcher then ends its ranks on all hosts
         )
     except OSError as error:
-        raise CannotTell(f"{argv[0]} cannot be run: {error.strerror}", "install it, or use another launcher") from error
+        raise NoMeasurement(f"{argv[0]} cannot be run: {error.strerror}", "install it, or use another launcher") from error
     lines, talk, cleanup = _Lines(on_line, on_talk), _Lines(on_talk), Cleanup(marker)
     with terminable():
         try:
@@ -170,11 +170,13 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
         raise TimedOut(f"the launcher closed its output but did not exit within {END_LIMIT_S:g} s", "ps -ef | grep mpirun") from error
 
 
-def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> CannotTell:
+def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasurement:
     if not hosts:
-        return CannotTell(f"no rank reported within {limit_s:g} s of starting {launcher}", "run the command that --dry-run prints by hand")
+        return NoMeasurement(
+            f"no rank reported within {limit_s:g} s of starting {launcher}", "run the command that --dry-run prints by hand"
+        )
     probe = f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
-    return CannotTell(
+    return NoMeasurement(
         f"no rank reported within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "
         "a host does not respond, a firewall blocks connections back, or the interface is wrong",
         f"{probe}   (if all respond, give the network they share: --ifname 10.1.0.0/16)",

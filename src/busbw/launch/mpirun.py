@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import interfaces
 from busbw.launch.hosts import Host
 
@@ -40,22 +40,22 @@ class Mpirun:
 def find(search: Iterable[str] | None = None) -> Mpirun:
     """The mpirun next to this Python, else the first on PATH (or the first of `search` that exists).
 
-    Raises CannotTell if there is none, it does not respond, or it is not Open MPI 4 or newer.
+    Raises NoMeasurement if there is none, it does not respond, or it is not Open MPI 4 or newer.
     """
     candidates = [str(Path(sys.executable).with_name("mpirun")), shutil.which("mpirun") or ""] if search is None else search
     path = next((one for one in candidates if one and os.access(one, os.X_OK)), None)
     if path is None:
-        raise CannotTell(f"no mpirun next to {sys.executable} or on PATH", INSTALL)
+        raise NoMeasurement(f"no mpirun next to {sys.executable} or on PATH", INSTALL)
     try:
         done = subprocess.run([path, "--version"], capture_output=True, timeout=VERSION_LIMIT_S, stdin=subprocess.DEVNULL, check=False)
     except subprocess.TimeoutExpired as error:
-        raise CannotTell(f"{path} --version did not finish within {VERSION_LIMIT_S:g} s", INSTALL) from error
+        raise NoMeasurement(f"{path} --version did not finish within {VERSION_LIMIT_S:g} s", INSTALL) from error
     except OSError as error:
-        raise CannotTell(f"{path} cannot be run: {error.strerror}", INSTALL) from error
+        raise NoMeasurement(f"{path} cannot be run: {error.strerror}", INSTALL) from error
     text = (done.stdout + done.stderr).decode(errors="replace")
     match = _VERSION.search(text)
     if match is None or int(match.group(1)) < 4:
-        raise CannotTell(f"{path} is not Open MPI 4 or newer: --version prints '{text.strip().partition(chr(10))[0]}'", INSTALL)
+        raise NoMeasurement(f"{path} is not Open MPI 4 or newer: --version prints '{text.strip().partition(chr(10))[0]}'", INSTALL)
     return Mpirun(path, int(match.group(1)), match.group(0).split()[-1].lstrip("v"))
 
 

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import interfaces
 
 LIST_LIMIT_S = 20.0
@@ -121,31 +121,31 @@ def settle(step: Step, env: Mapping[str, str]) -> Step:
 
 
 def find() -> Srun:
-    """The srun on PATH and its PMIx. Raises CannotTell if srun is missing, does not respond, or has no PMIx."""
+    """The srun on PATH and its PMIx. Raises NoMeasurement if srun is missing, does not respond, or has no PMIx."""
     path = shutil.which("srun")
     if path is None:
-        raise CannotTell("no srun on PATH", "busbw run ... --hosts h1:8,h2:8, or add Slurm's bin directory to PATH")
+        raise NoMeasurement("no srun on PATH", "busbw run ... --hosts h1:8,h2:8, or add Slurm's bin directory to PATH")
     try:
         done = subprocess.run(
             [path, "--mpi=list"], capture_output=True, text=True, timeout=LIST_LIMIT_S, stdin=subprocess.DEVNULL, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise CannotTell(f"{path} --mpi=list did not finish within {LIST_LIMIT_S:g} s", "scontrol ping") from error
+        raise NoMeasurement(f"{path} --mpi=list did not finish within {LIST_LIMIT_S:g} s", "scontrol ping") from error
     except OSError as error:
-        raise CannotTell(f"{path} cannot be run: {error.strerror}", "srun --version") from error
+        raise NoMeasurement(f"{path} cannot be run: {error.strerror}", "srun --version") from error
     text = done.stdout + done.stderr  # releases differ in the stream
     if done.returncode:
-        raise CannotTell(f"{path} --mpi=list exited with {done.returncode}: {_last(text)}", "scontrol ping   (is slurm.conf present?)")
+        raise NoMeasurement(f"{path} --mpi=list exited with {done.returncode}: {_last(text)}", "scontrol ping   (is slurm.conf present?)")
     return Srun(path, pmix(text))
 
 
 def pmix(listed: str) -> str:
-    """`pmix`, or the newest `pmix_vN`, in the output of `srun --mpi=list`. Raises CannotTell if there is neither."""
+    """`pmix`, or the newest `pmix_vN`, in the output of `srun --mpi=list`. Raises NoMeasurement if there is neither."""
     names = set(_PMIX.findall(listed))
     if names:
         return "pmix" if "pmix" in names else max(names, key=lambda name: int(name.removeprefix("pmix_v")))
     listing = [line.strip().removeprefix("srun: ") for line in listed.splitlines() if line.strip() and "are..." not in line]
-    raise CannotTell(f"this Slurm has no PMIx, which the ranks need to find each other; it has {', '.join(listing)}", WITHOUT_PMIX)
+    raise NoMeasurement(f"this Slurm has no PMIx, which the ranks need to find each other; it has {', '.join(listing)}", WITHOUT_PMIX)
 
 
 def command(srun: Srun, program: Sequence[str], step: Step, ifname: str, env: Mapping[str, str]) -> list[str]:

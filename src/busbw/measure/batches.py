@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Control, Engine, Launch
 from busbw.measure.clocks import Clocks
@@ -63,7 +63,7 @@ class HeldBatches:
     def __init__(self, engine: Engine, spec: SweepSpec) -> None:
         blocking = [name for name in BLOCKING if os.environ.get(name, "0") not in ("", "0")]
         if blocking:
-            raise CannotTell(
+            raise NoMeasurement(
                 f"{blocking[0]}={os.environ[blocking[0]]}: launches would wait for a queue that is held",
                 f"unset {blocking[0]}, or use --timing classic",
             )

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.engines.base import Engine
 
 HINT = "write it like --inject late:rank=2,us=200"
@@ -35,7 +35,7 @@ def parse(text: str) -> Late | None:
 def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
     """Seconds by which this process, `rank` of `ranks`, shall begin late.
 
-    UsageError for a rank that is not there and for the sim engine, CannotTell where operations are queued on a GPU, which no host delays.
+    UsageError for a rank that is not there and for the sim engine, NoMeasurement where operations are queued on a GPU, which no host delays.
     """
     if late is None:
         return 0.0
@@ -45,7 +45,7 @@ def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
     if late.rank >= ranks:
         raise UsageError(f"--inject late:rank={late.rank}: there is no such rank among {ranks}", f"use a rank from 0 to {ranks - 1}")
     if engine.queued:
-        raise CannotTell(
+        raise NoMeasurement(
             f"--inject: the {engine.name} engine begins operations on its own", "use --engine mpi, or --engine sim --sim late_rank=2"
         )
     return late.us * 1e-6 if late.rank == rank else 0.0

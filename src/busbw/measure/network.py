@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, chosen
 from busbw.core.result import Library
 from busbw.engines import nccl_log
@@ -24,7 +24,7 @@ HINT = "NCCL_DEBUG=INFO busbw run ...   (why NCCL chose so), and busbw env net o
 def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
     """Around the start of an engine: sets NCCL's variables on this process for --net, and hears what NCCL says meanwhile. Collective.
 
-    UsageError for an engine without NCCL; CannotTell where the plugin is not on this host, or NCCL does not start with that network.
+    UsageError for an engine without NCCL; NoMeasurement where the plugin is not on this host, or NCCL does not start with that network.
     """
     refuse_network(job.net, job.engine)
     os.environ.update(net_plugin.variables(job.net))
@@ -36,10 +36,10 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
     with nccl_log.listening() as log:
         try:
             yield log
-        except (CannotTell, RuntimeError) as error:  # PyTorch's errors are RuntimeErrors
+        except (NoMeasurement, RuntimeError) as error:  # PyTorch's errors are RuntimeErrors
             if not job.net:
                 raise
-            raise CannotTell(f"{error} (asked for --net {job.net}, NCCL takes no other network)", HINT) from error
+            raise NoMeasurement(f"{error} (asked for --net {job.net}, NCCL takes no other network)", HINT) from error
 
 
 def _blocks(job: Job, control: Control) -> dict[str, str]:
@@ -56,7 +56,7 @@ def _blocks(job: Job, control: Control) -> dict[str, str]:
 def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -> str:
     """The network of all processes, of the networks that each one `heard` of: '' where no log names one. Collective.
 
-    CannotTell where a process uses another than --net asks for: what would be measured is not what was asked. UsageError where the
+    NoMeasurement where a process uses another than --net asks for: what would be measured is not what was asked. UsageError where the
     engine's `library` turned out to be none of NCCL's.
     """
     if job.net and not library.nccl:
@@ -70,7 +70,7 @@ def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -
     others = [name for name in places if asked and name.casefold() != asked.casefold()]
     if others:
         used = "; ".join(f"{name} on {_some(places[name])}" for name in others)
-        raise CannotTell(f"--net {job.net} asks NCCL for {asked}, and it uses {used}", HINT)
+        raise NoMeasurement(f"--net {job.net} asks NCCL for {asked}, and it uses {used}", HINT)
     return ", ".join(sorted(places))
 
 

@@ -7,7 +7,7 @@ from busbw.core import alltoallv, layouts
 from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.env import ALLTOALLV
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp, redop
 from busbw.core.sweep import Series, SweepSpec
@@ -107,9 +107,9 @@ def _number(variable: str, default: float, low: float, high: float) -> float:
 
 
 def refuse_unsupported(reason: str | None, calls: Calls) -> None:
-    """CannotTell when the engine cannot run the one type and operator that was asked for."""
+    """NoMeasurement when the engine cannot run the one type and operator that was asked for."""
     if reason:
-        raise CannotTell(
+        raise NoMeasurement(
             f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace("  ", " "),
             "choose another --datatype, --op or --engine",
         )

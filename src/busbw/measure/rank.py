@@ -15,7 +15,7 @@ import msgspec
 
 from busbw import __version__
 from busbw.core.env import ALLTOALLV, carried
-from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.groups import color
 from busbw.core.result import SCHEMA, Device, Result, World
@@ -59,7 +59,7 @@ def measure(job: Job, control: Control, emit: Emit, at: At = lambda *_: None) ->
     row = engine(job.engine)
     if job.engine == "mpi" and job.gpus_per_process > 1:
         ranks = control.size * job.gpus_per_process
-        raise CannotTell(
+        raise NoMeasurement(
             f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own",
             f"mpirun -np {ranks}, without -t and -g",
         )
@@ -211,7 +211,7 @@ def failed(error: BaseException, control: Control | None) -> Failed:
     if isinstance(error, BusbwError):
         return Failed(error.message, error.hint, int(error.exit), rank, host, type(error).__name__)
     if isinstance(error, KeyboardInterrupt):
-        return Failed("interrupted", "somebody sent this rank SIGINT: start again", int(Exit.UNKNOWN), rank, host, CannotTell.__name__)
+        return Failed("interrupted", "somebody sent this rank SIGINT: start again", int(Exit.UNKNOWN), rank, host, NoMeasurement.__name__)
     what = f"a rank failed: {type(error).__name__}: {error}"
     return Failed(what, "please report this, with the lines above", int(Exit.BUG), rank, host, type(error).__name__)
 
@@ -236,7 +236,7 @@ def claim_stdout() -> Callable[[Event], None]:
         try:
             own.write(encode(event))
         except BrokenPipeError as error:
-            raise CannotTell("nobody reads the results any more", "the launching busbw was stopped") from error
+            raise NoMeasurement("nobody reads the results any more", "the launching busbw was stopped") from error
 
     return emit
 

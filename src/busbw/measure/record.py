@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from busbw.core import wire
-from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.result import SCHEMA, Result
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surveyed, Trained
@@ -71,7 +71,7 @@ class Record:
             self._write(last=True)
 
     def keep(self, file: Path) -> None:
-        """Write to a file that nobody named; CannotTell when that fails."""
+        """Write to a file that nobody named; NoMeasurement when that fails."""
         save(self._render(self.result), file)
         self.file, self.saved = file, self._count()
 
@@ -93,7 +93,7 @@ class Record:
 
 
 def save(data: bytes, file: Path) -> None:
-    """Write the whole file in one step: a reader sees the old one or the new one. CannotTell when it cannot be written."""
+    """Write the whole file in one step: a reader sees the old one or the new one. NoMeasurement when it cannot be written."""
     draft = None
     try:
         target = Path(os.path.realpath(file))  # a link stays one
@@ -104,7 +104,9 @@ def save(data: bytes, file: Path) -> None:
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
-        raise CannotTell(f"{file}: {error.strerror or error}", "give --json a path with room; rows measured so far stand above") from error
+        raise NoMeasurement(
+            f"{file}: {error.strerror or error}", "give --json a path with room; rows measured so far stand above"
+        ) from error
 
 
 def check_writable(file: Path) -> None:

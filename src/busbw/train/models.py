@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.training import TrainSpec
 from busbw.train.gpt import Gpt
 
@@ -30,7 +30,7 @@ def _vision(name: str) -> Callable[[TrainSpec], nn.Module]:
         try:
             models = importlib.import_module("torchvision.models")
         except ImportError as error:
-            raise CannotTell(f"{name} needs torchvision, which is not installed ({error})", "pip install 'busbw[train]'") from error
+            raise NoMeasurement(f"{name} needs torchvision, which is not installed ({error})", "pip install 'busbw[train]'") from error
         made: nn.Module = getattr(models, name)()
         return made
 

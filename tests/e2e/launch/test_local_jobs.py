@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.launch import job, mpirun, torchrun
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +23,7 @@ def open_mpi() -> mpirun.Mpirun:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         return mpirun.find()
-    except CannotTell as error:
+    except NoMeasurement as error:
         pytest.skip(error.message)
 
 
@@ -116,7 +116,7 @@ def test_a_silent_launcher_and_its_children_are_killed(tmp_path):
     script = f"trap '' TERM; (setsid sleep 600 & echo $! >{pids}); echo talk >&2; echo not an event; while :; do sleep 600; done"
     talk: list[bytes] = []
     start = time.monotonic()
-    with pytest.raises(CannotTell, match=r"no rank reported within 0\.5 s of starting sh"):
+    with pytest.raises(NoMeasurement, match=r"no rank reported within 0\.5 s of starting sh"):
         job.run(["sh", "-c", script], ENV, lambda _: None, talk.append, 0.5)
     assert time.monotonic() - start < 10
     assert sorted(talk) == [b"not an event", b"talk"]
@@ -136,7 +136,7 @@ def test_much_on_both_streams_at_once_does_not_block():
 
 
 def test_a_launcher_that_cannot_be_started_is_named():
-    with pytest.raises(CannotTell, match="/no/mpirun cannot be run: No such file"):
+    with pytest.raises(NoMeasurement, match="/no/mpirun cannot be run: No such file"):
         job.run(["/no/mpirun"], ENV, lambda _: None, lambda _: None, 1)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from busbw.cli.follow import FRAME_LINES, Follower, Framing, RankFailed, follow
 from busbw.cli.output import Output
-from busbw.core.errors import BusbwError, CannotTell, StartFailed
+from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
 from busbw.core.reports import Gone, Here, Report, Stalled, encode
 from busbw.core.result import SCHEMA, Library, Result
 from busbw.core.sweep import SweepSpec
@@ -78,7 +78,7 @@ def test_a_launcher_that_hangs_after_a_failure_is_killed(monkeypatch: pytest.Mon
 def test_a_launcher_that_falls_silent_is_ended() -> None:
     start = time.monotonic()
     error = ended(then="sleep 60")
-    assert isinstance(error, CannotTell)
+    assert isinstance(error, NoMeasurement)
     assert "no rank has reported for 5 s" in error.message
     assert time.monotonic() - start < 15
 

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 import pytest
 
-from busbw.core.errors import BusbwError, CannotTell, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import EXIT_MEANING, NCCL_TESTS_EXIT_MEANING, Exit, NcclTestsExit
 
 
@@ -23,7 +23,7 @@ def test_the_codes_are_those_promised() -> None:
     assert [int(code) for code in NcclTestsExit] == [0, 1, 2, 3, 4, 5, 6, 7, 255]
 
 
-@pytest.mark.parametrize(("kind", "code"), [(UsageError, Exit.USAGE), (CannotTell, Exit.UNKNOWN), (BusbwError, Exit.BUG)])
+@pytest.mark.parametrize(("kind", "code"), [(UsageError, Exit.USAGE), (NoMeasurement, Exit.UNKNOWN), (BusbwError, Exit.BUG)])
 def test_each_error_ends_with_its_code(kind: type[BusbwError], code: Exit) -> None:
     assert kind("x").exit is code
     assert issubclass(kind, BusbwError)

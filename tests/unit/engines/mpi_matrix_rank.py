@@ -13,7 +13,7 @@ from itertools import product
 
 from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES, DType, dtype
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.layouts import Layout
 from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS
@@ -125,7 +125,7 @@ def refusals(engine: MpiEngine) -> list[str]:
         try:
             attempt()
             said.append("")
-        except CannotTell as error:
+        except NoMeasurement as error:
             said.append(error.message)
     return said
 

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.dtypes import DTYPES
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.redops import REDOPS
 from busbw.engines.cuda_kernels import Cubins, Found, cache_folder, compile_source, elements
 
@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_written_does_no_harm(nvrtc, tmp_path):
 
 
 def test_a_source_that_does_not_compile_is_told_with_the_compilers_words(nvrtc):
-    with pytest.raises(CannotTell, match="nonsense"):
+    with pytest.raises(NoMeasurement, match="nonsense"):
         compile_source(b"nonsense;", "int", b"sm_90")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import DTYPES
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.redops import REDOPS
 from busbw.launch import job, mpirun
 
@@ -34,7 +34,7 @@ def matrix() -> Matrix:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         found = mpirun.find()
-    except CannotTell as error:
+    except NoMeasurement as error:
         pytest.skip(error.message)
 
     @cache
@@ -46,7 +46,7 @@ def matrix() -> Matrix:
         env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMPI_MCA_mpi_yield_when_idle": "1"}
         try:
             status = job.run(line, env, said.append, talk.append, LIMIT_S)
-        except CannotTell as error:
+        except NoMeasurement as error:
             status = error.message
         assert status == 0, "\n".join([str(status), *(words.decode(errors="replace") for words in talk)])
         answer: dict[str, Any] = json.loads(said[0])

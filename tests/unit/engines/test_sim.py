@@ -7,7 +7,7 @@ import pytest
 
 from busbw.core.collectives import COLLECTIVES, Collective, collective
 from busbw.core.dtypes import DTYPES, dtype
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS, redop
 from busbw.core.result import Cell, Row
@@ -209,5 +209,5 @@ def test_it_runs_every_type_and_operator_has_a_device_a_rank_and_no_graphs() -> 
     assert [device.rank for device in made.devices()] == [0, 1, 2]
     assert all(made.unsupported(row, kind, op) is None for row in COLLECTIVES for kind in DTYPES for op in REDOPS)
     assert made.unsupported(collective("reduce"), dtype("f8e4m3"), redop("mulsum")) is None
-    with pytest.raises(CannotTell, match="-G: the sim engine has no CUDA graphs"):
+    with pytest.raises(NoMeasurement, match="-G: the sim engine has no CUDA graphs"):
         made.capture([])

@@ -15,7 +15,7 @@ import pytest
 
 from busbw.core.collectives import BY_NAME, COLLECTIVES
 from busbw.core.dtypes import DTYPES
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.redops import REDOPS
 from busbw.launch import job, mpirun, torchrun
 
@@ -62,7 +62,7 @@ def _line(launcher: str) -> list[str]:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         return mpirun.command(mpirun.find(), program, 2)
-    except CannotTell as error:
+    except NoMeasurement as error:
         pytest.skip(error.message)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from busbw.core import wire
 from busbw.core.cells import cells
-from busbw.core.errors import BusbwError, CannotTell, TimedOut, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.result import SCHEMA, Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.history import schema
@@ -290,7 +290,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
 def test_a_full_disk_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
     file = tmp_path / "disk" / "h.sqlite"
     stored = 0
-    with pytest.raises(CannotTell) as told:
+    with pytest.raises(NoMeasurement) as told:
         for stored in range(1000):
             add(file, result(stored, samples=500))
     assert 0 < stored < 200

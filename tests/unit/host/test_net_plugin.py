@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.host import net_plugin
 
 Build = Callable[..., Path]
@@ -27,8 +27,8 @@ def package(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     return home
 
 
-def error(call: Callable[..., object], *words: object) -> CannotTell:
-    with pytest.raises(CannotTell) as told:
+def error(call: Callable[..., object], *words: object) -> NoMeasurement:
+    with pytest.raises(NoMeasurement) as told:
         call(*words)
     assert told.value.hint
     return told.value

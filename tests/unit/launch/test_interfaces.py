@@ -7,7 +7,7 @@ from ipaddress import IPv4Interface
 
 import pytest
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.source import Source, parse_archive
 from busbw.launch import interfaces
 
@@ -70,7 +70,7 @@ def test_a_rank_sets_its_own_hosts_names(monkeypatch):
     assert os.environ["NCCL_SOCKET_IFNAME"] == "before"
     interfaces.settle({interfaces.VARIABLE: "127.0.0.0/8"})
     assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ["GLOO_SOCKET_IFNAME"]) == ("=lo", "lo")
-    with pytest.raises(CannotTell, match="no such interface") as caught:
+    with pytest.raises(NoMeasurement, match="no such interface") as caught:
         interfaces.settle({interfaces.VARIABLE: "nosuch9"})
     assert "CIDR" in caught.value.hint
 

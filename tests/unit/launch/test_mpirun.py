@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import interfaces, mpirun, torchrun
 from busbw.launch.hosts import Host
 
@@ -114,20 +114,20 @@ def test_the_version_is_read(tmp_path, says, major, version):
     "says", ["HYDRA build details:", "Intel(R) MPI Library for Linux* OS, Version 2021.9", "mpirun (Open MPI) 3.1.3", ""]
 )
 def test_another_mpi_is_refused_by_its_version_text(tmp_path, says):
-    with pytest.raises(CannotTell, match="is not Open MPI 4 or newer") as caught:
+    with pytest.raises(NoMeasurement, match="is not Open MPI 4 or newer") as caught:
         mpirun.find([script(tmp_path, f"echo '{says}'")])
     assert says in caught.value.message
     assert "busbw[mpi]" in caught.value.hint
 
 
 def test_an_mpirun_that_hangs_or_is_missing_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(CannotTell, match="no mpirun"):
+    with pytest.raises(NoMeasurement, match="no mpirun"):
         mpirun.find([str(tmp_path / "absent")])
     monkeypatch.setattr(mpirun, "VERSION_LIMIT_S", 0.2)
-    with pytest.raises(CannotTell, match=r"did not finish within 0\.2 s"):
+    with pytest.raises(NoMeasurement, match=r"did not finish within 0\.2 s"):
         mpirun.find([script(tmp_path, "exec sleep 30")])
     Path(script(tmp_path, "")).write_text("#!/no/such/interpreter\n")
-    with pytest.raises(CannotTell, match="cannot be run: No such file"):
+    with pytest.raises(NoMeasurement, match="cannot be run: No such file"):
         mpirun.find([str(tmp_path / "mpirun")])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import slurm
 from busbw.launch.slurm import Srun, Step
 
@@ -123,7 +123,7 @@ def test_pmix_is_found_by_the_name_it_has(listed, name):
 
 
 def test_without_pmix_the_message_lists_what_exists():
-    with pytest.raises(CannotTell, match=r"has no PMIx.*none, cray_shasta, pmi2") as caught:
+    with pytest.raises(NoMeasurement, match=r"has no PMIx.*none, cray_shasta, pmi2") as caught:
         slurm.pmix(WITHOUT_PMIX)
     assert "--hosts h1:8,h2:8" in caught.value.hint
 
@@ -160,12 +160,12 @@ def test_srun_is_asked_for_its_plugins(tmp_path, monkeypatch):
 
 def test_a_failing_srun_is_quoted(tmp_path, monkeypatch):
     srun_that(tmp_path, 'echo "srun: fatal: Could not establish a configuration source" >&2; exit 1', monkeypatch)
-    with pytest.raises(CannotTell, match="exited with 1: fatal: Could not establish") as caught:
+    with pytest.raises(NoMeasurement, match="exited with 1: fatal: Could not establish") as caught:
         slurm.find()
     assert "scontrol ping" in caught.value.hint
 
 
 def test_a_missing_srun_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CannotTell, match="no srun on PATH"):
+    with pytest.raises(NoMeasurement, match="no srun on PATH"):
         slurm.find()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.result import Cell
 from busbw.core.sweep import Sampling, Series, SweepSpec
 from busbw.engines.base import Launch
@@ -196,5 +196,5 @@ def test_lateness_of_independent_groups() -> None:
 
 def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    with pytest.raises(CannotTell, match="CUDA_LAUNCH_BLOCKING=1"):
+    with pytest.raises(NoMeasurement, match="CUDA_LAUNCH_BLOCKING=1"):
         HeldBatches(engine(), SPEC)

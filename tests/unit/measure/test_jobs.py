@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbw.core import reports
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result, Row
 from busbw.core.sweep import SweepSpec
@@ -103,7 +103,7 @@ def test_secrets_of_the_environment_are_not_in_a_result(monkeypatch: pytest.Monk
     ("error", "code", "message", "hint"),
     [
         (UsageError("-b 0: no", "start at 1"), Exit.USAGE, "-b 0: no", "start at 1"),
-        (CannotTell("no GPU"), Exit.UNKNOWN, "no GPU", ""),
+        (NoMeasurement("no GPU"), Exit.UNKNOWN, "no GPU", ""),
         (KeyError("x"), Exit.BUG, "a rank failed: KeyError: 'x'", "please report this"),
     ],
 )
@@ -131,7 +131,7 @@ def ranks() -> Run:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         found = mpirun.find()
-    except CannotTell as error:
+    except NoMeasurement as error:
         pytest.skip(error.message)
 
     def run(count: int, *words: str, **env: str) -> list[bytes]:

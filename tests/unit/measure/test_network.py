@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Library
 from busbw.core.sweep import SweepSpec
 from busbw.launch import interfaces
@@ -77,10 +77,10 @@ def test_without_net_the_environment_is_nccls_own_business() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [CannotTell("NCCL failed on rank 0: invalid usage"), RuntimeError("NCCL failed on rank 0: invalid usage")]
+    "error", [NoMeasurement("NCCL failed on rank 0: invalid usage"), RuntimeError("NCCL failed on rank 0: invalid usage")]
 )
 def test_nccls_start_error_names_the_network(error: Exception) -> None:
-    with pytest.raises(CannotTell) as told, network.starting(job("ib"), SoloControl()):
+    with pytest.raises(NoMeasurement) as told, network.starting(job("ib"), SoloControl()):
         raise error
     assert told.value.message == "NCCL failed on rank 0: invalid usage (asked for --net ib, NCCL takes no other network)"
     assert "busbw env net" in told.value.hint
@@ -150,7 +150,7 @@ def test_errors_without_net_are_unchanged() -> None:
 def test_a_missing_plugin_is_reported_before_nccl_starts() -> None:
     os.environ["BUSBW_PLUGIN"] = "/nowhere/libplugin.so"
     with (
-        pytest.raises(CannotTell, match=r"BUSBW_PLUGIN=/nowhere/libplugin\.so: no such file"),
+        pytest.raises(NoMeasurement, match=r"BUSBW_PLUGIN=/nowhere/libplugin\.so: no such file"),
         network.starting(job("busbw"), SoloControl()),
     ):
         raise AssertionError
@@ -169,7 +169,7 @@ def test_the_network_asked_for_is_confirmed_whatever_its_case(used: str) -> None
 
 def test_a_wrong_network_ends_the_run_with_its_hosts() -> None:
     said = [("h1", ("busbw",)), *((f"h{n}", ("Socket",)) for n in range(2, 8)), ("h2", ("Socket",))]
-    with pytest.raises(CannotTell) as told:
+    with pytest.raises(NoMeasurement) as told:
         network.agreed(job("busbw"), Ranks(*said), NCCL, ())
     assert told.value.message == "--net busbw asks NCCL for busbw, and it uses Socket on h2, h3, h4, h5 and 2 more hosts"
     assert "NCCL_DEBUG=INFO" in told.value.hint

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import SCHEMA, Cell, Result, Row
 from busbw.core.sweep import SweepSpec
@@ -187,7 +187,7 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(full_disk: Path) -> Non
     assert record.problem is None, "a later write that works ends the problem"
     (full_disk / "result.json").unlink()
     (full_disk / "filler").write_bytes(b"x" * (32 << 10))
-    with pytest.raises(CannotTell, match="No space left on device"):
+    with pytest.raises(NoMeasurement, match="No space left on device"):
         save(encoded(kept), full_disk / "result.json")
 
 

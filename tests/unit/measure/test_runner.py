@@ -10,7 +10,7 @@ import pytest
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DTYPES, DType
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.result import Mismatch
 from busbw.core.sweep import Sampling
@@ -203,7 +203,7 @@ def test_all_types_skips_unsupported_ones_with_a_note(measured: Measure) -> None
 
 
 def test_the_one_type_that_was_asked_for_is_refused(measured: Measure) -> None:
-    with pytest.raises(CannotTell, match=re.escape("all_reduce of half sum: no half here")):
+    with pytest.raises(NoMeasurement, match=re.escape("all_reduce of half sum: no half here")):
         measured("all_reduce", datatype="half", kind=NoHalf)
 
 

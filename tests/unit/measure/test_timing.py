@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from busbw.core.errors import CannotTell
+from busbw.core.errors import NoMeasurement
 
 Measure = Callable[..., Any]
 OPERATION_S = 10e-6 + 1024 / 100e9  # of 1024 bytes of broadcast, whose busbw is its algbw
@@ -106,5 +106,5 @@ def test_no_iterations_give_a_row_whose_time_is_not_zero(measured: Measure) -> N
 
 
 def test_a_cuda_graph_where_there_are_none_is_refused(measured: Measure) -> None:
-    with pytest.raises(CannotTell, match="-G: the sim engine has no CUDA graphs"):
+    with pytest.raises(NoMeasurement, match="-G: the sim engine has no CUDA graphs"):
         measured("broadcast", cudagraph=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.training import PRECISIONS, TrainSpec
 from busbw.train.names import NAMES, known
 
@@ -72,5 +72,5 @@ def test_missing_torchvision_suggests_the_package(monkeypatch):
     from busbw.train.models import BY_NAME
 
     monkeypatch.setitem(__import__("sys").modules, "torchvision.models", None)
-    with pytest.raises(CannotTell, match="vgg16 needs torchvision, which is not installed"):
+    with pytest.raises(NoMeasurement, match="vgg16 needs torchvision, which is not installed"):
         BY_NAME["vgg16"].build(TrainSpec(model="vgg16"))

@@ -1,9 +1,9 @@
 """Horovod's exception types, so that scripts that catch them keep working. They are also errors of busbw."""
 
-from busbw.core.errors import CannotTell, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 
 
-class HorovodInternalError(CannotTell, RuntimeError):
+class HorovodInternalError(NoMeasurement, RuntimeError):
     """An operation failed on all its ranks: the requests disagree, a rank is lost, or a rank shut down."""
 
 

@@ -26,7 +26,7 @@ def store(info: RankInfo, timeout: timedelta) -> dist.Store:
 
     Raises:
         Refused: the address of rank 0 is unknown or unreachable.
-        CannotTell: this host has no interface of the network that horovodrun was given.
+        NoMeasurement: this host has no interface of the network that horovodrun was given.
     """
     global _times
     _times += 1
