@@ -1,71 +1,65 @@
-"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. Code that needs torch is only parsed."""
+"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. Imports no torch."""
 
-import ast
 import dataclasses
-import re
-from pathlib import Path
 
 from markdown_table import code, table
 
 from busbw.accel.light import SWITCHES
-from busbw.accel.methods import CODECS
+from busbw.accel.methods import CODECS, NAMES
 from busbw.accel.settings import Settings
 from busbw.core.planning import LOSSES
+from busbw.horovod.variables import RANK_VARIABLES, SETTINGS
 from busbw.train.methods import HOOKS, NONE, WORDS
-from busbw.train.names import NAMES
+from busbw.train.names import NAMES as MODELS
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "busbw"
-FIELD = re.compile(r"^    (\w+): ([\w |]+) = .+?  # (.+)$", re.MULTILINE)
+ACCEL = "accel.md"
 
 
 def settings() -> str:
-    """The settings of an exchange, and LightCC's switches."""
-    text = (SOURCE / "accel" / "settings.py").read_text(encoding="utf-8")
-    intro = "`busbw.accel.attach(ddp_model, Settings(...))` takes these; `busbw train` takes them as `name=value`, joined by `+`.\n\n"
-    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
-    fields = [[code(name), code(kind), code(defaults[name]), words] for name, kind, words in FIELD.findall(text)]
-    assert len(fields) == len(defaults), "every setting has its words beside it"
+    """The settings of an exchange, the codecs, and LightCC's variables."""
+    intro = (
+        "Fields of `Settings` in `busbw.accel.attach(model, Settings(...))`. `busbw train` takes them as `name=value`, joined by `+`.\n\n"
+    )
+    fields = [
+        [code(one.name), code(one.type.__name__ if isinstance(one.type, type) else one.type), code(one.default), one.metadata["meaning"]]
+        for one in dataclasses.fields(Settings)
+    ]
     switches = [[code(switch.name), code(switch.default), switch.meaning, switch.wanted] for switch in SWITCHES]
     return (
         intro
         + table(["Setting", "Type", "Default", "Meaning"], fields)
         + "## Codecs\n\n"
         + table(["`method`", "Sends", "What a gradient loses"], [[code(one.name), one.meaning, LOSSES[one.loss]] for one in CODECS])
-        + "## LightCC's switches\n\nWithout settings, `attach` and the Horovod frontend do as these variables say: LightCC's own, in its "
-        "units. `LIGHT_INTRA_SIZE` unset means the ranks of a host. Error feedback, of which LightCC's guide says nothing, is on.\n\n"
+        + "## LightCC's variables\n\nThe Horovod frontend, and `attach` without settings, read LightCC's variables, with its units. If "
+        "`LIGHT_INTRA_SIZE` is not set, a 2D group is the ranks of one host. Error feedback is on; LightCC's guide does not mention it.\n\n"
         + table(["Variable", "Default", "Meaning", "Takes"], switches)
     )
 
 
 def methods() -> str:
-    """What `busbw train` trains, and the words of --compare."""
-    hooks = [[code(NONE), "DistributedDataParallel as it is"]]
+    """Models of `busbw train`, and the names that --compare takes."""
+    hooks = [[code(NONE), "DistributedDataParallel without a hook"]]
     hooks += [[code(name), f"torch's own {name.removeprefix('torch-')} hook"] for name in HOOKS]
-    words = [
-        [code(word), ", ".join(code(f"{name}={value}") for name, value in values.items()) or "as the gradients are"]
-        for word, values in WORDS.items()
+    names = [[f"name of a [codec]({ACCEL})", "`method=` this codec"]]
+    names += [
+        [code(name), ", ".join(code(f"{field}={value}") for field, value in values.items())]
+        for name, values in WORDS.items()
+        if name not in NAMES
     ]
     return (
-        table(["Model", "What it is"], [[code(name), meaning] for name, meaning in NAMES.items()])
-        + "## Methods\n\nNames with commas between them are run in turn. These stand alone:\n\n"
-        + table(["Method", "What it does"], hooks)
-        + "These are words of `busbw.accel`, joined by `+` with each other and with [settings](accel.md): `2d+topk+ratio=0.001`.\n\n"
-        + table(["Word", "Settings"], words)
+        table(["Model", "Description"], [[code(name), meaning] for name, meaning in MODELS.items()])
+        + "## Methods\n\n`--compare` takes a comma-separated list and runs each entry in turn. These entries stand alone:\n\n"
+        + table(["Method", "Exchange"], hooks)
+        + f"Any other entry consists of these names and [settings]({ACCEL}), joined by `+`: `2d+topk+ratio=0.001`.\n\n"
+        + table(["Name", "Settings"], names)
     )
 
 
 def horovod_variables() -> str:
     """HOROVOD_* variables that have an effect."""
-    tree = ast.parse((SOURCE / "horovod" / "torch" / "environment.py").read_text(encoding="utf-8"))
-    calls = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Variable"
-    ]
-    rows = []
-    for call in calls:
-        name, default, meaning, *wanted = [word.value for word in call.args if isinstance(word, ast.Constant)]
-        rows.append([code(name), code(default), meaning, *(wanted or ["a word"])])
+    rows = [[code(one.name), code(one.default), one.meaning, one.wanted] for one in SETTINGS + RANK_VARIABLES]
     intro = (
-        "Others that are set are named once, by rank 0, as having no effect. "
-        "[LIGHT_* variables](accel.md) apply to an optimizer's gradients.\n\n"
+        "Rank 0 names other HOROVOD_* variables that are set, once: they have no effect. "
+        f"[LIGHT_* variables]({ACCEL}) apply to an optimizer's gradients.\n\n"
     )
     return intro + table(["Variable", "Default", "Meaning", "Takes"], rows)

@@ -1,4 +1,4 @@
-"""Reference pages of the command line: the options of both faces, and the help of every command."""
+"""Reference pages of the command line: the options of both frontends, and the help of every command."""
 
 import click
 from markdown_table import code, table
@@ -12,7 +12,7 @@ WIDTH = 100
 
 
 def options() -> str:
-    """Every sweep option with its spelling and default in both faces, then those that only `busbw run` has."""
+    """Every sweep option with its spelling and default in both frontends, then those of `busbw run` only."""
     run = {param.name: param for param in _command("run").params}
     rows = [
         (
@@ -29,13 +29,14 @@ def options() -> str:
         (_run_names(param), param.help or "") for param in run.values() if isinstance(param, click.Option) and param.name not in BY_FIELD
     ]
     return (
-        "The sweep options stand in one table, `core/options.py`. The compat face has nccl-tests' letters, names and defaults. "
-        "In `busbw run` the letter `-n` means ranks, as it does to mpirun; iterations are `--iters`.\n\n"
-        "`busbw run` refuses other values than those listed; the compat face takes them where nccl-tests does. "
-        f"Both refuse more than {MOST_OPERATIONS} iterations times aggregated operations.\n\n"
+        "All sweep options are in one table, `core/options.py`. The compat frontend has nccl-tests' letters, names and defaults. "
+        "In `busbw run`, `-n` is the number of ranks, as in mpirun; iterations are `--iters`.\n\n"
+        "`busbw run` rejects values that are not listed; the compat frontend accepts them if nccl-tests does. "
+        f"Both reject more than {MOST_OPERATIONS} iterations times aggregated operations.\n\n"
         "Sizes are bytes, or a number with K, M or G, which are powers of 1024: `8`, `64K`, `1.5G`.\n\n"
         + table(("busbw run", "compat", "default of run", "default of compat", "values", "meaning"), rows)
-        + "An empty first cell is an option of the compat face alone. `-J` there is `--json` in `busbw run`, in another format.\n\n"
+        + "Options with an empty first cell exist only in the compat frontend. Its `-J` corresponds to `--json` in `busbw run`, "
+        "in another format.\n\n"
         "## Only in `busbw run`\n\n" + table(("option", "meaning"), own)
     )
 
@@ -57,7 +58,7 @@ def _default(row: Option, value: object) -> str:
 
 
 def commands() -> str:
-    """What --help prints, for every command and for the compat face."""
+    """The output of --help, for every command and for the compat frontend."""
     text = f"## busbw\n\n{_block(_help(cli, 'busbw'))}"
     for name in cli.list_commands(click.Context(cli)):
         text += f"## busbw {name}\n\n{_block(_help(_command(name), f'busbw {name}'))}"

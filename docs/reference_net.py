@@ -1,4 +1,4 @@
-"""Makes the reference page of the net plugin's settings from their table in native/crates/transport/src/config.rs."""
+"""The reference page of the network plugin's settings, from their table in native/crates/transport/src/config.rs."""
 
 import re
 from pathlib import Path
@@ -10,10 +10,11 @@ ROW = re.compile(r'Variable \{\s*name: "([^"]+)",\s*default: "([^"]+)",\s*help: 
 
 
 def variables() -> str:
-    """One row for each variable."""
+    """One row per variable."""
     rows = ROW.findall(SOURCE.read_text(encoding="utf-8"))
     intro = (
-        "The plugin reads these when NCCL loads it. None is required ([how to](../how-to/nccl-over-ethernet.md)); an empty value means the "
-        "default. An invalid value or an unknown name is reported in one line, and NCCL uses its next network.\n\n"
+        "The plugin reads these variables when NCCL loads it. All are optional ([how to](../how-to/nccl-over-ethernet.md)); an "
+        "empty value is the default. For an invalid value or an unknown name, the plugin prints one line, and NCCL uses its next "
+        "network.\n\n"
     )
     return intro + table(["Variable", "Default", "Meaning"], [[code(f"BUSBW_NET_{name}"), default, words] for name, default, words in rows])

@@ -1,10 +1,9 @@
 """The reference page of busbw.result/1: a field table for every structure, from the structures themselves."""
 
 import inspect
-import re
 from enum import Enum
 from types import UnionType
-from typing import get_args, get_origin
+from typing import Annotated, get_args, get_origin
 
 import msgspec
 from markdown_table import code, table
@@ -13,36 +12,34 @@ from busbw.core.options import BY_FIELD
 from busbw.core.result import SCHEMAS, AnyResult
 from busbw.core.sweep import SweepSpec
 
-_COMMENT = re.compile(r"^ {4}(\w+):.*?  # (.+)$", re.MULTILINE)
-
 
 def fields() -> str:
-    """Every structure of a result, the nearest first, with types, defaults and the comments beside the fields."""
+    """Every structure of a result, the nearest first, with types, defaults and descriptions."""
     intro = (
-        "`busbw run ... --json FILE` keeps this file up to date: it is written in one step after every size. `schema` says which kind of "
+        "`busbw run ... --json FILE` updates this file after every size, atomically. `schema` says which kind of "
         f"result it is: {', '.join(f'`{name}` is a [{kind.__name__}](#{kind.__name__.lower()})' for name, kind in SCHEMAS.items())}.\n\n"
         "Times are seconds, sizes bytes, rates bytes per second; "
-        "a figure that is no number is the string `nan`, `inf` or `-inf`. New optional fields may appear under the same number; "
-        "a change of meaning gets a new one. `complete` is false until the sweep has ended.\n\n"
+        "not-a-number and infinities are the strings `nan`, `inf` and `-inf`. New optional fields may appear under the same version; "
+        "a change of meaning gets a new version. `complete` is false until the sweep has ended.\n\n"
         "`busbw show FILE` prints it in any format.\n\n"
     )
     return intro + "".join(_section(one) for one in _reachable(*SCHEMAS.values()))
 
 
 def schema() -> str:
-    """The JSON schema, as msgspec derives it, with the words that stand where a figure is no number."""
-    return msgspec.json.format(msgspec.json.encode(_with_words(msgspec.json.schema(AnyResult))), indent=1).decode() + "\n"
+    """The JSON schema that msgspec derives, with the strings for nan and infinities."""
+    return msgspec.json.format(msgspec.json.encode(_with_infinities(msgspec.json.schema(AnyResult))), indent=1).decode() + "\n"
 
 
-def _with_words(part: object) -> object:
+def _with_infinities(part: object) -> object:
     if isinstance(part, list):
-        return [_with_words(item) for item in part]
+        return [_with_infinities(item) for item in part]
     if not isinstance(part, dict):
         return part
     if part.get("type") == "number":
         rest = {key: value for key, value in part.items() if key != "type"}
         return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], **rest}
-    return {key: _with_words(value) for key, value in part.items()}
+    return {key: _with_infinities(value) for key, value in part.items()}
 
 
 def _reachable(*first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]]:
@@ -65,16 +62,24 @@ def _section(one: type[msgspec.Struct | Enum]) -> str:
     text = f"## {one.__name__}\n\n{inspect.cleandoc(one.__doc__ or '')}\n\n"
     if issubclass(one, Enum):
         return text + f"One of {', '.join(code(member.value) for member in one)}.\n\n"
-    comments = dict(_COMMENT.findall(inspect.getsource(one)))
-    if one is SweepSpec:
-        comments |= {name: option.help for name, option in BY_FIELD.items()}
-    rows = [(code(field.name), _type(field.type), _default(field), comments.get(field.name, "")) for field in msgspec.structs.fields(one)]
+    options = {name: option.help for name, option in BY_FIELD.items()} if one is SweepSpec else {}
+    rows = [
+        (code(field.name), _type(field.type), _default(field), options.get(field.name) or _description(field.type))
+        for field in msgspec.structs.fields(one)
+    ]
     return text + table(("field", "type", "default", "meaning"), rows)
+
+
+def _description(annotation: object) -> str:
+    """The description in the field's msgspec.Meta; '' where there is none."""
+    return next((one.description for one in getattr(annotation, "__metadata__", ()) if isinstance(one, msgspec.Meta)), None) or ""
 
 
 def _type(annotation: object) -> str:
     if annotation is type(None):
         return "null"
+    if get_origin(annotation) is Annotated:
+        return _type(get_args(annotation)[0])
     origin, arguments = get_origin(annotation), [_type(argument) for argument in get_args(annotation)]
     if origin is list:
         return f"list of {arguments[0]}"

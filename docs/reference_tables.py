@@ -34,13 +34,13 @@ def collectives() -> str:
         for row in COLLECTIVES
     ]  # fmt: skip
     return (
-        "`n` is the number of ranks, `count` the count of the call in elements, `size` the bytes of one element. "
+        "`n` is the number of ranks, `count` the count argument of the call in elements, `size` the bytes of one element. "
         "busbw = algbw x bus factor.\n\n"
         "Parts of a buffer (all_gather, reduce_scatter, alltoall, alltoallv, gather, scatter, hypercube) are cut to a multiple of 16 "
         "bytes, as in nccl-tests: sizes below 16 n bytes move nothing.\n\n"
         + table(("collective", "bytes of algbw", "bus factor", "2 ranks", "8 ranks", "other names"), figures)
-        + "alltoallv takes the largest total that any rank sends or receives as bytes of algbw.\n\n## Data\n\n"
-        "`c` is the size asked for in elements. In place, both buffers share memory as the fourth column says.\n\n"
+        + "For alltoallv, the bytes of algbw are the largest total that any rank sends or receives.\n\n## Data\n\n"
+        "`c` is the requested size in elements. The fourth column shows how the buffers share memory in place.\n\n"
         + table(("collective", "buffers", "result", "in place", "properties"), data)
     )
 
@@ -63,9 +63,8 @@ def _names(row: Collective) -> str:
 
 
 def _doc(function: object) -> str:
-    """The first line of a docstring, without what it says to readers of the code."""
-    line = inspect.cleandoc(inspect.getdoc(function) or "").split("\n")[0]
-    return line.partition(" (For ")[0].replace("`transpose`", "alltoall")
+    """The summary line of a docstring."""
+    return (inspect.getdoc(function) or "").partition("\n")[0]
 
 
 def types_and_operators() -> str:
@@ -95,8 +94,8 @@ def engines() -> str:
     ]
     parameters = [(code(name), f"{known.default:g}", known.allowed, known.meaning) for name, known in PARAMETERS.items()]
     return (
-        f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the others run when they are named. "
-        "`busbw engines` says which can run on this machine.\n\n"
+        f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the others must be named. "
+        "`busbw engines` lists which can run on this machine.\n\n"
         + table(("engine", "what it measures", "install", "options it does not use"), rows)
         + "## Parameters of sim\n\n`--sim NAME=VALUE,...`: the same seed gives the same run.\n\n"
         + table(("parameter", "default", "range", "meaning"), parameters)
@@ -108,7 +107,7 @@ def views() -> str:
     rows = [(code(row.name), row.help, "row by row" if row.streams else "at the end") for row in VIEWS]
     return (
         "`--format NAME`, in `busbw run` and `busbw show`. With `--engine torch`, `busbw run --format csv` means `torch-csv`.\n\n"
-        + table(("view", "what it is", "printed"), rows)
+        + table(("view", "description", "output"), rows)
     )
 
 
@@ -118,7 +117,7 @@ def exit_codes() -> str:
     compat = [(int(code_), meaning) for code_, meaning in NCCL_TESTS_EXIT_MEANING.items()]
     return (
         table(("code", "meaning"), own)
-        + "## Compat commands\n\nThese are the codes of nccl-tests.\n\n"
+        + "## The compat frontend\n\nThese are the codes of nccl-tests.\n\n"
         + table(("code", "meaning"), compat)
     )
 
@@ -133,25 +132,25 @@ def environment() -> str:
 
 
 def launchers() -> str:
-    """How a rank knows its launcher."""
+    """How a rank detects its launcher."""
     rows = [
         (row.name, code(row.rank), ", ".join(map(code, row.size)), ", ".join(map(code, row.local_rank)), ", ".join(map(code, row.requires)),
          "MPI" if row.mpi else "PyTorch's store")
         for row in LAUNCHERS
     ]  # fmt: skip
     return (
-        "A process that finds one of these rows in its environment is a rank of a job that runs already; the first row that fits counts. "
-        "A Slurm step of one task, and a shell of salloc or sbatch, is no rank.\n\n"
-        + table(("launcher", "rank", "number of ranks", "local rank", "must be set too", "ranks meet through"), rows)
+        "A process with the variables of one of these rows is a rank of a running job; the first matching row is used. "
+        "A Slurm step of one task, and a shell of salloc or sbatch, do not count as ranks.\n\n"
+        + table(("launcher", "rank", "number of ranks", "local rank", "also required", "rendezvous"), rows)
     )
 
 
 def launch_failures() -> str:
-    """What a launcher's words are taken to mean."""
+    """Known failures and their messages."""
     rows = [(code(row.pattern), _plain(row.message), _plain(row.hint)) for row in FAILURES]
     return (
-        "When mpirun ends badly, its last words are searched for these patterns (Python's regular expressions), the first match wins. "
-        "HOST and the like stand for what the words name.\n\n" + table(("mpirun or ssh says", "busbw says", "hint"), rows)
+        "After a failure, the end of the launcher's output is searched for these patterns (Python regular expressions); the first match "
+        "wins. HOST and similar names are filled from the match.\n\n" + table(("pattern", "message", "hint"), rows)
     )
 
 
@@ -172,12 +171,12 @@ def ideal() -> str:
     return (
         "`ideal` is the largest bound of the algorithms that can run. `--ideal GB/s` replaces it. "
         "[How to read it](../explanation/how-to-read-busbw.md).\n\n"
-        + table(("algorithm", "collectives", "why its bound is what it is"), algorithms)
+        + table(("algorithm", "collectives", "derivation of the bound"), algorithms)
         + "## Example\n\nBounds of all_reduce in GB/s for hosts of 8 GPUs with 450 GB/s of NVLink each and 8 ports of 400 Gbit/s, with "
         "NVLS and without reduction in the network:\n\n"
         + table(("algorithm", *(f"{count} host{'s' if count > 1 else ''}" for count in hosts)), [row for row in example if any(row[1:])])
-        + "## GPUs\n\nGB/s in one direction; the link rate is read from the machine, the plan is NCCL's own constant.\n\n"
-        + table(("GPU", "links", "a link", "all links", "NCCL plans with", "source"), gpus)
+        + "## GPUs\n\nGB/s in one direction; the link rate is read from the machine; NCCL plans with its own constant.\n\n"
+        + table(("GPU", "links", "per link", "all links", "NCCL plans with", "source"), gpus)
     )
 
 

@@ -29,7 +29,7 @@ def test_parameters_are_the_same_bits_on_every_rank(job, name):
     assert len({said[name]["digest"] for said in job}) == 1
 
 
-def test_a_training_that_was_saved_goes_on(job):
+def test_a_saved_training_resumes(job):
     for said in job:
         assert said["resumed"]["kept"] and said["resumed"]["apart"] < 0.5 * said["resumed"]["forgotten"], said["resumed"]
 
@@ -59,7 +59,7 @@ def test_a_model_on_a_part_of_the_ranks_is_refused(job):
         assert said["of_a_part_of_the_ranks"].startswith(f"the model's process group has {len(job) // 2} of {len(job)} ranks")
 
 
-def test_ranks_that_were_told_different_things_all_say_so(job):
+def test_ranks_with_different_settings_all_fail(job):
     for differing, wrong in (said["other_settings"] for said in job):
         assert differing.startswith("ranks 1 have settings that differ from rank 0: Settings(method='topk'")
         assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 is invalid")

@@ -76,7 +76,7 @@ def test_wrong_data_ends_with_7(run):
     assert "# Out of bounds values : 0 OK" in done.out
 
 
-def test_device_api_says_what_is_missing(run):
+def test_device_api_is_refused_with_the_reason(run):
     done = run("all_reduce_perf", "-D", "1", "-R", "2", *ONE)
     assert done.code == 5
     assert "device API" in done.err

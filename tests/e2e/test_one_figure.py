@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 import pytest
+from busbw.views.html.sheet import Sheet
 
 from busbw.core.cells import cells, every, figures
 from busbw.core.result import Cell, Result, Row
@@ -24,7 +25,6 @@ from busbw.stats.sampling import Verdict, first, next_step
 from busbw.views import comparison, comparison_markdown, history
 from busbw.views.html import comparison as html_comparison
 from busbw.views.html.rows import rows as html_rows
-from busbw.views.html.sheet import Sheet
 from busbw.views.read import read
 from busbw.views.registry import VIEWS, view
 from busbw.views.words import time_text

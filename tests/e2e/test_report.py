@@ -20,7 +20,7 @@ def results(tmp_path):
     return tmp_path
 
 
-def test_the_page_stands_beside_the_first_file_and_its_path_is_the_answer(run, results):
+def test_the_page_is_written_next_to_the_first_file(run, results):
     done = run("busbw", "report", "a/run.json", "b/run.json")
     assert (done.code, done.out, done.err) == (0, "a/run.html\n", "")
     text = (results / "a" / "run.html").read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
         "none",
     ],
 )
-def test_what_cannot_be_meant_is_refused(run, results, words, said, hint):
+def test_invalid_arguments_are_refused(run, results, words, said, hint):
     (results / "notes.txt").write_text("nothing measured\n")
     shutil.copy(LOG, results / "page.html")
     before = {path: path.read_bytes() for path in results.rglob("*.*") if path.is_file()}
@@ -105,7 +105,7 @@ def test_what_cannot_be_meant_is_refused(run, results, words, said, hint):
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-def test_a_full_disk_is_told(run, results):
+def test_a_full_disk_is_reported(run, results):
     done = run("busbw", "report", "log.txt", "-o", "/dev/full")
     assert (done.code, done.out) == (3, "")
     assert "error: /dev/full: No space left on device" in done.err

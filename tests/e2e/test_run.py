@@ -53,7 +53,7 @@ def test_json_to_stdout_is_json_alone(run):
 
 @pytest.mark.parametrize("engine", ["sim", "mpi"])
 @pytest.mark.parametrize("format_name", ["csv", "json", "table", "nccl-tests"])
-def test_a_note_stands_on_stdout_in_nccl_tests_text_alone(run, format_name, engine):
+def test_notes_are_on_stdout_only_in_nccl_tests_text(run, format_name, engine):
     done = run("busbw", "run", "hypercube", "--engine", engine, "-n", "3", "-b", "64", "-e", "64", "--format", format_name)
     note = "nRanks 3 is not a power of 2, skipping"
     assert done.code == 3
@@ -67,7 +67,7 @@ def test_a_note_stands_on_stdout_in_nccl_tests_text_alone(run, format_name, engi
         assert json.loads(done.out)["rows"] == []
 
 
-def test_repeats_can_be_told_apart(run, tmp_path):
+def test_repeats_have_their_own_rows(run, tmp_path):
     words = ("-b", "8", "-e", "64", "-f", "8", "--iters", "5", "--repeats", "2", "-S", "1", "--json", "r.json")
     done = run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "2", *words)
     assert done.code == 0, done.err
@@ -106,7 +106,7 @@ def test_wrong_data_ends_with_1_and_names_rank_and_offset(run):
         (("show", "no-such-file"), "no-such-file: No such file"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line_a_hint_and_exit_2(run, words, said):
+def test_usage_errors_have_a_hint_and_exit_2(run, words, said):
     done = run("busbw", *words)
     lines = done.err.strip().splitlines()
     assert (done.code, done.out) == (2, "")
@@ -114,7 +114,7 @@ def test_what_cannot_be_meant_is_one_line_a_hint_and_exit_2(run, words, said):
     assert [line[:6] for line in lines if line] == ["error:", "hint: "], done.err
 
 
-def test_an_engine_that_cannot_run_says_why_and_what_to_install(run):
+def test_an_unavailable_engine_names_reason_and_package(run):
     done = run("busbw", "run", "all_reduce", "--engine", "nccl", PATH="/usr/bin:/bin")
     if done.code == 0:
         pytest.skip("there are GPUs here")
@@ -137,13 +137,13 @@ def test_dry_run_prints_the_line_and_runs_nothing(run):
     assert "-n 4" in done.out
 
 
-def test_the_network_asked_for_goes_to_every_rank_with_its_job(run):
+def test_the_chosen_network_reaches_every_rank(run):
     done = run("busbw", "run", "all_reduce", "--engine", "nccl", "--hosts", "h1:1,h2:1", "--net", "socket", "--dry-run")
     assert done.code == 0, done.err
     assert '"net":"socket"' in done.out
 
 
-def test_a_network_is_refused_where_the_ranks_turn_out_to_have_no_nccl(run):
+def test_net_is_refused_if_the_ranks_have_no_nccl(run):
     pytest.importorskip("torch")
     done = run("busbw", "run", "all_reduce", "--engine", "torch", "-n", "2", "-e", "64", "--net", "socket", CUDA_VISIBLE_DEVICES="")
     assert (done.code, done.out) == (2, "")
@@ -225,7 +225,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(run):
     assert len(done.stdout.splitlines()) == 3
 
 
-def test_a_full_device_behind_stdout_is_told(run):
+def test_a_full_device_under_stdout_is_reported(run):
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m busbw run all_reduce --engine sim -n 2 -e 1M > /dev/full"],
         capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": SOURCE}, check=False,

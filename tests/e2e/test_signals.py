@@ -38,7 +38,7 @@ def rows(folder: Path) -> int:
         return 0
 
 
-def test_a_run_that_was_suspended_goes_on(running: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_suspended_run_resumes(running: subprocess.Popen[str], tmp_path: Path) -> None:
     running.send_signal(signal.SIGSTOP)  # as Ctrl-Z does
     time.sleep(2 * LIMIT_S + 5)
     before = rows(tmp_path)
@@ -50,7 +50,7 @@ def test_a_run_that_was_suspended_goes_on(running: subprocess.Popen[str], tmp_pa
     assert running.wait(20) == 130
 
 
-def test_a_rank_that_somebody_interrupts_is_no_bug(running: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_an_interrupted_rank_is_not_reported_as_a_bug(running: subprocess.Popen[str], tmp_path: Path) -> None:
     os.kill(json.loads((tmp_path / "r.json").read_bytes())["world"]["devices"][1]["pid"], signal.SIGINT)
     _, said = running.communicate(timeout=30)
     assert running.returncode == 3

@@ -9,7 +9,7 @@ SIM = ("busbw", "run", "all_reduce", "--engine", "sim", "-b", "4M", "-e", "4M")
 
 @pytest.mark.parametrize("fault", ["late_rank", "slow_rank", "corrupt_rank"])
 @pytest.mark.parametrize(("words", "ranks"), [(("-n", "4"), 4), ((), 8)])
-def test_a_fault_of_a_rank_that_is_not_there_is_refused_with_the_range(run, fault, words, ranks):
+def test_a_sim_fault_of_an_unknown_rank_is_refused(run, fault, words, ranks):
     done = run(*SIM, *words, "--sim", f"{fault}={ranks}")
     assert (done.code, done.out) == (2, "")
     assert f"error: --sim: '{fault}={ranks}': there is no such rank among {ranks}\n" in done.err
@@ -18,7 +18,7 @@ def test_a_fault_of_a_rank_that_is_not_there_is_refused_with_the_range(run, faul
 
 
 @pytest.mark.parametrize("rank", [0, 2, 9])
-def test_who_wants_to_inject_a_fault_into_sim_is_told_how(run, rank):
+def test_a_wrong_sim_parameter_lists_the_known_ones(run, rank):
     done = run(*SIM, "-n", "4", "--inject", f"late:rank={rank},us=200")
     assert (done.code, done.out) == (2, "")
     assert done.err.endswith(f"hint: --sim late_rank={rank},late_us=200\n")

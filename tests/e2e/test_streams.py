@@ -21,7 +21,7 @@ def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedPr
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", ["--help", "run --help", "history list --help", "--version", "engines", RUN])
-def test_an_answer_for_which_there_is_no_room_is_told(tmp_path: Path, words: str, unbuffered: str) -> None:
+def test_a_full_disk_under_stdout_is_reported(tmp_path: Path, words: str, unbuffered: str) -> None:
     done = shell(f"busbw {words} > /dev/full", tmp_path, PYTHONUNBUFFERED=unbuffered)
     assert (done.returncode, done.stderr.splitlines()[0]) == (3, "error: stdout: No space left on device")
 
@@ -32,7 +32,7 @@ def test_a_reader_who_leaves_at_once_is_no_failure(tmp_path: Path, words: str) -
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_file_that_was_asked_for_is_complete_though_nobody_reads_the_table(tmp_path: Path) -> None:
+def test_the_json_file_is_complete_if_stdout_is_closed(tmp_path: Path) -> None:
     done = shell(f"busbw {RUN} -N 20 --json r.json | head -1", tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
     assert done.stderr == "note: stdout was closed; measuring goes on for r.json (Ctrl-C ends it)\n"
@@ -40,7 +40,7 @@ def test_a_file_that_was_asked_for_is_complete_though_nobody_reads_the_table(tmp
     assert (result["complete"], result["rows"][-1]["size_bytes"]) == (True, 1 << 20)
 
 
-def test_a_measurement_is_not_given_up_for_want_of_room_for_its_talk(tmp_path: Path) -> None:
+def test_a_full_disk_under_stderr_does_not_stop_the_run(tmp_path: Path) -> None:
     done = shell(f"busbw {RUN} -N 20 --json r.json 2> /dev/full | head -1", tmp_path)
     assert done.returncode == 0
     assert json.loads((tmp_path / "r.json").read_bytes())["complete"] is True

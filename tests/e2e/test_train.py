@@ -53,17 +53,17 @@ def test_a_language_model_under_an_outer_mpirun():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("vgg",), "error: there is no model 'vgg' to train"),
+        (("vgg",), "error: unknown model 'vgg'"),
         (("mlp", "--compare", "none,none"), "error: 'none,none' names none twice"),
         (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name what to run"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_anything_starts(run, words, said):
+def test_invalid_arguments_are_refused_before_the_start(run, words, said):
     done = run("busbw", "train", *words)
     assert (done.code, done.err.splitlines()[0]) == (2, said)
 
 
-def test_a_rank_that_is_killed_is_named_and_methods_that_are_done_are_kept(tmp_path):
+def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
     file = tmp_path / "r.json"
     words = ["train", "mlp-small", "-n", "2", "--batch-size", "4", "--warmup", "2", "--iters", "60", "--batches", "1", "--rounds", "1000"]
     line = [sys.executable, "-m", "busbw", *words, "--json", str(file)]

@@ -19,7 +19,7 @@ from running import Gone, Run, Setting
 
 LIMIT_S = 1.5
 LAUNCH_LIMIT_S = 6.0
-TOO_SLOW = ("no rank is late: all 4 wait there", "no rank was heard within")
+TOO_SLOW = ("no rank is late: all 4 wait at the same step", "no rank reported within")
 LATEST_ROW = 12
 PULSES = 6
 
@@ -174,7 +174,7 @@ def the_interface(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     return {
         "absent": [("--ifname nosuch0: no such interface",)],
         "unshared": [("10.77.0.2",)],
-        "first only": [("10.77.0.2: it has no interface of that name",)],
+        "first only": [("10.77.0.2: no interface of that name",)],
     }[fault.variant]
 
 

@@ -21,7 +21,7 @@ def busbw(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("engine", ["nccl", "torch"])
 @pytest.mark.parametrize("level", ["", "INFO"])
-def test_nccl_uses_the_sockets_it_is_told_to_use(gpus: int, engine: str, level: str) -> None:
+def test_nccl_uses_the_sockets_asked_for(gpus: int, engine: str, level: str) -> None:
     if engine == "torch" and not find_spec("torch"):
         pytest.skip("PyTorch is not installed")
     done = busbw("--engine", engine, "--net", "socket", NCCL_DEBUG=level)
@@ -33,7 +33,7 @@ def test_nccl_uses_the_sockets_it_is_told_to_use(gpus: int, engine: str, level: 
     assert ("Using network Socket" in done.stderr) == bool(level)
 
 
-def test_a_network_that_is_not_there_ends_the_run_before_anything_is_measured(gpus: int) -> None:
+def test_a_missing_network_stops_the_run_before_measuring(gpus: int) -> None:
     if Path("/sys/class/infiniband").is_dir() and any(Path("/sys/class/infiniband").iterdir()):
         pytest.skip("this host has InfiniBand or RoCE")
     done = busbw("--engine", "nccl", "--net", "ib")

@@ -24,7 +24,7 @@ def rows(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text()) if file.exists() else {"rows": []}
 
 
-def test_a_stopped_rank_is_named_while_nccl_tells_of_the_job(gpus: int, tmp_path: Path) -> None:
+def test_a_stopped_rank_is_named_with_nccls_report(gpus: int, tmp_path: Path) -> None:
     if gpus < 2:
         pytest.skip(f"needs 2 GPUs; there are {gpus}")
     file = tmp_path / "result.json"

@@ -161,7 +161,7 @@ def arguments_of_the_optimizer_are_checked():
         "sequence of tuples": {"named_parameters": model.parameters()},
         "not unique: 0.weight": {"named_parameters": [*named, named[0]]},
         "3 of the optimizer's 4": {"named_parameters": named[:1]},
-        "is for op=Average alone": {"op": hvd.Sum, "gradient_predivide_factor": 2.0},
+        "requires op=Average": {"op": hvd.Sum, "gradient_predivide_factor": 2.0},
         "backward_passes_per_step is 0": {"backward_passes_per_step": 0},
         "groups is -1": {"groups": -1},
         "not tensors": {"groups": [["a"]]},

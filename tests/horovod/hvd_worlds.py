@@ -113,7 +113,7 @@ def a_shutdown_ends_what_is_under_way():
 def what_waits_too_long_is_told_and_fails():
     told = Path(os.environ["HVD_FOLDER"]) / "told"
     if hvd.rank() == 0:
-        with fails("some ranks did not ask for it within 1.5 s"):
+        with fails("some ranks did not request it within 1.5 s"):
             hvd.allreduce(torch.ones(1), name="forgotten")
         told.touch()
     while not told.exists():

@@ -24,26 +24,26 @@ LAUNCHERS = {
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_each_launcher_tells_the_place(launcher):
+def test_rank_info_of_each_launcher(launcher):
     assert environment.rank_info(LAUNCHERS[launcher]) == RankInfo(3, 4, 1, 2)
 
 
-def test_horovods_own_words_count_first():
+def test_horovods_variables_take_precedence():
     assert environment.rank_info({**LAUNCHERS["torchrun"], "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}) == RankInfo(0, 1)
 
 
-def test_nobody_says_anything_of_a_single_process():
+def test_a_process_without_launcher_is_rank_0_of_1():
     assert environment.rank_info({}) == RankInfo(0, 1, 0, 1, 0, 1)
 
 
-def test_places_that_cannot_be():
+def test_invalid_ranks_are_refused():
     with pytest.raises(Refused, match="RANK=4 is not a rank of WORLD_SIZE=4"):
         environment.rank_info({"RANK": "4", "WORLD_SIZE": "4"})
     with pytest.raises(Refused, match="HOROVOD_SIZE= is not a number"):
         environment.rank_info({"HOROVOD_RANK": "0"})
 
 
-def test_ranks_meet_where_the_launcher_says():
+def test_the_meeting_point_comes_from_the_launcher():
     horovod = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "b", "HOROVOD_GLOO_RENDEZVOUS_PORT": "2"}
     assert environment.meeting_point({"MASTER_ADDR": "a", "MASTER_PORT": "1", **horovod}) == ("a", 1)
     assert environment.meeting_point(horovod) == ("b", 2)
@@ -63,7 +63,7 @@ def test_settings():
 
 
 @pytest.mark.parametrize("name", [one.name for one in environment.SETTINGS if one.read is not str])
-def test_values_that_cannot_be_meant(name):
+def test_invalid_values_are_refused(name):
     with pytest.raises(Refused, match=f"{name}=much is invalid") as caught:
         environment.options({name: "much"})
     assert caught.value.hint.startswith("give ")

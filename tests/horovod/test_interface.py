@@ -105,7 +105,7 @@ def test_signatures(name):
 
 
 @pytest.mark.parametrize("name", ["barrier", "allreduce", "broadcast_object", "DistributedOptimizer"])
-def test_the_process_set_is_all_ranks_unless_told(name):
+def test_the_default_process_set_is_global(name):
     assert inspect.signature(getattr(hvd, name)).parameters["process_set"].default is hvd.global_process_set
 
 
@@ -113,7 +113,7 @@ def test_functions_without_arguments():
     assert [name for name in ARGUMENTLESS if inspect.signature(getattr(hvd, name)).parameters] == []
 
 
-def test_everything_is_listed():
+def test_all_public_names_are_exported():
     assert sorted(hvd.__all__) == sorted([*SIGNATURES, *ARGUMENTLESS, *OTHERS, "HostsUpdatedInterrupt"])
     assert all(hasattr(hvd, name) for name in hvd.__all__)
     assert issubclass(hvd.HorovodInternalError, RuntimeError)

@@ -19,7 +19,7 @@ def answer(name, set_id=0, shape=(2,)):
     return Response((set_id, name), dict.fromkeys(MEMBERS[set_id], request(name, shape, set_id=set_id)))
 
 
-def test_what_all_have_asked_for_is_ready_in_the_order_of_first_asking():
+def test_requests_of_all_ranks_run_in_order_of_first_request():
     table = Table()
     for rank, name in ((0, "b"), (0, "a"), (1, "a"), (1, "c"), (1, "b")):
         table.add(rank, request(name))
@@ -27,15 +27,15 @@ def test_what_all_have_asked_for_is_ready_in_the_order_of_first_asking():
     assert (0, "c") in table and (0, "a") not in table
 
 
-def test_a_set_waits_for_its_own_ranks_alone():
+def test_a_process_set_waits_for_its_ranks_only():
     table = Table()
     table.add(1, request("a", set_id=1))
     assert [one.error for one in table.take_ready(MEMBERS)] == [""]
     table.add(1, request("a", set_id=7))
-    assert "no process set 7" in table.take_ready(MEMBERS)[0].error
+    assert "process set 7 no longer exists" in table.take_ready(MEMBERS)[0].error
 
 
-def test_those_who_have_joined_are_not_waited_for():
+def test_joined_ranks_are_not_waited_for():
     table = Table()
     table.add(0, request("join", kind=Kind.JOIN))
     table.add(1, request("a"))
@@ -46,7 +46,7 @@ def test_those_who_have_joined_are_not_waited_for():
     assert list(table.take_ready(MEMBERS)[0].requests) == [0, 1] and not table.joined
 
 
-def test_what_waits_is_told_once_a_while():
+def test_waiting_requests_are_reported_periodically():
     table = Table()
     table.add(0, request("a"))
     assert not table.stalled(MEMBERS, 1e6, 0)
@@ -67,7 +67,7 @@ def test_a_known_request_has_a_slot():
     assert cache.slot(request("a", (3,))) == 0 and cache.slots == 1
 
 
-def test_the_least_recently_used_makes_way():
+def test_the_least_recently_used_slot_is_reused():
     cache = Cache(2, 0)
     for name in ("a", "b"):
         cache.put(answer(name), MEMBERS[0])
@@ -76,7 +76,7 @@ def test_the_least_recently_used_makes_way():
     assert (cache.slot(request("a")), cache.slot(request("b")), cache.slot(request("c"))) == (0, None, 1)
 
 
-def test_a_rank_is_ready_for_what_is_not_its_own():
+def test_ranks_outside_a_set_count_as_ready():
     cache = Cache(4, 0)
     cache.put(answer("a"), MEMBERS[0])
     cache.put(answer("b", set_id=1), MEMBERS[1])
@@ -85,7 +85,7 @@ def test_a_rank_is_ready_for_what_is_not_its_own():
     assert cache.foreign == 0 and cache.slots == 1
 
 
-def test_what_may_not_come_again_is_not_kept():
+def test_one_off_requests_are_not_cached():
     cache = Cache(4, 0)
     cache.put(answer("allreduce.noname.3"), MEMBERS[0])
     cache.put(Response((0, "x"), answer("x").requests, "wrong"), MEMBERS[0])

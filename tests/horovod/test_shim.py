@@ -66,12 +66,12 @@ def test_horovodrun_starts_it_on_every_rank(tmp_path):
 
 
 @pytest.mark.parametrize(("words", "said"), [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")])
-def test_without_a_script_it_says_so(tmp_path, words, said):
+def test_a_missing_script_is_a_usage_error(tmp_path, words, said):
     done = run(tmp_path, *words)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, said)
 
 
-def test_every_module_that_stands_for_one_is_there():
+def test_the_shim_has_every_horovod_module():
     from importlib import import_module
 
     assert all(import_module(own) for own in MODULES.values())

@@ -25,7 +25,7 @@ def test_init_works_again_and_again(tmp_path):
     hvd_jobs.well(hvd_jobs.run(tmp_path, "hvd_worlds", ["init_works_again_and_again"], 2), "init_works_again_and_again")
 
 
-def test_what_waits_too_long_is_told_and_fails(tmp_path):
+def test_long_waits_are_reported_then_fail(tmp_path):
     more = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5", "HVD_FOLDER": str(tmp_path)}
     said = hvd_jobs.run(tmp_path, "hvd_worlds", ["what_waits_too_long_is_told_and_fails"], 3, **more)
     hvd_jobs.well(said, "what_waits_too_long_is_told_and_fails")

@@ -28,7 +28,7 @@ def transmitted(host: Any) -> int:
     return int(counters[8])
 
 
-def test_a_sweep_over_two_hosts_is_verified_and_crosses_the_network(two_hosts, tmp_path):
+def test_a_two_host_sweep_is_verified_over_the_network(two_hosts, tmp_path):
     first, second = two_hosts.hosts
     before = transmitted(second)
     file = tmp_path / "r.json"

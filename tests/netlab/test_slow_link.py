@@ -14,7 +14,7 @@ pytestmark = pytest.mark.netlab
 SOURCE = str(Path(__file__).parents[2] / "src")
 
 
-def test_a_slow_link_is_named_by_its_host_and_no_rank_is_called_late(four_hosts_one_slow: Any, tmp_path: Path) -> None:
+def test_a_slow_link_names_its_host_and_no_late_rank(four_hosts_one_slow: Any, tmp_path: Path) -> None:
     lab, file = four_hosts_one_slow, tmp_path / "result.json"
     hosts = ",".join(f"{host.address}:1" for host in lab.hosts)
     words = [

@@ -74,14 +74,14 @@ def test_a_sweep_over_two_nodes_is_verified(slurm_cluster):
     assert "srun:" not in done.stderr
 
 
-def test_an_allocation_says_how_many_ranks(slurm_cluster):
+def test_the_allocation_gives_the_number_of_ranks(slurm_cluster):
     before = ("salloc", "--quiet", "--nodes=2", "--ntasks-per-node=2")
     done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", *SMALL, "--format", "json", before=before)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["world"]["devices"]) == 4
 
 
-def test_time_in_the_queue_is_told_and_no_time_of_the_launch(slurm_cluster):
+def test_queue_time_is_not_launch_time(slurm_cluster):
     slurm_cluster.run("sbatch", "--nodes=2", "--exclusive", "--wrap", "sleep 9")
     words = ("--slurm", "--nodes", "2", "--launch-limit", "6")
     done = busbw(slurm_cluster, "run", "all_reduce", *words, *SMALL)
@@ -98,10 +98,10 @@ def test_without_pmix_the_split_brain_is_refused(slurm_cluster):
     assert ended(slurm_cluster)
 
 
-def test_what_slurm_refuses_is_told_in_its_words(slurm_cluster):
+def test_a_refusal_of_slurm_is_quoted(slurm_cluster):
     done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--slurm-args", "-p nowhere")
     assert done.returncode == 3
-    assert done.stderr.startswith("error: Slurm gave no resources: Invalid partition name specified")
+    assert done.stderr.startswith("error: Slurm allocated no resources: Invalid partition name specified")
 
 
 def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
@@ -117,7 +117,7 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
     assert process.returncode == 3, errors
     told = re.search(r"ranks? (\S+) on host (\S+) died \(Killed\)(, or .*)?", errors)
     assert told, errors
-    assert (told[2] == second.name and told[1] in ("2", "3", "2-3")) or f"on host {second.name} did first" in told[3], errors
+    assert (told[2] == second.name and told[1] in ("2", "3", "2-3")) or f"on host {second.name} died first" in told[3], errors
     assert ended(slurm_cluster)
 
 
@@ -162,7 +162,7 @@ def test_the_sbatch_script_of_a_manifest_measures(slurm_cluster):
     assert "no wrong element" in log
 
 
-def test_the_sbatch_script_of_another_program_runs_it_on_every_rank(slurm_cluster):
+def test_an_sbatch_script_runs_any_program_on_every_rank(slurm_cluster):
     log = script(slurm_cluster, "--", sys.executable, RANK, "meet", "4")
     facts = json.loads(next(line for line in log.splitlines() if line.startswith("{")))
     first, second = slurm_cluster.lab.hosts

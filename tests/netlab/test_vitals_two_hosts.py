@@ -95,7 +95,7 @@ def changes(two_hosts: Any) -> list[HostChange]:
     return [msgspec.json.decode(line, type=HostChange) for line in lines]
 
 
-def test_segments_sent_again_are_counted_on_the_host_that_sent_them(two_hosts: Any, changes: list[HostChange]) -> None:
+def test_retransmissions_are_counted_on_the_sending_host(two_hosts: Any, changes: list[HostChange]) -> None:
     clean, lossy = changes
     name = two_hosts.hosts[0].interface
     assert clean.sent[name] > SENT_BYTES and lossy.sent[name] > SENT_BYTES
@@ -104,7 +104,7 @@ def test_segments_sent_again_are_counted_on_the_host_that_sent_them(two_hosts: A
     assert list(lossy.sent) == [name], "no other interface has traffic"
 
 
-def test_a_row_that_was_slow_meanwhile_names_the_interface_and_the_loss(two_hosts: Any, changes: list[HostChange]) -> None:
+def test_a_slow_row_names_the_interface_and_its_loss(two_hosts: Any, changes: list[HostChange]) -> None:
     name = two_hosts.hosts[0].interface
     sizes = [SENT_BYTES >> 2, SENT_BYTES >> 1, SENT_BYTES, SENT_BYTES << 1]
     clean, lossy = changes

@@ -18,33 +18,32 @@ from busbw.accel.methods import DENSE
 from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
-# Gradients of other types go densely: codecs keep and send at most fp32.
+# Gradients of other types are sent densely: codecs keep and send at most fp32.
 COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
-# Bytes of a piece in two dimensions. On CPUs no launch is paid for, and small ones overlap better (benchmarks/accel_2cpu_202611).
+# Bytes of a piece in two dimensions. CPUs have no launch cost, so smaller pieces overlap better (benchmarks/accel_2cpu_202611).
 CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
-URGENT = -1  # a stream's priority: what an exchange waits for comes before what backward still has to compute
-_Job = Callable[[], bool]  # whether another is to come
+URGENT = -1  # stream priority: kernels that an exchange waits for run before those of backward
+_Job = Callable[[], bool]  # returns False to stop the thread
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes that this rank has sent, and buckets. Counted as ring algorithms where the library chooses the algorithm."""
+    """Bytes that this rank has sent, and buckets. If the library chooses the algorithm, bytes are those of a ring."""
 
     inside: int = 0  # to ranks of its row, in two dimensions
-    across: int = 0  # what left the host, over all other exchanges but those of sparse gradients
+    across: int = 0  # that left the host in all other exchanges, except those of sparse gradients
     buckets: int = 0
 
 
 class CommWorker:
-    """Exchanges flat gradients: averages over all ranks of its mesh, with the same bits on every rank."""
+    """Averages flat gradients over all ranks of a mesh. The result has the same bits on every rank."""
 
     def __init__(self, settings: Settings, mesh: Mesh) -> None:
-        """`mesh` has the ranks to exchange with."""
         self.settings = settings
         self.mesh = self._owned = mesh
         self.memory = Memory()
         self.traffic = Traffic()
-        self.step = 0  # of the training, as far as exchanges depend on it; whoever drives the worker counts
+        self.step = 0  # of the training; the frontend counts it
         self._failure: Exception | None = None
         self._heartbeat = Heartbeat(mesh)
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -53,32 +52,30 @@ class CommWorker:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Exchange without a network, with wrong results, to time a step without it. Discards the kept state."""
-        self._go_over(self._owned.silenced())
+        """Exchange without a network, to time a step without it. Results are wrong, and the kept state is discarded."""
+        self._use(self._owned.silenced())
         try:
             yield
         finally:
-            self._go_over(self._owned)
+            self._use(self._owned)
 
-    def _go_over(self, mesh: Mesh) -> None:
+    def _use(self, mesh: Mesh) -> None:
         with self.at_rest():
             self.mesh = mesh
-            self.memory.clear()  # it refers to the communicators it was made for
+            self.memory.clear()  # it refers to the communicators of the former mesh
 
     def average(
         self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False
     ) -> torch.futures.Future[torch.Tensor]:
-        """`flat` (one-dimensional, contiguous, of the parameters `names` of these `shapes`) becomes its average; the future has it.
+        """Start averaging `flat` in place. The future has it, or the exception of a failed exchange.
 
-        `last` where nothing is left to compute in this step.
-
-        On a GPU the work is on a stream of the worker's own and nothing waits for it here; on the CPU a thread does it. An exchange that
-        fails sets the future's exception.
+        `flat` is one-dimensional and contiguous, and holds the gradients of the parameters `names` with these `shapes`. `last`: nothing
+        is left to compute in this step. On a GPU the work is queued on the worker's stream; on the CPU a thread does it.
         """
         return self.run(flat, lambda: self.exchange(flat, names, shapes, last=last))
 
     def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
-        """Do `work` on `tensor` in the worker; the future has the tensor. After a failure nothing more is done: it is raised again."""
+        """Do `work` on `tensor` in the worker; the future has the tensor. After a failure, raises that failure again."""
         self.ready()
         if tensor.device.type == "cuda":
             return self._on_stream(tensor, work)
@@ -87,15 +84,15 @@ class CommWorker:
         def job() -> bool:
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - whoever waits for the future gets it
-                self._failure = self._failure or self._explained(error)  # what was queued behind a failure says the same
+            except Exception as error:  # noqa: BLE001 - it is set on the future
+                self._failure = self._failure or self._explained(error)  # jobs queued behind a failure get the same error
                 future.set_exception(self._failure)
             else:
                 future.set_result(tensor)
             return True
 
         self._thread().put(job)
-        return future.then(_outcome)  # a failure of its own kind in C++ too, where DDP waits
+        return future.then(lambda done: done.wait())  # so that DDP's C++ code sees the exception
 
     def ready(self) -> None:
         """Raise if an exchange has failed or the worker is closed."""
@@ -106,7 +103,7 @@ class CommWorker:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """For an exchange in this thread: raises after an earlier failure, and records and explains a new one."""
+        """For an exchange in this thread: raise an earlier failure, and record and explain a new one."""
         self.ready()
         try:
             yield
@@ -124,7 +121,7 @@ class CommWorker:
         with torch.cuda.stream(side):
             with self.explaining():
                 work()
-            future.set_result(tensor)  # an event on this stream: nobody waits for the device
+            future.set_result(tensor)  # records an event on this stream; the host does not wait
         if not tensor.is_sparse:
             tensor.record_stream(side)
         return future
@@ -143,15 +140,15 @@ class CommWorker:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Wait until the worker is idle, so that its state may be read and changed; on GPUs in stream order."""
+        """Wait until the worker is idle, so that its state can be read and changed; on GPUs in stream order."""
         if self._jobs is not None:
             done = threading.Event()
 
-            def told() -> bool:
+            def reached() -> bool:
                 done.set()
                 return True
 
-            self._jobs.put(told)
+            self._jobs.put(reached)
             done.wait()
         with ExitStack() as streams:
             for device, side in self._streams.items():
@@ -162,7 +159,7 @@ class CommWorker:
             torch.cuda.current_stream(device).wait_stream(side)
 
     def check(self) -> None:
-        """Raise if an exchange has failed that nobody waited for. Covers what the streams have completed."""
+        """Raise if an exchange failed that was not waited for. Covers work that the streams have completed."""
         try:
             self._owned.check()
         except RuntimeError as error:
@@ -179,7 +176,7 @@ class CommWorker:
         with self.at_rest():
             self._closed = True
         if self._jobs is not None:
-            self._jobs.put(bool)  # False: no other is to come
+            self._jobs.put(bool)  # bool() is False, which stops the thread
         try:
             self._owned.close()
         except RuntimeError as error:
@@ -231,7 +228,7 @@ class CommWorker:
             self.traffic.across += codec.exchange(flat, kept.across, kept.states[0], self.step)
             settle(flat, kept.across)
             return
-        # All pieces are summed inside first: those of the next ones overlap with the exchange across.
+        # All pieces are summed inside first: later sums overlap with the exchange across.
         flat.div_(inside.size)
         begun = [_summed_inside(flat, piece, inside) for piece in kept.pieces]
         ended = []
@@ -247,12 +244,8 @@ class CommWorker:
                 flat[piece.begin : piece.begin + piece.length] = whole[: piece.length]
 
 
-def _outcome(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-    return future.wait()
-
-
 def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Communicator) -> tuple[torch.Tensor, torch.Tensor, Working]:
-    """The piece (a copy where it is padded), this rank's shard of the row's average, and the work that makes it."""
+    """The piece (a copy if padded), this rank's shard of the row's average, and the exchange to wait for."""
     whole = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:
         whole = torch.nn.functional.pad(whole, (0, piece.padding))

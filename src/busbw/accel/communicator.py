@@ -1,4 +1,4 @@
-"""A group of ranks and the collectives that codecs use. Made once, by mesh."""
+"""A group of ranks and the collectives that codecs use."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -26,10 +26,9 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """The ranks of a group, this rank's index among them, and how many of them are on its host.
+    """The ranks of a group, the index of this rank, and the number of ranks on its host (`local`).
 
-    A group of None stands for no network: every other rank seems to have the same data. It times steps without a network, and averages
-    are wrong.
+    group=None: no network. All ranks then seem to have the same data, and averages are wrong. It serves to time steps without a network.
     """
 
     group: dist.ProcessGroup | None
@@ -44,7 +43,7 @@ class Communicator:
         return self.staging.failed if self.staging is not None else None
 
     def silenced(self) -> "Communicator":
-        """The same without a network."""
+        """This communicator without a network."""
         return dataclasses.replace(self, group=None, staging=None)
 
     def ring(self, nbytes: int) -> int:
@@ -56,7 +55,7 @@ class Communicator:
         return nbytes * (self.size - self.local) // max(1, self.size - 1)
 
     def all_reduce(self, own: torch.Tensor) -> None:
-        """`own` becomes the sum."""
+        """Sum `own` over ranks, in place."""
         if self.group is not None:
             dist.all_reduce(own, group=self.group)
 
@@ -68,7 +67,7 @@ class Communicator:
         """Start `average`."""
         kind = dist.ReduceOp.SUM
         if part.is_cuda and not part.is_sparse and "cuda:nccl" in dist.get_backend_config(self.group):
-            kind = dist.ReduceOp.AVG  # NCCL multiplies what it reads: a pass less over memory
+            kind = dist.ReduceOp.AVG  # NCCL scales while it reads, which saves a pass over memory
         else:
             part.div_(self.size)
         work: Working | None = dist.all_reduce(part, kind, group=self.group, async_op=later) if self.group is not None else None

@@ -19,7 +19,7 @@ from busbw.accel.methods import BY_NAME, DENSE
 from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
-# DDP builds its buckets anew after the first step; what is kept between steps begins after that.
+# DDP rebuilds its buckets after the first step. State that is kept between steps starts then.
 FIRST_STEP = 1
 
 
@@ -27,7 +27,6 @@ class Attached(Attachment):
     """A DDP model whose gradients are exchanged by a communication worker."""
 
     def __init__(self, model: DistributedDataParallel, worker: CommWorker, scaler: Any) -> None:
-        """See `attach`."""
         super().__init__(worker, {name: parameter.numel() for name, parameter in model.module.named_parameters()})
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         self._scaler = scaler
@@ -81,7 +80,7 @@ class Attached(Attachment):
         few = [parts[number] for number in apart]
         joined = torch.cat(few)
         torch._foreach_zero_(few)
-        averaging = self._begin_densely(joined)  # beside the rest
+        averaging = self._begin_densely(joined)  # overlaps with the codec
         self.worker.exchange(flat, names, shapes, last=last)
         averaging.wait()
         torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
@@ -125,8 +124,8 @@ def attach(
 
 
 def _lent(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGroup | None:
-    """DDP's own communicator, where nothing but averages in their own format go over it: over a second one a step takes 0.3 % longer
-    (benchmarks/train_2xh200_202611). On CPUs the worker's thread and DDP itself would be in each other's way.
+    """DDP's communicator, if only plain averages use it; None otherwise. With a second communicator a step takes 0.3 % longer
+    (benchmarks/train_2xh200_202611). On CPUs, the worker's thread and DDP would interfere.
     """
     plain = settings.methods == {DENSE} and settings.wire == "same" and not settings.two_d
     on_gpu = "cuda:nccl" in dist.get_backend_config(model.process_group) and all(parameter.is_cuda for parameter in model.parameters())
@@ -141,18 +140,18 @@ def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
         strange = light.unknown(os.environ)
         try:
             settings = light.from_env(os.environ)
-        except UsageError as told:
-            error = told.message
+        except UsageError as invalid:
+            error = invalid.message
     every: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
     dist.all_gather_object(every, (error, repr(settings)))
-    wrong = [f"rank {rank}: {words}" for rank, (words, _) in enumerate(every) if words]
+    wrong = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(every) if reason]
     if wrong:
         raise UsageError("; ".join(wrong), "set it on every rank, for example with mpirun -x")
-    differing = [rank for rank, (_, words) in enumerate(every) if words != every[0][1]]
+    differing = [rank for rank, (_, given) in enumerate(every) if given != every[0][1]]
     if differing or settings is None:
         raise UsageError(
-            f"ranks {', '.join(map(str, differing))} have settings that differ from rank 0: {every[differing[0]][1]}, not {every[0][1]}",
-            "give every rank the same, for example with mpirun -x",
+            f"ranks {', '.join(map(str, differing))} have other settings than rank 0: {every[differing[0]][1]}, not {every[0][1]}",
+            "use the same settings on every rank, for example with mpirun -x",
         )
     return settings, strange
 

@@ -8,11 +8,11 @@ from busbw.core import native
 from busbw.core.errors import NoMeasurement
 
 HANDLE_BYTES = 128
-_WORDS = 500  # bytes for those of an error
+_TEXT_BYTES = 500  # bytes for an error message
 _Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
 
 
-class _Words(ctypes.Structure):
+class _Text(ctypes.Structure):
     _fields_ = (("at", ctypes.c_char_p), ("room", ctypes.c_size_t))
 
 
@@ -29,11 +29,11 @@ class Numbers(ctypes.Structure):
 
 
 _FUNCTIONS = {
-    "open": (_Pointer, (_Number, _Pointer, _Words)),
-    "join": (ctypes.c_int, (_Pointer, _Pointer, ctypes.c_double, ctypes.c_double, _Words)),
+    "open": (_Pointer, (_Number, _Pointer, _Text)),
+    "join": (ctypes.c_int, (_Pointer, _Pointer, ctypes.c_double, ctypes.c_double, _Text)),
     "post": (None, (_Pointer, _Pointer, _Size, _Number, Numbers, _Number)),
-    "wait": (ctypes.c_int, (_Pointer, _Pointer, _Number, _Words)),
-    "error": (ctypes.c_int, (_Pointer, _Words)),
+    "wait": (ctypes.c_int, (_Pointer, _Pointer, _Number, _Text)),
+    "error": (ctypes.c_int, (_Pointer, _Text)),
     "close": (None, (_Pointer,)),
 }
 
@@ -60,11 +60,11 @@ class ExchangeSession:
         Raises:
             BusbwError, RuntimeError: there is no library or no network interface.
         """
-        self._words = ctypes.create_string_buffer(_WORDS)
+        self._text = ctypes.create_string_buffer(_TEXT_BYTES)
         handles = ctypes.create_string_buffer(HANDLE_BYTES * peers)
         self._exchange: int | None = _library().busbw_exchange_open(peers, handles, self._room())
         if self._exchange is None:
-            raise RuntimeError(self._said())
+            raise RuntimeError(self._message())
         self.handles = [handles.raw[HANDLE_BYTES * at : HANDLE_BYTES * (at + 1)] for at in range(peers)]
 
     def join(self, handles: Sequence[bytes], join_s: float, patience_s: float) -> None:
@@ -74,7 +74,7 @@ class ExchangeSession:
             RuntimeError: a peer is unreachable or has not connected.
         """
         if _library().busbw_exchange_join(self._open(), b"".join(handles), join_s, patience_s, self._room()):
-            raise RuntimeError(self._said())
+            raise RuntimeError(self._message())
 
     def post(self, parts: Sequence[tuple[int, int]], nbytes: int, chunk: int, numbers: Numbers, base: int) -> int:
         """Start an exchange of `nbytes` with each peer at these addresses. Returns its number of chunks.
@@ -93,12 +93,12 @@ class ExchangeSession:
             RuntimeError: an exchange has failed.
         """
         if _library().busbw_exchange_wait(self._open(), done, until, self._room()):
-            raise RuntimeError(self._said())
+            raise RuntimeError(self._message())
 
     def check(self) -> None:
         """Raise RuntimeError if an exchange has failed."""
         if _library().busbw_exchange_error(self._open(), self._room()):
-            raise RuntimeError(self._said())
+            raise RuntimeError(self._message())
 
     def close(self) -> None:
         """Close the connections. Running exchanges fail."""
@@ -108,11 +108,11 @@ class ExchangeSession:
 
     def _open(self) -> int:
         if self._exchange is None:
-            raise RuntimeError("an exchange after its connections were closed")
+            raise RuntimeError("an exchange was started after close()")
         return self._exchange
 
-    def _room(self) -> _Words:
-        return _Words(ctypes.cast(self._words, ctypes.c_char_p), _WORDS)
+    def _room(self) -> _Text:
+        return _Text(ctypes.cast(self._text, ctypes.c_char_p), _TEXT_BYTES)
 
-    def _said(self) -> str:
-        return self._words.value.decode(errors="replace")
+    def _message(self) -> str:
+        return self._text.value.decode(errors="replace")

@@ -25,7 +25,6 @@ class Sharded(Attachment):
     """A fully sharded model whose replicas exchange gradients by a communication worker."""
 
     def __init__(self, model: nn.Module, worker: CommWorker) -> None:
-        """See `attach_fully_sharded`."""
         modules = [(name, module) for name, module in model.named_modules() if isinstance(module, FSDPModule)]
         if not modules:
             raise UsageError(f"a {type(model).__name__} without fully_shard has no shards to exchange", "call fully_shard on it first")

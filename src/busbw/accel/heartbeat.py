@@ -1,4 +1,4 @@
-"""Heartbeats in the rendezvous store, which tell what ranks are lost when an exchange has failed."""
+"""Heartbeats in the rendezvous store. They show which ranks are lost when an exchange has failed."""
 
 import atexit
 import threading
@@ -11,7 +11,7 @@ from torch.distributed import distributed_c10d
 
 from busbw.accel.mesh import Mesh
 
-# Between signs of life, and for one to come from a rank that lives.
+# Seconds between heartbeats, and seconds to wait for one.
 BEAT_S, PATIENCE_S = 1.0, 4.0
 _KEY = "busbw.accel/alive/{}"
 _FOUND = "busbw.accel/lost"
@@ -21,12 +21,11 @@ class Heartbeat:
     """Sends heartbeats of this process while the object lives, and checks those of other ranks."""
 
     def __init__(self, mesh: Mesh) -> None:
-        """`mesh` has the ranks to check."""
         self._mesh = mesh
         self._store = _own_store()
         self._stopped = threading.Event()
-        words = (weakref.ref(self), self._stopped, self._store)
-        self._thread = threading.Thread(target=_beat, args=words, name="busbw-accel-pulse", daemon=True)
+        arguments = (weakref.ref(self), self._stopped, self._store)
+        self._thread = threading.Thread(target=_beat, args=arguments, name="busbw-accel-pulse", daemon=True)
         if self._store is not None and mesh.world.size > 1:
             self._thread.start()
             _beating.add(self)
@@ -38,10 +37,10 @@ class Heartbeat:
             self._thread.join(PATIENCE_S)
 
     def lost(self) -> list[str]:
-        """Ranks, with their hosts, that show no sign of life for some seconds. A rank that waits for one that is lost does show them.
+        """Ranks, with their hosts, without a heartbeat for some seconds. A rank that waits for a lost one still sends heartbeats.
 
-        Who finds it first says it for all: those who have said so may end, and look lost to the slower ones. Where the store cannot be
-        reached, who has kept it is gone, and nothing can be said of the others: then that is said.
+        The first rank to find lost ranks stores them for all, since it may exit and then look lost to slower ones. If the store is
+        unreachable, the process that hosts it is gone, and only that is returned.
         """
         if self._store is None:
             return []
@@ -54,7 +53,7 @@ class Heartbeat:
                 now = _signs(self._store, ranks)
                 missing -= {rank for rank in missing if now[rank] != before[rank]}
             found = self._store.compare_set(_FOUND, "", ",".join(map(str, sorted(missing))) or "-").decode()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the store is out of reach
+        except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
             return [f"the rendezvous store ({error})"]
         return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
 
@@ -72,9 +71,9 @@ def _stop_all() -> None:
 
 
 def _own_store() -> Any:
-    """A connection of its own to the job's store: the job's may be waiting. None where there is none to be had.
+    """A separate connection to the job's store, since the job's own may be blocked. None if there is none.
 
-    A store in a file grows by each word that is said, and is for tests.
+    A FileStore grows with each write, so it gets no heartbeats.
     """
     try:
         store = distributed_c10d._get_default_store()

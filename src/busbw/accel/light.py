@@ -1,12 +1,13 @@
 """LightCC's environment variables (`LIGHT_*`), and the settings that they select.
 
 Names, defaults and units are those of Tencent's public guide to TACO Train: bytes; 2D for data up to its threshold, top-k for data from its
-threshold on. Error feedback, of which the guide says nothing, is on.
+threshold on. Error feedback, which the guide does not mention, is on.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from busbw.accel.methods import DENSE, TOPK
 from busbw.accel.settings import Settings
@@ -22,7 +23,7 @@ class Switch:
     name: str
     default: str
     meaning: str
-    wanted: str = "a word"
+    wanted: str = "text"
     read: Callable[[str], object] = str
 
     def value(self, environ: Mapping[str, str], error: type[UsageError] = UsageError) -> object:
@@ -40,19 +41,11 @@ def _flag(word: str) -> bool:
     return word == "1"
 
 
-def _count(word: str) -> int:
-    value = int(word)
-    if value < 1:
+def whole(word: str, least: int = 0) -> int:
+    """A whole number, at least `least`."""
+    if int(word) < least:
         raise ValueError(word)
-    return value
-
-
-def whole(word: str) -> int:
-    """A whole number, 0 or more."""
-    value = int(word)
-    if value < 0:
-        raise ValueError(word)
-    return value
+    return int(word)
 
 
 def _share(word: str) -> float:
@@ -64,12 +57,12 @@ def _share(word: str) -> float:
 
 SWITCHES = (
     Switch("LIGHT_2D_ALLREDUCE", "0", "all-reduce in two dimensions: inside hosts, then across them", "0 or 1", _flag),
-    Switch("LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", _count),
-    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D for so many bytes and less", "bytes", whole),
+    Switch("LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", partial(whole, least=1)),
+    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D up to this size", "bytes", whole),
     Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _flag),
     Switch("LIGHT_TOPK_RATIO", "0.01", "the share that is sent", "a share above 0, at most 1", _share),
-    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k for so many bytes and more", "bytes", whole),
-    Switch("LIGHT_TOPK_FP16", "0", "values of the elements that are sent as fp16", "0 or 1", _flag),
+    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k from this size on", "bytes", whole),
+    Switch("LIGHT_TOPK_FP16", "0", "send values as fp16", "0 or 1", _flag),
 )
 
 
@@ -90,7 +83,7 @@ def from_env(environ: Mapping[str, str]) -> Settings:
     return Settings(
         method=TOPK if topk else DENSE,
         two_d=bool(value["LIGHT_2D_ALLREDUCE"]),
-        # Unset, the ranks of a host are meant: 8 is what LightCC's machines have.
+        # Unset: the ranks of a host. LightCC's default of 8 fits its machines.
         intra_size=int(str(value["LIGHT_INTRA_SIZE"])) if environ.get("LIGHT_INTRA_SIZE", "").strip() else None,
         two_d_most=int(str(value["LIGHT_HIERARCHICAL_THRESHOLD"])),
         compress_least=int(str(value["LIGHT_TOPK_THRESHOLD"])),

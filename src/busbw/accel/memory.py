@@ -1,7 +1,7 @@
-"""What codecs keep between steps, by the parameters that it belongs to.
+"""The state that codecs keep between steps, by parameter.
 
-A bucket's parameters change: DDP builds its buckets anew after the first step, and a checkpoint is read by name. So what is kept for a list
-of parameters can be taken apart again into one tensor a parameter, in the parameter's own positions.
+The parameters of a bucket change: DDP rebuilds its buckets after the first step, and checkpoints are read by name. So the state of a list
+of parameters can be split into one tensor per parameter.
 """
 
 import math
@@ -15,27 +15,27 @@ from busbw.accel.communicator import Communicator
 from busbw.core.errors import UsageError
 
 Key = tuple[str, ...]
-# Of what is kept, that in the gradient's own positions.
+# State in the positions of the gradient, which can be split by parameter.
 _IN_PLACE = (RESIDUAL, VELOCITY)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a flat gradient: where it begins, its length, and what is added so that the ranks of a row have equal shards."""
+    """A piece of a flat gradient: offset, length, and the padding that makes shards of a row equal."""
 
     begin: int
     length: int
     padding: int
 
     def shard(self, rank: int, ranks: int) -> tuple[int, int]:
-        """Begin and end of a rank's shard, padding included, from the piece's begin."""
+        """Begin and end of a rank's shard within the padded piece."""
         whole = (self.length + self.padding) // ranks
         return rank * whole, (rank + 1) * whole
 
 
 @dataclass(slots=True)
 class Kept:
-    """Of one list of parameters: their shapes, how the gradient is cut, and each piece's state."""
+    """The state of one list of parameters: their shapes, the pieces of their gradient, and the state of each piece."""
 
     shapes: tuple[tuple[int, ...], ...]
     pieces: tuple[Piece, ...]
@@ -53,11 +53,11 @@ class Kept:
         return list(map(math.prod, self.shapes))
 
     def names(self) -> list[str]:
-        """Which tensors in place there are: the same on every rank."""
+        """The names of the tensors that can be split. They are the same on every rank."""
         return [name for name in _IN_PLACE if any(name in state for state in self.states)]
 
     def whole(self, name: str) -> torch.Tensor:
-        """One tensor over all pieces. In two dimensions every rank of the row has to call it, and gets it."""
+        """One tensor over all pieces. In two dimensions every rank of the row must call it."""
         made = torch.zeros(sum(self.lengths), dtype=torch.float32, device=self.device)
         for piece, state in zip(self.pieces, self.states, strict=True):
             mine = state.get(name)
@@ -67,7 +67,7 @@ class Kept:
         return made
 
     def _with_sums(self, mine: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-        """What the sum lost at this rank counts as if this rank had not sent it."""
+        """The residual plus the rounding error of the sums of this rank, as if this rank had not sent it."""
         begin = self.across.rank * sums.numel()
         end = min(begin + sums.numel(), mine.numel())
         mine = mine.clone()
@@ -83,7 +83,7 @@ class Kept:
         return self.inside.all_gather(shard).view(-1)
 
     def put(self, name: str, whole: torch.Tensor) -> None:
-        """Take this rank's part: in two dimensions of the sum over its row, all of whose ranks have to call it."""
+        """Store this rank's part of `whole`. In two dimensions `whole` is summed over the row, whose ranks must all call it."""
         if self.inside is not None:
             self.inside.all_reduce(whole)
         for piece, state in zip(self.pieces, self.states, strict=True):
@@ -95,16 +95,16 @@ class Kept:
 
 
 class Memory:
-    """All that is kept, by lists of parameters; and by single ones what is not in a list now."""
+    """The state of all lists of parameters, and of single parameters that are in no list."""
 
     def __init__(self) -> None:
         self._kept: dict[Key, Kept] = {}
         self._loose: dict[str, dict[str, torch.Tensor]] = {}
 
     def of(self, names: Sequence[str], fresh: Kept) -> Kept:
-        """What is kept for these parameters in this order; `fresh`, with what is left of other lists, where they come together anew.
+        """The state of these parameters in this order. For a new list: `fresh`, filled with the state of former lists.
 
-        Ranks have to ask in the same order: taking lists apart is an exchange.
+        Ranks must call it in the same order, since splitting lists is an exchange.
         """
         key = tuple(names)
         found = self._kept.get(key)
@@ -124,37 +124,37 @@ class Memory:
         return fresh
 
     def take_apart(self) -> None:
-        """Everything by single parameters, and what cannot be, such as thresholds, begins anew."""
+        """Split all lists into single parameters. State that cannot be split, such as thresholds, is discarded."""
         for one, name, tensor in list(self.single()):
             self._loose.setdefault(one, {})[name] = tensor
         self._kept.clear()
 
     def lists(self) -> Iterator[Kept]:
-        """What is kept by lists."""
+        """The state of each list."""
         yield from self._kept.values()
 
     def single(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        """Parameter, kind and tensor of all that is kept; nothing is changed by it. In two dimensions an exchange within the row."""
+        """Parameter, name and tensor of all state that can be split. In two dimensions this is an exchange within the row."""
         for key, kept in self._kept.items():
             for name in kept.names():
                 rows = 1 if kept.inside is None else kept.inside.size
                 for one, part in zip(key, (kept.whole(name) / rows).split(kept.lengths), strict=True):
-                    yield one, name, part  # a rank's own share of what its row keeps together
+                    yield one, name, part  # this rank's share of the state of its row
         for one, found in self._loose.items():
             for name, tensor in found.items():
                 yield one, name, tensor
 
     def put_single(self, one: str, name: str, tensor: torch.Tensor) -> None:
-        """For the next list that has this parameter: on the CPU till then, so that no stream has to be waited for."""
+        """Keep a tensor for the next list with this parameter; on the CPU until then, so that no stream must be waited for."""
         self._loose.setdefault(one, {})[name] = tensor.detach().flatten().to("cpu", torch.float32, copy=True)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all state."""
         self._kept.clear()
         self._loose.clear()
 
     def scale(self, factor: torch.Tensor | float) -> None:
-        """Everything by a factor, as the loss is."""
+        """Multiply all state by a factor, like the loss."""
         for kept in self._kept.values():
             for state in kept.states:
                 for tensor in state.values():
@@ -166,12 +166,14 @@ class Memory:
 
 def _fitting(name: str, part: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor:
     if part is not None and part.numel() != length:
-        raise UsageError(f"{part.numel()} values are kept for '{name}', which has {length}", "load the state of the same model")
+        raise UsageError(
+            f"the state has {part.numel()} values for '{name}', which has {length} elements", "load the state of the same model"
+        )
     return torch.zeros(length, dtype=torch.float32, device=device) if part is None else part.to(device)
 
 
 def _anywhere(parts: list[torch.Tensor | None], fresh: Kept) -> bool:
-    """Whether a rank of the row has some: all have to do the same. Only lists that come together anew are asked for."""
+    """Whether any rank of the row has state, since all must do the same. Called only for new lists."""
     assert fresh.inside is not None
     found = torch.tensor([float(any(part is not None for part in parts))], device=fresh.device)
     fresh.inside.all_reduce(found)

@@ -15,14 +15,14 @@ from busbw.accel.communicator import Communicator
 from busbw.accel.settings import HOST, Settings
 from busbw.accel.staging import connect
 
-# NCCL tells hosts apart by it where it is set, for example where ranks of one machine stand for several.
+# If set, NCCL identifies hosts by it, for example when ranks of one machine emulate several hosts.
 HOST_VARIABLE = "NCCL_HOSTID"
-INSIDE = Settings()  # of exchanges inside a host: dense
+INSIDE = Settings()  # exchanges inside a host are dense
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """All ranks, and where there are two dimensions the ranks of this one's row (inside) and column (across)."""
+    """All ranks; with two dimensions also the row (inside) and column (across) of this rank."""
 
     world: Communicator
     inside: Communicator | None
@@ -37,11 +37,11 @@ class Mesh:
         return self.inside is not None
 
     def name(self, rank: int) -> str:
-        """A rank, for an error."""
+        """A rank, for error messages."""
         return f"rank {rank} on {self.hosts[rank]}"
 
     def silenced(self) -> "Mesh":
-        """The same without a network (see Communicator)."""
+        """This mesh without a network (see Communicator)."""
         inside, across = (comm and comm.silenced() for comm in (self.inside, self.across))
         return dataclasses.replace(self, world=self.world.silenced(), inside=inside, across=across)
 
@@ -58,17 +58,17 @@ class Mesh:
                     dist.destroy_process_group(comm.group)
 
     def check(self) -> None:
-        """Raise if an exchange has failed that nobody waited for."""
+        """Raise if an exchange failed that was not waited for."""
         for comm in (self.across, self.world):
             if comm is not None and comm.staging is not None:
                 comm.staging.check()
 
 
 def make(settings: Settings, timeout: timedelta | None = None, lent: dist.ProcessGroup | None = None) -> Mesh:
-    """The mesh for exchanges by these settings, over all ranks of the default group; every rank has to call it at the same point.
+    """The mesh for these settings over all ranks of the default group. Every rank must call it at the same point.
 
-    `intra_size` consecutive ranks make a row; None takes the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
-    `lent` serves for all ranks, in place of a communicator of its own.
+    `intra_size` consecutive ranks make a row; None: the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
+    `lent`: an existing group of all ranks to use instead of a new one.
 
     Raises:
         UsageError: host staging is not possible on some rank. Raised on every rank.
@@ -85,17 +85,17 @@ def make(settings: Settings, timeout: timedelta | None = None, lent: dist.Proces
 
 
 def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
-    """The mesh over some ranks alone; every rank of the default group has to call it at the same point, with its own. See `make`."""
+    """The mesh over `ranks` only, which include this rank. Every rank of the default group must call it at the same point. See `make`."""
     hosts = _hosts()
-    told: list[list[int]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(told, list(ranks))
-    comms = [list(comm) for comm in sorted({tuple(comm) for comm in told})]
+    every: list[list[int]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(every, list(ranks))
+    comms = [list(comm) for comm in sorted(set(map(tuple, every)))]
     mine = _with_staging(_communicator(comms, hosts, timeout, settings), comms, settings, timeout)
     return Mesh(mine, None, None, tuple(hosts[rank] for rank in ranks))
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
-    """The ranks of each row, and a note if rows span hosts. No rows: there is one dimension, and the note says why."""
+    """The ranks of each row, and a note if rows span hosts. Without rows there is one dimension, and the note is the reason."""
     ranks = len(hosts)
     if intra_size is None:
         counts = Counter(hosts)
@@ -112,14 +112,14 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
     if len(rows[0]) == 1:
         return [], f"one dimension only: {'each host has one rank' if intra_size is None else 'a 2D group needs at least two ranks'}"
     spread = next((row for row in rows if len({hosts[rank] for rank in row}) > 1), [])
-    note = f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts: what goes inside it goes over the network" if spread else ""
+    note = f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts, so its inner traffic uses the network" if spread else ""
     return rows, note
 
 
 def _hosts() -> tuple[str, ...]:
-    told: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(told, os.environ.get(HOST_VARIABLE) or socket.gethostname())
-    return tuple(told)
+    hosts: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(hosts, os.environ.get(HOST_VARIABLE) or socket.gethostname())
+    return tuple(hosts)
 
 
 def _communicator(
@@ -129,7 +129,7 @@ def _communicator(
     settings: Settings = INSIDE,
     lent: dist.ProcessGroup | None = None,
 ) -> Communicator:
-    """A group for each row; this rank's own."""
+    """Make a group for each row. Returns this rank's."""
     rank, mine = dist.get_rank(), None
     for row in rows:
         group = lent or _group(row, _limit(timeout), narrow=settings.small and len({hosts[other] for other in row}) == len(row))
@@ -140,7 +140,7 @@ def _communicator(
 
 
 def _with_staging(comm: Communicator, rows: list[list[int]], settings: Settings, timeout: timedelta | None) -> Communicator:
-    """The same with the staging that is asked for, once all groups are made: an error then is one on every rank."""
+    """The communicator with the requested staging. Called after all groups are made, so that an error is raised on every rank."""
     if settings.staging != HOST:
         return comm
     mine = next(row for row in rows if dist.get_rank() in row)
@@ -152,15 +152,15 @@ def _limit(timeout: timedelta | None) -> timedelta:
 
 
 def _group(ranks: list[int], timeout: timedelta, *, narrow: bool) -> dist.ProcessGroup:
-    """Each channel of NCCL holds a multiprocessor of the GPU while bytes are under way. Its kernels have the first that is free.
+    """A new group. Each NCCL channel occupies a multiprocessor of the GPU during a transfer.
 
-    `narrow` has one channel, which carries some 5 GB/s over sockets: enough for one rank of each host that sends little. Top-k, which
-    exposed 2.5 ms of a step of ResNet-50, exposes 1.2 so (benchmarks/train_2xh200_202611).
+    `narrow` uses one channel, about 5 GB/s over sockets, which suffices for one rank per host that sends little. For ResNet-50 with top-k
+    it lowers the exposed time of a step from 2.5 to 1.2 ms (benchmarks/train_2xh200_202611).
     """
     if "cuda:nccl" not in dist.get_backend_config():
         return dist.new_group(ranks, timeout=timeout)
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-    options._timeout = timeout  # torch warns where it differs
+    options._timeout = timeout  # otherwise torch warns about a difference
     if narrow:
         options.config.max_ctas = 1
     return dist.new_group(ranks, timeout=timeout, pg_options=options)

@@ -44,7 +44,6 @@ CODECS = (
 )  # fmt: skip
 BY_NAME = {codec.name: codec for codec in CODECS}
 NAMES = tuple(BY_NAME)
-COMPRESSING = NAMES[1:]
 
 
 def titles(fact: str) -> str:

@@ -2,50 +2,61 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import TypeVar
 
 from busbw.accel.methods import BY_NAME, DENSE, NAMES, CodecInfo, titles
 from busbw.core.errors import UsageError
 from busbw.core.planning import LEAST_FIRST
 
-# What dense exchanges and top-k's values are sent as; "same" is the gradient's own type.
-FORMATS = ("same", "fp32", "bf16", "fp16")
-VALUE_FORMATS = ("fp32", "fp16")
-FACTOR_FORMATS = ("fp32", "bf16")  # fp16 would have to be scaled
-# How codecs' bytes go.
 BACKEND, HOST = "backend", "host"
-SMALL_RATIO = 0.02  # of top-k: an eighth of a byte an element
+SMALL_RATIO = 0.02  # of top-k: an eighth of a byte per element
+_CHOICES = {
+    "method": NAMES,
+    "last": ("", *NAMES),
+    "staging": (BACKEND, HOST),
+    "wire": ("same", "fp32", "bf16", "fp16"),  # "same": the type of the gradient
+    "values": ("fp32", "fp16"),
+    "factors": ("fp32", "bf16"),  # fp16 would need scaling
+}
+
+T = TypeVar("T")
+
+
+def _setting(default: T, meaning: str) -> T:
+    """A field whose meaning the reference page prints."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
 
-    method: str = DENSE  # the codec, see below
-    last: str = ""  # the method for DDP's last bucket, whose exchange no computation hides; "": the same
-    staging: str = BACKEND  # how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by busbw-native
-    wire: str = "same"  # the format of a dense exchange: the gradient's own, fp32, bf16 or fp16
-    two_d: bool = False  # dense inside a host, the method across hosts
-    intra_size: int | None = None  # ranks of a 2D group; None: those of a host
-    two_d_most: int = 1 << 30  # use 2D up to this size
-    compress_least: int = 1 << 20  # use a method other than dense from this size on
-    ratio: float = 0.01  # top-k: the fraction of elements that is sent
-    values: str = "fp32"  # top-k: the format of values, fp32 or fp16
-    feedback: bool = True  # add what was not sent to the next gradient
-    momentum: float = 0.0  # top-k: momentum correction; the optimizer's own momentum must then be 0
-    matrix_rank: int = 4  # PowerSGD: columns of the two factors of a matrix
-    factors: str = "fp32"  # PowerSGD: the format of the factors, fp32 or bf16
-    warmup_steps: int = 0  # top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which are dense
-    chunk: int | None = None  # 2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs
-    dense_below_2d: bool = True  # send parameters of one dimension (bias, norm) densely
+    method: str = _setting(DENSE, "the codec, see below")
+    last: str = _setting("", "the method for DDP's last bucket, whose exchange no computation hides; '': the same")
+    staging: str = _setting(
+        BACKEND, "how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by busbw-native"
+    )
+    wire: str = _setting("same", "the format of a dense exchange: the gradient's own, fp32, bf16 or fp16")
+    two_d: bool = _setting(False, "dense inside a host, the method across hosts")
+    intra_size: int | None = _setting(None, "ranks of a 2D group; None: those of a host")
+    two_d_most: int = _setting(1 << 30, "use 2D up to this size")
+    compress_least: int = _setting(1 << 20, "use a method other than dense from this size on")
+    ratio: float = _setting(0.01, "top-k: the fraction of elements that is sent")
+    values: str = _setting("fp32", "top-k: the format of values, fp32 or fp16")
+    feedback: bool = _setting(True, "add what was not sent to the next gradient")
+    momentum: float = _setting(0.0, "top-k: momentum correction; the optimizer's momentum must then be 0")
+    matrix_rank: int = _setting(4, "PowerSGD: columns of the two factors of a matrix")
+    factors: str = _setting("fp32", "PowerSGD: the format of the factors, fp32 or bf16")
+    warmup_steps: int = _setting(0, "top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which are dense")
+    chunk: int | None = _setting(None, "2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs")
+    dense_below_2d: bool = _setting(True, "send parameters of one dimension (bias, norm) densely")
 
     def __post_init__(self) -> None:  # noqa: D105
-        _one_of("method", self.method, NAMES)
-        _one_of("last", self.last or self.method, NAMES)
-        _one_of("staging", self.staging, (BACKEND, HOST))
-        _one_of("wire", self.wire, FORMATS)
-        _one_of("values", self.values, VALUE_FORMATS)
-        _one_of("factors", self.factors, FACTOR_FORMATS)
-        _between("ratio", self.ratio, 0, 1, "a share above 0, at most 1")
+        for name, known in _CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise _no_value(name, f"{name} '{value}' is not one of {', '.join(filter(None, known))}")
+        if not 0 < self.ratio <= 1:  # also true for nan
+            raise _no_value("ratio", f"ratio is {self.ratio}, and must be a share above 0, at most 1")
         self._check_extras()
         self._check_sizes()
 
@@ -65,7 +76,7 @@ class Settings:
             raise UsageError(f"{codec.title or codec.name} needs whole matrices, which two_d divides", "leave out two_d")
         if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {self.method}):
             raise UsageError(
-                "momentum correction with parts that go by another method would train those without momentum",
+                "momentum correction with parts that use another method would train those without momentum",
                 "set compress_least=0 and dense_below_2d=False with it, and leave out last",
             )
 
@@ -87,7 +98,7 @@ class Settings:
 
     @property
     def small(self) -> bool:
-        """Whether little is sent in every step after the first."""
+        """Whether every step after the first sends little data."""
         small = all(codec.small and (not codec.sparse or self.ratio <= SMALL_RATIO) for codec in self.codecs)
         return small and not self.warmup_steps
 
@@ -98,7 +109,7 @@ class Settings:
 
     @property
     def loss(self) -> int:
-        """What the worst of its codecs loses of a gradient: an index into core.planning.LOSSES."""
+        """The loss of its least accurate codec: an index into core.planning.LOSSES."""
         narrow = DENSE in self.methods and self.wire in ("bf16", "fp16")
         return max((int(narrow), *(codec.loss for codec in self.codecs)), key=LEAST_FIRST.index)
 
@@ -125,13 +136,3 @@ class Settings:
 def _no_value(name: str, message: str) -> UsageError:
     default = next(field.default for field in dataclasses.fields(Settings) if field.name == name)
     return UsageError(message, f"give {name} a valid value, or leave it out; the default is {default!r}")
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise _no_value(name, f"{name} '{value}' is not one of {', '.join(known)}")
-
-
-def _between(name: str, value: float, above: float, most: float, words: str) -> None:
-    if not above < value <= most:  # also where it is not a number
-        raise _no_value(name, f"{name} is {value}, and must be {words}")

@@ -1,7 +1,7 @@
 """Host staging: exchanges by copies to host memory, busbw-native's transport, and streams that wait for a counter in memory.
 
-NCCL's kernels hold multiprocessors of a GPU as long as bytes are under way, and kernels that want them all take twice as long meanwhile
-(benchmarks/train_2xh200_202611). Here none is held: copies are the copy engines' work, and waiting is the stream's own.
+NCCL's kernels occupy multiprocessors of a GPU during a transfer, and kernels that need all of them take twice as long in that time
+(benchmarks/train_2xh200_202611). Host staging occupies none: the copy engines copy, and the stream waits for memory.
 """
 
 import ctypes
@@ -15,23 +15,23 @@ import torch.distributed as dist
 from busbw.accel.exchange_session import ExchangeSession, Numbers
 from busbw.core.errors import BusbwError, UsageError
 
-# Bytes of a copy, of which one is under way while another is sent: so many of an exchange, where that makes them neither small nor large.
+# An exchange is cut into CHUNKS copies of LEAST to MOST bytes, so that copying overlaps with sending.
 CHUNKS, LEAST, MOST = 8, 512 << 10, 4 << 20
 JOIN_S = 60.0  # for all ranks to connect
-_ROUND = 1 << 32  # numbers begin anew there
-_APART = 32  # numbers between the two that a stream writes and waits for: another cache line
+_ROUND = 1 << 32  # counters wrap around
+_APART = 32  # counters between the one that a stream writes and the one it waits for: another cache line
 
 
 class HostStaging:
-    """One for each communicator; `connect` makes them. On GPUs its exchanges are in the order in which they were called for."""
+    """Host staging of one communicator, made by `connect`. On GPUs, exchanges run in the order of the calls."""
 
     def __init__(self, rank: int, peers: int) -> None:
-        """Listen for so many; `rank` is this rank's index among all of the communicator."""
+        """Listen for `peers` peers. `rank` is this rank's index in the communicator."""
         self.session = ExchangeSession(peers)
         self._rank, self._peers = rank, [one for one in range(peers + 1) if one != rank]
         self._base = self._turn = 0
         on_gpus = torch.cuda.is_available()
-        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]  # all that the session or streams may be at
+        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]  # memory that the session or streams may use
         numbers = self._memory[0]
         self._numbers = Numbers(numbers.data_ptr(), numbers[_APART:].data_ptr(), numbers[_APART + 1 :].data_ptr())
         self._outcome = numbers[_APART + 1 : _APART + 2]
@@ -41,17 +41,17 @@ class HostStaging:
         self._end = weakref.finalize(self, _abandoned, self.session, self._memory)
         if on_gpus:
             stream = torch.cuda.current_stream().cuda_stream
-            _told("Write", stream, self._numbers.ready, 0)
-            _told("Wait", stream, self._numbers.done, 0)
+            _queue("Write", stream, self._numbers.ready, 0)
+            _queue("Wait", stream, self._numbers.done, 0)
 
     def all_gather(self, every: torch.Tensor, own: torch.Tensor) -> None:
-        """Rows of `every`, contiguous, become the ranks' `own`, flat."""
+        """Gather `own` (flat) of all ranks into the rows of `every` (contiguous)."""
         rows, mine = _bytes(every, len(every)), _bytes(own, 1)[0]
         self._exchange([mine] * len(self._peers), [rows[peer] for peer in self._peers])
         rows[self._rank].copy_(mine)
 
     def all_to_all(self, came: torch.Tensor, rows: torch.Tensor) -> None:
-        """Rows of `came` become what each rank has in its row of this rank's number; both contiguous."""
+        """Send row i of `rows` to rank i, and receive row i of `came` from it. Both are contiguous."""
         there, here = _bytes(came, len(came)), _bytes(rows, len(rows))
         self._exchange([here[peer] for peer in self._peers], [there[peer] for peer in self._peers])
         there[self._rank].copy_(here[self._rank])
@@ -77,7 +77,7 @@ class HostStaging:
             self._end.detach()
             self.session.close()
             if self._stream is not None:
-                torch.cuda.synchronize(self._stream.device)  # before memory goes that it may be at
+                torch.cuda.synchronize(self._stream.device)  # the stream may still use the memory
             self._memory.clear()
 
     @staticmethod
@@ -101,7 +101,7 @@ class HostStaging:
         length = came[0].numel()
         different = sent[:1] if all(one is sent[0] for one in sent) else sent
         out = self._room("out", length * len(different)).view(len(different), length)
-        # What comes next may be written while what came last is copied: turn about.
+        # Two buffers take turns: the next exchange may write one while the other is copied.
         self._turn = 1 - self._turn
         within = self._room(f"within {self._turn}", length * len(came)).view(len(came), length)
         chunks = self._post([out[at % len(different)] for at in range(len(sent))], list(within))
@@ -110,9 +110,9 @@ class HostStaging:
         for number, (begin, end) in enumerate(cuts, self._base + 1):
             for one, copy in zip(different, out, strict=True):
                 copy[begin:end].copy_(one[begin:end], non_blocking=True)
-            _told("Write", stream, self._numbers.ready, number % _ROUND)
+            _queue("Write", stream, self._numbers.ready, number % _ROUND)
         for number, (begin, end) in enumerate(cuts, self._base + 1):
-            _told("Wait", stream, self._numbers.done, number % _ROUND)
+            _queue("Wait", stream, self._numbers.done, number % _ROUND)
             for one, copy in zip(came, within, strict=True):
                 one[begin:end].copy_(copy[begin:end], non_blocking=True)
         self._base = (self._base + chunks) % _ROUND
@@ -123,7 +123,7 @@ class HostStaging:
         stream = torch.cuda.current_stream(device)
         if self._stream is not None and stream != self._stream:
             if stream.device != self._stream.device:
-                raise RuntimeError(f"exchanges of {stream.device} after some of {self._stream.device}: a rank has one GPU")
+                raise RuntimeError(f"an exchange on {stream.device} after one on {self._stream.device}: a rank must use one GPU")
             stream.wait_stream(self._stream)
         self._stream = stream
         handle: int = stream.cuda_stream
@@ -143,7 +143,7 @@ class HostStaging:
         return room[:nbytes]
 
 
-_kept: list[torch.Tensor] = []  # what streams may still write to and wait for
+_kept: list[torch.Tensor] = []  # memory that streams may still write to or wait for
 
 
 def _abandoned(session: ExchangeSession, memory: list[torch.Tensor]) -> None:
@@ -153,32 +153,32 @@ def _abandoned(session: ExchangeSession, memory: list[torch.Tensor]) -> None:
 
 
 def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
-    """Host staging between `ranks`, which include this rank. None: it is the only one. Every rank of the default group must call it.
+    """Host staging between `ranks`, which include this rank; None for a single rank. Every rank of the default group must call it.
 
     Raises:
         UsageError: a rank has no library or interface, or cannot reach another. Raised on every rank.
     """
     own, size = dist.get_rank(), dist.get_world_size()
     peers = [rank for rank in ranks if rank != own]
-    staging, words = None, ""
+    staging, reason = None, ""
     try:
         staging = HostStaging(list(ranks).index(own), len(peers)) if peers else None
-    except Exception as error:  # noqa: BLE001 - whatever it is, all ranks have to hear of it
-        words = error.message if isinstance(error, BusbwError) else str(error)
-    told: list[tuple[str, dict[int, bytes]]] = [("", {})] * size
-    dist.all_gather_object(told, (words, dict(zip(peers, staging.session.handles, strict=True)) if staging else {}))
-    if not any(words for words, _ in told):
+    except Exception as error:  # noqa: BLE001 - all ranks must learn of any error
+        reason = error.message if isinstance(error, BusbwError) else str(error)
+    every: list[tuple[str, dict[int, bytes]]] = [("", {})] * size
+    dist.all_gather_object(every, (reason, dict(zip(peers, staging.session.handles, strict=True)) if staging else {}))
+    if not any(reason for reason, _ in every):
         try:
             if staging is not None:
-                staging.session.join([told[peer][1][own] for peer in peers], min(JOIN_S, patience_s / 2), patience_s)
+                staging.session.join([every[peer][1][own] for peer in peers], min(JOIN_S, patience_s / 2), patience_s)
         except RuntimeError as error:
-            words = str(error)
-        dist.all_gather_object(told, (words, {}))
-    wrong = [f"rank {rank}: {words}" for rank, (words, _) in enumerate(told) if words]
+            reason = str(error)
+        dist.all_gather_object(every, (reason, {}))
+    wrong = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(every) if reason]
     if wrong:
         if staging is not None:
             staging.session.close()
-        hint = "all ranks need busbw-native, and reach each other by the interfaces of NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME"
+        hint = "install busbw-native on all ranks; NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME selects interfaces that reach each other"
         raise UsageError(f"host staging is not possible: {'; '.join(wrong)}", hint)
     return staging
 
@@ -195,8 +195,8 @@ def _driver() -> ctypes.CDLL:
     return driver
 
 
-def _told(what: str, stream: int, address: int, number: int) -> None:
-    """Make a stream write a number, or wait until it is reached."""
-    outcome = getattr(_driver(), f"cuStream{what}Value32_v2")(stream, address, number, 0)  # 0: wait for at least, counting round
+def _queue(what: str, stream: int, address: int, number: int) -> None:
+    """Queue on a stream: write a counter, or wait until it is reached."""
+    outcome = getattr(_driver(), f"cuStream{what}Value32_v2")(stream, address, number, 0)  # 0: wait for at least `number`, modulo 2^32
     if outcome:
-        raise RuntimeError(f"the CUDA driver refuses a stream that {what.lower()}s for or to memory of the host: error {outcome}")
+        raise RuntimeError(f"cuStream{what}Value32 on host memory failed: CUDA error {outcome}")

@@ -76,7 +76,10 @@ def scattered(c: int, n: int, itemsize: int) -> Buffers:
 
 
 def exchanged(c: int, n: int, itemsize: int) -> Buffers:
-    """`n` parts are sent and `n` received. (For alltoallv the matrix gives the true totals: see `matrix_totals`.)"""
+    """`n` parts are sent and `n` received.
+
+    For alltoallv the matrix gives the true totals: see `matrix_totals`.
+    """
     base = aligned_share(c, n, itemsize)
     return Buffers(base * n, base * n, base)
 
@@ -122,7 +125,7 @@ def transpose(call: Layout, rank: int) -> tuple[Move, ...]:
 
 
 def transpose_uneven(call: Layout, rank: int) -> tuple[Move, ...]:
-    """As `transpose`, with a count for each pair from the matrix; parts are contiguous, in order of rank."""
+    """As alltoall, with the matrix's own count for each pair; parts are contiguous, in order of rank."""
     moves, dst = [], 0
     for r in range(call.ranks):
         length = call.matrix[r][rank]

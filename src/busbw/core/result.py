@@ -3,7 +3,10 @@
 Seconds and bytes throughout; views choose units. A schema may gain optional fields; a change of meaning gets a new number.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from busbw.core.finding import Finding
 from busbw.core.planning import Plan
@@ -20,7 +23,7 @@ class Mismatch(msgspec.Struct, frozen=True):
     offset: int
     expected: str
     got: str
-    wrong: int  # wrong elements on this rank
+    wrong: Annotated[int, Meta(description="wrong elements on this rank")]
 
 
 class Cell(msgspec.Struct):
@@ -99,7 +102,7 @@ class Device(msgspec.Struct):
     pid: int
     host: str
     index: int
-    bus: str  # "0000:00:06", as in the header of nccl-tests; empty for a CPU
+    bus: Annotated[str, Meta(description='"0000:00:06", as in the header of nccl-tests; empty for a CPU')]
     name: str
     group: int = 0
     memory_bytes: int = 0

@@ -3,23 +3,26 @@
 Rates are bytes per second in one direction. None means that the value could not be read.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 
 class Gpu(msgspec.Struct, frozen=True):
     """One GPU. Its total NVLink rate is `nvlink` x `nvlink_rate`; `pcie` is the rate of its slot at full clock."""
 
-    index: int  # NVML's
+    index: Annotated[int, Meta(description="NVML index")]
     name: str
-    bus_id: str  # as in sysfs: "0000:1b:00.0"
+    bus_id: Annotated[str, Meta(description='as sysfs spells it: "0000:1b:00.0"')]
     numa: int | None = None
-    nvlink: int | None = None  # active links: 0 without NVLink, None if unknown
-    nvlink_rate: float | None = None  # one link, nominal
+    nvlink: Annotated[int | None, Meta(description="active links; 0: a GPU without NVLink; None: not readable")] = None
+    nvlink_rate: Annotated[float | None, Meta(description="nominal rate of one link in bytes per second")] = None
     pcie: float | None = None
     memory_bytes: int = 0
-    sm: int = 0  # compute capability: 90 is 9.0; 0 if unknown
-    nvls: bool | None = None  # NVLink SHARP: False if the hardware lacks it, None if only CUDA could tell
-    pcie_gen: int | None = None  # current; idle GPUs reduce their link speed
+    sm: Annotated[int, Meta(description="compute capability: 90 is 9.0; 0: not readable")] = 0
+    nvls: Annotated[bool | None, Meta(description="NVLink SHARP: False if the hardware lacks it, None if only CUDA knows")] = None
+    pcie_gen: Annotated[int | None, Meta(description="current generation; an idle GPU lowers it")] = None
     pcie_gen_max: int | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
@@ -28,12 +31,12 @@ class Gpu(msgspec.Struct, frozen=True):
 class Nic(msgspec.Struct, frozen=True):
     """One network port. A bond is one Nic with the sum of its slaves' rates; its slaves are not listed separately."""
 
-    name: str  # RDMA device ("mlx5_0", with ":2" for a second port), or the interface if there is none
-    kind: str  # "ib", "roce", "ethernet", or "rdma" for another RDMA link layer
+    name: Annotated[str, Meta(description='RDMA device ("mlx5_0", with ":2" for a second port), or the interface where there is none')]
+    kind: Annotated[str, Meta(description='"ib", "roce", "ethernet", or "rdma" for another RDMA link layer')]
     rate: float | None = None
-    netdev: str = ""  # interface
+    netdev: Annotated[str, Meta(description="interface")] = ""
     numa: int | None = None
-    virtual: bool = False  # without hardware (veth, bridge, tun): its driver makes the rate up
+    virtual: Annotated[bool, Meta(description="not hardware (veth, bridge, tun); the rate that its driver reports is not real")] = False
     up: bool = True
     mtu: int | None = None
     slaves: list[str] = []
@@ -50,8 +53,8 @@ class Host(msgspec.Struct, frozen=True):
     gpus: list[Gpu] = []
     nics: list[Nic] = []
     gpu_reason: str = ""
-    driver: str = ""  # version of the NVIDIA driver
-    congestion: str = ""  # TCP's congestion control in this process's namespace: "cubic", "bbr"
+    driver: Annotated[str, Meta(description="NVIDIA driver's version")] = ""
+    congestion: Annotated[str, Meta(description="TCP congestion control of the reading process, such as cubic or bbr")] = ""
 
 
 class Topology(msgspec.Struct, frozen=True):

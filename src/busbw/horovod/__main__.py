@@ -1,4 +1,4 @@
-"""`python -m busbw.horovod SCRIPT ...`: the script, for which `horovod` is busbw's."""
+"""`python -m busbw.horovod SCRIPT ...` runs a script with busbw's module in place of `horovod`."""
 
 import runpy
 import sys

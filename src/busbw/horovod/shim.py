@@ -1,6 +1,6 @@
 """Makes `import horovod.torch as hvd` import busbw's module. Opt-in, for one process.
 
-`python -m busbw.horovod SCRIPT ...` runs one so; `shim.install()` does it before the imports of a program.
+`python -m busbw.horovod SCRIPT ...` does it for a script. A program calls `shim.install()` before its imports.
 """
 
 import sys
@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 OWN = "busbw.horovod"
-# Horovod's modules that scripts import from, and what stands for each.
+# Horovod's modules that scripts import, and busbw's module for each.
 MODULES = {
     "horovod": OWN,
     "horovod.torch": f"{OWN}.torch",

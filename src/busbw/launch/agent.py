@@ -1,4 +1,4 @@
-"""Asking a host something through the launch agent that starts ranks there: ssh, or what Open MPI is told to use instead."""
+"""Asks a host for process states through the launch agent: ssh, or the agent that Open MPI is configured to use."""
 
 import os
 import shlex
@@ -11,14 +11,14 @@ from typing import BinaryIO
 from busbw.host.process import GONE, stat_fields
 from busbw.launch.mpirun import launch_agent, ssh_args
 
-MOST_ASKED = 256  # an agent each, all at once
-SSH_FAILED = 255  # ssh's own exit code where it came to no command
+MOST_ASKED = 256  # hosts; one agent process each, all in parallel
+SSH_FAILED = 255  # ssh's exit code if it could not run the command
 _POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """An agent on its way, the processes it asks for, and where its answer goes: no pipe, which what it leaves behind may hold open."""
+    """A running agent. `out` is a file, not a pipe: processes that the agent leaves behind could keep a pipe open."""
 
     agent: subprocess.Popen[bytes]
     pids: tuple[int, ...]
@@ -26,16 +26,16 @@ class _Question:
 
 
 def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None = None) -> list[str]:
-    """The line that runs `words` (for a shell) on `host`."""
+    """The command line that runs the shell words `words` on `host`."""
     environ = os.environ if environ is None else environ
     return [*shlex.split(launch_agent(environ)), *shlex.split(ssh_args(environ)), host, *words]
 
 
 def states(pids: Mapping[str, Iterable[int]], limit_s: float) -> dict[str, dict[int, str] | None]:
-    """State letters of processes, GONE for those that are not there, by host and pid; `limit_s` seconds for all hosts together.
+    """State letters of processes by host and pid, GONE for those that do not exist. Takes at most `limit_s` seconds for all hosts.
 
-    None for a host that gives no answer in time or that ssh does not reach; {} for one that cannot be asked: no such program, another
-    error over there, or too many hosts before it.
+    None for a host that does not answer in time or that ssh cannot reach. {} for a host that was not asked (more than MOST_ASKED hosts,
+    no agent program) or whose shell failed.
     """
     deadline = time.monotonic() + limit_s
     found: dict[str, dict[int, str] | None] = {host: {} for host in pids}

@@ -1,4 +1,4 @@
-"""Cleans up after a job that was cut short: its processes here, and shared memory that a killed Open MPI or NCCL does not remove."""
+"""Removes the local processes of an aborted job, and shared memory that a killed Open MPI or NCCL leaves behind."""
 
 import contextlib
 import os
@@ -7,28 +7,28 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-MARKER = "BUSBW_JOB"  # in the environment of every process of a job: mpirun's local ranks leave its process group
+MARKER = "BUSBW_JOB"  # in the environment of every process of a job, because mpirun's local ranks leave its process group
 KILL_LIMIT_S = 5.0
 SHARED = Path("/dev/shm")
-# Open MPI 5, Open MPI 4, NCCL. Other memory may be another job's too, as that of CUDA's MPS is.
+# Open MPI 5, Open MPI 4, NCCL. Other segments may belong to other jobs, such as those of CUDA MPS.
 _SEGMENTS = tuple(f"{SHARED}/{name}" for name in ("sm_segment.", "vader_segment.", "nccl-"))
 _DELETED = " (deleted)"
 
 
 class Cleanup:
-    """Of the job with this marker."""
+    """Cleans up the job whose processes have MARKER=`marker` in their environment."""
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
         self._segments: set[str] = set()
 
     def note(self) -> None:
-        """Remember the shared memory of the processes that there are: once they have ended nobody can tell whose it was."""
+        """Record the shared memory of running processes. After they exit, its owner is unknown."""
         for pid in self._pids():
             self._segments.update(_segments(pid))
 
     def sweep(self) -> None:
-        """Kill the processes that are left, and remove the shared memory of all of them."""
+        """Kill remaining processes and remove the shared memory of all processes of the job."""
         deadline = time.monotonic() + KILL_LIMIT_S
         while (left := self._pids()) and time.monotonic() < deadline:
             for pid in left:
@@ -47,13 +47,13 @@ class Cleanup:
             try:
                 if wanted in entry.read_bytes().split(b"\0"):
                     found.append(int(entry.parent.name))
-            except OSError:  # ended meanwhile, or another user's
+            except OSError:  # exited meanwhile, or another user's
                 continue
         return found
 
 
 def _segments(pid: int) -> Iterator[str]:
-    """The files of shared memory that a process has mapped."""
+    """Shared memory files that a process has mapped."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -48,30 +48,25 @@ class SoloControl:
     size = 1
 
     def bcast(self, value: Any) -> Any:
-        """The value."""
         return value
 
     def gather(self, value: Any) -> list[Any]:
-        """The value alone."""
         return [value]
 
     def allgather(self, value: Any) -> list[Any]:
-        """The value alone."""
         return [value]
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        return
 
     def reduce_all(self, values: list[float], how: str) -> list[float]:
-        """The values."""
         return list(values)
 
     def split(self, color: int) -> "SoloControl":
-        """Itself."""
         return self
 
     def abort(self, code: int, reason: str) -> None:
-        """Ends the process, as the others do, without running exit handlers."""
+        """Exit without running exit handlers, like the other channels."""
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -9,14 +9,14 @@ from typing import Any
 import mpi4py
 
 mpi4py.rc.thread_level = "funneled"
-# A rank that ends by an exception must end the job; finalising at exit would wait for the others, which wait for it.
+# A rank that ends by an exception must end the job. Finalising at exit would deadlock: the other ranks wait for this one.
 mpi4py.rc.finalize = False
 
 _FUNNELED = 1  # MPI_THREAD_FUNNELED of Open MPI and of MPICH
 
 
 def _initialise() -> None:
-    """MPI_Init_thread, called past mpi4py: there it holds the interpreter's lock, and no watchdog could say that it does not return."""
+    """Call MPI_Init_thread without mpi4py, which would hold the GIL and keep the watchdog from reporting a hang."""
     found = find_spec("mpi4py.MPI")
     library = ctypes.CDLL(found.origin) if found and found.origin else None
     if library is not None and hasattr(library, "MPI_Init_thread"):
@@ -25,13 +25,13 @@ def _initialise() -> None:
 
 _initialise()
 
-from mpi4py import MPI  # noqa: E402 - the settings above are read by this import, and it finds MPI initialised
+from mpi4py import MPI  # noqa: E402 - this import reads the settings above and needs MPI initialised
 
 _OPS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
 
 
 class MpiControl:
-    """The ranks of one MPI communicator; `comm` is for the engine that measures MPI itself."""
+    """The ranks of one MPI communicator. The mpi engine measures `comm`."""
 
     def __init__(self, comm: MPI.Intracomm, *, world: bool) -> None:
         self.comm = comm
@@ -46,29 +46,23 @@ class MpiControl:
         return cls(MPI.COMM_WORLD, world=True)
 
     def bcast(self, value: Any) -> Any:
-        """Process 0's value, on all."""
         return self.comm.bcast(value)
 
     def gather(self, value: Any) -> list[Any] | None:
-        """All values in order of process, on process 0; None elsewhere."""
         return self.comm.gather(value)
 
     def allgather(self, value: Any) -> list[Any]:
-        """All values in order of process, on all."""
         return self.comm.allgather(value)
 
     def barrier(self) -> None:
-        """Returns once all processes have called it."""
         self.comm.Barrier()
 
     def reduce_all(self, values: list[float], how: str) -> list[float]:
-        """Element by element `sum`, `min` or `max` over processes, on all."""
         buffer = array("d", values)
         self.comm.Allreduce(MPI.IN_PLACE, buffer, _OPS[how])
         return buffer.tolist()
 
     def split(self, color: int) -> "MpiControl":
-        """The channel of the processes that gave the same colour (0 or more), in order of rank."""
         return MpiControl(MPI.Intracomm(self.comm.Split(color, self.rank)), world=False)
 
     def abort(self, code: int, reason: str) -> None:
@@ -78,7 +72,7 @@ class MpiControl:
         MPI.COMM_WORLD.Abort(code)
 
     def close(self) -> None:
-        """Leave in order; the whole job's channel finalises MPI."""
+        """Free the communicator; the channel of the whole job finalises MPI."""
         if MPI.Is_finalized():
             return
         if self._world:

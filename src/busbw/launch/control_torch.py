@@ -1,6 +1,6 @@
 """The control channel over Gloo, for ranks that torchrun started. Importing this module imports torch.
 
-The group is built beside torch.distributed's default group, which stays free for the engine that measures it.
+It is separate from torch.distributed's default group, which the torch engine measures.
 """
 
 import os
@@ -16,7 +16,7 @@ from busbw.core.errors import NoMeasurement
 from busbw.launch import interfaces
 from busbw.launch.environment import Membership
 
-LIMIT = timedelta(minutes=30)  # a collective outlives the longest measurement between two of them
+LIMIT = timedelta(minutes=30)  # of a collective; longer than any measurement between two of them
 JOIN_LIMIT = timedelta(minutes=2)
 _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
@@ -32,7 +32,7 @@ class TorchControl:
 
     @classmethod
     def join(cls, member: Membership) -> "TorchControl":
-        """All ranks of the job, which meet at MASTER_ADDR; NoMeasurement when they do not within JOIN_LIMIT."""
+        """All ranks of the job, through the store at MASTER_ADDR. Raises NoMeasurement after JOIN_LIMIT."""
         interfaces.name_for_gloo(os.environ.get("MASTER_ADDR", ""))
         try:
             store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
@@ -45,30 +45,25 @@ class TorchControl:
             ) from error
 
     def allgather(self, value: Any) -> list[Any]:
-        """All values in order of process, on all."""
         own = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
         lengths = self._gather(torch.tensor([own.numel()]))
         longest = max(int(length.item()) for length in lengths)
         padded = torch.zeros(longest, dtype=torch.uint8)
         padded[: own.numel()] = own
-        # Only ranks of this very job hold the group's store, so what is unpickled comes from the same program.
+        # Only ranks of this job have the store, so the pickles come from the same program.
         return [pickle.loads(bytes(one.tolist())) for one in self._gather(padded)]
 
     def bcast(self, value: Any) -> Any:
-        """Process 0's value, on all."""
         return self.allgather(value if self.rank == 0 else None)[0]
 
     def gather(self, value: Any) -> list[Any] | None:
-        """All values in order of process, on process 0; None elsewhere."""
         values = self.allgather(value)
         return values if self.rank == 0 else None
 
     def barrier(self) -> None:
-        """Returns once all processes have called it."""
         self._group.barrier().wait()
 
     def reduce_all(self, values: list[float], how: str) -> list[float]:
-        """Element by element `sum`, `min` or `max` over processes, on all."""
         tensor = torch.tensor(values, dtype=torch.float64)
         options = dist.AllreduceOptions()
         options.reduceOp = _OPS[how]
@@ -76,14 +71,13 @@ class TorchControl:
         return [float(value) for value in tensor.tolist()]
 
     def split(self, color: int) -> "TorchControl":
-        """The channel of the processes that gave the same colour, in order of rank."""
         colors = self.allgather(color)
         members = [rank for rank, other in enumerate(colors) if other == color]
         self._splits += 1
         return TorchControl(self._store, members.index(self.rank), len(members), f"{self._name}/{self._splits}.{color}")
 
     def abort(self, code: int, reason: str) -> None:
-        """End this rank at once; torchrun ends the others (and exits with 1, whatever the code)."""
+        """Exit immediately. torchrun then ends the others and exits with 1, whatever `code` is."""
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

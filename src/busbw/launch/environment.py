@@ -1,17 +1,17 @@
-"""Which launcher started this process, and as which rank: read from the variables that each launcher sets, one row each."""
+"""Detects which launcher started this process, and as which rank, from the variables that each launcher sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
 
-# Slurm numbers its pseudo steps down from 2^32: batch script, extern and interactive shells are none of them a task of a job step.
+# Slurm numbers its pseudo steps (batch script, extern, interactive shell) down from 2^32. They are not job steps.
 _FIRST_PSEUDO_STEP = 0xFFFFFFF0
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """The variables of one launcher; of each tuple the first one set counts. All of `requires` must be set as well."""
+    """The variables of one launcher. The first set variable of each tuple is used. All of `requires` must be set too."""
 
     name: str
     rank: str
@@ -23,7 +23,7 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This process is `rank` of `size`, and `local_rank` (None where the launcher does not say) of its host."""
+    """This process is `rank` of `size`, and `local_rank` of its host (None if the launcher does not set it)."""
 
     launcher: Launcher
     rank: int
@@ -31,7 +31,7 @@ class Membership:
     local_rank: int | None
 
 
-# In order of nearness: what starts processes inside another launcher's step (torchrun under srun, mpirun under srun) comes first.
+# Launchers that can run inside another launcher's step (torchrun or mpirun under srun) come first.
 LAUNCHERS: tuple[Launcher, ...] = (
     Launcher("torchrun", "RANK", ("WORLD_SIZE",), ("LOCAL_RANK",), mpi=False, requires=("TORCHELASTIC_RUN_ID", "MASTER_ADDR")),
     Launcher("Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), ("OMPI_COMM_WORLD_LOCAL_RANK",), mpi=True),
@@ -42,9 +42,10 @@ LAUNCHERS: tuple[Launcher, ...] = (
 
 
 def detect(env: Mapping[str, str]) -> Membership | None:
-    """The rank that the launcher nearest to this process gave it, None for a plain process.
+    """The rank that the innermost launcher gave this process; None without a launcher.
 
-    A shell of salloc, sbatch or `srun --pty` is plain although Slurm sets a rank there. UsageError for values that cannot be meant.
+    Shells of salloc, sbatch and `srun --pty` count as without a launcher, although Slurm sets a rank there. Raises UsageError for
+    invalid values.
     """
     for launcher in LAUNCHERS:
         size_name = next((name for name in launcher.size if env.get(name)), None)
@@ -64,8 +65,8 @@ def _membership(launcher: Launcher, size_name: str, env: Mapping[str, str]) -> M
     rank, size = _integer(env, launcher.rank), _integer(env, size_name)
     if rank >= size:
         raise UsageError(
-            f"environment: {launcher.rank}={rank} is no rank of {size_name}={size}",
-            f"unset both, or start every rank anew with {launcher.name}",
+            f"environment: {launcher.rank}={rank} is not a rank of {size_name}={size}",
+            f"unset both, or start all ranks again with {launcher.name}",
         )
     local_name = next((name for name in launcher.local_rank if env.get(name)), None)
     return Membership(launcher, rank, size, _integer(env, local_name) if local_name else None)
@@ -74,5 +75,5 @@ def _membership(launcher: Launcher, size_name: str, env: Mapping[str, str]) -> M
 def _integer(env: Mapping[str, str], name: str) -> int:
     value = env[name]
     if not (value.isascii() and value.isdigit()):
-        raise UsageError(f"environment: {name}='{value}' is not a number of 0 or more", f"unset {name}")
+        raise UsageError(f"environment: {name}='{value}' is not a non-negative integer", f"unset {name}")
     return int(value)

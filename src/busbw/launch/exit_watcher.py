@@ -1,4 +1,4 @@
-"""Which process of this host ended first: its launcher may say no more than that one did."""
+"""Records which local rank exited first. The launcher may only report that one did."""
 
 import os
 import select
@@ -8,7 +8,7 @@ from busbw.host import process
 
 
 class ExitWatcher:
-    """Watches processes from a thread, because others follow the first to its end within milliseconds; `order` has their ranks."""
+    """Watches processes from a thread, since the others exit within milliseconds of the first. `order` lists ranks as they exit."""
 
     def __init__(self) -> None:
         self.order: list[int] = []
@@ -17,7 +17,7 @@ class ExitWatcher:
         self._thread: threading.Thread | None = None
 
     def watch(self, rank: int, pid: int) -> None:
-        """From now on; nothing where the process has ended before or the kernel cannot tell."""
+        """Start watching. Does nothing if the process has exited or the kernel has no pidfd."""
         descriptor = process.watch(pid)
         if descriptor is None:
             return
@@ -29,7 +29,7 @@ class ExitWatcher:
 
     def _follow(self) -> None:
         while True:
-            for descriptor, _ in self._poll.poll():  # those that are registered meanwhile count too
+            for descriptor, _ in self._poll.poll():  # epoll also returns descriptors registered during the wait
                 self._poll.unregister(descriptor)
                 os.close(descriptor)
                 self.order.append(self._ranks.pop(descriptor))

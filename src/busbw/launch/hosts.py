@@ -15,30 +15,30 @@ _OTHER_KEYS = re.compile(r"(max[_-]slots\s*=\s*\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host; `slots` is how many ranks it takes, 0 where nothing was said."""
+    """One host. `slots` is the number of ranks it takes; 0: not given."""
 
     name: str
     slots: int = 0
 
     def __str__(self) -> str:
-        """`h1:8`, `[fd00::2]:8`, or the name alone: as --hosts and mpirun's --host take it."""
+        """`h1:8`, `[fd00::2]:8`, or the name alone, as --hosts and mpirun's --host accept it."""
         name = f"[{self.name}]" if ":" in self.name else self.name
         return f"{name}:{self.slots}" if self.slots else name
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
-    """The hosts of `--hosts`; UsageError for an empty list, a bad name or number of slots, a host named twice."""
+    """The hosts of `--hosts`. Raises UsageError for an empty list, an invalid name or number of slots, or a duplicate."""
     hosts: list[Host] = []
     for part in text.split(","):
         host = _host(part.strip(), f"--hosts '{text}'")
         if any(host.name == other.name for other in hosts):
-            raise UsageError(f"--hosts '{text}': {host.name} is named twice", f"name it once, with all its slots, like {host.name}:8")
+            raise UsageError(f"--hosts '{text}': {host.name} is given twice", f"give it once, with all its slots, like {host.name}:8")
         hosts.append(host)
     return tuple(hosts)
 
 
 def read_hostfile(path: str) -> tuple[Host, ...]:
-    """The hosts of a hostfile; UsageError when it cannot be read or parsed."""
+    """The hosts of a hostfile. Raises UsageError if it cannot be read or parsed."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -48,31 +48,29 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
 
 
 def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
-    """Hosts in order of first line; slots of lines that repeat a host are added, as Open MPI adds them. UsageError names the line."""
+    """Hosts in order of first line. Slots of repeated hosts are added up, as Open MPI does. UsageError names the line."""
     slots: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split("#")[0].strip()
-        if not words:
+        entry = line.split("#")[0].strip()
+        if not entry:
             continue
-        host = _hostfile_line(words, f"{source}, line {number}")
+        host = _hostfile_line(entry, f"{source}, line {number}")
         repeated = host.name in slots
         slots[host.name] = (slots[host.name] or 1) + (host.slots or 1) if repeated else host.slots
     if not slots:
-        raise UsageError(f"{source}: it names no host", "write one host a line, like: h1 slots=8")
+        raise UsageError(f"{source}: no host in it", "write one host per line, like: h1 slots=8")
     return tuple(Host(name, count) for name, count in slots.items())
 
 
 def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[Host, ...]:
-    """The hosts with the slots that `ranks` take, first hosts first: evenly where no host says any; all slots for None.
+    """The hosts with the slots that `ranks` ranks occupy, filled in order, or evenly if no host has slots; all slots for None.
 
-    `default` is what a host without slots has when there is no number of ranks either.
-
-    UsageError where the slots that are said do not suffice.
+    `default` is the number of slots of a host without any when `ranks` is None. Raises UsageError if there are too few slots.
     """
     if ranks is None:
         return tuple(Host(host.name, host.slots or default) for host in hosts)
     if ranks < 1:
-        raise UsageError(f"-n {ranks}: there must be at least one rank", "give -n 1 or more")
+        raise UsageError(f"-n {ranks}: at least one rank is needed", "give -n 1 or more")
     if not any(host.slots for host in hosts):
         each, more = divmod(ranks, len(hosts))
         return tuple(Host(host.name, each + (i < more)) for i, host in enumerate(hosts) if each + (i < more))
@@ -86,7 +84,7 @@ def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[H
 
 
 def _filled(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
-    """Each host's slots as far as `ranks` reach; hosts that take none are left out."""
+    """Slots of each host up to `ranks` in total; hosts without ranks are left out."""
     taken = []
     for host in hosts:
         slots = min(host.slots, ranks)
@@ -95,11 +93,11 @@ def _filled(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
     return tuple(taken)
 
 
-def _hostfile_line(words: str, where: str) -> Host:
-    match = _SLOTS.search(words)
-    rest = _OTHER_KEYS.sub("", words.replace(match.group(0), "", 1) if match else words).split()
+def _hostfile_line(entry: str, where: str) -> Host:
+    match = _SLOTS.search(entry)
+    rest = _OTHER_KEYS.sub("", entry.replace(match.group(0), "", 1) if match else entry).split()
     if len(rest) != 1:
-        raise UsageError(f"{where}: '{words}' is not a host with its slots", "write one host a line, like: h1 slots=8")
+        raise UsageError(f"{where}: '{entry}' is not a host with its slots", "write one host per line, like: h1 slots=8")
     host = _host(rest[0], where)
     return Host(host.name, _slots(match.group(1), where, host.name)) if match else host
 
@@ -116,7 +114,7 @@ def _host(text: str, where: str) -> Host:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: '{text}' is not a host name", "write hosts like h1:8,h2:8")
     if _NAME.fullmatch(slots) and not slots.isdigit() and (not slots[0].isdigit() or "." in slots):
-        raise UsageError(f"{where}: '{text}': a colon comes before a number of slots, not before a host", f"use a comma: {name},{slots}")
+        raise UsageError(f"{where}: '{text}': a number of slots must follow the colon", f"use a comma: {name},{slots}")
     return Host(name, _slots(slots, where, name) if colon else 0)
 
 
@@ -124,5 +122,5 @@ def _slots(text: str, where: str, host: str) -> int:
     if text.isascii() and text.isdigit():
         if int(text) > 0:
             return int(text)
-        raise UsageError(f"{where}: {host} has {text} slots", f"give it one or more, like {host}:8, or leave it out")
+        raise UsageError(f"{where}: {host} has {text} slots", f"give at least one slot, like {host}:8, or leave out the host")
     raise UsageError(f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8")

@@ -1,7 +1,7 @@
-"""Which network interfaces carry the job: `--ifname` as NCCL_SOCKET_IFNAME has it (`eth`, `=eth0`, `^docker`), or a network as CIDR.
+"""Selects the network interfaces of a job: `--ifname` in the syntax of NCCL_SOCKET_IFNAME (`eth`, `=eth0`, `^docker`), or a CIDR.
 
-Each library wants it in other words: MPI and its runtime take exact names or a CIDR, NCCL takes prefixes but no CIDR, Gloo one exact
-name. A CIDR is the only form that holds on hosts whose interfaces are named differently, so every rank resolves it on its own host.
+MPI and its runtime accept exact names or a CIDR, NCCL prefixes but no CIDR, and Gloo one exact name. Only a CIDR fits hosts with
+different interface names, so every rank resolves it on its own host.
 """
 
 import ipaddress
@@ -18,20 +18,20 @@ Local = Mapping[str, ipaddress.IPv4Interface | None]
 
 
 def resolve(text: str, have: Local) -> tuple[str, ...]:
-    """The names among `have` that `text` selects; UsageError, naming those that exist, where it selects none."""
+    """The names among `have` that `text` selects. Raises UsageError with the existing names if it selects none."""
     network = _network(text)
     if network is not None:
         names = tuple(name for name, address in have.items() if address and address.ip in network)
     else:
         names = _matching(text, have)
     if not names:
-        there = ", ".join(f"{name} ({address})" if address else name for name, address in have.items())
-        raise UsageError(f"--ifname {text}: no such interface on {socket.gethostname()}", f"it has {there}")
+        existing = ", ".join(f"{name} ({address})" if address else name for name, address in have.items())
+        raise UsageError(f"--ifname {text}: no such interface on {socket.gethostname()}", f"it has {existing}")
     return names
 
 
 def selected(text: str) -> tuple[str, ...]:
-    """What `text` selects on this host, nothing where that is none: a host that only launches need have no part in the network."""
+    """The interfaces that `text` selects on this host, if any: a host that only launches may be outside the network."""
     try:
         return resolve(text, local()) if text else ()
     except UsageError:
@@ -39,37 +39,37 @@ def selected(text: str) -> tuple[str, ...]:
 
 
 def for_mpi(text: str, have: Local) -> str:
-    """What goes after btl_tcp_if_include, prte_if_include and the like: the CIDR itself, else exact names by commas."""
+    """The value for btl_tcp_if_include, prte_if_include and the like: the CIDR, or exact names separated by commas."""
     names = resolve(text, have)
     network = _network(text)
     return str(network) if network is not None else ",".join(names)
 
 
 def for_nccl(text: str, have: Local) -> str:
-    """What NCCL_SOCKET_IFNAME is set to on this host: `text` itself, or the exact names of a CIDR's interfaces."""
+    """The value of NCCL_SOCKET_IFNAME on this host: `text`, or the exact names of a CIDR's interfaces."""
     names = resolve(text, have)
     return text if _network(text) is None else "=" + ",".join(names)
 
 
 def is_cidr(text: str) -> bool:
-    """Whether `text` is a network such as 10.1.0.0/16; UsageError where it has a slash and is none."""
+    """Whether `text` is a network such as 10.1.0.0/16. Raises UsageError for an invalid network."""
     return _network(text) is not None
 
 
 def variables(ifname: str) -> dict[str, str]:
-    """What every rank's environment gets for --ifname; nothing where there is none."""
+    """The variables that --ifname adds to the environment of every rank."""
     if not ifname:
         return {}
-    # Names may differ from host to host, so each rank resolves a CIDR itself (settle).
+    # Interface names differ between hosts, so each rank resolves a CIDR itself (settle).
     named = {} if is_cidr(ifname) else {"NCCL_SOCKET_IFNAME": ifname}
     return {VARIABLE: ifname, **named}
 
 
 def towards(peer: str) -> str | None:
-    """The interface that traffic to `peer` (name or address) leaves by; None where there is no way, or it is this host's loopback."""
+    """The interface of the route to `peer` (name or address); None without a route, or for loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((peer, 9))  # asks the routing table alone: a datagram socket sends nothing here
+            probe.connect((peer, 9))  # queries the routing table only: a datagram socket sends nothing here
         except OSError:
             return None
         own = ipaddress.IPv4Address(probe.getsockname()[0])
@@ -77,7 +77,7 @@ def towards(peer: str) -> str | None:
 
 
 def own_name_leads_here() -> bool:
-    """Whether this host's own name resolves to an address that others could reach, as Gloo takes it: not to 127.0.1.1, nor to nothing."""
+    """Whether this host's name resolves to an address that other hosts could reach; Gloo listens on that address."""
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
@@ -86,7 +86,7 @@ def own_name_leads_here() -> bool:
 
 
 def name_for_gloo(peer: str) -> None:
-    """Gloo listens where this host's own name leads; where that is nowhere, on the way to `peer`, unless an interface is chosen.
+    """Set GLOO_SOCKET_IFNAME to the interface towards `peer`, unless it is set or this host's name resolves to a reachable address.
 
     `peer` may be an address of this host.
     """
@@ -97,9 +97,9 @@ def name_for_gloo(peer: str) -> None:
 
 
 def settle(env: Mapping[str, str]) -> None:
-    """On a rank: set this process' NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from `env`'s BUSBW_IFNAME, as this host names them.
+    """On a rank: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of this process from BUSBW_IFNAME in `env`.
 
-    NoMeasurement where this host has no such interface.
+    Raises NoMeasurement if this host has no such interface.
     """
     text = env.get(VARIABLE)
     if not text:
@@ -108,7 +108,7 @@ def settle(env: Mapping[str, str]) -> None:
     try:
         found = {"NCCL_SOCKET_IFNAME": for_nccl(text, have), "GLOO_SOCKET_IFNAME": resolve(text, have)[0]}
     except BusbwError as error:
-        raise NoMeasurement(error.message, f"{error.hint}; a network as CIDR, like --ifname 10.1.0.0/16, fits differing names") from error
+        raise NoMeasurement(error.message, f"{error.hint}; a CIDR, like --ifname 10.1.0.0/16, fits hosts with different names") from error
     os.environ.update(found)
 
 
@@ -118,7 +118,7 @@ def _network(text: str) -> ipaddress.IPv4Network | None:
     try:
         return ipaddress.IPv4Network(text, strict=False)
     except ValueError as error:
-        raise UsageError(f"--ifname {text}: it is not an IPv4 network", "write a network like 10.1.0.0/16, or a name like eth0") from error
+        raise UsageError(f"--ifname {text}: not an IPv4 network", "write a network like 10.1.0.0/16, or a name like eth0") from error
 
 
 def _matching(text: str, have: Local) -> tuple[str, ...]:
@@ -127,12 +127,14 @@ def _matching(text: str, have: Local) -> tuple[str, ...]:
     exact = rest.startswith("=")
     wanted = tuple(part.strip() for part in rest.removeprefix("=").split(","))
     if not all(wanted):
-        raise UsageError(f"--ifname '{text}': a name is missing", "write names by commas, like eth0, =eth0, ^docker,lo, or 10.1.0.0/16")
+        raise UsageError(
+            f"--ifname '{text}': a name is missing", "write names separated by commas, like eth0, =eth0, ^docker,lo, or 10.1.0.0/16"
+        )
 
     def hit(name: str) -> bool:
         return name in wanted if exact else name.startswith(wanted)
 
     if not exclude:
         return tuple(name for name in have if hit(name))
-    # As NCCL does, an exclusion leaves only what could carry traffic between hosts.
+    # As in NCCL, an exclusion leaves only interfaces that could reach other hosts.
     return tuple(name for name, address in have.items() if not hit(name) and address and not address.ip.is_loopback)

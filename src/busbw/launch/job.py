@@ -1,4 +1,4 @@
-"""Running a launcher: both its streams read at once, a limit on its silence, and no process left behind on this host."""
+"""Runs a launcher: reads both of its streams, limits its silence, and leaves no process behind on this host."""
 
 import _thread
 import contextlib
@@ -21,10 +21,10 @@ from busbw.launch.failures import explain
 
 __all__ = ["explain", "run", "terminable", "undisturbed"]
 
-TERM_LIMIT_S = 5.0  # for mpirun to end the ranks of other hosts, which nobody else can
-GRACE_S = 2.0  # of these, whoever presses Ctrl-C again; mpirun takes 0.1 to 0.3 s where its ranks are alive
-END_LIMIT_S = 30.0  # for the launcher to end after its last word
-DRAIN_LIMIT_S = 1.0  # for what a process that outlived the launcher still holds open
+TERM_LIMIT_S = 5.0  # for mpirun to end the ranks of other hosts, which only mpirun can do
+GRACE_S = 2.0  # the part of it that a second Ctrl-C does not skip; mpirun takes 0.1 to 0.3 s if its ranks respond
+END_LIMIT_S = 30.0  # for the launcher to exit after closing its output
+DRAIN_LIMIT_S = 1.0  # for streams that a process that outlived the launcher holds open
 _POLL_S = 0.2
 _AGAIN_S = 0.01
 _CHUNK = 1 << 16
@@ -35,12 +35,12 @@ Verdict = Callable[[], BusbwError | None]
 
 
 class _Lines:
-    """Cuts one stream into lines without their newline; those that are no event go to `other` where there is one."""
+    """Splits a stream into lines without newline. Lines that are not events go to `other`, if given."""
 
     def __init__(self, take: Take, other: Take | None = None) -> None:
         self._take, self._other, self._rest = take, other, b""
         self.count = 0  # lines taken so far
-        self.ending = False  # the job is being ended: what a callback raises now must not cut that short
+        self.ending = False  # the job is being ended, so exceptions of callbacks are ignored
 
     def feed(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -71,15 +71,15 @@ def run(
     heard: Callable[[], bool] = bool,
     queued: Callable[[], bool] = bool,
 ) -> int:
-    """Run the launcher `argv` to its end; its exit code, or -N where signal N ended it.
+    """Run the launcher `argv` and return its exit code, or -N if signal N killed it.
 
-    `verdict` is asked several times a second: an error that it returns ends the job. While `queued` holds, the time of `limit_s` has
-    not begun; `heard` ends it as a line for `on_line` does.
+    `on_line` gets each line of stdout that is a JSON object. `on_talk` gets all other lines of stdout (mpirun 5 reports lost daemons
+    there) and of stderr. Lines have no newline and are passed in this thread. `verdict` is called several times per second; an error
+    that it returns ends the job.
 
-    `on_line` gets each line of stdout that is a JSON object, `on_talk` all others (mpirun 5 reports lost daemons on stdout) and those of
-    stderr, without the newline and in this thread. NoMeasurement when it cannot be started, or `on_line` had nothing within `limit_s`
-    seconds (0: no limit). Then, and when this process is interrupted, told to terminate, or a callback raises, the launcher is ended
-    first and every process of the job on this host with it.
+    Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within `limit_s` seconds (0: no limit) and
+    `heard` is false. The limit does not run while `queued` is true. Before any exception leaves this function (also on SIGINT, SIGTERM
+    or an exception of a callback), the launcher and all processes of the job on this host are ended.
     """
     marker = uuid.uuid4().hex
     try:
@@ -91,10 +91,10 @@ def run(
             stderr=subprocess.PIPE,
             start_new_session=True,
             bufsize=0,
-            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # it then ends its ranks on all hosts
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # the launcher then ends its ranks on all hosts
         )
     except OSError as error:
-        raise NoMeasurement(f"{argv[0]} cannot be run: {error.strerror}", "install it, or name another launcher") from error
+        raise NoMeasurement(f"{argv[0]} cannot be run: {error.strerror}", "install it, or use another launcher") from error
     lines, talk, cleanup = _Lines(on_line, on_talk), _Lines(on_talk), Cleanup(marker)
     with terminable():
         try:
@@ -122,7 +122,7 @@ Pump = Callable[..., bool]
 
 @contextlib.contextmanager
 def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iterator[Pump]:
-    """A function that reads both streams until they end, or the process has; False where `limit_s` passed before."""
+    """A function that reads both streams until they or the process end. It returns False after `limit_s`."""
     assert process.stdout is not None
     assert process.stderr is not None
     with selectors.DefaultSelector() as selector:
@@ -131,11 +131,7 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
                 selector.register(stream, selectors.EVENT_READ, sink)
 
         def pump(
-            limit_s: float | None,
-            *,
-            verdict: Verdict = lambda: None,
-            until: Callable[[], bool] = bool,
-            queued: Callable[[], bool] = bool,
+            limit_s: float | None, *, verdict: Verdict = lambda: None, until: Callable[[], bool] = bool, queued: Callable[[], bool] = bool
         ) -> bool:
             deadline = time.monotonic() + limit_s if limit_s is not None else None
             ended: float | None = None
@@ -149,7 +145,7 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
                     if now - ended > DRAIN_LIMIT_S:
                         break
                 elif deadline is not None and now > deadline:
-                    return until()  # it may have come late, to a process that was stopped
+                    return until()  # this process may have been stopped while a line arrived
                 elif error := verdict():
                     raise error
             return True
@@ -158,7 +154,7 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
 
 
 def _read(selector: selectors.BaseSelector) -> None:
-    """Hand on what both streams have to say now, or within a moment."""
+    """Pass on available data of both streams; wait up to _POLL_S for it."""
     for key, _ in selector.select(_POLL_S):
         data = os.read(key.fd, _CHUNK)
         if data:
@@ -168,28 +164,28 @@ def _read(selector: selectors.BaseSelector) -> None:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Its exit code, once both its streams have ended."""
+    """Its exit code, after both streams ended."""
     try:
         return process.wait(END_LIMIT_S)
     except subprocess.TimeoutExpired as error:
-        raise TimedOut(f"the launcher closed its output and did not end within {END_LIMIT_S:g} s", "ps -ef | grep mpirun") from error
+        raise TimedOut(f"the launcher closed its output but did not exit within {END_LIMIT_S:g} s", "ps -ef | grep mpirun") from error
 
 
 def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasurement:
     if not hosts:
-        return NoMeasurement(f"no rank was heard within {limit_s:g} s of starting {launcher}", option("dry_run"))
+        return NoMeasurement(f"no rank reported within {limit_s:g} s of starting {launcher}", option("dry_run"))
     probe = f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
     return NoMeasurement(
-        f"no rank was heard within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "
-        "a host does not answer, a firewall blocks its way back, or the interface is wrong",
-        f"{probe}   (if all answer: --ifname with the network they share, like 10.1.0.0/16)",
+        f"no rank reported within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "
+        "a host does not respond, a firewall blocks connections back, or the interface is wrong",
+        f"{probe}   (if all respond, give the network they share: --ifname 10.1.0.0/16)",
     )
 
 
 def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, cleanup: Cleanup) -> None:
-    """SIGTERM and time to pass it on, what is still said read meanwhile; then SIGKILL.
+    """Send SIGTERM, wait for the launcher to end its ranks while reading its output, then send SIGKILL.
 
-    A second interrupt skips the waiting, but not the moment in which a launcher that is well ends its ranks and removes what they shared.
+    A second interrupt skips the wait except for GRACE_S, in which a working launcher ends its ranks and removes their shared memory.
     """
     lines.ending = talk.ending = True
     with contextlib.suppress(BaseException), _pump(process, lines, talk) as pump:
@@ -205,48 +201,48 @@ def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, cleanup
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    # The group is the launcher's own (start_new_session); it may live on after its leader.
+    # start_new_session made this group; it may outlive its leader.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM and SIGHUP end this process by an exception while a job runs, so that the job is ended too.
+    """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, so that the job is ended too. Later ones are ignored.
 
-    The first of them alone: those that follow find the end under way. Inside another `terminable` it is the other that holds.
+    Has no effect inside another `terminable`.
     """
     if isinstance(signal.getsignal(signal.SIGTERM), _Leave):
         yield
         return
-    own = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell's background job ignores it
+    own = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background job of a shell ignores SIGINT
     with _handled(_Leave(), signal.SIGTERM, signal.SIGHUP), _handled(_interrupt, *([signal.SIGINT] if own else [])):
         yield
 
 
 def undisturbed() -> contextlib.AbstractContextManager[None]:
-    """Interrupts and requests to end are not heard: for the moment that it takes to save and to clean up."""
+    """Ignore SIGINT, SIGTERM and SIGHUP for the short time that saving and cleaning up take."""
     return _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Leave:
-    """Ends this process by an exception, once."""
+    """A signal handler that raises SystemExit once."""
 
     def __init__(self) -> None:
-        self._told = False
+        self._raised = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self._told:
+        if self._raised:
             return
         if _in_finalizer(frame):
             _thread.start_new_thread(_once_more, (number,))
             return
-        self._told = True
+        self._raised = True
         raise SystemExit(128 + number)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """As Python's own handler of SIGINT, each time."""
+    """Raise KeyboardInterrupt, like Python's own handler."""
     if _in_finalizer(frame):
         _thread.start_new_thread(_once_more, (number,))
         return
@@ -254,7 +250,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether the main thread is in a __del__: what is raised there is dropped, and nobody would hear of it."""
+    """Whether the main thread is in a __del__, where Python drops exceptions."""
     while frame is not None:
         if frame.f_code.co_name == "__del__":
             return True
@@ -263,14 +259,14 @@ def _in_finalizer(frame: FrameType | None) -> bool:
 
 
 def _once_more(number: int) -> None:
-    # By the lowest means: the handler may have come in the middle of `threading`.
+    # pthread_kill, because the handler may have interrupted `threading`.
     time.sleep(_AGAIN_S)
     signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextlib.contextmanager
 def _handled(handler: Handler | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
-    """These signals have this handler; outside the main thread, where Python takes none, they keep theirs."""
+    """Install a handler for these signals. Does nothing outside the main thread, where Python allows no handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""Joining the ranks of a job: the control channel that fits the launcher, and the refusal of a split brain.
+"""Joins the ranks of a job over the control channel that fits the launcher, and detects a split brain.
 
-A split brain is N processes that each think they are rank 0 of 1, as a program built without MPI behaves: all measure themselves
-alone, and every figure looks fine.
+In a split brain, N processes each believe they are rank 0 of 1, like a program built without MPI. Each measures only itself, and the
+figures look plausible.
 """
 
 import os
@@ -19,10 +19,10 @@ from busbw.launch.environment import Membership, detect
 
 
 def join(env: Mapping[str, str], *, expect: int | None) -> Control:
-    """The channel to the other ranks of this job, chosen by what the launcher set in `env`; `expect` is the size asked for, if any.
+    """The channel to the other ranks of this job, chosen by the launcher's variables in `env`.
 
-    Also sets this process' NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME from BUSBW_IFNAME. NoMeasurement where the launcher, the library
-    that joins the ranks and `expect` do not agree on how many there are, or where that library is missing.
+    `expect` is the requested number of ranks, if any. Also sets NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of this process from
+    BUSBW_IFNAME. NoMeasurement if the launcher, the library and `expect` disagree on the number of ranks, or if the library is missing.
     """
     member = detect(env)
     interfaces.settle(env)
@@ -68,18 +68,18 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
     if member is not None and control.size != member.size:
         raise NoMeasurement(
             f"split brain on {here}: {member.launcher.name} started {member.size} ranks, but {library} sees {control.size}: "
-            "each would measure itself alone",
+            "each would measure only itself",
             _cure(member, library),
         )
     if expect is None or control.size == expect:
         return
     if member is None:
         raise NoMeasurement(
-            f"split brain on {here}: this is to be one of {expect} ranks, but no launcher gave it a rank: it would measure itself alone",
+            f"split brain on {here}: {expect} ranks expected, but no launcher gave this process a rank: it would measure only itself",
             f"let busbw start the ranks ({option('start_alone', expect)}), or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
         )
     raise NoMeasurement(
-        f"{here}: {expect} ranks were asked for, but {member.launcher.name} started {control.size}",
+        f"{here}: {expect} ranks were requested, but {member.launcher.name} started {control.size}",
         f"ask for {control.size} ranks, or start {expect}",
     )
 
@@ -92,4 +92,4 @@ def _cure(member: Membership, library: str) -> str:
     mpirun = str(own) if own.exists() else "mpirun"
     if member.launcher.name == "MPICH" or "Open MPI" in library:
         return f"{mpirun} -n {n} ...: the mpirun of the MPI that mpi4py uses ({library or 'unknown'})"
-    return f"start it with the mpirun of {library}, or give mpi4py this one's: MPI4PY_LIBMPI=/path/to/libmpi.so"
+    return f"start it with the mpirun of {library}, or set the library of mpi4py: MPI4PY_LIBMPI=/path/to/libmpi.so"

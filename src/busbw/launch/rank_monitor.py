@@ -12,29 +12,29 @@ from busbw.launch import agent, diagnosis, interfaces
 from busbw.launch.exit_watcher import ExitWatcher
 from busbw.launch.failures import signal_words
 
-GATHER_S = 1.5  # from the first rank that stands still to the last: their limits began within one operation of each other
-LIBRARY_S = 3.5  # and for what NCCL says of itself
-ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they end themselves
+GATHER_S = 1.5  # from the first stall report to the last; the limits of ranks began within one operation of each other
+LIBRARY_S = 3.5  # the same, if NCCL's own report is expected
+ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they exit
 MARGIN_S = 3.0
-LEAVING_S = 60.0  # for the launcher to end after its ranks have said their last
+LEAVING_S = 60.0  # for the launcher to exit after the last report
 PROGRAM = "busbw"  # in the command line of every rank
-LOOK_S = 0.5  # between two looks at the processes of this host
-SURE_S = 1.0  # that a process is stopped: not for a moment, as a debugger or a profiler does it
+LOOK_S = 0.5  # between checks of the processes of this host
+SURE_S = 1.0  # before a process counts as stopped; debuggers and profilers stop it briefly
 ENDED_S = 5.0  # for the launcher to end a job that lost a process
-AWAY_S = 2.0  # between two looks at the job: this process was stopped (Ctrl-Z), or whoever reads its output made it wait
+AWAY_S = 2.0  # between checks of the job: a longer gap means that this process was stopped (Ctrl-Z) or blocked on its output
 
 
 @dataclass(slots=True)
 class RankMonitor:
-    """Follows a job of `ranks` processes (0: as many as come).
+    """Follows a job of `ranks` processes (0: unknown).
 
-    `places` are the user's names of their hosts in order of rank, empty for this machine.
-    `limit_s` and `start_limit_s` are those of the ranks (see Job), `gpus` gives what ranks run on once that is known;
-    `ifname` is --ifname, whose interfaces are watched in addition to the default ones.
+    `hosts` are the user's names of their hosts in order of rank, empty for this machine. `limit_s` and `start_limit_s` are the limits of
+    the ranks (see Job). `gpus` returns the devices of ranks once they are known. Interfaces of `ifname` are watched in addition to the
+    default ones.
     """
 
     ranks: int
-    places: tuple[str, ...]
+    hosts: tuple[str, ...]
     limit_s: float
     start_limit_s: float
     library: bool = False
@@ -48,9 +48,9 @@ class RankMonitor:
     begun: float = field(default_factory=time.monotonic)
     heard: float = 0.0
     looked: float = 0.0
-    own: dict[int, int] = field(default_factory=dict)  # ranks that are processes of this host: their number
-    halted: dict[int, tuple[float, str]] = field(default_factory=dict)  # ranks of this host that do not run: since when, state
-    named: set[int] = field(default_factory=set)  # those that `changes` has reported
+    own: dict[int, int] = field(default_factory=dict)  # pid by rank, for processes of this host
+    halted: dict[int, tuple[float, str]] = field(default_factory=dict)  # ranks of this host that do not run: time and state
+    named: set[int] = field(default_factory=set)  # ranks that `changes` has reported
     seen: float = 0.0
     first_stalled: float = 0.0
     started: bool = False
@@ -58,43 +58,43 @@ class RankMonitor:
     working: Callable[[Working], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        """Note the links that are there before the job."""
+        """Record the links that exist before the job."""
         self.linked = carrier.linked(interfaces.selected(self.ifname))
 
     def take(self, line: str) -> bool:
-        """Whether a line of stderr was a report; it is noted."""
-        told = decode(line)
-        if told is None:
+        """Record a line of stderr if it is a report. Returns whether it is."""
+        report = decode(line)
+        if report is None:
             return False
         self.heard = time.monotonic()
-        if isinstance(told, Here):
-            # In a container of this host the number would be another process's.
-            if told.rank not in self.here and told.host == os.uname().nodename and PROGRAM in process.command(told.pid):
-                self.own[told.rank] = told.pid
-                self.exits.watch(told.rank, told.pid)
-            self.here[told.rank] = told
-        elif isinstance(told, Working):
-            self.working(told)
-        elif isinstance(told, Gone):
-            self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (told.host, told.pid)]
+        if isinstance(report, Here):
+            # A pid from a container of this host belongs to another process here.
+            if report.rank not in self.here and report.host == os.uname().nodename and PROGRAM in process.command(report.pid):
+                self.own[report.rank] = report.pid
+                self.exits.watch(report.rank, report.pid)
+            self.here[report.rank] = report
+        elif isinstance(report, Working):
+            self.working(report)
+        elif isinstance(report, Gone):
+            self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (report.host, report.pid)]
         else:
             self.first_stalled = self.first_stalled or self.heard
-            self.stalled[told.rank] = told
+            self.stalled[report.rank] = report
         return True
 
     def event(self, *, leaving: bool = False) -> None:
-        """Rank 0 told something, so the sweep goes on, or is at its end: `leaving`."""
+        """Record an event of rank 0: the sweep makes progress, or ends (`leaving`)."""
         self.heard, self.started, self.leaving = time.monotonic(), True, leaving
-        self.stalled.clear()  # a row is done: whoever stood still does so no longer
+        self.stalled.clear()  # a row is done, so no rank is stalled any more
         self.first_stalled = 0.0
 
     def verdict(self, *, queued: bool = False) -> BusbwError | None:
-        """The error to end the job with, None as long as it may go on; asks hosts, for at most ASK_S, when it is to end.
+        """The error that ends the job, or None. If the job must end, hosts are asked for process states, which takes up to ASK_S.
 
-        While the job waits in a scheduler's queue its time has not begun.
+        Time in a scheduler's queue (`queued`) does not count.
         """
         now = time.monotonic()
-        self._back(now)
+        self._skip_gap(now)
         if queued:
             self.begun = now
         if error := self._halted_for_long(now):
@@ -109,16 +109,16 @@ class RankMonitor:
         patience_s = 2 * self.limit_s + MARGIN_S if self.limit_s else LEAVING_S if self.leaving else 0
         return self.conclude() if patience_s and now - self.heard > patience_s else None
 
-    def _back(self, now: float) -> None:
-        """Time in which this process did not look is no silence of the ranks'."""
+    def _skip_gap(self, now: float) -> None:
+        """Do not count time in which this process did not run as silence of the ranks."""
         away_s, self.looked = now - (self.looked or now), now
         if away_s > AWAY_S:
             self.begun, self.heard = min(self.begun + away_s, now), min(self.heard + away_s, now)
             self.halted.clear()
 
     def changes(self) -> list[str]:
-        """What to tell at once, whatever the limit: ranks of this host that are stopped or have ended, and those that run again."""
-        now, told = time.monotonic(), []
+        """Messages to print immediately: ranks of this host that are stopped, have exited, or run again."""
+        now, messages = time.monotonic(), []
         if self.leaving or now - self.seen < LOOK_S:
             return []
         self.seen = now
@@ -128,22 +128,22 @@ class RankMonitor:
                 since, _ = self.halted[rank] = (self.halted.get(rank, (now, ""))[0], state)
                 if now - since >= SURE_S and rank not in self.named:
                     self.named.add(rank)
-                    told.append(f"{self._known().name(rank)} is {process.STATES[state]}{self._consequence(state)}")
+                    messages.append(f"{self._known().name(rank)} is {process.STATES[state]}{self._consequence(state)}")
                 continue
             self.halted.pop(rank, None)
             if rank in self.named:
                 self.named.remove(rank)
-                told.append(f"{self._known().name(rank)} runs again")
-        return told
+                messages.append(f"{self._known().name(rank)} runs again")
+        return messages
 
     def _consequence(self, state: str) -> str:
         if state in process.ENDED:
             return ""
         limit_s = self.limit_s if self.started else self.start_limit_s
-        return f": the run ends unless it goes on within {limit_s:g} s" if limit_s else ": the run waits for it"
+        return f": the run ends unless it resumes within {limit_s:g} s" if limit_s else ": the run waits for it"
 
     def _halted_for_long(self, now: float) -> BusbwError | None:
-        """The error where the launcher does not end a job that lost a process, or nobody speaks because those who would are stopped."""
+        """The error if the launcher does not end a job that lost a process, or if a rank is stopped beyond the limit."""
         limit_s = self.limit_s if self.started else self.start_limit_s
         for rank, (since, state) in self.halted.items():
             if state in process.ENDED and now - since > ENDED_S:
@@ -153,26 +153,26 @@ class RankMonitor:
         return None
 
     def conclude(self) -> BusbwError:
-        """Why the job stands still."""
+        """The diagnosis of a stalled job."""
         silent_s = time.monotonic() - self.heard
         return diagnosis.conclude(self.evidence(), silent_s)
 
     def death(self, host: str = "") -> BusbwError | None:
-        """The error for the rank that others saw end first: of those on `host`, where there are any. None where they saw none."""
+        """The error for the rank that others saw exit first, if possible one on `host`. None if they saw none."""
         near = [rank for rank in self.gone if self.here[rank].host == host]
         return diagnosis.death(self._known(), (near or self.gone)[0]) if self.gone else None
 
     def fallen(self, signal: int) -> BusbwError | None:
-        """The error where all that the launcher says is that a rank died of `signal`: the first of this host that ended."""
+        """The error if the launcher only reports that a rank died of `signal`: it names the first local rank that exited."""
         return diagnosis.death(self._known(), self.exits.order[0], f"died of {signal_words(signal)}") if self.exits.order else None
 
     def _known(self) -> diagnosis.Evidence:
-        return diagnosis.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), places=self.places)
+        return diagnosis.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), hosts=self.hosts)
 
     def evidence(self) -> diagnosis.Evidence:
-        """What the ranks said, and what the hosts of those that did not say of them."""
+        """The reports of ranks, and for the other ranks the process states from their hosts."""
         states, unreachable = self._look()
-        return diagnosis.Evidence(self.ranks, self.here, self.stalled, states, unreachable, self.gpus(), self.places, self._dark())
+        return diagnosis.Evidence(self.ranks, self.here, self.stalled, states, unreachable, self.gpus(), self.hosts, self._dark())
 
     def _dark(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""
@@ -180,23 +180,25 @@ class RankMonitor:
         return {os.uname().nodename: lost} if lost else {}
 
     def _gathered(self, now: float) -> bool:
-        told = any(stalled.library for stalled in self.stalled.values())
-        patience_s = LIBRARY_S if self.library and not told else GATHER_S
-        return now - self.first_stalled > patience_s or (len(self.stalled) == (self.ranks or len(self.here)) and (told or not self.library))
+        reported = any(stalled.library for stalled in self.stalled.values())
+        patience_s = LIBRARY_S if self.library and not reported else GATHER_S
+        return now - self.first_stalled > patience_s or (
+            len(self.stalled) == (self.ranks or len(self.here)) and (reported or not self.library)
+        )
 
     def _look(self) -> tuple[dict[int, str], frozenset[str]]:
-        """States of the ranks that said nothing, and the hosts that do not answer."""
+        """States of the ranks that did not report, and the hosts that do not answer."""
         own, states = os.uname().nodename, {}
         away: dict[str, list[int]] = {}
         for rank in self.here.keys() - self.stalled.keys():
             here = self.here[rank]
-            place = self.places[rank] if rank < len(self.places) else ""
+            host = self.hosts[rank] if rank < len(self.hosts) else ""
             if here.host == own:
                 states[rank] = process.state(here.pid)
-            elif place:
-                away.setdefault(place, []).append(rank)
-        answers = agent.states({place: [self.here[rank].pid for rank in ranks] for place, ranks in away.items()}, ASK_S)
-        for place, ranks in away.items():
-            answer = answers[place] or {}
+            elif host:
+                away.setdefault(host, []).append(rank)
+        answers = agent.states({host: [self.here[rank].pid for rank in ranks] for host, ranks in away.items()}, ASK_S)
+        for host, ranks in away.items():
+            answer = answers[host] or {}
             states |= {rank: answer[self.here[rank].pid] for rank in ranks if self.here[rank].pid in answer}
-        return states, frozenset(place for place, answer in answers.items() if answer is None)
+        return states, frozenset(host for host, answer in answers.items() if answer is None)

@@ -1,4 +1,4 @@
-"""torchrun's command line, for local ranks where there is no MPI: `python -m torch.distributed.run`."""
+"""Builds torchrun's command line for local ranks without MPI: `python -m torch.distributed.run`."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from busbw.core.errors import NoMeasurement
 
 
 def command(program: Sequence[str], ranks: int) -> list[str]:
-    """The line that runs `program` on `ranks` local ranks, on any free port; NoMeasurement without PyTorch."""
+    """The command line that runs `program` on `ranks` local ranks, on a free port. Raises NoMeasurement without PyTorch."""
     if not find_spec("torch"):
         raise NoMeasurement(f"PyTorch is not installed for {sys.executable}", f"{sys.executable} -m pip install 'busbw[torch]'")
     torchrun = [sys.executable, "-m", "torch.distributed.run"]

@@ -1,4 +1,4 @@
-"""How a wrapped model's gradients are exchanged by each method, and how many bytes of a step leave a host by its own account."""
+"""Wraps a model in DDP with one exchange method, and counts the bytes that leave a host."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,16 +16,16 @@ from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.ddp import attach
 from busbw.train.methods import Method
-from busbw.train.replay import Hook
+from busbw.train.replay import Hook, unchanged
 
-# The part of a gradient's bytes that torch's hooks send of fp32.
+# The share of an fp32 gradient's bytes that torch's hooks send.
 SHARE = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
-POWERSGD_RANK, POWERSGD_START = 1, 2  # steps before it begins: the least that it takes
+POWERSGD_RANK, POWERSGD_START = 1, 2  # start: steps before it begins, at least 2
 
 
 @dataclass(slots=True)
 class Wrapped:
-    """A model under DistributedDataParallel with a method; `hook` is what exchanges a bucket, DDP's own way among them."""
+    """A model under DistributedDataParallel with a method. `hook` exchanges a bucket; it may be DDP's own all-reduce."""
 
     net: DistributedDataParallel
     attached: Attachment | None
@@ -33,25 +33,25 @@ class Wrapped:
     hook: Hook
 
     def sent(self, gradients: int, steps: int, before: int, hosts: int) -> float | None:
-        """This rank's share of the bytes a step that left its host, over `steps` since `before` (see `mark`).
+        """This rank's share of the bytes per step that left its host, over `steps` steps since `before` (see `mark`).
 
-        None where nobody counts: torch's PowerSGD.
+        None if the method does not count bytes: torch's PowerSGD.
         """
         if self.attached is not None:
             return (self.attached.traffic.across - before) / steps
         share, ranks = SHARE.get(self.method.hook), dist.get_world_size()
         if share is None:
             return None
-        # A ring leaves each host once: each of its ranks has a share of that.
+        # A ring leaves each host once; its ranks share those bytes.
         return ring_bytes(int(gradients * share), ranks) * hosts / ranks if hosts > 1 else 0.0
 
     def mark(self) -> int:
-        """What has been counted so far."""
+        """Bytes counted so far."""
         return self.attached.traffic.across if self.attached is not None else 0
 
     @contextmanager
     def silent(self) -> Iterator[bool]:
-        """Exchange over a perfect network; whether that can be: torch's hooks have no such thing."""
+        """Exchange without a network. Yields whether the method supports that; torch's hooks do not."""
         if self.attached is None:
             yield False
             return
@@ -61,35 +61,27 @@ class Wrapped:
         self.net.broadcast_buffers = before
 
     def close(self) -> None:
-        """End what the method has begun."""
+        """Stop the method's worker."""
         if self.attached is not None:
             self.attached.close()
 
 
 def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
-    """`net` under DistributedDataParallel; gradients that are views of buckets are not copied into and out of them."""
-    places = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(net, device_ids=places, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
+    """`net` under DistributedDataParallel. Gradients are views of buckets, which saves copies."""
+    devices = [device.index] if device.type == "cuda" else None
+    return DistributedDataParallel(net, device_ids=devices, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
 
 
 def still(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
-    """`net` under DistributedDataParallel that exchanges nothing."""
+    """`net` under DistributedDataParallel without an exchange."""
     made = under_ddp(net, device, bucket_mb)
     made.broadcast_buffers = False
     made.register_comm_hook(None, unchanged)
     return made
 
 
-def unchanged(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """A communication hook that exchanges nothing."""
-    flat = bucket.buffer()
-    done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else [])
-    done.set_result(flat)
-    return done
-
-
 def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float, scaler: torch.amp.GradScaler) -> Wrapped:
-    """`net` under DistributedDataParallel with the method's hook; `scaler` is the loop's."""
+    """`net` under DistributedDataParallel with the hook of a method. `scaler` is that of the loop."""
     made = under_ddp(net, device, bucket_mb)
     if method.settings is not None:
         attached = attach(made, method.settings, scaler=scaler)
@@ -102,7 +94,7 @@ def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float,
 
 
 def _of_torch(name: str) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
-    """What DDP's register_comm_hook takes for one of torch's own hooks."""
+    """The arguments of register_comm_hook for one of torch's own hooks."""
     if name == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START)
         return state, powerSGD_hook.powerSGD_hook

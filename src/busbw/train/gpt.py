@@ -1,14 +1,14 @@
-"""A transformer as GPT-2 has it (Radford et al. 2019): norms before each part, learned positions, the output tied to the input."""
+"""A transformer like GPT-2 (Radford et al. 2019): pre-norm, learned positions, output weights tied to the input."""
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-GROWTH = 4  # of the width within a feed-forward part
+GROWTH = 4  # width of the feed-forward part relative to the model
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a feed-forward part."""
+    """Causal attention, then a feed-forward part."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class Block(nn.Module):
         self.between, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, GROWTH * width), nn.Linear(GROWTH * width, width)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[batch, sequence, width] -> the same."""
+        """[batch, sequence, width] -> the same shape."""
         batch, sequence, width = inputs.shape
         parts = self.mix(self.before(inputs)).view(batch, sequence, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
@@ -28,19 +28,19 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """`layers` blocks over `words` tokens."""
+    """`layers` blocks over a vocabulary."""
 
-    def __init__(self, layers: int, width: int, heads: int, words: int, sequence: int) -> None:
+    def __init__(self, layers: int, width: int, heads: int, vocabulary: int, sequence: int) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(sequence, width)
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(sequence, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.last = nn.LayerNorm(width)
-        for table in (self.tokens, self.places):
+        for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Tokens [batch, sequence] -> scores [batch, sequence, words]."""
-        hidden = self.tokens(inputs) + self.places(torch.arange(inputs.shape[1], device=inputs.device))
+        """Tokens [batch, sequence] -> scores [batch, sequence, vocabulary]."""
+        hidden = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
         for block in self.blocks:
             hidden = block(hidden)
         return functional.linear(self.last(hidden), self.tokens.weight)

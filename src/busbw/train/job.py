@@ -2,7 +2,6 @@
 
 from busbw.core.errors import UsageError
 from busbw.core.result import PlanResult, TrainResult
-from busbw.core.training import TrainRun
 from busbw.launch.control import Control
 from busbw.measure import network
 from busbw.measure.events import At, Emit, Ended, Event, Iteration, Note, Started, Trained
@@ -25,7 +24,7 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, at: At) -> None
     spec = job.training
     party = join_groups(control)
     if party.groups > 1:
-        raise UsageError("NCCL_TESTS_SPLIT makes groups, and a training is one of all ranks", "unset it")
+        raise UsageError("NCCL_TESTS_SPLIT makes groups, but a training uses all ranks", "unset it")
     at("init", ENGINE)
     with network.starting(job, control) as log:
         opened = TorchRank(party.group, party.local, party.color, control.rank)
@@ -39,20 +38,13 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, at: At) -> None
             emit(event)
 
     report(Started(result))
-    for note in filter(None, [network.unconfirmed(job, result.library.network)]):
+    if note := network.unconfirmed(job, result.library.network):
         report(Note(note))
-
-    def iterated(method: str, number: int, iteration: int, rate: float) -> None:
-        report(Iteration(method, number, iteration, rate))
-
-    def done(run: TrainRun) -> None:
-        report(Trained(run))
-
     methods = [parse(name) for name in spec.methods]
     if isinstance(job, PlanJob):
         survey(bench, job.plan, methods, report, at)
     else:
-        bench.run(methods, iterated, done, at)
+        bench.run(methods, lambda *values: report(Iteration(*values)), lambda run: report(Trained(run)), at)
     at("teardown", "")
     report(Ended(now(), {}))
     opened.close()

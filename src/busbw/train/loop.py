@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
@@ -11,13 +11,13 @@ from torch import nn
 from busbw.core.training import TrainSpec
 from busbw.train.models import Model
 
-RATE = 0.01  # of learning: labels are noise, and nothing may overflow
+RATE = 0.01  # learning rate; labels are noise, and nothing may overflow
 SEED = 1
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Loop:
-    """A model's training on one device; `net` may be wrapped, its parameters are those of the model."""
+    """Training of a model on one device. `net` is the model, possibly wrapped."""
 
     def __init__(self, spec: TrainSpec, model: Model, net: nn.Module, device: torch.device, scaler: torch.amp.GradScaler) -> None:
         self.spec, self.device, self.net = spec, device, net
@@ -28,7 +28,7 @@ class Loop:
         self.loss = torch.zeros(())
 
     def step(self) -> None:
-        """Forward, backward, update; nothing waits for the device."""
+        """Forward, backward and update. The host does not wait for the device."""
         self.optimizer.zero_grad(set_to_none=True)
         with self._precision():
             scores = self.net(self.inputs)
@@ -39,7 +39,7 @@ class Loop:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Do all of a step, and change no parameter."""
+        """Run whole steps without changing parameters."""
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0
         yield
@@ -51,9 +51,13 @@ class Loop:
         return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
 
     def timed(self, steps: int) -> list[float]:
-        """So many steps: the seconds of each, on the device's own clock."""
+        """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
         if self.device.type != "cuda":
-            return [_lasting(self.step) for _ in range(steps)]
+            times = [time.perf_counter()]
+            for _ in range(steps):
+                self.step()
+                times.append(time.perf_counter())
+            return [after - before for before, after in pairwise(times)]
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
         marks[0].record()
         for mark in marks[1:]:
@@ -68,19 +72,13 @@ class Loop:
             torch.cuda.synchronize(self.device)
 
 
-def _lasting(act: Callable[[], None]) -> float:
-    begun = time.perf_counter()
-    act()
-    return time.perf_counter() - begun
-
-
 def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:
-    """What keeps fp16's gradients in range; without effect in all other precisions."""
+    """The GradScaler for fp16; disabled for all other precisions."""
     return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
 
 def settle(precision: str) -> None:
-    """Have matrix products in the precision that was asked for. fp32 is what PyTorch takes for it: its convolutions use TF32."""
+    """Set the precision of matrix products. With fp32, convolutions still use TF32, which is PyTorch's default."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True

@@ -1,4 +1,4 @@
-"""What `--compare` names: DDP as it is, torch's own hooks, and what busbw.accel does, put together from words."""
+"""Parses the methods of `--compare`: plain DDP, torch's own hooks, and combinations of busbw.accel's settings."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 NONE = "none"
-# Words that stand for settings, and torch's own hooks.
+# Names that stand for settings.
 WORDS: dict[str, dict[str, object]] = {
     NAMES[0]: {},
     "bf16": {"wire": "bf16"},
@@ -19,7 +19,7 @@ WORDS: dict[str, dict[str, object]] = {
     "2d": {"two_d": True},
     "host": {"staging": "host"},
 }
-# With what DDP's register_comm_hook takes.
+# Torch's own hooks, with the arguments of DDP's register_comm_hook.
 HOOKS = {
     "torch-bf16": "None, default_hooks.bf16_compress_hook",
     "torch-fp16": "None, default_hooks.fp16_compress_hook",
@@ -31,33 +31,33 @@ _READ: dict[Any, tuple[Callable[[str], object], str]] = {
     int: (int, "a whole number"),
     int | None: (int, "a whole number"),
     float: (float, "a number"),
-    str: (str, "a word"),
+    str: (str, "text"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to exchange gradients: `settings` for busbw.accel, else a hook of torch's own, or none."""
+    """One way to exchange gradients: `settings` for busbw.accel, a hook of torch, or plain DDP."""
 
     name: str
     hook: str = ""
     settings: Settings | None = None
 
     @property
-    def as_it_is(self) -> bool:
-        """Whether it is DDP's own."""
+    def plain(self) -> bool:
+        """Whether it is plain DDP."""
         return self.settings is None and not self.hook
 
     @property
     def loss(self) -> int:
-        """What it loses of a gradient: an index into core.planning.LOSSES."""
+        """An index into core.planning.LOSSES."""
         if self.settings is None:
             return {"": 0, "bf16": 1, "fp16": 1, "powersgd": 3}[self.hook]
         return self.settings.loss
 
     @property
     def code(self) -> str:
-        """The line of Python that has it, for a `model` under DDP; '' where there is none to write."""
+        """The line of Python that applies it to a `model` under DDP; '' for plain DDP."""
         if self.settings is None:
             return f"model.register_comm_hook({HOOKS[f'torch-{self.hook}']})" if self.hook else ""
         changed = [
@@ -67,10 +67,10 @@ class Method:
 
 
 def parse(text: str) -> Method:
-    """`none`, `torch-bf16`, or words and settings of busbw.accel joined by +: `2d+topk+ratio=0.001`.
+    """The method of `none`, `torch-bf16`, or names and settings of busbw.accel joined by +: `2d+topk+ratio=0.001`.
 
     Raises:
-        UsageError: a word that is none.
+        UsageError: an unknown name or an invalid value.
     """
     if text == NONE:
         return Method(text)
@@ -91,16 +91,16 @@ def _values(word: str, text: str) -> dict[str, object]:
         try:
             return {name: read(value)}
         except (ValueError, KeyError):
-            raise UsageError(f"'{value}' of '{text}' is no value of {name}", f"give {wanted}") from None
+            raise UsageError(f"'{value}' of '{text}' is not a value of {name}", f"give {wanted}") from None
     known = ", ".join([NONE, *HOOKS, *WORDS])
-    raise UsageError(f"'{word}' of '{text}' is no method", f"use {known}, or join words with +, as in 2d+topk+ratio=0.001")
+    raise UsageError(f"'{word}' of '{text}' is not a method", f"use {known}, or join names with +, as in 2d+topk+ratio=0.001")
 
 
 def parse_all(text: str) -> list[Method]:
-    """Methods with commas between them.
+    """Comma-separated methods.
 
     Raises:
-        UsageError: none at all, one of them twice, or one that is none.
+        UsageError: no method, a duplicate, or an unknown one.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -1,4 +1,4 @@
-"""What stands behind each name of busbw.train.names: how the model is made, and synthetic samples for it."""
+"""Builds the models of busbw.train.names, and synthetic samples for them."""
 
 import importlib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ WIDTH = 1024  # of the input of an MLP
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. `samples` makes a batch: inputs and what they should become, on the CPU."""
+    """One model. `samples` makes a batch on the CPU: inputs and targets."""
 
     name: str
     unit: str
@@ -30,7 +30,7 @@ def _vision(name: str) -> Callable[[TrainSpec], nn.Module]:
         try:
             models = importlib.import_module("torchvision.models")
         except ImportError as error:
-            raise NoMeasurement(f"{name} is torchvision's, which is not here ({error})", "pip install 'busbw[train]'") from error
+            raise NoMeasurement(f"{name} needs torchvision, which is not installed ({error})", "pip install 'busbw[train]'") from error
         made: nn.Module = getattr(models, name)()
         return made
 
@@ -46,15 +46,15 @@ def _mlp(width: int) -> Callable[[TrainSpec], nn.Module]:
 
 
 def gpt(
-    layers: int, width: int, heads: int, words: int
+    layers: int, width: int, heads: int, vocabulary: int
 ) -> tuple[Callable[[TrainSpec], nn.Module], Callable[..., tuple[torch.Tensor, torch.Tensor]]]:
-    """A transformer of that shape, and samples for it."""
+    """Builders of a transformer and of samples for it."""
 
     def build(spec: TrainSpec) -> nn.Module:
-        return Gpt(layers, width, heads, words, spec.sequence)
+        return Gpt(layers, width, heads, vocabulary, spec.sequence)
 
     def samples(spec: TrainSpec, made: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens = torch.randint(words, (spec.batch_size, spec.sequence + 1), generator=made)
+        tokens = torch.randint(vocabulary, (spec.batch_size, spec.sequence + 1), generator=made)
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     return build, samples

@@ -1,4 +1,4 @@
-"""The table of models by name; what they are made of is in busbw.train.models, which needs torch."""
+"""The names of models. busbw.train.models builds them and needs torch."""
 
 from busbw.core.errors import UsageError
 
@@ -13,11 +13,7 @@ NAMES: dict[str, str] = {
 
 
 def known(name: str) -> str:
-    """The name.
-
-    Raises:
-        UsageError: it is no model's.
-    """
+    """`name`, if it is a model. Raises UsageError otherwise."""
     if name not in NAMES:
-        raise UsageError(f"there is no model '{name}' to train", f"use one of {', '.join(NAMES)}")
+        raise UsageError(f"unknown model '{name}'", f"use one of {', '.join(NAMES)}")
     return name

@@ -1,4 +1,4 @@
-"""DDP's buckets without a training around them: what they hold and when they are ready, and their exchange by itself, again and again."""
+"""Records DDP's buckets and when they are ready, so that their exchange can be repeated without training."""
 
 import time
 from collections.abc import Callable
@@ -20,68 +20,66 @@ class Replayed:
         self._gradient, self._flat = gradient, torch.empty(0)
 
     def put_back(self, into: torch.Tensor) -> None:
-        """Have the gradient as it came from backward, in the first elements of a buffer."""
+        """Copy the recorded gradient into the first elements of `into`."""
         self._flat = into[: self._gradient.numel()].copy_(self._gradient)
 
     def index(self) -> int:
-        """Its place in a step."""
+        """Its index in a step."""
         return self._index
 
     def is_last(self) -> bool:
-        """Whether it ends a step."""
+        """Whether it is the last of a step."""
         return self._last
 
     def buffer(self) -> torch.Tensor:
-        """All gradients, one after the other."""
+        """The flat gradient."""
         return self._flat
 
     def parameters(self) -> list[nn.Parameter]:
-        """Of which parameters they are."""
+        """Its parameters."""
         return self._parameters
 
     def gradients(self) -> list[torch.Tensor]:
-        """Each as a view of the buffer, in its parameter's shape."""
+        """Views of the buffer, one per parameter."""
         parts = self._flat.split([parameter.numel() for parameter in self._parameters])
         return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]
 
     @property
     def gradient(self) -> torch.Tensor:
-        """As it came from backward."""
+        """The recorded gradient."""
         return self._gradient
 
 
 @dataclass(slots=True)
 class Recorder:
-    """A communication hook that exchanges nothing: it notes when each bucket is ready, and with `keep` what it holds."""
+    """Records DDP's buckets. `steps` has the start of each step, then the time each bucket was ready. `keep`: also copy buckets."""
 
     device: torch.device
     keep: bool = False
-    steps: list[list[Any]] = field(default_factory=list)  # of each step its begin, then each bucket's
+    steps: list[list[Any]] = field(default_factory=list)
     buckets: list[Replayed] = field(default_factory=list)
 
     def begin(self, *_: object) -> None:
-        """A step: before its forward."""
+        """Forward pre-hook: a step begins."""
         self.steps.append([self._now()])
 
     def ready_s(self, count: int) -> list[list[float]]:
-        """Of the last steps the seconds from the begin until each bucket was ready; the device is at rest."""
+        """Seconds from the start of each of the last `count` steps until each bucket was ready. The device must be idle."""
         return [[self._between(first, mark) for mark in marks] for first, *marks in self.steps[-count:]]
 
     def _between(self, before: Any, after: Any) -> float:
         return float(before.elapsed_time(after)) / 1e3 if self.device.type == "cuda" else float(after - before)
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """See torch's DDP communication hooks."""
+        """A DDP communication hook that records the bucket and exchanges nothing."""
         self.steps[-1].append(self._now())
-        flat = bucket.buffer()
         if self.keep:
-            self.buckets.append(Replayed(bucket.index(), list(bucket.parameters()), flat.detach().clone(), last=bucket.is_last()))
-        done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device] if flat.device.type == "cuda" else [])
-        done.set_result(flat)
-        return done
+            flat = bucket.buffer().detach().clone()
+            self.buckets.append(Replayed(bucket.index(), list(bucket.parameters()), flat, last=bucket.is_last()))
+        return unchanged(None, bucket)
 
     def _now(self) -> Any:
-        """Now, on the device's own clock: an event behind what its stream has been given so far."""
+        """A time stamp; on a GPU an event after the work queued so far."""
         if self.device.type != "cuda":
             return time.perf_counter()
         mark = torch.cuda.Event(enable_timing=True)
@@ -89,6 +87,9 @@ class Recorder:
         return mark
 
 
-def recording(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The recorder's hook as DDP calls one."""
-    return recorder.hook(bucket)
+def unchanged(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """A DDP communication hook that exchanges nothing."""
+    flat = bucket.buffer()
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else [])
+    done.set_result(flat)
+    return done

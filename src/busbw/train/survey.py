@@ -1,4 +1,4 @@
-"""What a plan is made of, measured on one rank: a step alone, DDP's buckets and when they are ready, each method's exchange of each."""
+"""Measures the inputs of a plan on one rank: a step alone, DDP's buckets, and the exchange of each bucket by each method."""
 
 import sys
 import time
@@ -16,27 +16,27 @@ from busbw.train.bench import SETTLES, At, Bench
 from busbw.train.exchange import under_ddp, wrap
 from busbw.train.loop import scaler_for
 from busbw.train.methods import Method
-from busbw.train.replay import Hook, Recorder, Replayed, recording
+from busbw.train.replay import Hook, Recorder, Replayed
 
 
-def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], tell: Callable[[Event], None], at: At) -> None:
-    """Measure it all, and tell of each part when it is done."""
+def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], emit: Callable[[Event], None], at: At) -> None:
+    """Measure all parts, and report each when it is done."""
     found = Survey(bench, spec)
     alone = bench.alone(0, lambda *_: None, at)
-    tell(Trained(alone))
-    tell(Surveyed(Plan(spec.target, median(alone.steps_s), *found.still(at))))
+    emit(Trained(alone))
+    emit(Surveyed(Plan(spec.target, median(alone.steps_s), *found.still(at))))
     for method in methods:
         try:
-            tell(Exchanged(found.exchange(method, at)))
+            emit(Exchanged(found.exchange(method, at)))
         except UsageError as error:
             if method.settings is None or method.settings.staging != HOST:
                 raise
-            if dist.get_rank() == 0:  # every rank has it
-                sys.stderr.write(f"busbw plan: {method.name} is left out: {error.message}\n")
+            if dist.get_rank() == 0:  # the error is the same on every rank
+                sys.stderr.write(f"busbw plan: {method.name} is skipped: {error.message}\n")
 
 
 class Survey:
-    """Of one training; every rank makes it and calls the same in the same order."""
+    """Measurements of one training. Every rank creates it and calls the same methods in the same order."""
 
     def __init__(self, bench: Bench, spec: PlanSpec) -> None:
         self.bench, self.spec = bench, spec
@@ -44,12 +44,12 @@ class Survey:
         self._room = torch.empty(0)
 
     def still(self, at: At) -> tuple[float, list[Bucket]]:
-        """The step under DDP that exchanges nothing, and its buckets: medians over steps, of the slowest rank."""
+        """The step under DDP without an exchange, and its buckets: medians over steps of the slowest rank."""
         bench = self.bench
         at("training", "DDP without an exchange")
         recorder = Recorder(bench.device)
         net = under_ddp(bench.net, bench.device, bench.spec.bucket_mb)
-        net.register_comm_hook(recorder, recording)
+        net.register_comm_hook(recorder, Recorder.hook)
         net.register_forward_pre_hook(recorder.begin)
         loop, count = bench.loop(net), bench.spec.iters * bench.spec.batches
         loop.timed(SETTLES + bench.spec.warmup)
@@ -59,12 +59,12 @@ class Survey:
         loop.timed(1)
         self._kept = recorder.buckets
         self._room = torch.empty_like(max((one.gradient for one in self._kept), key=torch.Tensor.numel))
-        # Of each step the slowest rank's, as for a step alone.
+        # The slowest rank of each step counts, as for a step alone.
         step, *ready = (median(bench.control.reduce_all(list(each), "max")) for each in (steps, *zip(*readies, strict=True)))
         return step, [Bucket(one.gradient.nbytes, when) for one, when in zip(self._kept, ready, strict=True)]
 
     def exchange(self, method: Method, at: At) -> Exchange:
-        """Every bucket by itself, several times."""
+        """Exchange every bucket separately, several times."""
         bench, spec = self.bench, self.spec
         at("exchange", method.name)
         wrapped = wrap(bench.net, method, bench.device, bench.spec.bucket_mb, scaler_for(bench.spec.precision, bench.device))
@@ -78,25 +78,25 @@ class Survey:
         return Exchange(spec.transport, method.name, method.loss, _medians(taken), busy_s, bench.by_host(sent), method.code)
 
     def _replay(self, hook: Hook) -> tuple[list[float], list[float]]:
-        """Each bucket once: as long as the rank took that began last, since the others waited for it, and the most that a rank computed."""
+        """Exchange each bucket once. Returns the time of the rank that began last (the others waited for it) and the largest CPU time."""
         took, busy = zip(*(self._alone(hook, bucket) for bucket in self._kept), strict=True)
         return self.bench.control.reduce_all(list(took), "min"), self.bench.control.reduce_all(list(busy), "max")
 
     def _alone(self, hook: Hook, bucket: Replayed) -> tuple[float, float]:
-        """Seconds, and of them what all threads of this process computed, over the threads that backward has."""
+        """Seconds, and the CPU time of all threads divided by the number of backward's threads."""
         bucket.put_back(self._room)
-        self._rest()
+        self._synchronize()
         self.bench.control.barrier()
         begun, computed = time.perf_counter(), time.process_time()
         hook(bucket).wait()
-        self._rest()
+        self._synchronize()
         return time.perf_counter() - begun, (time.process_time() - computed) / torch.get_num_threads()
 
-    def _rest(self) -> None:
+    def _synchronize(self) -> None:
         if self.bench.device.type == "cuda":
             torch.cuda.synchronize(self.bench.device)
 
 
 def _medians(runs: Sequence[Sequence[float]]) -> list[float]:
-    """Of each bucket, over all runs."""
+    """The median of each bucket over runs."""
     return [median(each) for each in zip(*runs, strict=True)]

@@ -34,7 +34,7 @@ def mapped(pid: str) -> set[str]:
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["launcher that is well", "launcher that stands still"])
-def test_however_often_ctrl_c_is_pressed_no_shared_memory_is_left(tmp_path: Path, stopped: bool) -> None:
+def test_repeated_ctrl_c_leaves_no_shared_memory(tmp_path: Path, stopped: bool) -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     busbw = [sys.executable, "-m", "busbw", *WORDS, "--json", "r.json"]
     with subprocess.Popen(busbw, cwd=tmp_path, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:

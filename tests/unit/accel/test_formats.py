@@ -45,7 +45,7 @@ def test_an_integer_is_within_half_a_step_of_its_block(bits, rows, blocks, power
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_a_block_of_zeros_stays_zero_and_one_that_is_not_finite_is_nan_as_a_whole(bits):
+def test_zero_blocks_stay_zero_and_infinite_ones_are_nan(bits):
     values = torch.zeros(1, 3 * integers.BLOCK)
     values[0, integers.BLOCK + 5], values[0, 2 * integers.BLOCK] = float("inf"), 1.0
     got = integers.unpack(integers.pack(values, bits)[0], values.shape[1], bits).view(3, -1)
@@ -54,7 +54,7 @@ def test_a_block_of_zeros_stays_zero_and_one_that_is_not_finite_is_nan_as_a_whol
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, 5000), st.integers(1, 400), st.floats(0, 1), st.integers(0, 1000), st.integers(0, 2**31))
-def test_positions_are_those_that_are_chosen_from_somewhere_on_and_round(length, room, share, step, seed):
+def test_positions_start_at_the_turn_and_wrap_around(length, room, share, step, seed):
     room = min(room, length)
     chosen = torch.rand(length, generator=torch.Generator().manual_seed(seed)) < share
     index, found = topk.positions(chosen, room, step)
@@ -65,7 +65,7 @@ def test_positions_are_those_that_are_chosen_from_somewhere_on_and_round(length,
     assert torch.equal(index, torch.nn.functional.pad(taken, (0, room - taken.numel())))
 
 
-def test_no_part_is_left_out_for_ever_where_more_is_chosen_than_there_is_room_for():
+def test_every_element_is_sent_within_a_bounded_time():
     times = torch.zeros(1000)
     for step in range(200):
         index, found = topk.positions(torch.ones(1000, dtype=torch.bool), 100, step)

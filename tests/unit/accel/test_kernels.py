@@ -1,4 +1,4 @@
-"""Triton's kernels beside plain torch: on a GPU as they are, elsewhere through Triton's interpreter (see tests/conftest.py)."""
+"""Triton kernels compared with plain torch: on a GPU directly, elsewhere through Triton's interpreter (see tests/conftest.py)."""
 
 import os
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_a_threshold_that_is_far_off_is_found_anew():
 
 
 @pytest.mark.parametrize("step", range(3))
-def test_what_exceeds_the_room_waits_and_another_step_begins_elsewhere(step):
+def test_overflow_waits_and_later_steps_start_elsewhere(step):
     room, state = ROOM, {}
     part = torch.ones(LENGTH, device=DEVICE)  # all reach the threshold
     blob, rest = topk.packed(part, None, state, 1, room, step, "fp32", feedback=True)
@@ -111,7 +111,7 @@ def test_the_sum_of_what_ranks_sent(length, fmt, kind):
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_is_passed_on_and_leaves_what_was_kept(odd):
+def test_infinite_gradients_propagate_and_keep_the_residual(odd):
     part, before = gradient(1), gradient(2)
     part[3_000] = odd
     blob, rest = topk.packed(part, before, {}, 1, ROOM, 0, "fp32", feedback=True)
@@ -159,7 +159,7 @@ def test_integers_and_scales_say_what_those_of_plain_torch_do(kind, bits):
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])
-def test_a_block_with_what_is_not_finite_becomes_no_number_and_no_other_does(odd, bits):
+def test_only_blocks_with_infinite_values_become_nan(odd, bits):
     part = gradient(1, 4096)
     part[300] = odd
     sent, _ = integers.packed(part, None, 1, 1, 4096, bits, feedback=False)
@@ -172,7 +172,7 @@ def test_a_block_with_what_is_not_finite_becomes_no_number_and_no_other_does(odd
 
 @pytest.mark.filterwarnings("ignore")  # of sums of whatever there was
 @pytest.mark.parametrize("fmt", ["fp32", "fp16"])
-def test_bytes_that_no_rank_has_sent_do_not_lead_out_of_the_gradient(fmt):
+def test_corrupt_bytes_do_not_write_outside_the_gradient(fmt):
     """What a lost rank's room holds is looked at before anybody knows."""
     room, guard = 300, 70_000  # farther than a position reaches
     for seed in range(3):
@@ -185,14 +185,14 @@ def test_bytes_that_no_rank_has_sent_do_not_lead_out_of_the_gradient(fmt):
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("length", [1, 5000])
-def test_a_gradient_whose_exchange_failed_is_no_number_and_any_other_stays(length, kind):
+def test_only_a_failed_exchange_sets_its_gradient_to_nan(length, kind):
     part = gradient(3, length, kind)
     for failed, wanted in ((0, part.clone()), (1, torch.full_like(part, torch.nan))):
         kept.spoil(part, torch.tensor([failed], dtype=torch.int32, device=DEVICE))
         assert torch.equal(part, wanted) if not failed else bool(part.isnan().all())
 
 
-def test_without_a_compiler_codecs_are_plain_torch_and_say_so_once(monkeypatch, capsys):
+def test_without_a_compiler_codecs_use_torch_and_warn_once(monkeypatch, capsys):
     def failing(*_):
         raise RuntimeError("Failed to find C compiler")
 
@@ -202,4 +202,9 @@ def test_without_a_compiler_codecs_are_plain_torch_and_say_so_once(monkeypatch, 
         assert [kernels._works(torch.device(DEVICE)) for _ in range(2)] == [False, False]
     finally:
         kernels._works.cache_clear()
-    assert capsys.readouterr().err.count("busbw accel: codecs in plain torch, several times slower: Triton says RuntimeError('Failed") == 1
+    assert (
+        capsys.readouterr().err.count(
+            "busbw accel: codecs run in plain torch, several times slower: Triton failed with RuntimeError('Failed"
+        )
+        == 1
+    )

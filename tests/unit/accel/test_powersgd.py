@@ -16,7 +16,7 @@ Shapes = st.lists(st.lists(st.integers(0, 40), max_size=4).map(tuple), max_size=
 
 
 @given(Shapes, st.integers(1, 9))
-def test_every_element_is_in_one_matrix_or_goes_as_it_is(shapes: tuple[tuple[int, ...], ...], rank: int) -> None:
+def test_every_element_is_in_a_matrix_or_sent_densely(shapes: tuple[tuple[int, ...], ...], rank: int) -> None:
     made = factors.layout(shapes, rank)
     stretches = sorted([(one.begin, one.begin + one.rows * one.columns) for one in made.matrices] + list(made.others))
     assert sum(end - begin for begin, end in stretches) == sum(map(math.prod, shapes))
@@ -48,7 +48,7 @@ def test_columns_become_orthonormal_whatever_their_size(rank: int, sizes: list[f
         assert torch.allclose(one.T @ one, torch.eye(rank), atol=1e-3)
 
 
-def test_dependent_columns_and_zeros_neither_grow_nor_become_no_number() -> None:
+def test_dependent_and_zero_columns_stay_bounded() -> None:
     column = torch.randn(50, 1)
     for one in orthonormal(torch.cat([column, column, 2 * column], 1), torch.zeros(50, 3), torch.randn(50, 3)):
         assert torch.isfinite(one).all()
@@ -58,7 +58,7 @@ def test_dependent_columns_and_zeros_neither_grow_nor_become_no_number() -> None
 @settings(deadline=None)
 @given(st.integers(0, 9), st.integers(0, 9))
 @example(3, 0)
-def test_of_what_two_ranks_send_the_rough_part_alone_is_rounded(rough: int, rest: int) -> None:
+def test_only_the_rough_part_of_two_ranks_is_rounded(rough: int, rest: int) -> None:
     assume(rough + rest)
     own = torch.linspace(1, 2, rough + rest)
     twice = SimpleNamespace(size=2, all_gather=lambda blob: torch.stack([blob, blob]))

@@ -1,4 +1,4 @@
-"""PowerSGD's kernels beside plain torch, step by step; see test_kernels.py."""
+"""PowerSGD's kernels compared with plain torch, step by step; see test_kernels.py."""
 
 import math
 import os
@@ -22,7 +22,7 @@ from busbw.accel.codecs.kernels import powersgd, tables  # noqa: E402
 os.environ.pop("TRITON_INTERPRET", None)
 pytestmark = pytest.mark.torch
 
-# Matrices of less and of more than a tile, a stack and a span, and what is none between, before and after them.
+# Matrices of less and of more than a tile, a stack and a span, with other parameters before, between and after them.
 SHAPES = ((3,), (40, 70), (7,), (20, 3, 30), (130, 47), (3, 3), (33, 200), (11,))
 LARGE = ((3,), (140, 130), (7,), (90, 5, 33), (3, 3), (150, 100), (11,), (100, 3, 50), (2,))  # for factors of more columns
 RANKS = [1, 3, 4, 9, 16]
@@ -61,7 +61,7 @@ def alike(one: torch.Tensor, other: torch.Tensor, least: float = 1e-5) -> bool:
 @pytest.mark.parametrize("feedback", [True, False])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("rank", "size"), SIZED)
-def test_what_goes_first_is_that_of_plain_torch(rank, size, kind, feedback):
+def test_the_first_factor_matches_plain_torch(rank, size, kind, feedback):
     made, gradient, basis, state = given(rank)
     comm = SimpleNamespace(size=size)
     total, sent = powersgd.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
@@ -74,7 +74,7 @@ def test_what_goes_first_is_that_of_plain_torch(rank, size, kind, feedback):
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_the_answer_to_it_is_that_of_plain_torch(rank):
+def test_the_second_factor_matches_plain_torch(rank):
     made, gradient, _, _ = given(rank)
     sent = random(4, made.left, rank).flatten()
     right, wanted = (means.answer(made, gradient, sent, rank) for means in (powersgd, factors))
@@ -84,7 +84,7 @@ def test_the_answer_to_it_is_that_of_plain_torch(rank):
 @pytest.mark.parametrize("feedback", [True, False])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("rank", "size"), SIZED)
-def test_the_product_of_the_factors_has_the_same_bits_and_what_it_leaves_out_stays(rank, size, kind, feedback):
+def test_factor_product_and_residual_match_plain_torch(rank, size, kind, feedback):
     made, gradient, _, state = given(rank)
     right, total = random(5, made.right, rank), state[RESIDUAL]
     sent = random(6, factors.room(made, rank, DEVICE).numel())
@@ -103,14 +103,14 @@ def test_the_product_of_the_factors_has_the_same_bits_and_what_it_leaves_out_sta
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
 @pytest.mark.parametrize("place", [0, -1])
-def test_what_is_not_finite_in_a_factor_or_beside_the_matrices_is_seen(place):
+def test_infinite_factors_and_vectors_are_detected(place):
     made, gradient, _, _ = given(3)
     sent, right = random(6, factors.room(made, 3, DEVICE).numel()), random(5, made.right, 3)
     sent[place] = torch.nan
     assert int(powersgd.multiply(made, sent, right, gradient, gradient.clone(), 3, feedback=True)) == 1
 
 
-def test_a_basis_of_zeros_is_not_taken_and_none_of_a_step_that_is_not():
+def test_zero_and_skipped_bases_are_not_kept():
     made, _, before, _ = given(3)
     right = random(5, made.right, 3)
     made.matrices[1].right_of(right).zero_()

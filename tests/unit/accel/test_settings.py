@@ -1,4 +1,4 @@
-"""Settings, LightCC's switches, and the rows of a mesh: arithmetic without ranks."""
+"""Settings, LightCC's variables, and the rows of a mesh: arithmetic without ranks."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ from busbw.core.errors import UsageError
         ({"ratio": 1.5}, "ratio is 1.5"),
         ({"ratio": float("nan")}, "ratio is nan"),
         ({"momentum": 1.0}, "momentum is 1.0"),
-        ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that go by another method"),
+        ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that use another method"),
         (
             {"momentum": 0.9, "method": "int8", "compress_least": 0, "dense_below_2d": False},
             "momentum correction is for top-k, and the method is int8",
@@ -35,7 +35,7 @@ from busbw.core.errors import UsageError
         ({"warmup_steps": 10, "method": "int4", "last": "int8"}, "a warm-up is for PowerSGD and top-k, and the method is int4"),
         (
             {"momentum": 0.9, "method": "topk", "last": "int4", "compress_least": 0, "dense_below_2d": False},
-            "momentum correction with parts that go by another method",
+            "momentum correction with parts that use another method",
         ),
         ({"warmup_steps": 10}, "a warm-up is for PowerSGD and top-k, and the method is dense"),
         ({"method": "powersgd", "two_d": True}, "PowerSGD needs whole matrices, which two_d divides"),
@@ -46,11 +46,11 @@ from busbw.core.errors import UsageError
         ({"chunk": 100}, "chunk is 100 bytes"),
     ],
 )
-def test_what_cannot_be_meant_is_named(words, said):
-    with pytest.raises(UsageError) as told:
+def test_invalid_settings_are_named(words, said):
+    with pytest.raises(UsageError) as caught:
         Settings(**words)
-    assert told.value.message.startswith(said)
-    assert told.value.hint
+    assert caught.value.message.startswith(said)
+    assert caught.value.hint
 
 
 def test_thresholds_are_of_bytes_and_inclusive():
@@ -115,7 +115,7 @@ def test_switches_become_settings():
         ("LIGHT_TOPK_THRESHOLD", "-1"),
     ],
 )
-def test_a_switch_that_cannot_be_meant_is_named_with_its_value(name, word):
+def test_an_invalid_variable_is_named_with_its_value(name, word):
     with pytest.raises(UsageError, match=f"{name}={word} is invalid"):
         light.from_env({name: word})
 
@@ -132,10 +132,10 @@ def test_rows_are_the_ranks_of_a_host_or_blocks(hosts, size, rows):
     assert rows_of(hosts, size) == (rows, "")
 
 
-def test_a_row_over_hosts_is_told():
+def test_a_2d_group_over_hosts_gets_a_note():
     rows, note = rows_of("aabbcc", 3)
     assert rows == [[0, 1, 2], [3, 4, 5]]
-    assert note == "the 2D group of ranks 0, 1, 2 spans hosts: what goes inside it goes over the network"
+    assert note == "the 2D group of ranks 0, 1, 2 spans hosts, so its inner traffic uses the network"
 
 
 @pytest.mark.parametrize(
@@ -149,11 +149,11 @@ def test_a_row_over_hosts_is_told():
         ("aabb", 1, "a 2D group needs at least two ranks"),
     ],
 )
-def test_one_dimension_says_why(hosts, size, why):
+def test_one_dimension_has_a_reason(hosts, size, why):
     assert rows_of(hosts, size) == ([], f"one dimension only: {why}")
 
 
-def test_a_ring_leaves_a_host_once_and_direct_exchanges_as_often_as_there_are_ranks_elsewhere():
+def test_bytes_that_leave_a_host_by_ring_and_direct():
     flat, column, row = Communicator(None, 4, 0, 2), Communicator(None, 2, 0, 1), Communicator(None, 2, 1, 2)
     assert [line.ring(600) for line in (flat, column, row)] == [300, 600, 0]
     assert [line.direct(600) for line in (flat, column, row)] == [400, 600, 0]

@@ -40,7 +40,7 @@ def refused(*words: str) -> UsageError:
 @pytest.mark.parametrize(
     ("time_s", "tolerance", "code"), [(1e-3, "5%", 0), (1.2e-3, "5%", 1), (1.2e-3, "0.25", 0), (0.8e-3, "5%", 0), (1.08e-3, "5%", 3)]
 )
-def test_the_exit_code_says_whether_anything_is_slower_than_tolerated(
+def test_the_exit_code_is_1_beyond_the_tolerance(
     write: Write, capsys: pytest.CaptureFixture[str], time_s: float, tolerance: str, code: int
 ) -> None:
     words = ["compare", str(write("a.json", 1e-3)), str(write("b.json", time_s)), "--tolerance", tolerance]
@@ -70,7 +70,7 @@ def test_one_side_may_come_from_stdin(write: Write) -> None:
     assert "none of 1 cell slower" in done.output
 
 
-def test_what_cannot_be_meant_is_refused(write: Write, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(write: Write, tmp_path: Path) -> None:
     a, b = str(write("a.json", 1e-3)), str(write("b.json", 1e-3))
     other = str(write("c.json", 1e-3, collective="all_gather"))
     (tmp_path / "empty").mkdir()
@@ -85,7 +85,7 @@ def test_what_cannot_be_meant_is_refused(write: Write, tmp_path: Path) -> None:
         assert "must be above 50% and below 100%" in refused(a, b, "--confidence", bad).message
 
 
-def test_a_log_that_does_not_name_its_collective_can_be_told(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_collective_of_a_log_can_be_given(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "old.log"
     log.write_text(
         "           8             2     float     sum      -1    1000.0    0.00    0.00       0    1000.0    0.00    0.00       0\n"

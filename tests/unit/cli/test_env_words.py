@@ -48,7 +48,7 @@ def test_json_and_dotenv_hold_the_same(plugin: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("gpus", "chosen", "made"), [(1, "", True), (1, "512", False), (2, "", False), (None, "", False)])
-def test_a_host_of_one_gpu_makes_narrow_blocks_unless_somebody_has_chosen(
+def test_one_gpu_hosts_get_256_threads_unless_set(
     plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpus: int | None, chosen: str, made: bool
 ) -> None:
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
@@ -81,7 +81,7 @@ def test_a_network_is_written_as_the_names_it_has_here(plugin: Path, capsys: pyt
         (("--format", "fish"), Exit.USAGE, "error: Invalid value for '--format'"),
     ],
 )
-def test_words_that_cannot_be_meant_print_no_variables(
+def test_invalid_arguments_print_no_variables(
     plugin: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: Exit, message: str
 ) -> None:
     assert main(["busbw", "env", "net", *words]) == code

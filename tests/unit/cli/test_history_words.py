@@ -51,14 +51,14 @@ def kept(busbw: Busbw, tmp_path: Path) -> list[str]:
     return files
 
 
-def test_adding_says_the_run_and_once_is_enough(busbw: Busbw, tmp_path: Path) -> None:
+def test_adding_a_run_twice_stores_it_once(busbw: Busbw, tmp_path: Path) -> None:
     first, second = write(tmp_path / "a.json", 1), write(tmp_path / "b.json", 2)
     assert busbw("add", first, second) == (0, "a.json: run 1\nb.json: run 2\n", "")
     assert busbw("add", first) == (0, "a.json: run 1, which was there already\n", "")
     assert (tmp_path / "data" / "busbw" / "history.sqlite").exists()
 
 
-def test_nothing_of_a_list_of_files_is_added_when_one_cannot_be_read(busbw: Busbw, tmp_path: Path) -> None:
+def test_an_unreadable_file_adds_nothing_of_the_list(busbw: Busbw, tmp_path: Path) -> None:
     code, _, told = busbw("add", write(tmp_path / "a.json", 1), "missing.json")
     assert (code, told.splitlines()[0]) == (2, "error: missing.json: No such file or directory")
     assert busbw("list")[0] == 2
@@ -88,7 +88,7 @@ def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, kept: list[st
     assert (code, "no such run has 3 MiB" in told) == (2, True)
 
 
-def test_a_check_tells_slower_from_fine_by_its_exit_code(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+def test_a_slower_run_makes_check_exit_1(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
     code, out, _ = busbw("check", write(tmp_path / "fine.json", 20))
     assert (code, out.splitlines()[0]) == (0, "FINE  none of 6 cells is slower than in the last 19 runs")
     assert "is 5 %" in out
@@ -99,7 +99,7 @@ def test_a_check_tells_slower_from_fine_by_its_exit_code(busbw: Busbw, kept: lis
     assert len(busbw("list")[1].splitlines()) == 20  # what is checked is not added
 
 
-def test_too_few_runs_are_unknown_and_the_hint_says_what_would_do(busbw: Busbw, tmp_path: Path) -> None:
+def test_too_few_runs_are_unknown_with_a_hint(busbw: Busbw, tmp_path: Path) -> None:
     files = [write(tmp_path / f"{number}.json", number) for number in range(6)]
     busbw("add", *files)
     slow = write(tmp_path / "slow.json", 21, slower=2.0, complete=False)
@@ -111,7 +111,7 @@ def test_too_few_runs_are_unknown_and_the_hint_says_what_would_do(busbw: Busbw, 
     assert "hint: add --last 99" in busbw("check", slow, "--confidence", "99%")[2]
 
 
-def test_a_run_is_not_held_against_itself(busbw: Busbw, kept: list[str]) -> None:
+def test_a_run_is_not_compared_with_itself(busbw: Busbw, kept: list[str]) -> None:
     assert busbw("check", kept[0])[1].startswith("UNKNOWN  18 comparable runs")
 
 

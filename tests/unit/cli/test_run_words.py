@@ -63,7 +63,7 @@ def refused(*words: str) -> UsageError:
         (("all_reduce", "--ideal", "nan"), "--ideal: 'nan' is not a bus bandwidth"),
     ],
 )
-def test_what_is_invalid_is_refused(words: tuple[str, ...], message: str) -> None:
+def test_invalid_arguments_are_refused(words: tuple[str, ...], message: str) -> None:
     assert refused(*words).message == message
 
 

@@ -72,7 +72,7 @@ def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     assert (run.min_bytes, run.max_bytes, run.peak_busbw, run.complete, run.wrong) == (8, 32, 2e9, True, False)
 
 
-def test_runs_are_listed_newest_first_and_by_machine_and_collective(tmp_path: Path) -> None:
+def test_runs_are_listed_newest_first_by_machine(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     other = result(3, spec=SweepSpec(collective="broadcast"))
     add(file, result(5), other, result(9))
@@ -83,7 +83,7 @@ def test_runs_are_listed_newest_first_and_by_machine_and_collective(tmp_path: Pa
         assert history.runs("h200") == []
 
 
-def test_the_baseline_is_the_last_runs_with_the_same_cells_without_the_run_itself(tmp_path: Path) -> None:
+def test_the_baseline_is_the_last_other_runs_with_these_cells(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     short = result(20, rows=result().rows[:1])
     add(file, *(result(i) for i in range(6)), short, result(21, complete=False))
@@ -129,7 +129,7 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
         assert len(list(history.times(runs))) == 4 * 4 * MANY
 
 
-def test_a_writer_that_holds_the_file_is_waited_for_and_then_named(tmp_path: Path) -> None:
+def test_a_locked_database_is_waited_for_then_reported(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     add(file, result(1))
     holder = sqlite3.connect(file, isolation_level=None)
@@ -155,7 +155,7 @@ def test_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
     assert f"schema {len(schema.MIGRATIONS) + 1} is newer than this busbw's {len(schema.MIGRATIONS)}" in error.message
 
 
-def test_an_older_schema_is_brought_up_to_date_and_keeps_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_schema_is_migrated_with_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "h.sqlite"
     add(file, result(1))
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''",)))
@@ -203,7 +203,7 @@ def test_another_programs_database_is_not_written_to(tmp_path: Path, made: str, 
     assert [path.name for path in tmp_path.iterdir()] == ["other.sqlite"]
 
 
-def test_an_empty_file_is_no_history_to_read_and_a_place_for_one(tmp_path: Path) -> None:
+def test_an_empty_file_can_become_a_history(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     file.touch()
     assert "no such history" in refused(file, create=False).message
@@ -211,7 +211,7 @@ def test_an_empty_file_is_no_history_to_read_and_a_place_for_one(tmp_path: Path)
     add(file, result(1))
 
 
-def test_a_history_says_in_its_header_what_it_is_and_one_from_before_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_header_identifies_a_history_old_files_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "h.sqlite"
     monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
     add(file, result(1))
@@ -235,7 +235,7 @@ def test_reading_a_history_leaves_its_journal_as_it_is(tmp_path: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text('{"schema": "busbw.result/1"}' * 200)
     before = file.read_bytes()
@@ -258,7 +258,7 @@ def test_a_broken_database_is_named(tmp_path: Path) -> None:
     assert error.hint.startswith("restore a backup")
 
 
-def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_an_impossible_path_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert isinstance(refused(tmp_path / "file" / "h.sqlite"), UsageError)
     assert isinstance(refused(tmp_path), UsageError)
@@ -300,7 +300,7 @@ def test_a_full_disk_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_
         assert len(list(history.times(runs))) == 4 * stored
 
 
-def test_a_read_only_folder_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
+def test_a_read_only_folder_is_named_and_runs_are_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
     file = tmp_path / "disk" / "h.sqlite"
     add(file, result(1))
     small_disk("remount,ro")

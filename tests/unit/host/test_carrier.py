@@ -44,7 +44,7 @@ def test_loopback_has_a_link() -> None:
     assert "lo" in carrier.linked()
 
 
-def test_links_of_strangers_are_not_watched_and_one_that_was_taken_away_is_not_lost() -> None:
+def test_foreign_and_removed_links_are_not_reported() -> None:
     unshare = shutil.which("unshare")
     if os.geteuid() or unshare is None or not shutil.which("ip"):
         pytest.skip("a network namespace needs root, unshare and ip")

@@ -59,12 +59,12 @@ def test_a_gpu_with_a_link_down_and_an_unsupported_reading() -> None:
     assert (gpu.pcie, gpu.pcie_gen, gpu.pcie_gen_max, gpu.pcie_width, gpu.pcie_width_max) == (31.5e9, 1, 4, 16, None)
 
 
-def test_the_slowest_link_and_the_version_where_no_speed_is_given() -> None:
+def test_the_slowest_link_counts_or_the_nvlink_version() -> None:
     assert read_gpus(machine(collect(fake_nvml(common=None, per_link=20000)))).gpus[0].nvlink_rate == 20e9
     assert read_gpus(machine(collect(fake_nvml(common=None)))).gpus[0].nvlink_rate == 25e9
 
 
-def test_a_gpu_without_nvlink_has_none_of_it_rather_than_unknown() -> None:
+def test_a_gpu_without_nvlink_has_zero_links() -> None:
     (gpu,) = read_gpus(machine(collect(fake_nvml(links=0)))).gpus
     assert (gpu.nvlink, gpu.nvlink_rate) == (0, None)
 

@@ -70,7 +70,7 @@ def test_a_real_machine_with_two_h200() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MADE["HOSTS"]))
-def test_a_recording_of_a_recording_reads_the_same_and_hosts_survive_json(name: str) -> None:
+def test_recordings_and_hosts_survive_a_round_trip(name: str) -> None:
     recording = Recording(recorded(HOSTS / f"{name}.jsonl"))
     first = read_host(recording)
     assert read_host(parse_archive(recording.archive())) == first

@@ -34,7 +34,7 @@ def error(call: Callable[..., object], *words: object) -> NoMeasurement:
     return told.value
 
 
-def test_the_library_of_the_installed_package_is_found_without_importing_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_packages_library_is_found_without_import(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = package(monkeypatch, tmp_path)
     (home / "plugin").mkdir()
     (home / "plugin" / "libplugin.so").touch()
@@ -42,14 +42,14 @@ def test_the_library_of_the_installed_package_is_found_without_importing_it(monk
     assert "busbw_native" not in sys.modules
 
 
-def test_a_package_without_its_library_is_to_be_installed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_without_library_suggests_reinstalling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = package(monkeypatch, tmp_path)
     told = error(net_plugin.find)
     assert told.message == f"busbw-native in {home} has no plugin/libplugin.so"
     assert "--force-reinstall" in told.hint
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_hint_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     told = error(net_plugin.find)
     assert told.message == f"busbw-native is not installed for {sys.executable}"
@@ -99,12 +99,12 @@ def test_a_library_with_both_tables_passes(library: Build) -> None:
         ("#include <unistd.h>\n__attribute__((constructor)) void f(void) { pause(); }", "{path} does not load within 1.5 s"),
     ],
 )
-def test_a_library_that_nccl_cannot_load_is_reported(library: Build, source: str, why: str) -> None:
+def test_an_unloadable_library_is_reported(library: Build, source: str, why: str) -> None:
     path = library(source)
     assert error(net_plugin.check, path, 1.5).message == why.format(path=path)
 
 
-def test_a_file_that_is_not_a_library_is_reported(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "words.so"
     path.write_text("words")
     assert error(net_plugin.check, path).message == f"NCCL cannot load {path}: file too short"

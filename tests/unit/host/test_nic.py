@@ -59,7 +59,7 @@ def test_a_bond_of_virtual_interfaces_is_virtual() -> None:
     assert (bond.name, bond.virtual, bond.rate) == ("bond0", True, None)
 
 
-def test_an_rdma_device_for_each_slave_of_a_bond_counts_its_own_rate() -> None:
+def test_rdma_devices_of_a_bond_have_their_slaves_rates() -> None:
     files = interface("eth1", 100000) | interface("eth2", 100000) | interface("bond0", 200000)
     files |= {"/sys/class/net/bond0/bonding/slaves": "eth1 eth2"}
     files |= port("mlx5_0", "100 Gb/sec (4X EDR)", "Ethernet") | port("mlx5_1", "100 Gb/sec (4X EDR)", "Ethernet")
@@ -75,7 +75,7 @@ def test_a_port_that_is_down_has_no_rate() -> None:
     assert (nic.up, nic.rate, nic.kind) == (False, None, "ib")
 
 
-def test_two_ports_of_one_device_are_two_nics_with_their_own_interfaces() -> None:
+def test_two_ports_of_a_device_are_two_nics() -> None:
     files = port("mlx4_0", "40 Gb/sec (4X QDR)", "InfiniBand", 1) | port("mlx4_0", "25 Gb/sec (1X EDR)", "Ethernet", 2)
     files |= interface("ib0", 40000) | interface("eth0", 25000)
     files |= {"/sys/class/net/ib0/dev_port": "0", "/sys/class/net/eth0/dev_port": "1"}
@@ -87,7 +87,7 @@ def test_two_ports_of_one_device_are_two_nics_with_their_own_interfaces() -> Non
     ]
 
 
-def test_a_virtual_function_beside_its_physical_one_is_not_counted_twice() -> None:
+def test_a_virtual_function_is_not_counted_twice() -> None:
     links = device_of("net/eth0", "net/eth0v0") | {"/sys/class/net/eth0v0/device/physfn": "../0000:c5:00.0"}
     found = read_nics(machine(interface("eth0", 100000) | interface("eth0v0", 100000), links))
     assert [(nic.name, nic.virtual, nic.rate) for nic in found] == [("eth0", False, 12.5e9), ("eth0v0", True, None)]
@@ -100,6 +100,6 @@ def test_software_rdma_on_a_virtual_interface_is_virtual() -> None:
     assert (nic.name, nic.netdev, nic.virtual, nic.rate) == ("rxe0", "veth0", True, None)
 
 
-def test_loopback_and_the_bonding_drivers_file_are_no_interfaces() -> None:
+def test_loopback_and_bonding_masters_are_skipped() -> None:
     files = interface("lo", -1) | interface("eth0", 1000) | {"/sys/class/net/bonding_masters": "bond0"}
     assert list(read_interfaces(machine(files))) == ["eth0"]

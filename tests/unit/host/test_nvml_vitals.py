@@ -71,11 +71,11 @@ def test_clocks_reasons_temperature_and_counters_of_a_gpu() -> None:
     assert "nvlink_crc_data" not in gpu.counters, "what this release of NVML does not know is not asked for"
 
 
-def test_a_driver_that_knows_the_call_by_its_former_name_is_asked_so() -> None:
+def test_an_older_driver_is_called_by_the_former_name() -> None:
     assert read(Session(["0000:1b:00"], fake_nvml(old=True))).gpus[0].reasons == 0x8
 
 
-def test_critical_errors_are_told_by_the_next_reading_once() -> None:
+def test_critical_errors_are_in_the_next_reading_once() -> None:
     nvml = fake_nvml()
     session = Session(["0000:1b:00", "0000:9d:00"], nvml)
     nvml.pending += [("0000:9d:00.0", 74), ("0000:9d:00.0", 74), ("0000:1b:00.0", 31)]
@@ -85,7 +85,7 @@ def test_critical_errors_are_told_by_the_next_reading_once() -> None:
     assert nvml.closed == ["events", "nvml"]
 
 
-def test_without_events_the_reason_is_given_and_all_else_is_read() -> None:
+def test_without_events_all_other_readings_remain() -> None:
     said = read(Session(["0000:1b:00"], fake_nvml(events=False)))
     assert said.reason == "NVML events: Not Supported" and said.gpus[0].sm_mhz == 1410
 

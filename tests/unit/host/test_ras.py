@@ -56,7 +56,7 @@ def test_the_report_is_read_to_its_end() -> None:
     assert text.count("Job summary") == 9000
 
 
-def test_another_service_on_that_port_is_told() -> None:
+def test_another_service_on_the_ras_port_is_reported() -> None:
     with (
         server(lambda _: b"HTTP/1.1 400\n") as (where, _),
         pytest.raises(Unavailable, match=r"is not NCCL RAS: it answers 'HTTP/1\.1 400'"),
@@ -64,14 +64,14 @@ def test_another_service_on_that_port_is_told() -> None:
         status(where, 3)
 
 
-def test_a_service_that_says_nothing_is_left_in_time() -> None:
+def test_a_silent_service_is_abandoned_in_time() -> None:
     start = time.monotonic()
     with server(lambda _: b"") as (where, _), pytest.raises(Unavailable):
         status(where, 0.5)
     assert time.monotonic() - start < 3
 
 
-def test_a_stopped_process_that_listens_on_the_same_port_is_passed_over() -> None:
+def test_a_stopped_listener_on_the_port_is_skipped() -> None:
     with contextlib.ExitStack() as open_sockets:
         mute = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0), reuse_port=True))
         speaking = open_sockets.enter_context(socket.create_server(mute.getsockname(), reuse_port=True))
@@ -91,7 +91,7 @@ def test_a_stopped_process_that_listens_on_the_same_port_is_passed_over() -> Non
     assert all(text.startswith("NCCL version 2.28.9") for text in says)
 
 
-def test_nobody_there_is_told() -> None:
+def test_no_listener_on_the_ras_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         where = free.getsockname()[:2]
     with pytest.raises(Unavailable, match="Connection refused"):
@@ -107,6 +107,6 @@ def test_the_address_is_nccls_own(environ: dict[str, str], where: tuple[str, int
 
 
 @pytest.mark.parametrize("environ", [{"NCCL_RAS_ENABLE": "0"}, {"NCCL_RAS_ADDR": "nowhere"}])
-def test_where_it_cannot_be_asked_it_says_why(environ: dict[str, str]) -> None:
+def test_a_failed_query_returns_the_reason(environ: dict[str, str]) -> None:
     with pytest.raises(Unavailable, match="NCCL_RAS"):
         address(environ)

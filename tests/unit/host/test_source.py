@@ -26,7 +26,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_live_root_answers_with_contents_names_links_and_reasons(tree: Path) -> None:
+def test_a_live_root_reads_files_directories_and_links(tree: Path) -> None:
     live = Live(tree)
     assert live.read("/sys/class/net/eth0/speed") == Reading(b"25000\n")
     assert live.read("/sys/class/net/eth0/speed").text == "25000"
@@ -37,12 +37,12 @@ def test_a_live_root_answers_with_contents_names_links_and_reasons(tree: Path) -
     assert live.names("/nothing") == () and live.link("/sys/blob") is None
 
 
-def test_a_live_call_runs_and_an_unavailable_one_gives_its_reason() -> None:
+def test_a_live_call_returns_its_result_or_reason() -> None:
     assert Live().call("nvml", lambda: "said").text == "said"
     assert Live().call("nvml", unavailable) == Reading(None, "no driver")
 
 
-def test_a_recorded_tree_answers_calls_from_its_files_and_never_runs_them(tree: Path) -> None:
+def test_a_recorded_tree_never_executes_calls(tree: Path) -> None:
     machine = recorded(tree)
     assert machine.call("nvml", unavailable).text == '{"gpus": []}'
     assert machine.call("other", lambda: "ran").reason == "the recording has no 'other'"
@@ -63,7 +63,7 @@ def test_an_archive_gives_the_answers_that_were_recorded(tree: Path, tmp_path: P
     assert later.read("/never/asked").reason == "/never/asked: not in the recording"
 
 
-def test_a_directory_of_an_archive_lists_what_lies_below_it_but_not_what_was_missing() -> None:
+def test_an_archive_lists_recorded_entries_only() -> None:
     entries = [{"schema": "busbw.host/1"}, {"path": "/a/b/c", "text": "1"}, {"path": "/a/x", "error": "/a/x: no such file or directory"}]
     source = parse_archive("\n".join(map(json.dumps, entries)))
     assert source.names("/a") == ("b",) and source.names("/") == ("a",) and source.names("/a/b/c") == ()

@@ -69,7 +69,7 @@ def test_a_change_between_two_readings_of_a_tree(tree: Path) -> None:
     }
 
 
-def test_all_ports_but_loopback_are_read(tree: Path) -> None:
+def test_only_requested_ports_are_read(tree: Path) -> None:
     (tree / "sys/class/infiniband/mlx5_1/ports/1").mkdir(parents=True)
     (tree / "sys/class/infiniband/mlx5_1/ports/2/counters").mkdir(parents=True)
     (tree / "sys/class/infiniband/mlx5_1/ports/2/counters/symbol_error").write_text("3\n")
@@ -124,7 +124,7 @@ def log(tmp_path: Path) -> Iterator[Path]:
     yield file
 
 
-def test_errors_logged_after_opening_are_told_once_each(log: Path) -> None:
+def test_errors_logged_after_opening_are_reported_once(log: Path) -> None:
     with ExitStack() as opened:
         kernel_log = KernelLog(Live(log.parent.parent), opened)
         assert (kernel_log.reason, kernel_log.read()) == ("", [])
@@ -136,7 +136,7 @@ def test_errors_logged_after_opening_are_told_once_each(log: Path) -> None:
         assert kernel_log.read() == []
 
 
-def test_a_log_from_before_is_not_told_and_older_drivers_words_are_understood() -> None:
+def test_old_log_lines_are_skipped_and_old_formats_parsed() -> None:
     assert xids("NVRM: Xid (0000:03:00): 14, Channel 00000001") == [XidEvent("0000:03:00", 14)]
     assert xids("NVRM: GPU at PCI:0000:03:00: GPU-b850f46d") == []
 
@@ -148,7 +148,7 @@ def test_the_real_log_is_followed_from_its_end_or_says_why_not() -> None:
         assert kernel_log.reason == "" or kernel_log.reason.startswith("/dev/kmsg: ")
 
 
-def test_the_real_machine_is_read_in_a_few_milliseconds_and_its_traffic_shows() -> None:
+def test_this_machine_is_read_fast_and_shows_traffic() -> None:
     with closing(Vitals(CPU)) as vitals:
         before = vitals.read()
         assert TCP in before.counters and "RetransSegs" in before.counters[TCP]

@@ -1,4 +1,4 @@
-"""What a host is asked through the launch agent, told by programs in its place: who is unreachable, and who merely cannot say."""
+"""Asking hosts for process states, with scripts as launch agents: unreachable hosts, and hosts that cannot answer."""
 
 import os
 import shlex
@@ -50,12 +50,12 @@ def test_the_login_shell_gets_one_plain_command(agent_does: Agent, tmp_path: Pat
     [("exit 255", None), ("exec sleep 60", None), ("exit 1", {}), ("exit 127", {})],
     ids=["ssh gives up", "no answer", "an error there", "no shell there"],
 )
-def test_only_silence_and_ssh_that_gives_up_mean_that_a_host_is_out_of_reach(agent_does: Agent, script: str, expected: object) -> None:
+def test_only_silence_or_ssh_failure_mean_unreachable(agent_does: Agent, script: str, expected: object) -> None:
     agent_does(script)
     assert agent.states({"h1": [1]}, 0.5) == {"h1": expected}
 
 
-def test_an_agent_that_is_not_there_says_nothing_of_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_agent_gives_no_host_states(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent")
     assert agent.states({"h1": [1]}, 1) == {"h1": {}}
 
@@ -67,7 +67,7 @@ def test_what_the_agent_leaves_behind_is_not_waited_for(agent_does: Agent) -> No
     assert time.monotonic() - start < 3
 
 
-def test_all_hosts_share_one_limit_and_those_that_answer_are_heard(agent_does: Agent) -> None:
+def test_all_hosts_share_one_time_limit(agent_does: Agent) -> None:
     agent_does('case $1 in dead*) exec sleep 60;; esac; shift; exec sh -c "$*"')
     hosts = [*(f"dead{i}" for i in range(40)), "h1"]
     start = time.monotonic()

@@ -19,8 +19,8 @@ def test_a_plain_process_is_a_job_of_one():
     assert control.join({}, expect=1).size == 1
 
 
-def test_a_plain_process_told_to_be_one_of_four_is_refused():
-    with pytest.raises(NoMeasurement, match="to be one of 4 ranks, but no launcher gave it a rank") as caught:
+def test_a_plain_process_expecting_four_ranks_is_refused():
+    with pytest.raises(NoMeasurement, match="4 ranks expected, but no launcher gave this process a rank") as caught:
         control.join({}, expect=4)
     assert "busbw run ... -n 4" in caught.value.hint
 

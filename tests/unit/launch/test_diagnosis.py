@@ -5,7 +5,7 @@ from dataclasses import replace
 from busbw.core.reports import Here, Stalled
 from busbw.launch.diagnosis import Evidence, absent, conclude, death
 
-PLACES = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
+HOSTS = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
 HERE = {rank: Here(rank, f"h{rank // 2 + 1}", 100 + rank) for rank in range(4)}
 
 
@@ -13,13 +13,13 @@ def stalled(rank: int, step: int = 9, phase: str = "timing", detail: str = "1M i
     return Stalled(rank, HERE[rank].host, HERE[rank].pid, phase, detail, step, 60.2, ["runner.py:9 _row", "mpi.py:7 run"], **more)
 
 
-def seen(*told: Stalled, **more: object) -> Evidence:
-    return Evidence(4, HERE, {one.rank: one for one in told}, places=PLACES, **more)
+def seen(*reports: Stalled, **more: object) -> Evidence:
+    return Evidence(4, HERE, {one.rank: one for one in reports}, hosts=HOSTS, **more)
 
 
-def test_a_stopped_rank_is_named_by_its_neighbour_on_the_same_host_alone() -> None:
-    told = seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2, neighbours={103: "T"}))
-    error = conclude(told, 0)
+def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
+    evidence = seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2, neighbours={103: "T"}))
+    error = conclude(evidence, 0)
     assert error.message == "timing of 1M in place made no progress for 60 s: rank 3 on h2 (pid 103) is stopped"
     assert error.exit == 3
     assert "SIGSTOP" in error.hint
@@ -27,65 +27,65 @@ def test_a_stopped_rank_is_named_by_its_neighbour_on_the_same_host_alone() -> No
     assert "is stopped" not in elsewhere.message
 
 
-def test_what_a_host_says_of_its_own_processes_counts_and_ends_the_doubt_over_neighbours() -> None:
-    told = seen(stalled(0), stalled(1), stalled(2, neighbours={103: "T"}), states={3: "R"})
-    assert "rank 3 on h2 (pid 103) did not report though alive: the network" in conclude(told, 0).message
-    assert "rank 3 on h2 (pid 103) is gone" in conclude(replace(told, states={3: ""}), 0).message
-    assert "ssh 10.0.0.2 dmesg" in conclude(replace(told, states={3: "Z"}), 0).hint
+def test_a_hosts_own_process_states_outrank_neighbours() -> None:
+    evidence = seen(stalled(0), stalled(1), stalled(2, neighbours={103: "T"}), states={3: "R"})
+    assert "rank 3 on h2 (pid 103) did not report although alive: the network" in conclude(evidence, 0).message
+    assert "rank 3 on h2 (pid 103) is gone" in conclude(replace(evidence, states={3: ""}), 0).message
+    assert "ssh 10.0.0.2 dmesg" in conclude(replace(evidence, states={3: "Z"}), 0).hint
 
 
-def test_both_ranks_of_a_stopped_host_are_named_at_once() -> None:
+def test_both_stopped_ranks_of_a_host_are_named() -> None:
     error = conclude(seen(stalled(0), stalled(1), states={2: "T", 3: "T"}), 0)
     assert error.message.endswith("ranks 2, 3 on h2 are stopped")
 
 
-def test_a_link_that_went_is_named_before_the_ranks_that_it_cut_off() -> None:
+def test_a_lost_link_is_named_before_the_ranks_behind_it() -> None:
     error = conclude(seen(stalled(0, dark=["eth0"]), stalled(1, dark=["eth0"]), states={2: "R", 3: "R"}), 0)
-    assert error.message.endswith("the link of eth0 on h1 went down, and ranks 2, 3 on h2 are not heard any more")
+    assert error.message.endswith("the link of eth0 on h1 went down, and ranks 2, 3 on h2 do not report any more")
     assert error.hint.startswith("ip -brief link; ethtool eth0")
     assert "eth7 on h0 went down" in conclude(seen(stalled(0), dark={"h0": ["eth7"]}), 0).message
 
 
-def test_a_process_that_cannot_run_goes_before_a_link() -> None:
-    told = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), states={3: "T"})
-    assert "rank 3 on h2 (pid 103) is stopped" in conclude(told, 0).message
+def test_a_stopped_process_outranks_a_link() -> None:
+    evidence = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), states={3: "T"})
+    assert "rank 3 on h2 (pid 103) is stopped" in conclude(evidence, 0).message
 
 
-def test_a_rank_that_is_behind_goes_before_a_link_where_all_report() -> None:
-    told = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
-    message = conclude(told, 0).message
+def test_a_late_rank_outranks_a_link_if_all_report() -> None:
+    evidence = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
+    message = conclude(evidence, 0).message
     assert "rank 2 on h2 (pid 102) is stuck at an earlier step" in message
-    assert message.endswith("; the link of eth0 on h1 went down meanwhile")
+    assert message.endswith("; meanwhile the link of eth0 on h1 went down")
     together = conclude(seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), stalled(3)), 0)
     assert together.message.endswith("60 s: the link of eth0 on h1 went down")
 
 
-def test_a_host_that_does_not_answer_is_named_in_the_users_words_in_the_hint() -> None:
+def test_the_hint_uses_the_users_name_of_the_host() -> None:
     error = conclude(seen(stalled(0), stalled(1), unreachable=frozenset({"10.0.0.2"})), 0)
     assert "ranks 2, 3 on h2 cannot be reached" in error.message
     assert "ssh -o BatchMode=yes -o ConnectTimeout=5 10.0.0.2 true" in error.hint
 
 
-def test_the_rank_with_the_smallest_step_is_late_and_the_place_is_its_own() -> None:
-    told = seen(stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"})
-    message = conclude(told, 0).message
+def test_the_rank_at_the_smallest_step_is_late() -> None:
+    evidence = seen(stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"})
+    message = conclude(evidence, 0).message
     assert message.startswith("verify of 1M in place made no progress for 60 s: rank 2 on h2 (GPU 0, pid 102) is stuck at an earlier step")
     assert "(runner.py:9 _row > mpi.py:7 run), the others wait in timing of 1M in place" in message
 
 
-def test_where_no_rank_is_late_the_network_or_the_library_is_meant_and_nccl_is_quoted() -> None:
+def test_without_a_late_rank_nccls_report_is_quoted() -> None:
     message = conclude(seen(*(stalled(rank) for rank in range(3)), stalled(3, library="Job summary\n 4 ranks")), 0).message
-    assert "no rank is late: all 4 wait there" in message
-    assert message.endswith("NCCL says:\nJob summary\n 4 ranks")
+    assert "no rank is late: all 4 wait at the same step" in message
+    assert message.endswith("NCCL reports:\nJob summary\n 4 ranks")
 
 
-def test_silence_of_all_is_told_as_such() -> None:
+def test_silence_of_all_ranks_is_reported() -> None:
     error = conclude(seen(states=dict.fromkeys(range(4), "R")), 123.4)
-    assert error.message.startswith("nothing was heard for 123 s: ranks 0, 1 on h1 and ranks 2, 3 on h2")
+    assert error.message.startswith("no rank has reported for 123 s: ranks 0, 1 on h1 and ranks 2, 3 on h2")
 
 
-def test_ranks_that_never_started_are_named_by_their_host_and_a_stopped_one_among_the_others_too() -> None:
-    some = Evidence(4, {rank: HERE[rank] for rank in (0, 1)}, {}, places=PLACES, states={0: "T", 1: "S"})
+def test_absent_ranks_are_named_with_any_stopped_rank() -> None:
+    some = Evidence(4, {rank: HERE[rank] for rank in (0, 1)}, {}, hosts=HOSTS, states={0: "T", 1: "S"})
     message = absent(some, 120).message
     assert message == ("launch: ranks 2, 3 on 10.0.0.2 did not start within 120 s, 2 of 4 did; rank 0 on h1 (pid 100) is stopped")
     assert "10.0.0.2" in absent(some, 120).hint
@@ -95,13 +95,13 @@ def test_a_rank_that_died_is_named() -> None:
     assert death(seen(), 3).message == "rank 3 on h2 (pid 103) exited without an error message"
 
 
-def test_many_ranks_are_not_listed_without_end() -> None:
-    many = Evidence(100, {}, {}, places=("h",) * 100)
+def test_long_lists_of_ranks_are_cut() -> None:
+    many = Evidence(100, {}, {}, hosts=("h",) * 100)
     assert "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more on h did not start" in absent(many, 5).message
 
 
-def test_a_rank_of_this_machine_that_cannot_report_is_in_a_call_that_blocks_it() -> None:
+def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
     here = Evidence(2, {rank: HERE[rank] for rank in (0, 1)}, {0: stalled(0)}, states={1: "R"})
     error = conclude(here, 0)
-    assert error.message.endswith("rank 1 on h1 (pid 101) did not report though alive: a call that blocks them")
+    assert error.message.endswith("rank 1 on h1 (pid 101) did not report although alive: a call blocks them")
     assert error.hint.startswith("py-spy dump")

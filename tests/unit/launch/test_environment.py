@@ -1,4 +1,4 @@
-"""A rank is found from what its launcher sets; a plain shell inside an allocation is none."""
+"""A rank is detected from the variables of its launcher; a shell in an allocation is not a rank."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_plain_process_is_no_rank(env):
     assert detect(env) is None
 
 
-def test_ntasks_counts_where_slurm_does_not_say_the_size_of_the_step():
+def test_slurm_ntasks_is_used_without_a_step_size():
     env = {name: value for name, value in TASK.items() if name != "SLURM_STEP_NUM_TASKS"} | {"SLURM_NTASKS": "6"}
     member = detect(env)
     assert member is not None
@@ -58,12 +58,12 @@ def test_ntasks_counts_where_slurm_does_not_say_the_size_of_the_step():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("OMPI_COMM_WORLD_RANK", "x", "OMPI_COMM_WORLD_RANK='x' is not a number"),
-        ("OMPI_COMM_WORLD_SIZE", "-1", "OMPI_COMM_WORLD_SIZE='-1' is not a number"),
-        ("OMPI_COMM_WORLD_RANK", "8", "OMPI_COMM_WORLD_RANK=8 is no rank of OMPI_COMM_WORLD_SIZE=8"),
+        ("OMPI_COMM_WORLD_RANK", "x", "OMPI_COMM_WORLD_RANK='x' is not a non-negative integer"),
+        ("OMPI_COMM_WORLD_SIZE", "-1", "OMPI_COMM_WORLD_SIZE='-1' is not a non-negative integer"),
+        ("OMPI_COMM_WORLD_RANK", "8", "OMPI_COMM_WORLD_RANK=8 is not a rank of OMPI_COMM_WORLD_SIZE=8"),
     ],
 )
-def test_values_that_cannot_be_meant_are_refused_by_name(name, value, words):
+def test_invalid_launcher_variables_are_named(name, value, words):
     with pytest.raises(UsageError, match=words) as caught:
         detect({**OPEN_MPI, name: value})
     assert caught.value.hint

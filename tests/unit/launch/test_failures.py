@@ -1,4 +1,4 @@
-"""What mpirun 4, mpirun 5 and ssh print when they fail, told in plain words with the command to type."""
+"""What mpirun 4, mpirun 5 and ssh print when they fail, and the error and hint that busbw prints for it."""
 
 import pytest
 
@@ -48,20 +48,20 @@ CASES = [
         "srun: error: Couldn't load specified plugin name for mpi/pmix: Plugin init() callback failed\n"
         "srun: error: MPI: Cannot create context for mpi/pmix\nsrun: error: MPI: Unable to load any plugin\n"
         "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types\n",
-        "Slurm's PMIx plugin finds no PMIx library on this machine",
+        "Slurm's PMIx plugin found no PMIx library on this machine",
         "libpmix-dev",
     ),
     (
         "srun: error: invalid partition specified: nope\nsrun: error: Unable to allocate resources: Invalid partition name specified\n",
-        "Slurm gave no resources: Invalid partition name specified",
+        "Slurm allocated no resources: Invalid partition name specified",
         "sinfo",
     ),
-    ("srun: error: Invalid generic resource (gres) specification\n", "Slurm knows no such GPUs", "sinfo -o '%N %G'"),
+    ("srun: error: Invalid generic resource (gres) specification\n", "Slurm does not have the requested GPUs", "sinfo -o '%N %G'"),
     (
         "slurmstepd-h1: error: execve(): /nowhere/python: No such file or directory\n"
         "slurmstepd-h2: error: execve(): /nowhere/python: No such file or directory\n"
         "srun: error: h2: task 3: Exited with exit code 2\nsrun: error: h1: tasks 0-2: Exited with exit code 2\n",
-        "host h1: /nowhere/python cannot be run there (No such file or directory)",
+        "host h1: /nowhere/python cannot be run (No such file or directory)",
         "srun -w h1 ls -l /nowhere/python",
     ),
     (
@@ -82,19 +82,19 @@ CASES = [
         "[h2:29498] [ 1] /v/lib/libmpi.so.40(mca_pml_ob1_recv_frag_callback_match+0x95)[0x7fce1e878f25]\n"
         "[h2:29498] [ 9] /v/lib/libmpi.so.40(ompi_mpi_init+0x425)[0x7fce1e691215]\n"
         "srun: error: h2: task 1: Segmentation fault\n",
-        "a rank died in MPI_Init",
+        "a rank crashed in MPI_Init",
         "run it again",
     ),
     ("srun: error: h2: task 3: Killed\n" + STEP_ENDED, "rank 3 on host h2 died (Killed)", "sacct"),
     ("srun: error: h2: task 3: Segmentation fault\n" + STEP_ENDED, "rank 3 on host h2 died (Segmentation fault)", "srun -w h2"),
     (
         "srun: error: _establish_config_source: failed to fetch config\nsrun: fatal: Could not establish a configuration source\n",
-        "Slurm does not answer: Could not establish a configuration source",
+        "Slurm does not respond: Could not establish a configuration source",
         "scontrol ping",
     ),
     (
         "ssh: Could not resolve hostname h2: Name or service not known\n" + DAEMON.format(code=255),
-        "host h2: its name does not resolve",
+        "host h2: the name does not resolve",
         "getent hosts h2",
     ),
     ("ssh: connect to host h2 port 22: No route to host\n", "host h2: No route to host", "ip route get h2"),
@@ -104,41 +104,41 @@ CASES = [
         "ConnectTimeout=5 h2 true",
     ),
     ("ssh: connect to host h2 port 2222: Connection refused", "host h2 does not answer on port 2222 (Connection refused)", "plm_rsh_args"),
-    ("root@h2: Permission denied (publickey,password).\n", "host h2: ssh may not log in", "ssh-copy-id h2"),
-    ("Permission denied (publickey).\n" + DAEMON.format(code=255), "host h2: ssh may not log in", "ssh-copy-id h2"),
+    ("root@h2: Permission denied (publickey,password).\n", "host h2: ssh cannot log in", "ssh-copy-id h2"),
+    ("Permission denied (publickey).\n" + DAEMON.format(code=255), "host h2: ssh cannot log in", "ssh-copy-id h2"),
     (
         "bash: line 1: /opt/openmpi/bin/prted: Permission denied\n" + DAEMON.format(code=126),
-        "host h2: /opt/openmpi/bin/prted may not be used there (permission denied)",
+        "host h2: no access to /opt/openmpi/bin/prted (permission denied)",
         "ssh h2 ls -l /opt/openmpi/bin/prted",
     ),
-    ("Host key verification failed.\r\n" + DAEMON.format(code=255), "host h2: ssh does not know its host key", "ssh-keyscan h2"),
-    ("bash: line 1: orted: command not found\n", "host h1, h2: Open MPI's daemon (orted or prted) was not found", "command -v prted orted"),
+    ("Host key verification failed.\r\n" + DAEMON.format(code=255), "host h2: the host key is unknown to ssh", "ssh-keyscan h2"),
+    ("bash: line 1: orted: command not found\n", "host h1, h2: Open MPI's daemon (orted or prted) not found", "command -v prted orted"),
     (DAEMON.format(code=127), "host h2: Open MPI's daemon", "ssh h2"),
-    (DAEMON.format(code=213), "host h2: it has no interface of that name", "--ifname 10.1.0.0/16"),
-    (DAEMON.format(code=213), "or no directory for their temporary files", "ssh h2 mktemp -d"),
+    (DAEMON.format(code=213), "host h2: no interface of that name", "--ifname 10.1.0.0/16"),
+    (DAEMON.format(code=213), "or no writable temporary directory", "ssh h2 mktemp -d"),
     (
         "PMIx detected a call to mkdir was unable to create the desired directory:\n\n  Directory: /proc/ompi.22060\n"
         "  Error:     No such file or directory\n\n"
         "Please check to ensure you have adequate permissions to perform\nthe desired operation.\n",
-        "Open MPI cannot make its directory /proc/ompi.22060 on this host (No such file or directory)",
+        "Open MPI cannot create its directory /proc/ompi.22060 on this host (No such file or directory)",
         "TMPDIR=/tmp busbw run",
     ),
-    (ORTE_DIRECTORY, "host h2: Open MPI cannot make its directory /proc/ompi.h2.0 there (Permission denied)", "ssh h2 mktemp -d"),
-    (ORTE_DIRECTORY.partition("[")[0], "host h1, h2: Open MPI cannot make its directory /proc/ompi.h2.0", "mktemp -d"),
-    (DAEMON.format(code=1), "host h2 could not be started: its launch agent ended with 1", "BatchMode=yes"),
+    (ORTE_DIRECTORY, "host h2: Open MPI cannot create its directory /proc/ompi.h2.0 (Permission denied)", "ssh h2 mktemp -d"),
+    (ORTE_DIRECTORY.partition("[")[0], "host h1, h2: Open MPI cannot create its directory /proc/ompi.h2.0", "mktemp -d"),
+    (DAEMON.format(code=1), "host h2 could not be started: its launch agent exited with 1", "BatchMode=yes"),
     (
         "prted: error while loading shared libraries: libevent.so.7: cannot open\n" + DAEMON.format(code=127),
-        "host h2: libevent.so.7 was not found",
+        "host h2: libevent.so.7 not found",
         "LD_LIBRARY_PATH",
     ),
     (
         "ORTE was unable to reliably start one or more daemons.\nThis usually is caused by:",
-        "a host's daemon could not be started",
+        "a host's daemon did not start",
         "--ifname",
     ),
     (
         "There are not enough slots available in the system to satisfy the 16\nslots that were requested by the application:",
-        "16 ranks were asked for, but the hosts have fewer slots",
+        "16 ranks were requested, but the hosts have fewer slots",
         "--hosts h1:8,h2:8",
     ),
     ("mpirun has detected an attempt to run as root.", "mpirun refuses to run as root", "--allow-run-as-root"),
@@ -173,7 +173,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("tail", "words", "hint"), CASES)
-def test_a_known_failure_is_told_in_plain_words(tail, words, hint):
+def test_known_failures_are_explained(tail, words, hint):
     error = explain(1, tail, ["h1", "h2"])
     assert words in error.message
     assert hint in error.hint
@@ -189,16 +189,13 @@ def test_every_row_is_met_by_a_case():
     assert firsts == set(range(len(FAILURES)))
 
 
-def test_an_unknown_failure_keeps_the_launchers_last_words():
+def test_unknown_failures_quote_the_last_lines():
     error = explain(9, "-----\nnever seen before\n-----\n", ["h1"])
-    assert error.message == "the launcher on h1 ended with 9; its last words: never seen before"
+    assert error.message == "the launcher on h1 exited with 9; last lines: never seen before"
     assert "--dry-run" in error.hint
     assert explain(-9, "").message == "the launcher died of signal 9 (SIGKILL), without an error message"
-    assert (
-        explain(137, "").message
-        == "the launcher ended with 137, as it does when a rank dies of signal 9 (SIGKILL), without an error message"
-    )
-    assert explain(213, "no room").message == "the launcher ended with 213; its last words: no room", "no signal has that number"
+    assert explain(137, "").message == "the launcher exited with 137, as after a rank died of signal 9 (SIGKILL), without an error message"
+    assert explain(213, "no room").message == "the launcher exited with 213; last lines: no room", "no signal has that number"
     assert explain(-200, "").message == "the launcher died of signal 200 (unknown), without an error message"
 
 
@@ -209,18 +206,18 @@ def killed(*groups: str) -> str:
 @pytest.mark.parametrize(
     ("said", "gone", "named"),
     [
-        (killed("h1: task 1", "h2: tasks 2-3"), [2], "rank 2 on host h2 died (Killed), or rank 1 on host h1 did first"),
+        (killed("h1: task 1", "h2: tasks 2-3"), [2], "rank 2 on host h2 died (Killed), or rank 1 on host h1 died first"),
         (killed("h2: tasks 2-3", "h1: tasks 0-1"), [2, 0], "rank 2 on host h2 died (Killed)"),
-        (killed("h2: tasks 2-3", "h1: tasks 0-1"), [], "ranks 2-3 on host h2 died (Killed), or ranks 0-1 on host h1 did first"),
+        (killed("h2: tasks 2-3", "h1: tasks 0-1"), [], "ranks 2-3 on host h2 died (Killed), or ranks 0-1 on host h1 died first"),
         (killed("h1: task 1") + "srun: error: h2: task 2: Bus error\n", [1, 2], "rank 2 on host h2 died (Bus error)"),
         ("srun: error: h1: task 0: Aborted\n" + killed("h1: task 1"), [1], "rank 1 on host h1 died (Killed)"),
         (killed("h2: task 2"), [0], "rank 2 on host h2 died (Killed)"),
     ],
 )
-def test_whom_the_others_saw_end_first_is_blamed_and_not_whom_slurm_killed_then(said, gone, named):
+def test_the_first_exit_is_the_cause_not_slurms_kills(said, gone, named):
     message = str(explain(137, in_order(said, gone), ["h1", "h2"]).message)
     assert message.split(":")[0] == named
 
 
-def test_words_of_mpirun_are_left_as_they_are():
+def test_mpirun_output_is_not_reordered():
     assert in_order("mpirun noticed that process rank 1 died", [1]) == "mpirun noticed that process rank 1 died"

@@ -25,8 +25,8 @@ def test_what_is_written_is_read_back(hosts):
 @pytest.mark.parametrize(
     ("text", "words", "hint"),
     [
-        ("h1:h2", "'h1:h2': a colon comes before a number of slots, not before a host", "use a comma: h1,h2"),
-        ("h1:8,h1:8", "h1 is named twice", "h1:8"),
+        ("h1:h2", "'h1:h2': a number of slots must follow the colon", "use a comma: h1,h2"),
+        ("h1:8,h1:8", "h1 is given twice", "h1:8"),
         ("h1:0", "h1 has 0 slots", "h1:8"),
         ("h1:", "'' is not a number of slots of h1", "h1:8"),
         ("h1:-2", "'-2' is not a number of slots", "h1:8"),
@@ -40,7 +40,7 @@ def test_what_is_written_is_read_back(hosts):
         ("[fd00::2]8", "not an IPv6 address in brackets", "[fd00::2]"),
     ],
 )
-def test_what_cannot_be_meant_is_named_with_its_cure(text, words, hint):
+def test_invalid_hosts_are_named_with_a_hint(text, words, hint):
     with pytest.raises(UsageError) as caught:
         parse_hosts(text)
     assert words in caught.value.message
@@ -59,7 +59,7 @@ def test_hostfiles_of_open_mpi_mpich_and_pbs():
         ("h1 slots=\n", "f, line 1: '' is not a number of slots of h1"),
         ("h1 slots=0\n", "f, line 1: h1 has 0 slots"),
         ("h1 h2\n", "f, line 1: 'h1 h2' is not a host with its slots"),
-        ("# nothing\n", "f: it names no host"),
+        ("# nothing\n", "f: no host in it"),
     ],
 )
 def test_a_bad_line_of_a_hostfile_is_named(text, words):
@@ -100,7 +100,7 @@ def test_fewer_ranks_than_slots_fill_the_first_hosts(ranks, expected):
     assert share([Host("h1", 8), Host("h2", 8), Host("h3")], ranks) == expected
 
 
-def test_slots_that_are_said_are_kept_and_must_suffice():
+def test_given_slots_are_kept_and_must_suffice():
     hosts = (Host("h1", 8), Host("h2"))
     assert share(hosts, None) == share(hosts, 9) == (Host("h1", 8), Host("h2", 1))
     with pytest.raises(UsageError, match="-n 10: the 2 hosts have 9 slots") as caught:

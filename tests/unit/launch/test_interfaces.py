@@ -33,14 +33,14 @@ HAVE = {
         ("10.0.0.0/8", ("eth0", "eth1"), "10.0.0.0/8", "=eth0,eth1"),
     ],
 )
-def test_each_library_gets_its_own_words(text, names, mpi, nccl):
+def test_interface_syntax_of_each_library(text, names, mpi, nccl):
     assert interfaces.resolve(text, HAVE) == names
     assert interfaces.for_mpi(text, HAVE) == mpi
     assert interfaces.for_nccl(text, HAVE) == nccl
 
 
 @pytest.mark.parametrize("text", ["bond0", "=eth", "192.168.0.0/24"])
-def test_an_interface_that_does_not_exist_is_refused_with_those_that_do(text):
+def test_an_unknown_interface_lists_the_existing_ones(text):
     with pytest.raises(UsageError, match="no such interface") as caught:
         interfaces.resolve(text, HAVE)
     assert "eth0 (10.1.2.3/16)" in caught.value.hint
@@ -50,7 +50,7 @@ def test_an_interface_that_does_not_exist_is_refused_with_those_that_do(text):
 @pytest.mark.parametrize(
     ("text", "words"), [("10.1.0.0/40", "not an IPv4 network"), ("eth0,", "a name is missing"), ("^", "a name is missing")]
 )
-def test_what_cannot_be_meant_is_refused(text, words):
+def test_invalid_arguments_are_refused(text, words):
     with pytest.raises(UsageError, match=words) as caught:
         interfaces.resolve(text, HAVE)
     assert "10.1.0.0/16" in caught.value.hint
@@ -73,12 +73,12 @@ def test_a_rank_sets_its_own_hosts_names(monkeypatch):
     assert "CIDR" in caught.value.hint
 
 
-def test_the_way_to_this_machine_itself_or_to_nowhere_names_no_interface():
+def test_no_interface_for_loopback_or_no_route():
     assert interfaces.towards("127.0.0.1") is None
     assert interfaces.towards("no-such-host.invalid") is None
 
 
 @pytest.mark.parametrize(("address", "leads"), [("127.0.1.1", False), ("10.1.2.3", True)])
-def test_a_name_that_resolves_to_loopback_leads_no_other_host_here(monkeypatch, address, leads):
+def test_a_host_name_on_loopback_is_not_reachable(monkeypatch, address, leads):
     monkeypatch.setattr(socket, "gethostname", lambda: address)  # an address is its own name
     assert interfaces.own_name_leads_here() is leads

@@ -41,7 +41,7 @@ WITHOUT_PMIX = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n"
         (Step(ranks=6), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (6, 2, 3)),
     ],
 )
-def test_a_step_gets_the_numbers_that_follow_from_what_is_said(asked, environment, expected):
+def test_missing_numbers_of_a_step_are_derived(asked, environment, expected):
     settled = slurm.settle(asked, environment)
     assert (settled.ranks, settled.nodes, settled.ranks_per_node) == expected
 
@@ -52,15 +52,15 @@ def test_a_step_gets_the_numbers_that_follow_from_what_is_said(asked, environmen
         (Step(), "neither ranks nor nodes"),
         (Step(ranks=3, nodes=2, ranks_per_node=2), "-n 3: 2 nodes with 2 ranks each are 4"),
         (Step(ranks=5, ranks_per_node=2), "-n 5: 3 nodes with 2 ranks each are 6"),
-        (Step(nodes=1), "one rank"),
+        (Step(nodes=1), "a single rank"),
     ],
 )
-def test_numbers_that_say_nothing_or_contradict_each_other_are_refused(asked, message):
+def test_missing_or_contradictory_numbers_are_refused(asked, message):
     with pytest.raises(UsageError, match=message):
         slurm.settle(asked, {})
 
 
-def test_the_line_asks_for_pmix_and_all_gpus_and_ends_with_the_sites_words():
+def test_the_srun_line_has_pmix_gpus_and_site_options():
     step = slurm.settle(Step(nodes=2, gpus_per_node=8, arguments=("-p", "gpu")), {})
     words = slurm.command(SRUN, ["rank"], step, "", {})
     assert words[:5] == ["/usr/bin/srun", "--mpi=pmix", "--ntasks=16", "--nodes=2", "--ntasks-per-node=8"]
@@ -79,7 +79,7 @@ def test_what_the_user_set_for_mpi_stays():
     assert "OMPI_MCA_pml=ob1" in words
 
 
-def test_a_network_reaches_mpi_and_the_ranks_though_this_host_has_no_part_in_it():
+def test_a_cidr_is_passed_on_from_a_host_outside_it():
     words = slurm.command(SRUN, ["rank"], slurm.settle(Step(nodes=2), {}), "198.51.100.0/24", {})
     assert "OMPI_MCA_btl_tcp_if_include=198.51.100.0/24" in words
     assert "BUSBW_IFNAME=198.51.100.0/24" in words
@@ -90,7 +90,7 @@ def test_another_pmix_can_be_named():
     assert [word for word in slurm.command(SRUN, ["rank"], step, "", {}) if word.startswith("--mpi")] == ["--mpi=pmix_v3"]
 
 
-def test_srun_s_own_words_keep_their_quotes():
+def test_quoted_slurm_args_stay_whole():
     assert slurm.split("-p gpu --comment='two words' --container-image=a/b:1") == (
         "-p",
         "gpu",
@@ -100,19 +100,19 @@ def test_srun_s_own_words_keep_their_quotes():
 
 
 @pytest.mark.parametrize("text", ["-l", "--label", "-o out", "-oout", "--output=x", "-e err", "--pty", "-u"])
-def test_options_that_take_or_mark_the_ranks_output_are_refused(text):
+def test_options_that_change_the_output_are_refused(text):
     with pytest.raises(UsageError, match="would change the ranks' output"):
         slurm.split(text)
 
 
 @pytest.mark.parametrize("text", ["-N 2", "-N2", "--nodes=2", "-n 4", "--ntasks-per-node 8"])
 def test_numbers_go_to_busbw(text):
-    with pytest.raises(UsageError, match="is for busbw to give") as caught:
+    with pytest.raises(UsageError, match="busbw sets") as caught:
         slurm.split(text)
     assert "--nodes 2" in caught.value.hint
 
 
-def test_an_open_quotation_is_told():
+def test_an_unclosed_quote_is_refused():
     with pytest.raises(UsageError, match="no closing quotation"):
         slurm.split("--comment='x")
 
@@ -122,13 +122,13 @@ def test_pmix_is_found_by_the_name_it_has(listed, name):
     assert slurm.pmix(listed) == name
 
 
-def test_without_pmix_the_message_says_what_there_is_and_the_cure():
+def test_without_pmix_the_message_lists_what_exists():
     with pytest.raises(NoMeasurement, match=r"has no PMIx.*none, cray_shasta, pmi2") as caught:
         slurm.pmix(WITHOUT_PMIX)
     assert "--hosts h1:8,h2:8" in caught.value.hint
 
 
-def test_the_queue_is_seen_in_sruns_words():
+def test_queue_state_follows_srun_messages():
     queue = slurm.Queue()
     queue.take("a rank said: queued and waiting for resources")
     assert not queue.waiting
@@ -158,14 +158,14 @@ def test_srun_is_asked_for_its_plugins(tmp_path, monkeypatch):
     assert slurm.find() == Srun(str(tmp_path / "srun"), "pmix_v4")
 
 
-def test_an_srun_that_fails_is_told_with_its_last_words(tmp_path, monkeypatch):
+def test_a_failing_srun_is_quoted(tmp_path, monkeypatch):
     srun_that(tmp_path, 'echo "srun: fatal: Could not establish a configuration source" >&2; exit 1', monkeypatch)
-    with pytest.raises(NoMeasurement, match="ended with 1: fatal: Could not establish") as caught:
+    with pytest.raises(NoMeasurement, match="exited with 1: fatal: Could not establish") as caught:
         slurm.find()
     assert "scontrol ping" in caught.value.hint
 
 
-def test_no_srun_is_told(tmp_path, monkeypatch):
+def test_a_missing_srun_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoMeasurement, match="no srun on PATH"):
         slurm.find()

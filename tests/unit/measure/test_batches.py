@@ -58,7 +58,7 @@ class Log(SimEngine):
         return noted
 
 
-def test_marks_stand_right_around_every_operation_and_fences_before_it() -> None:
+def test_marks_enclose_each_operation_after_its_fence() -> None:
     made = Log(2, {})
     made.log = []
     made.allocate(1 << 16, 1 << 16)
@@ -69,7 +69,7 @@ def test_marks_stand_right_around_every_operation_and_fences_before_it() -> None
     assert text.count("fence mark launch") >= 40 and 40 <= made.log.count("fence") <= 80
 
 
-def test_short_operations_have_others_before_and_fences_behind_in_every_held_batch() -> None:
+def test_held_batches_pad_short_operations_on_both_sides() -> None:
     made = Log(2, {})
     made.log = []
     made.allocate(1 << 16, 1 << 16)
@@ -99,7 +99,7 @@ def test_a_quiet_engine_is_known_after_the_fewest_samples() -> None:
     assert cell.op_s == pytest.approx(cell.time_s)
 
 
-def test_a_late_rank_is_told_from_the_operation() -> None:
+def test_lateness_is_separate_from_operation_time() -> None:
     cell = sampled(engine(alpha_us=20.0, late_rank=2, late_us=100.0), Sampling())
     assert cell.time_s == pytest.approx(120e-6, rel=0.01), "from the first rank's start"
     assert cell.op_s == pytest.approx(20e-6, rel=0.05), "what the last one saw"
@@ -143,7 +143,7 @@ class Ticking(SimEngine):
         return [32e-9 * (40 + first % 7) for _ in self.ranks]
 
 
-def test_the_step_of_the_clock_is_found_and_widens_the_interval() -> None:
+def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     made = Ticking(2, {})
     made.allocate(1 << 20, 1 << 20)
     batches = HeldBatches(made, SPEC)
@@ -172,7 +172,7 @@ def test_one_process_has_one_clock() -> None:
     assert identity() == identity() != ""
 
 
-def test_where_a_rank_may_end_early_nothing_is_said_of_lateness() -> None:
+def test_no_lateness_for_collectives_that_end_early() -> None:
     made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
     seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], Sampling(), 1e-5)
     assert seen is not None
@@ -181,7 +181,7 @@ def test_where_a_rank_may_end_early_nothing_is_said_of_lateness() -> None:
     assert precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
 
 
-def test_groups_that_do_not_wait_for_each_other_are_told_apart() -> None:
+def test_lateness_of_independent_groups() -> None:
     class Two(SoloControl):
         def gather(self, value: object) -> list[object]:
             return [value, (1, [[1e-3] * 8], []) if isinstance(value, tuple) else value]

@@ -37,20 +37,20 @@ def test_a_note_may_hold_any_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"node1:1386 NCCL INFO {}", b'{"event": "other"}', b'{"event": "row"}', b"[]", b"\xff"])
-def test_what_is_no_event_is_refused(line: bytes) -> None:
+def test_invalid_events_are_refused(line: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(line)
 
 
 @given(st.text(), st.text(), st.integers(0, 255), st.integers(-1, 99))
-def test_a_failure_is_found_in_a_line_of_stderr_even_behind_the_launchers_own_words(message: str, hint: str, code: int, rank: int) -> None:
+def test_a_failure_is_found_behind_a_launcher_prefix(message: str, hint: str, code: int, rank: int) -> None:
     told = Failed(message, hint, code, rank, "node1")
     line = f"[1,{rank}]<stderr>: {FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
     assert failure(line) == told
     assert "\n" not in line
 
 
-def test_a_failure_is_said_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     told = Failed("no\nGPU", "look", 3, 1, "node1")
     say_failed(told)
     out, err = capfd.readouterr()
@@ -59,7 +59,7 @@ def test_a_failure_is_said_in_one_line(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("line", ["", "NCCL WARN failed", FAILED_PREFIX, f"{FAILED_PREFIX}{{", f'{FAILED_PREFIX}{{"message": 5}}'])
-def test_other_lines_tell_of_no_failure(line: str) -> None:
+def test_other_lines_are_not_failures(line: str) -> None:
     assert failure(line) is None
 
 

@@ -41,7 +41,7 @@ def events(job: SweepJob) -> list[Event]:
     return seen
 
 
-def test_a_job_tells_its_start_its_rows_and_its_end() -> None:
+def test_a_job_emits_start_row_and_end_events() -> None:
     first, *rows, last = events(SweepJob(sweep=spec(), engine="sim", gpus_per_process=4, argv=["busbw", "run"], program="busbw run"))
     assert isinstance(first, Started)
     result = first.result
@@ -54,13 +54,13 @@ def test_a_job_tells_its_start_its_rows_and_its_end() -> None:
     assert [row.out_of_bounds for row in rows if isinstance(row, RowDone)] == [0, 0, 0]
 
 
-def test_wrong_data_is_counted_row_by_row_so_that_a_broken_off_run_knows_it() -> None:
+def test_wrong_data_is_counted_after_every_row() -> None:
     seen = events(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2, simulation={"corrupt_rank": 1}))
     counts = [event.out_of_bounds for event in seen if isinstance(event, RowDone)]
     assert counts == [2, 4, 6], "three sizes in two placements"
 
 
-def test_alltoallv_tells_each_ranks_bytes_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alltoallv_prints_bytes_per_rank_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "1")
     seen = events(SweepJob(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
     assert [event.text for event in seen if isinstance(event, Note)] == [
@@ -80,7 +80,7 @@ class Small(SimEngine):
         return 3 << 20
 
 
-def test_a_largest_size_that_does_not_fit_is_lowered_and_said() -> None:
+def test_a_size_beyond_memory_is_lowered_with_a_note() -> None:
     party = Party(SoloControl(), SoloControl(), 0, 1, 0)
     lowered, _ = prepare(SweepJob(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {}))
     assert lowered.reduced_max_bytes == (3 << 20) // 2 // 3
@@ -109,7 +109,7 @@ def test_secrets_of_the_environment_are_not_in_a_result(monkeypatch: pytest.Monk
         (KeyError("x"), Exit.BUG, "a rank failed: KeyError: 'x'", "please report this"),
     ],
 )
-def test_a_rank_that_fails_says_why_and_with_which_code(
+def test_a_failing_rank_reports_reason_and_exit_code(
     capfd: pytest.CaptureFixture[str], error: BaseException, code: Exit, message: str, hint: str
 ) -> None:
     assert fail(error, None) == code
@@ -149,7 +149,7 @@ def ranks() -> Run:
     return run
 
 
-def test_a_time_over_ranks_is_the_first_ones_the_mean_the_smallest_or_the_largest(ranks: Run) -> None:
+def test_times_over_ranks_are_first_mean_least_or_most(ranks: Run) -> None:
     (line,) = ranks(3, "averages")
     assert json.loads(line) == [[1.0, 2.0, 1.0, 3.0, 2.0]] * 3, "-a 0 to 3, and any other is the mean; the same on all ranks"
 
@@ -162,7 +162,7 @@ def whole(lines: list[bytes]) -> tuple[Result, list[Row]]:
     return seen[0].result, [event.row for event in seen if isinstance(event, RowDone)]
 
 
-def test_samples_of_several_processes_are_kept_and_the_cells_are_their_maxima(ranks: Run) -> None:
+def test_cell_samples_are_the_maxima_over_processes(ranks: Run) -> None:
     fields = {"min_bytes": 64, "max_bytes": 64, "per_iter_timing": 1, "per_iter_skip": 1, "iters": 4, "average": 3}
     result, (row,) = whole(ranks(2, "measure", json.dumps(fields)))
     assert (result.world.processes, result.world.ranks) == (2, 2)

@@ -14,7 +14,7 @@ def devices(hosts: list[str]) -> list[Device]:
     return [Device(rank, 1, host, rank, "", "CPU") for rank, host in enumerate(hosts)]
 
 
-def test_on_one_host_every_pair_and_on_several_one_rank_of_each() -> None:
+def test_pairs_of_one_host_or_one_rank_per_host() -> None:
     assert links.pairs(devices(["h"] * 4)) == [(0, 1), (0, 3), (1, 2), (2, 3), (0, 2), (1, 3)]
     assert sorted(links.pairs(devices(["a", "a", "b", "b", "c", "c"]))) == [(0, 2), (0, 4), (2, 4)]
 

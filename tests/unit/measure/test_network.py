@@ -79,7 +79,7 @@ def test_without_net_the_environment_is_nccls_own_business() -> None:
 @pytest.mark.parametrize(
     "error", [NoMeasurement("NCCL failed on rank 0: invalid usage"), RuntimeError("NCCL failed on rank 0: invalid usage")]
 )
-def test_a_network_that_nccl_cannot_start_with_is_told_beside_its_error(error: Exception) -> None:
+def test_nccls_start_error_names_the_network(error: Exception) -> None:
     with pytest.raises(NoMeasurement) as told, network.starting(job("ib"), SoloControl()):
         raise error
     assert told.value.message == "NCCL failed on rank 0: invalid usage (with --net ib NCCL uses no other network)"
@@ -95,7 +95,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, library: Callable[..., Path]) -> Pat
 
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize(("others", "made"), [((4, 0), "4"), ((16, 4), "16"), ((0, 0), None), ((None, 16), None)])
-def test_all_ranks_make_the_channels_that_the_fastest_host_needs(
+def test_all_ranks_use_the_fastest_hosts_channels(
     monkeypatch: pytest.MonkeyPatch, others: tuple[int | None, ...], made: str | None
 ) -> None:
     """Unless somebody has chosen, for whichever rank."""
@@ -121,7 +121,7 @@ def test_all_ranks_make_the_channels_that_the_fastest_host_needs(
         ((platform.node(), 1, None), 1, None),  # two ranks here
     ],
 )
-def test_hosts_of_one_gpu_make_narrow_blocks_unless_somebody_has_chosen(
+def test_one_gpu_hosts_use_256_threads_unless_set(
     monkeypatch: pytest.MonkeyPatch, other: tuple[str, int, str | None], gpus: int, made: str | None
 ) -> None:
     class Other(SoloControl):
@@ -135,19 +135,19 @@ def test_hosts_of_one_gpu_make_narrow_blocks_unless_somebody_has_chosen(
 
 
 @pytest.mark.usefixtures("plugin")
-def test_channels_that_somebody_has_chosen_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_set_by_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     os.environ["NCCL_MAX_NCHANNELS"] = "8"
     with network.starting(job("busbw"), SoloControl()):
         assert "NCCL_MIN_NCHANNELS" not in os.environ
 
 
-def test_an_error_of_a_run_that_asked_for_no_network_stays_as_it_is() -> None:
+def test_errors_without_net_are_unchanged() -> None:
     with pytest.raises(RuntimeError, match=r"^boom$"), network.starting(job(), SoloControl()):
         raise RuntimeError("boom")
 
 
-def test_a_plugin_that_is_not_on_this_host_is_told_before_nccl_starts() -> None:
+def test_a_missing_plugin_is_reported_before_nccl_starts() -> None:
     os.environ["BUSBW_PLUGIN"] = "/nowhere/libplugin.so"
     with (
         pytest.raises(NoMeasurement, match=r"BUSBW_PLUGIN=/nowhere/libplugin\.so: no such file"),
@@ -156,7 +156,7 @@ def test_a_plugin_that_is_not_on_this_host_is_told_before_nccl_starts() -> None:
         raise AssertionError
 
 
-def test_a_result_names_the_network_and_several_where_they_differ() -> None:
+def test_a_result_names_all_networks_in_use() -> None:
     assert network.agreed(job(), Ranks(("a", ("Socket",)), ("b", ("Socket",))), NCCL, ()) == "Socket"
     assert network.agreed(job(), Ranks(("a", ("Socket",)), ("b", ("IB",))), NCCL, ()) == "IB, Socket"
     assert network.agreed(job(), Ranks(("a", ()), ("b", ())), NCCL, ()) == ""
@@ -167,7 +167,7 @@ def test_the_network_asked_for_is_confirmed_whatever_its_case(used: str) -> None
     assert network.agreed(job("busbw"), Ranks(("a", (used,))), NCCL, ()) == used
 
 
-def test_another_network_than_asked_ends_the_run_and_names_the_hosts() -> None:
+def test_a_wrong_network_ends_the_run_with_its_hosts() -> None:
     said = [("h1", ("busbw",)), *((f"h{n}", ("Socket",)) for n in range(2, 8)), ("h2", ("Socket",))]
     with pytest.raises(NoMeasurement) as told:
         network.agreed(job("busbw"), Ranks(*said), NCCL, ())
@@ -175,7 +175,7 @@ def test_another_network_than_asked_ends_the_run_and_names_the_hosts() -> None:
     assert "NCCL_DEBUG=INFO" in told.value.hint
 
 
-def test_a_network_that_no_log_names_is_not_taken_for_the_one_asked_for() -> None:
+def test_an_unlogged_network_is_not_assumed() -> None:
     os.environ["NCCL_DEBUG"] = "WARN"
     assert network.unconfirmed(job("busbw"), "busbw") == ""
     assert network.unconfirmed(job(), "") == ""

@@ -28,7 +28,7 @@ def calls(name: str, ranks: int = 2, kind: str = "float", size: int = 4096, unal
     ("memory", "reserve_gib"),
     [(12, 1), (16, 1), (24, 2), (32, 2), (40, 3), (48, 3), (64, 4), (80, 4), (96, 4), (141, 4), (192, 4), (288, 4)],
 )
-def test_the_cap_leaves_a_sixteenth_up_to_4_gib_and_one_gib_more_for_two_or_three_buffers(memory: int, reserve_gib: int) -> None:
+def test_the_memory_cap_leaves_a_reserve(memory: int, reserve_gib: int) -> None:
     left = (memory - reserve_gib - 1) * GIB
     assert memory_cap(SweepSpec(collective="all_reduce", check=0), memory * GIB) == left // 2
     assert memory_cap(SweepSpec(collective="all_reduce", check=1), memory * GIB) == left // 3
@@ -53,7 +53,7 @@ def test_the_cap_only_ever_lowers_the_largest_size() -> None:
     assert capped_max(large, None) == 1 << 40
 
 
-def test_buffers_have_room_for_unaligned_starts_of_the_widest_type() -> None:
+def test_buffers_have_room_for_unaligned_starts() -> None:
     assert buffer_bytes(SweepSpec(collective="all_reduce"), 4096) == 4096
     assert buffer_bytes(SweepSpec(collective="all_reduce", unalign=3), 4096) == 4096 + 24
 

@@ -74,7 +74,7 @@ def test_without_a_file_the_result_is_kept_in_memory_alone(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_sees_the_old_file_or_the_new_one_and_never_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.measure.record.QUICK_S", 60)  # a busy machine writes every row too
     file = tmp_path / "result.json"
     record = Record(file)
@@ -131,7 +131,7 @@ def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: 
         ("link", "is a device or a pipe"),
     ],
 )
-def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, name: str, why: str) -> None:
+def test_an_unwritable_path_is_refused_before_the_run(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
@@ -151,7 +151,7 @@ def test_a_link_stays_one_and_the_file_it_leads_to_is_written(tmp_path: Path) ->
     assert [one.name for one in (tmp_path / "runs").iterdir()] == ["5.json"]
 
 
-def test_a_directory_that_vanishes_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_vanished_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     record = Record(tmp_path / "gone" / "result.json")
     (tmp_path / "gone").rmdir()
@@ -172,7 +172,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_is_told_and_keeps_the_last_file_that_fitted(full_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_keeps_the_last_file(full_disk: Path) -> None:
     record = Record(full_disk / "result.json")
     record.take(started())
     while record.problem is None and len(record.result.rows) < 100:

@@ -31,7 +31,7 @@ def test_iterations_take_the_buffer_positions_in_turn(measured: Measure) -> None
     assert shifts(measured("broadcast", iters=3).timed()) == [0, 0, 0], "one size alone stays where it is"
 
 
-def test_rotation_goes_by_the_bytes_moved_and_unalign_comes_on_top(measured: Measure) -> None:
+def test_buffer_rotation_and_unalignment_offsets(measured: Measure) -> None:
     # 1000 bytes over two ranks are parts of 496 bytes: 992.
     assert shifts(measured("all_gather", min_bytes=1000, max_bytes=4000, step_factor=8, iters=5).timed()) == [0, 992, 1984, 2976, 0]
     assert shifts(measured("broadcast", max_bytes=2048, step_factor=8, unalign=3).timed()) == [12, 1036, 12]
@@ -51,9 +51,7 @@ def test_rows_come_in_order_of_type_operator_root_and_size(measured: Measure) ->
     ]
 
 
-def test_precise_timing_warms_up_small_sizes_and_spares_the_untimed_operation_where_one_is_long(
-    measured: Measure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warm_up_of_precise_timing_depends_on_size(measured: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "WARM_UP_BYTES", 128)
     monkeypatch.setattr(batches, "LEAD_S", 0.0)
 
@@ -74,7 +72,7 @@ def test_cycles_repeat_every_row(measured: Measure) -> None:
     assert [row.size_bytes for row in measured("broadcast", max_bytes=2048, run_cycles=3).rows] == [1024, 2048] * 3
 
 
-def test_a_row_says_what_it_was_run_with(measured: Measure) -> None:
+def test_a_row_records_its_operator_and_root(measured: Measure) -> None:
     (row,) = measured("all_reduce", datatype="bf16", op="mean", iters=7).rows
     assert (row.size_bytes, row.count, row.dtype, row.op, row.root, row.iters, row.timestamp) == (1024, 512, "bfloat16", "avg", -1, 7, "")
     (row,) = measured("broadcast", report_timestamps=1).rows
@@ -96,7 +94,7 @@ def test_hypercube_on_three_ranks_leaves_the_table_empty(measured: Measure) -> N
 # -- checks ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_unchecked_cell_says_so(measured: Measure) -> None:
+def test_an_unchecked_cell_has_no_wrong_count(measured: Measure) -> None:
     assert [cell.wrong for cell in measured("all_reduce", check=0).cells] == [None, None]
     assert [cell.wrong for cell in measured("alltoall", check=1).cells] == [0, None], "in place it is timed but has no right answer"
 
@@ -168,7 +166,7 @@ def test_check_timed_looks_only_where_precise_timing_wrote(measured: Measure, gr
     assert [cell.wrong for cell in measured("broadcast", **fields).cells] == [0] * 6
 
 
-def test_check_timed_is_content_with_right_data_and_needs_checks(measured: Measure) -> None:
+def test_check_timed_passes_right_data_and_needs_checks(measured: Measure) -> None:
     assert [cell.wrong for cell in measured("alltoall", check=1, check_timed=True, max_bytes=4096, step_factor=8).cells] == [0, None]
     assert [cell.wrong for cell in measured("all_reduce", check=0, check_timed=True).cells] == [None, None]
 
@@ -181,7 +179,7 @@ class AllWrong(SimEngine):
             self.view(call, "recv", rank)[:] ^= 1
 
 
-def test_all_wrong_elements_are_counted_and_the_first_of_eight_ranks_kept(measured: Measure) -> None:
+def test_wrong_elements_are_counted_and_eight_kept(measured: Measure) -> None:
     cell = measured("broadcast", ranks=10, check=1, datatype="int32", kind=AllWrong).cells[0]
     assert cell.wrong == 10 * 256
     assert [(m.rank, m.offset, m.wrong) for m in cell.mismatches] == [(rank, 0, 256) for rank in range(8)]
@@ -198,7 +196,7 @@ class NoHalf(SimEngine):
         return "no half here" if dtype.name == "half" else None
 
 
-def test_all_types_skips_what_the_engine_refuses_and_says_why(measured: Measure) -> None:
+def test_all_types_skips_unsupported_ones_with_a_note(measured: Measure) -> None:
     seen = measured("all_reduce", datatype="all", iters=1, kind=NoHalf)
     assert [row.dtype for row in seen.rows] == [row.name for row in DTYPES if row.name != "half"]
     assert seen.notes == ["skipped half sum: no half here"]
@@ -216,7 +214,7 @@ class OneMebibyte(SimEngine):
         return 1 << 20
 
 
-def test_short_memory_lowers_the_largest_size_and_the_smallest_with_it(measured: Measure) -> None:
+def test_little_memory_lowers_both_size_limits(measured: Measure) -> None:
     assert [row.size_bytes for row in measured("broadcast", max_bytes=1 << 30, kind=OneMebibyte, step_factor=10, iters=1).rows] == [
         1024,
         10240,
@@ -226,9 +224,7 @@ def test_short_memory_lowers_the_largest_size_and_the_smallest_with_it(measured:
     assert [row.size_bytes for row in measured("broadcast", min_bytes=1 << 29, max_bytes=1 << 30, kind=OneMebibyte, iters=1).rows] == [cap]
 
 
-def test_alltoallv_with_uneven_totals_is_right_on_ranks_of_one_process(
-    measured: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_uneven_alltoallv_on_ranks_of_one_process(measured: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "matrix").write_text("0 640 16\n160 48 0\n0 32 320\n")
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_MATRIX_FILE", str(tmp_path / "matrix"))
     (row,) = measured("alltoallv", ranks=3, check=1).rows

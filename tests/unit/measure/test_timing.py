@@ -14,7 +14,7 @@ Measure = Callable[..., Any]
 OPERATION_S = 10e-6 + 1024 / 100e9  # of 1024 bytes of broadcast, whose busbw is its algbw
 
 
-def test_a_cell_is_one_untimed_operation_a_barrier_the_iterations_and_one_wait(measured: Measure) -> None:
+def test_the_steps_of_a_classic_cell(measured: Measure) -> None:
     seen = measured("broadcast")
     cell = ["launch", "wait", "barrier", "launch", "launch", "launch", "wait", "barrier"]
     assert seen.words == cell + cell
@@ -47,7 +47,7 @@ def test_bandwidths_follow_from_the_time(measured: Measure) -> None:
         assert cell.busbw == pytest.approx(cell.algbw * 2 * 3 / 4)
 
 
-def test_m_aggregates_operations_in_one_group_and_the_time_is_still_that_of_one(measured: Measure) -> None:
+def test_aggregated_operations_report_the_time_of_one(measured: Measure) -> None:
     seen = measured("broadcast", agg_iters=4, per_iter_timing=1)
     assert [entry for entry in seen.timed() if entry[0] == "group"] == [("group", 4)] * 3
     assert [entry[0] for entry in seen.timed()].count("launch") == 12
@@ -85,7 +85,7 @@ def test_i_marks_the_boundaries_of_back_to_back_iterations(measured: Measure) ->
     assert seen.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
 
 
-def test_i_with_z_3_marks_each_iteration_on_both_sides_so_that_barriers_stay_out_of_the_samples(measured: Measure) -> None:
+def test_per_iteration_samples_exclude_barriers(measured: Measure) -> None:
     seen = measured("broadcast", per_iter_timing=1, blocking=3, barrier_s=1.0)
     assert seen.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
     assert seen.cells[0].time_s == pytest.approx(OPERATION_S)
@@ -99,7 +99,7 @@ def test_samples_sum_to_the_time(measured: Measure) -> None:
         assert sum(cell.samples_s) / 50 == pytest.approx(cell.time_s)
 
 
-def test_k_is_told_and_leaves_every_sample_where_it_is(measured: Measure) -> None:
+def test_skipped_samples_are_counted_but_kept(measured: Measure) -> None:
     cell = measured("broadcast", per_iter_timing=1, per_iter_skip=2, iters=5).cells[0]
     assert (cell.skipped, len(cell.samples_s)) == (2, 5)
 
@@ -109,7 +109,7 @@ def test_without_i_there_are_no_samples(measured: Measure) -> None:
     assert (cell.samples_s, cell.process_samples_s, cell.skipped) == (None, None, 0)
 
 
-def test_c_tells_the_time_of_enqueueing_beside_the_other(measured: Measure) -> None:
+def test_cpu_time_is_reported_with_the_gpu_time(measured: Measure) -> None:
     assert measured("broadcast").cells[0].cpu_time_s is None
     cell = measured("broadcast", report_cputime=1).cells[0]
     assert cell.cpu_time_s == pytest.approx(cell.time_s)  # a simulated operation is done when it returns

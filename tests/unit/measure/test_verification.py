@@ -33,7 +33,7 @@ def calls(draw: st.DrawFn, row: Collective) -> tuple[Call, int]:
 
 @ALL
 @given(st.data())
-def test_expected_regions_cover_the_receive_buffer_exactly_once_in_order(row: Collective, data: st.DataObject) -> None:
+def test_expected_regions_cover_the_buffer_once_in_order(row: Collective, data: st.DataObject) -> None:
     call, rank = data.draw(calls(row))
     done = 0
     for region in expected(call, rank):
@@ -45,7 +45,7 @@ def test_expected_regions_cover_the_receive_buffer_exactly_once_in_order(row: Co
 
 @ALL
 @given(st.data())
-def test_what_arrives_is_what_the_moves_say_and_all_else_is_as_it_was(row: Collective, data: st.DataObject) -> None:
+def test_moves_arrive_and_the_rest_is_untouched(row: Collective, data: st.DataObject) -> None:
     call, rank = data.draw(calls(row))
     arriving = {
         move.dst + i: (move.sources[0][0], move.sources[0][1] + i) for move in row.moves(call.layout, rank) for i in range(move.length)
@@ -70,7 +70,7 @@ def test_what_arrives_is_what_the_moves_say_and_all_else_is_as_it_was(row: Colle
                 assert region.kind == "untouched"
 
 
-def test_a_rank_that_receives_nothing_keeps_its_sentinels_or_its_input() -> None:
+def test_ranks_without_a_result_keep_their_buffer() -> None:
     reduce = Call(collective("reduce"), dtype("float"), redop("sum"), Layout(8, 2, 0), 8, 8, False)
     assert expected(reduce, 0) == [Region(0, 8, "reduced")]
     assert expected(reduce, 1) == [Region(0, 8, "untouched")]
@@ -78,7 +78,7 @@ def test_a_rank_that_receives_nothing_keeps_its_sentinels_or_its_input() -> None
     assert expected(gather, 1) == [Region(0, 4, "untouched"), Region(4, 4, "sent", 1, 0), Region(8, 4, "untouched")]
 
 
-def test_in_place_sentinels_are_written_around_the_ranks_own_part() -> None:
+def test_in_place_sentinels_surround_the_own_part() -> None:
     call = Call(collective("all_gather"), dtype("float"), None, Layout(4, 3), 4, 12, True)
     assert around(call, 1) == [Region(0, 4, "untouched"), Region(8, 4, "untouched")]
 

@@ -27,7 +27,7 @@ def dog(limit_s: float = 0.2, start_limit_s: float = 0.2, rank: int = 0) -> tupl
     return made, said, stalled
 
 
-def test_a_rank_says_that_it_is_here_and_later_where_it_stands_and_what_it_does() -> None:
+def test_a_rank_reports_its_start_and_later_its_stall() -> None:
     made, said, stalled = dog()
     made.at("timing", "8 in place")
     assert stalled.wait(5)
@@ -60,7 +60,7 @@ def test_the_phases_before_the_sweep_share_one_limit() -> None:
     assert [one.phase for one in said if isinstance(one, Stalled)] == ["prepare"]
 
 
-def test_an_engine_opened_anew_in_the_sweep_has_the_sweeps_limit() -> None:
+def test_a_reopened_engine_has_the_sweeps_limit() -> None:
     made, _, stalled = dog(limit_s=60, start_limit_s=0.1)
     made.at("timing", "8")
     time.sleep(0.2)
@@ -69,7 +69,7 @@ def test_an_engine_opened_anew_in_the_sweep_has_the_sweeps_limit() -> None:
     made.stop()
 
 
-def test_operations_that_end_are_progress_and_the_limit_counts_from_the_last() -> None:
+def test_the_limit_counts_from_the_last_operation() -> None:
     made, said, stalled = dog(limit_s=0.4)
     progress = Progress(8)
     made.at("timing", "8 in place", progress)
@@ -103,7 +103,7 @@ def started(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", RANK, *words], env={"PYTHONPATH": SOURCE}, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_rank_that_nobody_ends_ends_itself_with_3() -> None:
+def test_an_abandoned_rank_exits_with_3() -> None:
     start = time.monotonic()
     with started("1", "0.3") as rank:
         assert rank.wait(20) == 3
@@ -113,7 +113,7 @@ def test_a_rank_that_nobody_ends_ends_itself_with_3() -> None:
     assert time.monotonic() - start < 10
 
 
-def test_the_end_of_a_neighbour_is_told_at_once() -> None:
+def test_a_neighbours_exit_is_reported_immediately() -> None:
     with started("0", "600") as other, started("1", "600") as rank:
         assert other.stderr is not None
         assert rank.stderr is not None

@@ -48,12 +48,12 @@ def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> Busb
     return caught.value
 
 
-def test_a_signal_goes_before_what_others_say_of_the_broken_connection() -> None:
+def test_a_signal_outranks_errors_of_broken_connections() -> None:
     error = ended(Failed("MPI_Allreduce: connection reset", "", 3, 0, "h1"), DIED, status=137)
     assert error.message == "rank 1 on host h1 died of signal 9 (SIGKILL), before the first row"
 
 
-def test_a_rank_that_fails_is_named_although_others_then_see_it_end() -> None:
+def test_a_failing_rank_is_named_before_reports_of_its_end() -> None:
     error = ended(Failed("no GPU", "look", 3, 1, "h1"), Gone(0, "h1", HERE[1].pid))
     assert isinstance(error, RankFailed)
     assert error.message == "rank 1 on h1: no GPU"
@@ -64,12 +64,12 @@ def test_a_rank_that_ended_before_another_failed_is_the_cause() -> None:
     assert error.message.startswith("rank 1 on h1 (pid 4000001) exited without an error message")
 
 
-def test_ranks_that_ended_themselves_after_they_stood_still_are_explained() -> None:
+def test_ranks_that_quit_after_a_stall_are_explained() -> None:
     error = ended(Stalled(0, "h1", 1, "timing", "8", 4, 1.0), Stalled(1, "h1", 2, "verify", "8", 3, 1.0))
     assert error.message.startswith("verify of 8 made no progress for 1 s: rank 1 on h1")
 
 
-def test_a_launcher_that_does_not_end_after_a_rank_failed_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_that_hangs_after_a_failure_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.session.follow.ABORT_S", 0.3)
     start = time.monotonic()
     error = ended(Failed("no GPU", "look", 3, 1, "h1"), then="sleep 60")
@@ -81,7 +81,7 @@ def test_a_launcher_that_falls_silent_is_ended() -> None:
     start = time.monotonic()
     error = ended(then="sleep 60")
     assert isinstance(error, NoMeasurement)
-    assert "nothing was heard for 5 s" in error.message
+    assert "no rank has reported for 5 s" in error.message
     assert time.monotonic() - start < 15
 
 
@@ -103,13 +103,13 @@ def test_the_echo_of_a_death_is_not_talk_and_an_mpi_error_is() -> None:
     assert [line for line in lines if not framing(line)] == ["[h2:00000] *** An error occurred in MPI_Allreduce", *lines[4:5], *lines[8:]]
 
 
-def test_a_frame_that_is_never_closed_hides_no_more_than_a_message() -> None:
+def test_an_unclosed_frame_hides_at_most_one_message() -> None:
     framing = Framing()
     shown = [line for line in ["-" * 76, *map(str, range(100))] if not framing(line)]
     assert shown == [str(number) for number in range(FRAME_LINES, 100)]
 
 
-def test_nccl_is_given_time_to_speak_until_the_ranks_have_chosen_another_engine() -> None:
+def test_waiting_for_nccl_ends_with_another_engine() -> None:
     follower = Follower(Launch(argv=[], job=SweepJob(sweep=SPEC, ranks=2)), SweepOutput(Record(), view("csv")))
     assert follower.ranks.library
     for name, waited in (("mpi", False), ("nccl", True)):
@@ -137,5 +137,5 @@ def test_a_race_of_mpi_while_it_starts_is_run_again_once(tmp_path: Path, capsys:
 
     with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
         follow(["sh", "-c", script], 10, make)
-    assert "a rank died in MPI_Init" in capsys.readouterr().err
+    assert "a rank crashed in MPI_Init" in capsys.readouterr().err
     assert (tmp_path / "starts").read_text() == "\n\n"

@@ -14,7 +14,7 @@ from busbw.views.registry import view
 SPEC = SweepSpec(collective="all_reduce")
 
 
-def test_a_rank_that_stands_still_is_recorded_once_and_what_nccl_says_follows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stalled_rank_is_recorded_once_before_nccls_report(capsys: pytest.CaptureFixture[str]) -> None:
     output = SweepOutput(Record(), view("csv"))
     output.take(Started(Result(SPEC)))
     tell = reporting(output)

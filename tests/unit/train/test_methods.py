@@ -22,12 +22,12 @@ from busbw.train.methods import HOOKS, WORDS, parse, parse_all
         ("host+int4", Settings(method="int4", staging="host")),
     ],
 )
-def test_words_are_settings_of_accel(text, settings):
+def test_method_names_become_settings(text, settings):
     method = parse(text)
     assert (method.name, method.settings, method.hook) == (text, settings, "")
 
 
-def test_ddp_as_it_is_and_torchs_own_hooks_have_none():
+def test_plain_ddp_and_torch_hooks_have_no_settings():
     assert parse("none").settings is None
     assert [(parse(name).hook, parse(name).settings) for name in HOOKS] == [("bf16", None), ("fp16", None), ("powersgd", None)]
 
@@ -38,28 +38,28 @@ def test_ddp_as_it_is_and_torchs_own_hooks_have_none():
         ("", "names no method"),
         (" , ", "names no method"),
         ("none,none", "names none twice"),
-        ("top-k", "'top-k' of 'top-k' is no method"),
-        ("none+topk", "'none' of 'none+topk' is no method"),
-        ("topk+ratio=x", "'x' of 'topk+ratio=x' is no value of ratio"),
-        ("2d+two_d=yes", "'yes' of '2d+two_d=yes' is no value of two_d"),
+        ("top-k", "'top-k' of 'top-k' is not a method"),
+        ("none+topk", "'none' of 'none+topk' is not a method"),
+        ("topk+ratio=x", "'x' of 'topk+ratio=x' is not a value of ratio"),
+        ("2d+two_d=yes", "'yes' of '2d+two_d=yes' is not a value of two_d"),
         ("topk+ratio=2", "ratio is 2.0, and must be a share above 0"),
-        ("ratio", "'ratio' of 'ratio' is no method"),
+        ("ratio", "'ratio' of 'ratio' is not a method"),
         ("host", "staging=host has no effect"),
     ],
 )
-def test_what_is_no_method_is_told(text, said):
+def test_unknown_methods_are_refused(text, said):
     with pytest.raises(UsageError) as told:
         parse_all(text)
     assert said in told.value.message
 
 
 @given(st.lists(st.sampled_from([*(word for word in WORDS if word != "host"), "none", *HOOKS]), min_size=1, max_size=5, unique=True))
-def test_any_list_of_words_is_itself(names):
+def test_lists_of_methods_keep_their_names(names):
     assert [method.name for method in parse_all(", ".join(names))] == names
 
 
 @given(st.text(max_size=30))
-def test_no_text_is_anything_but_methods_or_an_error(text):
+def test_any_text_gives_methods_or_an_error(text):
     try:
         assert all(method.name for method in parse_all(text))
     except UsageError as error:

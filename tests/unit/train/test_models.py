@@ -15,8 +15,8 @@ def test_every_name_has_a_model():
     assert list(BY_NAME) == list(NAMES)
 
 
-def test_a_name_that_is_none_is_told():
-    with pytest.raises(UsageError, match="there is no model 'vgg' to train"):
+def test_an_unknown_model_is_refused():
+    with pytest.raises(UsageError, match="unknown model 'vgg'"):
         known("vgg")
 
 
@@ -68,9 +68,9 @@ def test_a_transformer_sees_nothing_of_what_comes_after():
     assert not torch.allclose(before[0, 5:], after[0, 5:], atol=1e-3)
 
 
-def test_a_model_of_torchvision_says_what_to_install_where_that_is_missing(monkeypatch):
+def test_missing_torchvision_suggests_the_package(monkeypatch):
     from busbw.train.models import BY_NAME
 
     monkeypatch.setitem(__import__("sys").modules, "torchvision.models", None)
-    with pytest.raises(NoMeasurement, match="vgg16 is torchvision's, which is not here"):
+    with pytest.raises(NoMeasurement, match="vgg16 needs torchvision, which is not installed"):
         BY_NAME["vgg16"].build(TrainSpec(model="vgg16"))

@@ -9,11 +9,11 @@ from busbw.accel.communicator import Communicator
 from busbw.accel.settings import Settings
 
 State = dict[str, torch.Tensor]
-# What was not sent, in the gradient's own positions, of the part's length.
+# What was not sent, in the positions of the gradient. Length: that of the part.
 RESIDUAL = "residual"
-# Of momentum correction, also in the gradient's positions.
+# The velocity of momentum correction, in the same positions.
 VELOCITY = "velocity"
-# What a second rounding lost, at the rank that sums a shard, of the length of the shard.
+# The second rounding error, kept by the rank that sums a shard. Length: that of the shard.
 SUM_RESIDUAL = "sum_residual"
 
 
@@ -28,29 +28,30 @@ class Codec(ABC):
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         """Replace `part` by its average over the ranks. Returns the bytes that leave this rank's host.
 
-        `part` is one-dimensional, contiguous, floating, and as long on every rank; afterwards it has the same bits on every rank.
-        `state` is the codec's own between calls for the same part, in fp32. `step` counts the calls from 0. Nothing waits for the device.
+        `part` is one-dimensional, contiguous and floating, and has the same length on every rank. Afterwards it has the same bits on every
+        rank. `state` keeps fp32 tensors of the codec between calls for the same part. `step` counts the calls from 0. The host must not
+        wait for the device.
         """
 
 
 def share(part: torch.Tensor, comm: Communicator) -> torch.Tensor:
-    """This rank's share of the average, in fp32: what a narrower format would lose by the division is not lost."""
+    """This rank's share of the average, in fp32, so that the division loses nothing to a narrower format."""
     return part.float() / comm.size
 
 
 def carried(part: torch.Tensor, comm: Communicator, state: State, feedback: bool) -> torch.Tensor:
-    """This rank's share with what was left of the steps before, as a tensor of its own."""
+    """This rank's share plus the residual, as a new tensor."""
     if not feedback or RESIDUAL not in state:
         return share(part, comm)
     if comm.size & (comm.size - 1):
         return share(part, comm).add_(state[RESIDUAL])
-    return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)  # the same bits in one pass: a power of two divides exactly
+    return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)  # one pass with the same bits, since a power of two divides exactly
 
 
 def keep(state: State, rests: State, result: torch.Tensor) -> None:
-    """`rests` stay for the next step, unless the result is not finite: then nobody takes this step, and what was kept before it stays.
+    """Keep `rests` for the next step. If the result is not finite, the optimizer skips the step, and the former state is kept.
 
-    The result, in the gradient's own format, is the same on every rank, and so is the decision, on the device.
+    The result, in the format of the gradient, is the same on every rank, and so is the decision, which is made on the device.
     """
     finite = torch.isfinite(torch.linalg.vector_norm(result, ord=torch.inf))
     for name, rest in rests.items():

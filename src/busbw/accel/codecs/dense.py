@@ -1,4 +1,4 @@
-"""The whole gradient, in its own format or a narrower one."""
+"""Sends the whole gradient, in its own format or a narrower one."""
 
 import torch
 
@@ -9,10 +9,9 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Dense(Codec):
-    """An all-reduce; what a narrower format loses is not kept, as in DDP's own bf16 and fp16 hooks."""
+    """An all-reduce. Rounding errors of a narrower format are not kept, as in DDP's own bf16 and fp16 hooks."""
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """See Codec.exchange."""
         wire = part.dtype if part.is_complex() else DTYPES.get(self.settings.wire, part.dtype)
         sent = part
         if wire == part.dtype:

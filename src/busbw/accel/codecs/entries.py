@@ -1,14 +1,14 @@
-"""Positions and values of some elements as bytes of a fixed size: 2 bytes a position inside blocks of 65536 elements, 2 or 4 a value.
+"""Packs positions and values of elements into a fixed number of bytes: 2 per position in a block of 65536 elements, 2 or 4 per value.
 
-Layout: scale (fp32), count of entries of each block (int32), values, positions (uint16), zeros up to a multiple of ALIGNMENT. The values
-of fp16 are shares of the scale, so that none overflows. About 2 of 3.2 bytes (fp16) are what entropy leaves to save at a share of 1 %;
-decoding that costs more than it saves.
+Layout: scale (fp32), number of entries of each block (int32), values, positions (uint16), zeros up to a multiple of ALIGNMENT. fp16 values
+are divided by the scale, so that none overflows. Entropy coding could save about 2 of 3.2 bytes (fp16, ratio 1 %), but decoding costs more
+than it saves.
 """
 
 import torch
 
 BLOCK = 1 << 16
-ALIGNMENT = 16  # so that rows of several ranks can be read in their types
+ALIGNMENT = 16  # so that each rank's row can be viewed as its element types
 _VALUES = {"fp32": torch.float32, "fp16": torch.float16}
 _WIDTHS = {"fp32": 4, "fp16": 2}
 
@@ -20,7 +20,7 @@ def size(room: int, length: int, fmt: str) -> int:
 
 
 def views(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of a blob, or rows of them, in their types: the scale's bits and the counts (int32), the values, the positions (uint16)."""
+    """Views of a blob, or of rows of blobs: scale bits and counts (int32), values, positions (uint16)."""
     first = 4 + 4 * _blocks(length)
     ends = first + room * _WIDTHS[fmt], first + room * (_WIDTHS[fmt] + 2)
     head, sent, offsets = blob[..., :first], blob[..., first : ends[0]], blob[..., ends[0] : ends[1]]
@@ -28,7 +28,7 @@ def views(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.T
 
 
 def pack(total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, fmt: str) -> torch.Tensor:
-    """The elements of `total` (fp32) at `index` (ascending); entries from `count` on are padding with value zero."""
+    """Pack the elements of `total` (fp32) at `index` (ascending). Entries from `count` on are padding with value zero."""
     real = torch.arange(index.numel(), device=index.device) < count
     chosen = torch.where(real, total[index], 0.0)
     scale = torch.ones((), dtype=torch.float32, device=total.device)
@@ -46,13 +46,13 @@ def pack(total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, fmt: str
 
 
 def values(blob: torch.Tensor, room: int, length: int, fmt: str) -> torch.Tensor:
-    """What others will read as the values, in fp32."""
+    """The values as receivers read them, in fp32."""
     head, sent, _ = views(blob, room, length, fmt)
     return sent.float() * head[0].view(torch.float32)
 
 
 def unpack(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions (int64) and values (fp32) of all entries; padding is at position 0 with value zero."""
+    """Positions (int64) and values (fp32) of all entries. Padding has position 0 and value zero."""
     head, _, offsets = views(blob, room, length, fmt)
     ends = torch.cumsum(head[1:], 0)
     number = torch.arange(room, device=blob.device)

@@ -1,4 +1,4 @@
-"""What PowerSGD computes, in plain torch, and which parts of a gradient are matrices. The kernels beside it have the same four steps."""
+"""The arithmetic of PowerSGD in plain torch, and the layout of matrices in a gradient. The kernels have the same four steps."""
 
 import math
 from dataclasses import dataclass
@@ -9,16 +9,15 @@ import torch
 from busbw.accel.codecs.base import State, carried
 from busbw.accel.communicator import Communicator
 
-WORTH = 2  # times as many elements as both factors must a matrix have
-# Of a Gram matrix' mean eigenvalue, added to each: columns that are nearly dependent count for less instead of blowing up, and what that
-# leaves out stays in the residual.
+WORTH = 2  # a matrix is factored if it has this many times the elements of both factors
+# This share of the mean eigenvalue is added to a Gram matrix. It damps nearly dependent columns; the error stays in the residual.
 LEAST = 1e-9
-TINY = 1e-30  # the size below which a factor counts as zeros
+TINY = 1e-30  # a factor with smaller values counts as zero
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One parameter of a part: where it begins, its rows and columns, and the rows of its P and W among those of all."""
+    """A parameter in a part: offset, rows, columns, and the first rows of its P and W in the stacked P and W of all matrices."""
 
     begin: int
     rows: int
@@ -28,7 +27,7 @@ class Matrix:
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """Offset of its end."""
         return self.begin + self.rows * self.columns
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
@@ -36,17 +35,17 @@ class Matrix:
         return flat[self.begin : self.end].view(self.rows, self.columns)
 
     def left_of(self, every: torch.Tensor) -> torch.Tensor:
-        """Its P among all, [rows, rank] each."""
+        """Its rows of the stacked P."""
         return every[self.left : self.left + self.rows]
 
     def right_of(self, every: torch.Tensor) -> torch.Tensor:
-        """Its W among all."""
+        """Its rows of the stacked W."""
         return every[self.right : self.right + self.columns]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The matrices of a part, the stretches between them (begin, end), and the rows of all P and all W."""
+    """The matrices of a part, the stretches between them (begin, end), and the total rows of P and W."""
 
     matrices: tuple[Matrix, ...]
     others: tuple[tuple[int, int], ...]
@@ -54,13 +53,13 @@ class Layout:
     right: int
 
     def stretches(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """What of a part is in no matrix."""
+        """The stretches of a part that are not in a matrix."""
         return [flat[begin:end] for begin, end in self.others]
 
 
 @lru_cache(maxsize=1024)
 def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
-    """Which parameters are worth two factors of this rank: seen as matrices of their first dimension and all others."""
+    """The layout of a part. A parameter is a matrix of its first dimension times all others, if two factors of this rank are worth it."""
     matrices: list[Matrix] = []
     others: list[tuple[int, int]] = []
     begin = left = right = 0
@@ -81,7 +80,7 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
 def project(
     made: Layout, part: torch.Tensor, comm: Communicator, state: State, basis: torch.Tensor, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What this rank has to send in all, and what of it goes first: its P of all matrices, then all else as it is."""
+    """This rank's share plus residual, and what it sends first: P of all matrices, then the stretches."""
     total, rank = carried(part, comm, state, feedback), basis.shape[1]
     sent = room(made, rank, total.device)
     left, others = apart(made, sent, rank)
@@ -96,7 +95,7 @@ def project(
 
 
 def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
-    """This rank's W of all matrices, [columns, rank] each, to the P of all ranks in `sent`."""
+    """This rank's W of all matrices, from the sum of P over ranks in `sent`."""
     right = torch.empty(made.right, rank, dtype=torch.float32, device=total.device)
     if made.matrices:
         left, owners = apart(made, sent, rank)[0], _owners(made, total.device, left=True)
@@ -110,20 +109,26 @@ def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> 
 def multiply(
     made: Layout, sent: torch.Tensor, right: torch.Tensor, part: torch.Tensor, total: torch.Tensor, size: int, *, feedback: bool
 ) -> torch.Tensor:
-    """`part` becomes what all have sent, and `total`, with feedback, what this rank of `size` has not; whether the part is not finite."""
+    """Set `part` to the average, and with feedback `total` to this rank's residual. Returns whether `part` is not finite."""
     left, others = apart(made, sent, right.shape[1])
     result = torch.empty_like(total)
     for one in made.matrices:
-        _product(one.left_of(left), one.right_of(right), one.of(result))
+        p, w, out = one.left_of(left), one.right_of(right), one.of(result)
+        # Column by column, rounded after each operation: every host and the kernels get the same bits.
+        torch.mul(p[:, :1], w[:, 0], out=out)
+        for column in range(1, p.shape[1]):
+            out.add_(p[:, column : column + 1] * w[:, column])
     if feedback:
         total.sub_(result, alpha=1 / size)
-    _take_others(made, others, result, total)
+    if made.others:
+        torch._foreach_copy_(made.stretches(result), list(others.split([end - begin for begin, end in made.others])))
+        torch._foreach_zero_(made.stretches(total))
     part.copy_(result)
     return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
 
 
 def next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
-    """W, but what there was before for matrices that are zero, since a basis of zeros would stay one, and where nobody takes the step."""
+    """The next basis: W, or the former basis for zero matrices (a zero basis would stay zero) and in skipped steps."""
     if not made.matrices:
         return right
     owners = _owners(made, right.device, left=False)
@@ -131,23 +136,23 @@ def next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: t
 
 
 def restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
-    """`rest` becomes what was there before (None: nothing), where nobody takes this step; on the device."""
+    """In a skipped step, reset `rest` to `before` (None: zeros), on the device."""
     rest.copy_(torch.where(wrong, 0.0 if before is None else before, rest))
 
 
 def room(made: Layout, rank: int, device: torch.device) -> torch.Tensor:
-    """For what goes first."""
+    """A buffer for what is sent first."""
     return torch.empty(made.left * rank + sum(end - begin for begin, end in made.others), dtype=torch.float32, device=device)
 
 
 def apart(made: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of what goes first P of all matrices, and all else."""
+    """Split what is sent first into P of all matrices and the stretches."""
     return sent[: made.left * rank].view(-1, rank), sent[made.left * rank :]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """Of the rows of all P, or all W, on a device: the matrix that each is of, and each matrix' last row."""
+    """For the rows of the stacked P or W, on a device: the matrix of each row, and the last row of each matrix."""
 
     of: torch.Tensor
     last: torch.Tensor
@@ -160,40 +165,27 @@ def _owners(made: Layout, device: torch.device, *, left: bool) -> Owners:
 
 
 def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Each matrix' largest magnitude."""
+    """The largest magnitude of each matrix."""
     found = torch.zeros(owners.last.numel(), dtype=torch.float32, device=factors.device)
     return found.scatter_reduce_(0, owners.of, factors.abs().amax(1), "amax")
 
 
 def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """What makes the columns of each factor orthonormal, multiplied from the right: [factors, rank, rank], by Cholesky's factors of their
-    Gram matrices, in fp64: differences of their elements may be small.
+    """Matrices [factors, rank, rank] that make the columns of each factor orthonormal when multiplied from the right.
+
+    From Cholesky factors of the Gram matrices, in fp64 because differences of their elements may be small.
     """
     sizes = _sizes(factors, owners).clamp(min=TINY)
     exact = factors.double() / sizes.double()[owners.of, None]
     sums = (exact[:, :, None] * exact[:, None, :]).cumsum(0)[owners.last]
     grams = torch.cat([sums[:1], sums.diff(dim=0)])
-    mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)  # zeros get a Gram matrix all the same
+    mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)  # so that zero factors have a Cholesky factor too
     grams += torch.diag_embed((LEAST * mean)[:, None].expand(-1, grams.shape[1]))
-    lower = torch.linalg.cholesky_ex(grams).L  # without a look at errors, which would wait for the device
+    lower = torch.linalg.cholesky_ex(grams).L  # _ex: checking for errors would wait for the device
     one = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device).expand_as(lower)
     return torch.linalg.solve_triangular(lower, one, upper=False).mT.float() / sizes[:, None, None]
 
 
 def _times(factors: torch.Tensor, small: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Each factor's rows by its own [rank, rank], in fp32 whatever matrix products may be."""
+    """Multiply the rows of each factor by its own [rank, rank], in fp32 regardless of TF32 settings."""
     return (factors[:, :, None] * small[owners.of]).sum(1)
-
-
-def _product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-    """left right^T, one column after the other and each operation rounded: every host and the kernels make the same bits."""
-    torch.mul(left[:, :1], right[:, 0], out=out)
-    for column in range(1, left.shape[1]):
-        out.add_(left[:, column : column + 1] * right[:, column])
-
-
-def _take_others(made: Layout, others: torch.Tensor, result: torch.Tensor, rest: torch.Tensor) -> None:
-    """What went as it is, is in the result as it came, and nothing of it waits."""
-    if made.others:
-        torch._foreach_copy_(made.stretches(result), list(others.split([end - begin for begin, end in made.others])))
-        torch._foreach_zero_(made.stretches(rest))

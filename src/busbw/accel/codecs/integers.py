@@ -1,7 +1,7 @@
-"""Integers of 8 or 4 bits with a scale for each block: each rank sums one shard of all ranks' integers, and sends the sum as such again.
+"""8-bit or 4-bit integers with a scale per block. Each rank sums one shard of all ranks' integers and sends the sum in the same form.
 
-Both roundings are fed back: the first by its sender, the second by the rank that sums. The scheme of all-to-all, sum and all-gather is that
-of ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
+Both rounding errors are fed back: the first by the sender, the second by the rank that sums. All-to-all, sum and all-gather are as in
+ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
 """
 
 import torch
@@ -11,21 +11,20 @@ from busbw.accel.codecs.base import RESIDUAL, SUM_RESIDUAL, Codec, State, carrie
 from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, most_steps, row_bytes
 from busbw.accel.communicator import Communicator
 
-GRAIN = 4 * BLOCK  # of a row: its scales and integers are then aligned to 16 bytes
+GRAIN = 4 * BLOCK  # rows are multiples of it, so that scales and integers are aligned to 16 bytes
 
 
 class Integers(Codec):
-    """Sends 2 (n-1)/n of `bits` an element and of 4 bytes for each block of 256.
+    """Each rank sends 2 (n-1)/n times `bits` per element plus 4 bytes per block of 256.
 
-    Between two ranks each sends all it has to the other, and both sum: as many bytes in one round instead of two, with one rounding.
+    Two ranks send everything to each other and both sum: the same bytes in one round instead of two, with one rounding.
     """
 
     bits: int
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """See Codec.exchange."""
         pair, in_kernels = comm.size == 2, kernels.usable(part)
-        length = -(-part.numel() // (GRAIN * (1 if pair else comm.size))) * GRAIN  # of a row: what one rank sums
+        length = -(-part.numel() // (GRAIN * (1 if pair else comm.size))) * GRAIN  # of a row, which one rank sums
         if pair:
             (self._pair_in_kernels if in_kernels else self._pair)(part, comm, state, length)
         else:
@@ -77,13 +76,13 @@ class Integers(Codec):
 
 
 class Int8(Integers):
-    """One byte an element."""
+    """One byte per element."""
 
     bits = 8
 
 
 class Int4(Integers):
-    """Two elements a byte."""
+    """Two elements per byte."""
 
     bits = 4
 
@@ -93,9 +92,9 @@ def _padded(total: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def pack(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of fp32, their length a multiple of BLOCK -> rows of uint8: scales, then `bits` an element; and what the rounding lost.
+    """Pack rows of fp32 (length a multiple of BLOCK) into rows of uint8: scales, then `bits` per element. Also returns rounding errors.
 
-    A block with a value that is not finite has such a scale, and becomes NaN as a whole, whatever its integers are.
+    The scale of a block with a value that is not finite is not finite either, and the whole block is unpacked as NaN.
     """
     blocks = rows.view(rows.shape[0], -1, BLOCK)
     scales = torch.linalg.vector_norm(blocks, ord=torch.inf, dim=2) / most_steps(bits)
@@ -109,7 +108,7 @@ def pack(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def unpack(rows: torch.Tensor, length: int, bits: int) -> torch.Tensor:
-    """What `pack` made of rows of this length."""
+    """The inverse of `pack`, for rows of `length` elements."""
     at = SCALE_BYTES * length // BLOCK
     scales = rows[:, :at].view(torch.float32)
     scales = torch.where(torch.isfinite(scales), scales, torch.nan)
@@ -118,17 +117,17 @@ def unpack(rows: torch.Tensor, length: int, bits: int) -> torch.Tensor:
 
 
 def _joined(steps: torch.Tensor, bits: int) -> torch.Tensor:
-    """Two integers of 4 bits are a byte, the first its lower half."""
+    """Join two 4-bit integers in a byte, the first in its lower half."""
     return steps if bits == 8 else (steps[..., 0::2] & 15) | (steps[..., 1::2] << 4)
 
 
 def _parted(held: torch.Tensor, bits: int) -> torch.Tensor:
-    """What `_joined` joined."""
+    """The inverse of `_joined`."""
     return held if bits == 8 else torch.stack(((held << 4) >> 4, held >> 4), dim=-1).flatten(-2)
 
 
 def _sum(rows: torch.Tensor) -> torch.Tensor:
-    """Row by row, so that the order of additions never changes."""
+    """Sum row by row, in a fixed order of additions."""
     total = rows[0]
     for row in rows[1:]:
         total += row

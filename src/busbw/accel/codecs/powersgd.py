@@ -1,10 +1,10 @@
-"""Every matrix as the product of two narrow ones, found by one step of power iteration from the last ones; the rest waits in the residual.
+"""PowerSGD: each matrix as the product of two narrow factors, from one step of power iteration. The rest stays in the residual.
 
-PowerSGD (Vogels, Karimireddy and Jaggi 2019, arXiv 1905.13727) with its error feedback and warm start. A matrix M of n x m, the sum over
-ranks of their shares with what was left, becomes P W^T: P = M Q with an orthonormal Q of the step before, and W = M^T P (P^T P)^-1, which
-is the projection of M onto the columns of P. P and W are sums over ranks, so every rank multiplies the same bits; what is computed from
-P alone, as the inverse is, may differ in its last bits between ranks, and only goes into the sum of W. Biases, norms and small matrices
-ride along with P as they are. Nothing waits for the device.
+After Vogels, Karimireddy and Jaggi 2019 (arXiv 1905.13727), with error feedback and warm start. M (n x m) is the sum over ranks of share
+plus residual. It becomes P W^T with P = M Q, Q the orthonormal basis of the previous step, and W = M^T P (P^T P)^-1, which projects M
+onto the columns of P. P and W are sums over ranks, so every rank multiplies the same bits. Values computed from P alone, such as the
+inverse, may differ in the last bits between ranks, but only enter the sum of W. Biases, norms and small matrices are sent with P,
+unchanged. The host never waits for the device.
 """
 
 from types import ModuleType
@@ -21,13 +21,13 @@ MOST_IN_KERNELS = 16  # columns of a factor
 
 
 class PowerSgd(Codec):
-    """Sends 4 `matrix_rank` bytes (2 in bf16) for each row and column of a matrix, each twice as an all-reduce does."""
+    """All-reduces 4 `matrix_rank` bytes (2 in bf16) for each row and each column of a matrix."""
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """See Codec.exchange."""
         settings = self.settings
         if step < settings.warmup_steps:
-            return _densely(part, comm)
+            comm.average(part)
+            return comm.ring(ring_bytes(part.nbytes, comm.size))
         rank, feedback = settings.matrix_rank, settings.feedback
         made = factors.layout(self.shapes, rank)
         basis = state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
@@ -48,7 +48,7 @@ class PowerSgd(Codec):
 
 
 def _means(part: torch.Tensor, rank: int) -> ModuleType:
-    """What computes: kernels, or plain torch."""
+    """The implementation to use: kernels, or plain torch."""
     if not kernels.usable(part) or rank > MOST_IN_KERNELS or not part.numel():
         return factors
     from busbw.accel.codecs.kernels import powersgd  # Triton takes a second to import
@@ -57,9 +57,9 @@ def _means(part: torch.Tensor, rank: int) -> ModuleType:
 
 
 def _sum(own: torch.Tensor, rough: int, comm: Communicator) -> tuple[torch.Tensor, int]:
-    """Of a flat tensor, over the ranks of the communicator, the same bits on each; and bytes of what a rank has to send.
+    """Sum a flat tensor over ranks, with the same bits on each. Also returns the bytes that a rank sends.
 
-    The first `rough` elements go as bf16: what that loses of P only turns it a little, and what it loses of W stays in the residual.
+    The first `rough` elements are sent as bf16. The error of P only rotates the basis slightly; the error of W stays in the residual.
     """
     few, rest = own[:rough].bfloat16(), own[rough:]
     if comm.size == 2:
@@ -72,18 +72,13 @@ def _sum(own: torch.Tensor, rough: int, comm: Communicator) -> tuple[torch.Tenso
 
 
 def _sum_of_two(few: torch.Tensor, rest: torch.Tensor, comm: Communicator) -> tuple[torch.Tensor, torch.Tensor]:
-    """One round of as many bytes as the two of a ring have."""
+    """One round with as many bytes as the two rounds of a ring."""
     rough, end = few.numel(), 2 * rest.numel()
     both = comm.all_gather(torch.cat([rest.view(few.dtype), few, few.new_zeros(rough % 2)]) if rough else rest.view(few.dtype))
     rests, fews = both[:, :end].view(rest.dtype), both[:, end : end + rough].float()
     return fews[0] + fews[1], rests[0] + rests[1]
 
 
-def _densely(part: torch.Tensor, comm: Communicator) -> int:
-    comm.average(part)
-    return comm.ring(ring_bytes(part.nbytes, comm.size))
-
-
 def _begin(rows: int, rank: int, device: torch.device) -> torch.Tensor:
-    """The same on every rank."""
+    """The first basis, the same on every rank."""
     return torch.randn(rows, rank, generator=torch.Generator().manual_seed(SEED), dtype=torch.float32).to(device)

@@ -1,27 +1,27 @@
-"""What plain torch and kernels agree on, so that either can be computed by the other's rules."""
+"""Constants and formulas that plain torch and the kernels share, so that both give the same results."""
 
 import torch
 
-# Top-k. The threshold aims at this share of the room, so that as a rule nothing exceeds it.
+# Top-k. The threshold aims at this share of the entries, so that usually none overflow.
 FILL = 0.95
-# Counts fall with some power of the threshold: 2 in heavy tails, 8 in Gaussian ones. This exponent converges for all of them.
+# Counts fall with a power of the threshold: 2 for heavy tails, 8 for Gaussian ones. This exponent converges for all.
 CORRECTION = 1 / 8
-# A threshold whose count is off by more than this factor is found anew, among a sample.
+# If the count is off by more than this factor, a new threshold is computed from a sample.
 FAR = 2
-# Odd numbers that scatter (golden ratio of 32 bits, and another): where what exceeds the room begins, and what a sample takes.
+# Odd multipliers that scatter (32-bit golden ratio, and another): for the start of a selection, and for sample positions.
 TURN, STEP_TURN = 2_654_435_761, 40_503
 
-# int8 and int4. Elements that share a scale, and the scale's bytes.
+# int8 and int4: elements per scale, and bytes of a scale.
 BLOCK, SCALE_BYTES = 256, 4
-# Scales below it have too few bits of their own to divide by.
+# Smaller scales have too few significant bits to divide by.
 LEAST_SCALE = torch.finfo(torch.float32).tiny
 
 
 def most_steps(bits: int) -> int:
-    """The largest integer of so many bits that has a negative."""
+    """The largest `bits`-bit integer whose negative exists."""
     return int(2 ** (bits - 1)) - 1
 
 
 def row_bytes(length: int, bits: int) -> int:
-    """Of so many elements, a multiple of BLOCK: scales, then integers."""
+    """Bytes of a row of `length` elements (a multiple of BLOCK): scales, then integers."""
     return SCALE_BYTES * length // BLOCK + length * bits // 8

@@ -1,8 +1,8 @@
-"""The elements of the largest magnitude, about a given share of them; the rest waits in the residual.
+"""Top-k: sends about a given share of the elements, those of the largest magnitude. The rest stays in the residual.
 
-After DGC (arXiv 1712.01887: momentum correction, warm-up of the ratio) and Ok-Topk (PPoPP'22: a threshold that is carried over instead of a
-selection in each step). An exchange has a fixed size, known beforehand: what exceeds it stays in the residual, what falls short is padded
-with zeros; so no rank waits for a count, on the device or between ranks.
+After DGC (arXiv 1712.01887: momentum correction, warm-up of the ratio) and Ok-Topk (PPoPP'22: a threshold that is reused instead of a
+selection in each step). The size of an exchange is fixed: surplus elements stay in the residual, and missing ones are padded with zeros.
+So neither ranks nor the host wait for a count.
 """
 
 import math
@@ -15,8 +15,8 @@ from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 from busbw.accel.communicator import Communicator
 
 THRESHOLD = "threshold"
-SAMPLE = 1 << 16  # elements among which a threshold is found anew
-# The ratio at the begin of a warm-up, and how often it is lowered.
+SAMPLE = 1 << 16  # elements of the sample for a new threshold
+# The ratio at the start of a warm-up, and the number of reductions.
 FIRST_RATIO, STAGES = 0.25, 4
 
 
@@ -24,7 +24,6 @@ class TopK(Codec):
     """Sends `ratio` of the elements to every rank of the communicator."""
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """See Codec.exchange."""
         settings = self.settings
         room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
         if kernels.usable(part) and not settings.momentum:
@@ -47,36 +46,34 @@ class TopK(Codec):
     def _plain(self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int) -> None:
         settings = self.settings
         velocity = self._velocity(part, comm, state)
-        total = carried(part, comm, state, settings.feedback) if velocity is None else _with_rest(velocity, state, settings.feedback)
+        total = (
+            carried(part, comm, state, settings.feedback) if velocity is None else velocity + state.get(RESIDUAL, 0.0)
+        )  # momentum needs feedback
         index, count = _select(total.abs(), room, step, state)
         blob = entries.pack(total, index, count, settings.values)
         result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
-        for row in comm.all_gather(blob):  # one after the other: indices of a row differ, so the order of additions never changes
+        for row in comm.all_gather(blob):  # in sequence: the indices of a row differ, so the order of additions is fixed
             result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
         rests: State = {}
         if settings.feedback:
-            # Roundings included. Padding has value zero.
+            # Includes rounding errors. Padding has value zero.
             rests[RESIDUAL] = total.index_add_(0, index, -entries.values(blob, room, total.numel(), settings.values))
         if velocity is not None:
             rests[VELOCITY] = _without(velocity, index, count)
         keep(state, rests, part)
 
     def _velocity(self, part: torch.Tensor, comm: Communicator, state: State) -> torch.Tensor | None:
-        """With momentum correction, what is sent in the gradient's place."""
+        """The velocity, which momentum correction sends instead of the gradient; None without momentum."""
         if not self.settings.momentum:
             return None
         before, own = state.get(VELOCITY), share(part, comm)
         return own if before is None else before * self.settings.momentum + own
 
 
-def _with_rest(velocity: torch.Tensor, state: State, feedback: bool) -> torch.Tensor:
-    return velocity + state[RESIDUAL] if feedback and RESIDUAL in state else velocity.clone()
-
-
 def _without(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """The velocity, begun anew where it was sent."""
+    """The velocity, with zeros where it was sent."""
     nowhere = velocity.numel()
     rest = torch.ones(nowhere + 1, dtype=torch.float32, device=velocity.device)
     rest.index_fill_(0, torch.where(_numbers(index) < count, index, nowhere), 0.0)
@@ -84,7 +81,7 @@ def _without(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -
 
 
 def ratio_at(step: int, ratio: float, warmup_steps: int) -> float:
-    """The share that is sent in a step: during the warm-up it falls by the same factor four times, from 1/4 to `ratio`."""
+    """The share that is sent in a step. During the warm-up it falls in STAGES equal factors from FIRST_RATIO to `ratio`."""
     if step >= warmup_steps or ratio >= FIRST_RATIO:
         return ratio
     stage = step * STAGES // warmup_steps
@@ -92,7 +89,7 @@ def ratio_at(step: int, ratio: float, warmup_steps: int) -> float:
 
 
 def _select(magnitude: torch.Tensor, room: int, step: int, state: State) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions of `room` elements in ascending order, those from the count on padding (position 0); and their count."""
+    """Positions of `room` elements in ascending order, and their count. Positions from the count on are padding (0)."""
     length, device = magnitude.numel(), magnitude.device
     if room == length:
         return torch.arange(room, device=device), torch.full((), room, device=device)
@@ -103,9 +100,10 @@ def _select(magnitude: torch.Tensor, room: int, step: int, state: State) -> tupl
 
 
 def positions(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions that are chosen, ascending, as many as there is room for (0 where there are fewer), and how many there are in all.
+    """Up to `room` chosen positions in ascending order, padded with 0, and the total number of chosen positions.
 
-    Where there are more, those from somewhere on, round about, that another step begins elsewhere: no part is always left out.
+    If there are more than `room`, the selection starts at a position that depends on the step and wraps around, so that no part is
+    always left out.
     """
     length = chosen.numel()
     begin = step * TURN % length
@@ -113,19 +111,19 @@ def positions(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor,
     turned = torch.nonzero_static(chosen.roll(-begin), size=room).view(-1)  # ascending from `begin` on, then -1
     number, taken = _numbers(turned), found.clamp(max=room)
     before_end = torch.count_nonzero((turned >= 0) & (turned < length - begin))
-    at = (number + before_end) % taken.clamp(min=1)  # those that came round are the lowest
+    at = (number + before_end) % taken.clamp(min=1)  # positions after the wrap are the lowest
     return torch.where(number < taken, (turned[at] + begin) % length, 0), found
 
 
 def _reach(magnitude: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
-    """Which elements do; what is not a number does, for all to see."""
+    """Which elements reach the threshold. NaN does, so that it spreads to all ranks."""
     return (magnitude < threshold).logical_not_()
 
 
 def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> torch.Tensor:
-    """The one that is carried over where its count is near the room, otherwise that of a sample."""
+    """The previous threshold if its count is close to `room`, otherwise one from a sample."""
     stride = -(-magnitude.numel() // SAMPLE)
-    # One of each stride, another for each stride and step: rows of a matrix may be as long as strides.
+    # One element per stride, at varying offsets: strides may be as long as the rows of a matrix.
     strides = torch.arange(-(-magnitude.numel() // stride), device=magnitude.device)
     at = strides * stride + (strides * TURN + step * STEP_TURN) % 65_521 % stride
     sample = magnitude[at.clamp(max=magnitude.numel() - 1)]
@@ -139,7 +137,7 @@ def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> t
 
 
 def _factor(found: torch.Tensor, room: int) -> torch.Tensor:
-    """By which a threshold moves that so many elements reach."""
+    """The factor for the next threshold if `found` elements reach this one."""
     return ((found.float() + 1) / (room * FILL + 1)) ** CORRECTION
 
 

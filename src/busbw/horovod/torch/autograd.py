@@ -33,9 +33,9 @@ class Collective(torch.autograd.Function):  # type: ignore[misc]
         return None, *_BACKWARD[call.kind](ctx, call, contiguous)
 
 
-def _run(call: Call, kind: Kind, grads: list[torch.Tensor], **words: Any) -> list[torch.Tensor]:
-    """Another operation over the same set, differentiable once more."""
-    made = Call(kind=kind, grouped=call.grouped, process_set=call.process_set, **words)
+def _run(call: Call, kind: Kind, grads: list[torch.Tensor], **arguments: Any) -> list[torch.Tensor]:
+    """Another operation over the same set, which is differentiable too."""
+    made = Call(kind=kind, grouped=call.grouped, process_set=call.process_set, **arguments)
     result = Collective.apply(made, *grads)
     return list(result) if call.grouped else [result]
 
@@ -45,7 +45,7 @@ def _of_allreduce(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 
 
 def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Averaged, and of that this rank's rows."""
+    """This rank's rows of the average."""
     reduced = _run(call, Kind.ALLREDUCE, grads, op=reduceops.Average)
     own = [torch.tensor([number], dtype=torch.int64) for number in ctx.rows]
     rows = _run(call, Kind.ALLGATHER, own)
@@ -54,7 +54,7 @@ def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 
 
 def _of_broadcast(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Averaged at the root, nothing elsewhere."""
+    """The average at the root, zeros elsewhere."""
     reduced = _run(call, Kind.ALLREDUCE, grads, op=reduceops.Average)
     return reduced if context.rank() == call.root else [torch.zeros_like(grad) for grad in reduced]
 
@@ -62,12 +62,12 @@ def _of_broadcast(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 def _of_alltoall(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
     made = Call(kind=Kind.ALLTOALL, splits=ctx.received, tells_splits=True, process_set=call.process_set)
     back, _ = Collective.apply(made, grads[0])
-    left = ctx.rows[0] - back.shape[0]  # rows that were sent to nobody
+    left = ctx.rows[0] - back.shape[0]  # rows that were not sent
     return [torch.cat([back, back.new_zeros(left, *back.shape[1:])]) if left else back]
 
 
 def _of_reducescatter(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Gathered; of a sum, times the ranks."""
+    """Gathered; for a sum, times the number of ranks."""
     ranks = call.process_set.size() if call.op == reduceops.Sum else 1
     return _run(call, Kind.ALLGATHER, [grad * (ranks * call.prescale * call.postscale) for grad in grads])
 

@@ -65,12 +65,12 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
     for tensor in tensors:
         _check(tensor, call)
     if not tensors:
-        raise Refused(f"{call.kind} without a tensor", "give one at least")
+        raise Refused(f"{call.kind} without a tensor", "give at least one")
     if len(devices := {str(tensor.device): None for tensor in tensors}) > 1:  # Horovod's own type of error
-        raise HorovodInternalError(f"{call.kind} of tensors on {', '.join(devices)}", "give tensors of one device")
+        raise HorovodInternalError(f"{call.kind} of tensors on {', '.join(devices)}", "use tensors on one device")
     set_id = call.process_set.number()
     if not call.process_set.included():
-        raise Refused(f"rank {here.info.rank} is not in {call.process_set}", "ask process_set.included() first")
+        raise Refused(f"rank {here.info.rank} is not in {call.process_set}", "check process_set.included() first")
     prefix = f"grouped_{call.kind}" if call.grouped else str(call.kind)
     inputs = [tensor.detach() for tensor in tensors]
     request = Request(
@@ -90,8 +90,8 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
     if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
         outputs = inputs if call.in_place else [torch.empty_like(tensor) for tensor in inputs]
     splits = _splits(call, inputs[0]) if call.kind == Kind.ALLTOALL else ()
-    told = (call.splits.device if isinstance(call.splits, torch.Tensor) else torch.device("cpu")) if call.tells_splits else None
-    made = Operation(request, inputs, outputs, splits, told, inputs[0].device, call.grouped)
+    counts_on = (call.splits.device if isinstance(call.splits, torch.Tensor) else torch.device("cpu")) if call.tells_splits else None
+    made = Operation(request, inputs, outputs, splits, counts_on, inputs[0].device, call.grouped)
     if call.in_place:
         made.given = tensors
     return _submit(here, number, made)
@@ -137,5 +137,5 @@ def _splits(call: Call, tensor: torch.Tensor) -> list[int]:
         raise Refused(f"splits are {given.dtype} in {given.dim()} dimensions", "give one whole number for each rank")
     splits = [int(number) for number in given.tolist()]
     if len(splits) != ranks or min(splits) < 0 or sum(splits) > rows:
-        raise Refused(f"splits {splits} of {rows} rows over {ranks} ranks", f"give {ranks} numbers with at most {rows} in all")
+        raise Refused(f"splits {splits} of {rows} rows over {ranks} ranks", f"give {ranks} numbers whose sum is at most {rows}")
     return splits

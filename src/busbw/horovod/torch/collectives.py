@@ -34,7 +34,7 @@ def allgather(tensor: torch.Tensor, rows: Sequence[int], group: dist.ProcessGrou
 
 
 def broadcast_(tensor: torch.Tensor, root: int, group: dist.ProcessGroup) -> None:
-    """`root` is a rank of all."""
+    """Broadcast in place; `root` is a rank of the job."""
     if tensor.numel():
         dist.broadcast(_as_bytes(tensor), src=root, group=group)
 
@@ -61,7 +61,8 @@ def reducescatter(tensor: torch.Tensor, request: Request, group: dist.ProcessGro
     rows = [base + (rank < extra) for rank in range(ranks)]
     sent = reduceops.scaled_(tensor.clone(), request.prescale).to(reduceops.CARRIERS.get(tensor.dtype, tensor.dtype))
     if extra:
-        sent = torch.cat([_to_rows(part, base + 1) for part in sent.split(rows)])
+        whole = [(part, part.new_zeros(base + 1 - part.shape[0], *part.shape[1:])) for part in sent.split(rows)]
+        sent = torch.cat([tensor for pair in whole for tensor in pair])
     out = sent.new_empty(sent.shape[0] // ranks, *tensor.shape[1:])
     if out.numel():
         dist.reduce_scatter_tensor(out, sent, op=reduceops.TORCH_OPS[request.op], group=group)
@@ -70,12 +71,12 @@ def reducescatter(tensor: torch.Tensor, request: Request, group: dist.ProcessGro
 
 
 def rows_of(answer: Response, number: int, members: Sequence[int]) -> list[int]:
-    """First dimension of each rank's tensor of that number."""
+    """The first dimension of tensor `number` of each rank."""
     return [answer.requests[rank].shapes[number][0] for rank in members]
 
 
 def fused(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], reduce: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Reduce tensors of one type as one; a single one without copies beyond its output."""
+    """Reduce tensors of one type as one. A single tensor is copied only to its output."""
     if len(tensors) == 1:
         if outputs[0] is not tensors[0]:
             outputs[0].copy_(tensors[0])
@@ -89,14 +90,10 @@ def fused(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], redu
         output.copy_(part.view_as(output))
 
 
-def _to_rows(part: torch.Tensor, rows: int) -> torch.Tensor:
-    return torch.cat([part, part.new_zeros(rows - part.shape[0], *part.shape[1:])])
-
-
 def _row_bytes(tensor: torch.Tensor) -> int:
     return int(tensor.element_size() * math.prod(tensor.shape[1:]))
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory; gloo knows no int16, and moving needs no type."""
+    """The same memory as bytes: Gloo has no int16, and moving data needs no type."""
     return tensor.view(-1).view(torch.uint8)

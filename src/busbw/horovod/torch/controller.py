@@ -1,7 +1,7 @@
-"""The thread that matches operations over ranks by name, whatever order they come in, and runs them in one order everywhere.
+"""The thread that matches operations of ranks by name and runs them in the same order on all ranks.
 
-Each cycle is one small exchange: a rank's word has a bit for each known operation that it is ready for, and their AND says what runs. Only
-where a rank has something that is not known, ranks tell each other their requests in full.
+Each cycle is one small all-reduce: each rank sends a bit for each cached operation that it is ready for, and the AND of all ranks selects
+the operations to run. Only if a rank has an uncached request do ranks exchange full requests.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from busbw.horovod.torch.requests import Key, Kind, Request, Response
 from busbw.horovod.torch.table import Table
 from busbw.horovod.torch.timeline import Timeline
 
-# A rank's first byte. All bits but those of what it wants are set: the AND then has a 0 where any rank wants it.
+# Flags in the first byte. A rank clears the bits of what it requests, so the AND has a 0 if any rank requests it.
 _UNKNOWN, _LEAVE = 1, 2
 _LOST = "busbw.horovod/lost"
-# Without any pause the thread would take the interpreter from the training.
+# Without a pause the thread would hold the GIL and slow the training.
 _LEAST_PAUSE_S = 1e-4
 _LEAVE_LIMIT = timedelta(seconds=10)
 
@@ -54,7 +54,7 @@ class Controller:
         self._table, self._cache = Table(), Cache(options.cache, self._rank)
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._mine: dict[Key, Operation] = {}
-        self._announced: set[Key] = set()  # of the thread alone
+        self._announced: set[Key] = set()  # used by the thread only
         self._leaving = False
         self._ended: HorovodInternalError | None = None
         self.counts = Counts()
@@ -65,7 +65,7 @@ class Controller:
         """Run the operation once all ranks of its process set have submitted it.
 
         Raises:
-            Refused: one of that name is under way.
+            Refused: an operation with that name is still running.
             HorovodInternalError: the job has ended.
         """
         with self._lock:
@@ -73,8 +73,7 @@ class Controller:
                 raise HorovodInternalError(str(self._ended)) from self._ended
             if operation.request.key in self._mine:
                 raise Refused(
-                    f"an operation named {operation.request.name} is still running",
-                    "give each its own name, or synchronize first",
+                    f"an operation named {operation.request.name} is still running", "give each its own name, or synchronize first"
                 )
             self._mine[operation.request.key] = operation
             operation.handle.before = lambda: self._forget(operation.request.key)
@@ -90,16 +89,16 @@ class Controller:
             self._leave_together()
 
     def _leave_together(self) -> None:
-        """Wait until all ranks have heard that all leave: who closes its connections before may take from others what they have not read.
+        """Wait until all ranks know that all leave. Closing connections earlier could lose data that others have not read.
 
-        Told through the store, which rank 0 or the launcher keeps: a store that is gone has been left by all.
+        Uses the store, which rank 0 or the launcher hosts. If the store is gone, all ranks have left.
         """
         with contextlib.suppress(Exception):
             store = dist.PrefixStore(f"busbw.horovod/leave/{self._times}", distributed_c10d._get_default_store())
             if store.add("ranks", 1) == self._size:
                 store.set("all", "1")
             store.wait(["all"], _LEAVE_LIMIT)
-            # The keeper goes last.
+            # The host of the store leaves last.
             if self._rank == 0:
                 store.wait([f"left/{rank}" for rank in range(1, self._size)], _LEAVE_LIMIT)
             else:
@@ -107,12 +106,12 @@ class Controller:
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended on its own."""
+        """Whether it has ended, with or without an error."""
         return self._ended is not None
 
     @property
     def lost(self) -> bool:
-        """Whether it has ended by a failure: what is under way on other ranks may never end."""
+        """Whether it has failed. Running operations of other ranks may never end."""
         return self._ended is not None and not isinstance(self._ended, Shutdown)
 
     def _forget(self, key: Key) -> None:
@@ -123,11 +122,11 @@ class Controller:
     def _work(self) -> None:
         try:
             while not self._cycle():
-                # Alone, there is nobody to hear from.
+                # A single rank waits only for its own requests.
                 self._wake.wait(None if self._size == 1 else max(self._options.cycle_s, _LEAST_PAUSE_S))
                 self._wake.clear()
             self._end(Shutdown())
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        except Exception as error:  # noqa: BLE001 - set on all pending operations
             self._end(self._explained(error))
 
     def _cycle(self) -> bool:
@@ -152,7 +151,7 @@ class Controller:
         patience_s = min(self._options.stall_warn_s, self._options.stall_fail_s)
         for key, operation in waiting.items():
             slot = self._cache.slot(operation.request)
-            # What others know in full must be told in full; so must what waits too long, for a warning to name who is missing.
+            # Requests that others have sent in full are sent in full, and so are overdue ones, so that a warning can name missing ranks.
             if slot is None or joined or key in self._table or now_s - operation.since_s > patience_s:
                 unknown = True
             else:
@@ -164,9 +163,9 @@ class Controller:
         length = (self._cache.slots + 7) // 8
         if self._size > 1:
             flags = 0xFF & ~(_UNKNOWN * unknown) & ~(_LEAVE * leaves)
-            word = torch.frombuffer(bytearray([flags]) + bytearray(bits.to_bytes(length, "little")), dtype=torch.uint8)
-            dist.all_reduce(word, op=dist.ReduceOp.BAND, group=self._mesh.world.group)
-            flags, bits = int(word[0]), int.from_bytes(bytes(word[1:].tolist()), "little")
+            message = torch.frombuffer(bytearray([flags]) + bytearray(bits.to_bytes(length, "little")), dtype=torch.uint8)
+            dist.all_reduce(message, op=dist.ReduceOp.BAND, group=self._mesh.world.group)
+            flags, bits = int(message[0]), int.from_bytes(bytes(message[1:].tolist()), "little")
             unknown, leaves = not flags & _UNKNOWN, not flags & _LEAVE
         self.counts.exchanges += 1
         return bits, unknown, leaves
@@ -174,17 +173,17 @@ class Controller:
     def _negotiate(self, fresh: Sequence[Request]) -> list[Response]:
         """Exchange the full requests of all ranks. Returns the operations that are then ready."""
         self._announced.update(request.key for request in fresh)
-        told: list[tuple[Sequence[Request], list[Key]]] = [(fresh, self._overdue())]
+        every: list[tuple[Sequence[Request], list[Key]]] = [(fresh, self._overdue())]
         if self._size > 1:
-            told = told * self._size
-            dist.all_gather_object(told, (fresh, self._overdue()), group=self._mesh.world.group)
+            every = every * self._size
+            dist.all_gather_object(every, (fresh, self._overdue()), group=self._mesh.world.group)
         self.counts.negotiations += 1
-        for rank, (requests, _) in enumerate(told):
+        for rank, (requests, _) in enumerate(every):
             for request in requests:
                 self._table.add(rank, request)
         answers = self._table.take_ready(self._executor.members())
-        for key in told[0][1]:  # rank 0's clock counts for all
-            failed = self._table.fail(key, f"{key[1]}: some ranks did not ask for it within {self._options.stall_fail_s:g} s")
+        for key in every[0][1]:  # rank 0's clock decides for all
+            failed = self._table.fail(key, f"{key[1]}: some ranks did not request it within {self._options.stall_fail_s:g} s")
             answers += [failed] if failed else []
         return answers
 
@@ -231,7 +230,7 @@ class Controller:
             return error
         lost = self._heartbeat.lost() if self._size > 1 else []
         who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive"
-        # Who notices late sees the others leave, too: what the first has found counts. Without the store, each has its own.
+        # Ranks that notice late also see others leave, so the first finding counts. Without the store, each rank uses its own.
         with contextlib.suppress(Exception):
             who = distributed_c10d._get_default_store().compare_set(_LOST, "", who).decode()
         return HorovodInternalError(f"an exchange failed at rank {self._rank} of {self._size}; {who} ({error})")

@@ -27,10 +27,10 @@ class Operation:
     inputs: Sequence[torch.Tensor] = ()
     outputs: Sequence[torch.Tensor] = ()  # for operations with preallocated results
     splits: Sequence[int] = ()
-    told: torch.device | None = None  # device of the received row counts; None: they are not returned
+    counts_on: torch.device | None = None  # device of the received row counts; None: they are not returned
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     grouped: bool = False  # the result is a list
-    given: Sequence[torch.Tensor] = ()  # in place: the caller's own, which come back
+    given: Sequence[torch.Tensor] = ()  # in place: the caller's tensors, which are returned
     handle: Handle = field(default_factory=Handle)
     since_s: float = field(default_factory=time.monotonic)
     begun: "torch.cuda.Event | None" = None  # after the work queued on the GPU before the call
@@ -109,14 +109,14 @@ class Executor:
         """Whether it can be fused with the batch."""
         first, new = batch[0][0].request, answer.request
         alike = ("kind", "set_id", "op", "prescale", "postscale", "device")
-        if any(getattr(first, name) != getattr(new, name) for name in alike) or self._own_way(first) or self._own_way(new):
+        if any(getattr(first, name) != getattr(new, name) for name in alike) or self._by_worker(first) or self._by_worker(new):
             return False
         if len({*first.dtypes, *new.dtypes}) > 1 or batch[0][1].device != operation.device:
             return False
         tensors = [tensor for _, other in batch for tensor in other.inputs] + [*operation.inputs]
         return bool(sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= self._fusion)
 
-    def _own_way(self, request: Request) -> bool:
+    def _by_worker(self, request: Request) -> bool:
         """Whether it is a gradient that the communication worker exchanges."""
         if not request.gradient or self._worker is None:
             return False
@@ -135,16 +135,16 @@ class Executor:
             for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
                 chosen = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
                 these, into = [tensors[number] for number in chosen], [outputs[number] for number in chosen]
-                if self._own_way(request):
+                if self._by_worker(request):
                     names = [f"{request.name}.{number}" for number in chosen]
-                    reduce = functools.partial(self._by_lane, names=names, shapes=[tensor.shape for tensor in these])
+                    reduce = functools.partial(self._exchange, names=names, shapes=[tensor.shape for tensor in these])
                 else:
                     reduce = functools.partial(collectives.reduce_, request=request, group=group)
                 collectives.fused(these, into, reduce)
         for _, operation in batch:
             self._finish(operation, list(operation.outputs), done)
 
-    def _by_lane(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]) -> torch.Tensor:
+    def _exchange(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]) -> torch.Tensor:
         assert self._worker is not None
         self._worker.exchange(flat, names, shapes)
         return flat
@@ -172,7 +172,7 @@ class Executor:
             return collectives.allgather(tensor, collectives.rows_of(answer, number, ranks), group)
         if request.kind == Kind.ALLTOALL:
             out, rows = collectives.alltoall(tensor, operation.splits, group)
-            return (out, torch.tensor(rows, dtype=torch.int32, device=operation.told)) if operation.told else out
+            return (out, torch.tensor(rows, dtype=torch.int32, device=operation.counts_on)) if operation.counts_on else out
         if request.kind == Kind.REDUCESCATTER:
             return collectives.reducescatter(tensor, request, group)
         output = operation.outputs[number]

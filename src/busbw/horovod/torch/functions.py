@@ -41,7 +41,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 
 def _contiguous(name: str | None, tensor: Any) -> torch.Tensor:
     if not isinstance(tensor, torch.Tensor):
-        raise Refused(f"{name} is a {type(tensor).__name__}, no tensor", "use broadcast_object for it")
+        raise Refused(f"{name} is a {type(tensor).__name__}, not a tensor", "use broadcast_object for it")
     return tensor.detach().contiguous()
 
 

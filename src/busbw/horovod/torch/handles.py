@@ -9,16 +9,12 @@ import torch
 from busbw.horovod.torch.errors import HorovodInternalError
 
 
-def _nothing() -> None:
-    pass
-
-
 class Handle:
     """The outcome of one operation: a result or an error."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
-        self.before: Callable[[], None] = _nothing  # called just before the outcome becomes visible
+        self.before: Callable[[], None] = lambda: None  # called just before the outcome becomes visible
         self._result: Any = None
         self._error: Exception | None = None
         self._on_device: torch.cuda.Event | None = None
@@ -37,7 +33,7 @@ class Handle:
             self._done.set()
 
     def done(self) -> bool:
-        """Whether `result` would return at once."""
+        """Whether `result` would return immediately."""
         return self._done.is_set() and (self._on_device is None or self._on_device.query())
 
     def result(self) -> Any:
@@ -54,8 +50,8 @@ class Handle:
             stream = torch.cuda.current_stream(self._on_device.device)
             stream.wait_event(self._on_device)
             for tensor in _tensors(self._result):
-                if tensor.is_cuda:  # the splits that came may be on the CPU
-                    tensor.record_stream(stream)  # it may be of another stream's memory
+                if tensor.is_cuda:  # received splits may be on the CPU
+                    tensor.record_stream(stream)  # it may have been allocated on another stream
         return self._result
 
 
@@ -85,7 +81,7 @@ class Handles:
         """How many numbers were used."""
         return self._count
 
-    def go_on_from(self, count: int) -> None:
+    def advance(self, count: int) -> None:
         """Continue from this number if it is larger."""
         self._count = max(self._count, count)
 
@@ -100,7 +96,7 @@ class Handles:
         self._held.clear()
 
     def poll(self, number: int) -> bool:
-        """Whether `synchronize` would return at once. True for an unknown number."""
+        """Whether `synchronize` would return immediately. True for an unknown number."""
         held = self._held.get(number)
         return held is None or held.done()
 

@@ -35,7 +35,7 @@ class Row:
 
     kind: Kind
     arguments: str
-    says: str
+    result: str
     in_place: bool = False
     grouped: bool = False
     op: int | None = None  # the default
@@ -45,26 +45,21 @@ TABLE = (
     Row(
         Kind.ALLREDUCE,
         "average name compression op prescale_factor postscale_factor process_set",
-        "the reduction over all ranks: their average, unless `op` says another",
+        "the reduction over all ranks, by default the average",
         in_place=True,
         grouped=True,
     ),
-    Row(
-        Kind.ALLGATHER,
-        "name process_set",
-        "the ranks' tensors, one below the other; first dimensions may differ",
-        grouped=True,
-    ),
-    Row(Kind.BROADCAST, "root_rank name process_set", "the tensor of `root_rank`, a rank among all", in_place=True),
+    Row(Kind.ALLGATHER, "name process_set", "the ranks' tensors, concatenated along the first dimension, which may differ", grouped=True),
+    Row(Kind.BROADCAST, "root_rank name process_set", "the tensor of `root_rank`, a rank of the job", in_place=True),
     Row(
         Kind.ALLTOALL,
         "splits name process_set",
-        "rows from each rank, `splits[i]` of which went to rank i; with splits also the numbers of rows received",
+        "the rows received from each rank; with `splits` (rows to send to each rank) also the numbers of rows received",
     ),
     Row(
         Kind.REDUCESCATTER,
         "name compression op process_set prescale_factor postscale_factor",
-        "this rank's rows of the reduction; where rows cannot be even, first ranks have one more",
+        "this rank's rows of the reduction; if they do not divide evenly, the first ranks get one more",
         grouped=True,
         op=reduceops.Average,
     ),
@@ -80,26 +75,26 @@ def _signature(row: Row, first: str, blocking: bool, in_place: bool) -> inspect.
     return inspect.Signature(parameters)
 
 
-def _call(row: Row, grouped: bool, in_place: bool, words: dict[str, Any]) -> Call:
-    reduces = "op" in words
+def _call(row: Row, grouped: bool, in_place: bool, arguments: dict[str, Any]) -> Call:
+    reduces = "op" in arguments
     return Call(
         kind=row.kind,
         grouped=grouped,
         in_place=in_place,
-        name=words["name"],
-        op=calls.reduction(words["op"], words.get("average")) if reduces else reduceops.Sum,
-        root=words.get("root_rank", -1),
-        splits=words.get("splits"),
-        tells_splits=words.get("splits") is not None,
-        prescale=float(words.get("prescale_factor", 1.0)),
-        postscale=float(words.get("postscale_factor", 1.0)),
-        process_set=words["process_set"],
+        name=arguments["name"],
+        op=calls.reduction(arguments["op"], arguments.get("average")) if reduces else reduceops.Sum,
+        root=arguments.get("root_rank", -1),
+        splits=arguments.get("splits"),
+        tells_splits=arguments.get("splits") is not None,
+        prescale=float(arguments.get("prescale_factor", 1.0)),
+        postscale=float(arguments.get("postscale_factor", 1.0)),
+        process_set=arguments["process_set"],
     )
 
 
 def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> Any:
     """Run it, differentiably."""
-    if call.kind == Kind.ALLTOALL:  # its gradient needs the splits that came
+    if call.kind == Kind.ALLTOALL:  # its gradient needs the received splits
         result = Collective.apply(dataclasses.replace(call, tells_splits=True), tensors[0])
         return result if call.tells_splits else result[0]
     narrow = [compression.compress(tensor) for tensor in tensors]
@@ -117,16 +112,16 @@ def _made(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[.
     def function(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        words = bound.arguments
-        tensors = list(words[first]) if grouped else [words[first]]
-        call = _call(row, grouped, in_place, words)
+        arguments = bound.arguments
+        tensors = list(arguments[first]) if grouped else [arguments[first]]
+        call = _call(row, grouped, in_place, arguments)
         if blocking and not in_place:
-            return _blocking(call, tensors, words.get("compression", Compression.none))
+            return _blocking(call, tensors, arguments.get("compression", Compression.none))
         number = calls.begin(call, tensors)
         return synchronize(number) if blocking else number
 
     function.__name__ = function.__qualname__ = form_name(row, grouped, in_place, blocking)
-    gives = f"{row.says}." if blocking else f"a handle for `synchronize`, which gives {row.says}."
+    gives = f"{row.result}." if blocking else f"a handle for `synchronize`, which gives {row.result}."
     function.__doc__ = (
         f"{row.kind.capitalize()}{' of several tensors as one' if grouped else ''}{', in place' if in_place else ''}: {gives}\n\n"
         "Raises:\n    Refused: a ValueError; nothing was sent.\n"
@@ -153,7 +148,7 @@ def forms() -> dict[str, Callable[..., Any]]:
 
 
 def poll(handle: int) -> bool:
-    """Whether `synchronize` would return at once."""
+    """Whether `synchronize` would return immediately."""
     return context.handles.poll(handle)
 
 
@@ -193,17 +188,17 @@ def join(device: int = -1) -> int:
     if device >= 0:
         context.current().executor.joined_device = torch.device("cuda", device)
     last = int(calls.control(Kind.JOIN))
-    # Made-up names have numbers, and who joined early has had fewer: from here on all count alike again.
+    # Generated names contain numbers, and ranks that joined early have used fewer. From here on all continue from the same number.
     numbers = torch.tensor([context.handles.count])
     most = context.handles.synchronize(calls.begin(Call(Kind.ALLREDUCE, op=reduceops.Max, name="join.numbers"), [numbers]))
-    context.handles.go_on_from(int(most) + 1)  # this one has a number too
+    context.handles.advance(int(most) + 1)  # this operation has used one too
     return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of the set have called it."""
     if not process_set.included():
-        raise Refused(f"rank {context.rank()} is not in {process_set}", "ask process_set.included() first")
+        raise Refused(f"rank {context.rank()} is not in {process_set}", "check process_set.included() first")
     calls.control(Kind.BARRIER, process_set)
 
 

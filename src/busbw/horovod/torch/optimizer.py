@@ -1,4 +1,4 @@
-"""An optimizer whose gradients are reduced over ranks while the backward pass goes on."""
+"""An optimizer whose gradients are reduced over ranks during the backward pass."""
 
 import contextlib
 import itertools
@@ -45,12 +45,12 @@ class _Plan:
 
 
 class _Reducer:
-    """Gradients under way: of single parameters, or of groups of them."""
+    """Submits gradients of single parameters or of groups, and waits for them."""
 
     def __init__(self, names: dict[torch.Tensor, str], groups: list[_Parameters], plan: _Plan, passes: int) -> None:
         self.names, self.plan, self.passes = names, plan, passes
         self.synchronized = False
-        self.by_itself = True  # step() waits for gradients
+        self.step_waits = True
         self.delay = dict.fromkeys(names, passes)
         self._group_of = {one: group for group in groups for one in group}
         self._under_way: dict[_Parameters, Any] = {}
@@ -58,17 +58,17 @@ class _Reducer:
 
     @property
     def under_way(self) -> bool:
-        """Whether gradients have been given and not been taken."""
+        """Whether gradients have been submitted and not yet been waited for."""
         return bool(self._begun)
 
     def reset(self) -> None:
-        """As before the first pass."""
+        """Return to the state before the first pass."""
         self.delay = dict.fromkeys(self.names, self.passes)
         self._under_way.clear()
         self._begun.clear()
         self.synchronized = False
 
-    def came(self, parameter: torch.Tensor) -> None:
+    def accumulated(self, parameter: torch.Tensor) -> None:
         """A gradient has been accumulated."""
         if self.delay[parameter] <= 0:
             raise AssertionError(_TOO_OFTEN)
@@ -81,7 +81,7 @@ class _Reducer:
             self._submit(group)
 
     def wait(self) -> None:
-        """All gradients are reduced; those that did not come count as zeros."""
+        """Wait until all gradients are reduced. Missing ones count as zeros."""
         for parameter in self.names:
             group = self._group_of.get(parameter, (parameter,))
             if parameter.requires_grad and group not in self._under_way:
@@ -148,7 +148,7 @@ class _Reducer:
 
 
 def _sparse_again(take: Callable[[], None], dims: dict[torch.Tensor, int]) -> Callable[[], None]:
-    """Gradients that went densely come back as they were, with so many sparse dimensions: an optimizer for sparse ones takes no others."""
+    """Convert gradients that were sent densely back to sparse ones with these numbers of sparse dimensions."""
 
     def taken() -> None:
         take()
@@ -160,13 +160,13 @@ def _sparse_again(take: Callable[[], None], dims: dict[torch.Tensor, int]) -> Ca
 
 
 class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
-    """What DistributedOptimizer adds to the optimizer's own class, of which its class is derived at run time."""
+    """What DistributedOptimizer adds to the class of the optimizer, from which its own class is derived at run time."""
 
     _reducer: _Reducer
 
     @property
     def _parameter_names(self) -> dict[torch.Tensor, str]:
-        """As Horovod calls them, where its tests look."""
+        """Horovod's attribute, which its tests read."""
         return self._reducer.names
 
     def synchronize(self) -> None:
@@ -175,15 +175,15 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Inside, `step` does not wait for gradients: `synchronize` has been called."""
-        self._reducer.by_itself = False
+        """In this context `step` does not wait for gradients, because `synchronize` has been called."""
+        self._reducer.step_waits = False
         try:
             yield
         finally:
-            self._reducer.by_itself = True
+            self._reducer.step_waits = True
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Reduce after so many backward passes."""
+        """Reduce after `passes` backward passes."""
         self._reducer.passes = _positive(passes)
         self._reducer.reset()
 
@@ -191,15 +191,15 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
         """As the optimizer's own.
 
         Raises:
-            AssertionError: gradients are under way.
+            AssertionError: gradients have been submitted and not been waited for.
         """
         if self._reducer.under_way:
             raise AssertionError(_EARLY_ZERO)
         super().zero_grad(*args, **kwargs)
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
-        """Wait for gradients, and do the optimizer's own step."""
-        if self._reducer.by_itself and self._reduces:
+        """Wait for gradients, then do the step of the optimizer."""
+        if self._reducer.step_waits and self._reduces:
             if self._reducer.synchronized:
                 warnings.warn(_TWICE, stacklevel=2)
             self.synchronize()
@@ -210,7 +210,7 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
         return super().step(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """As the optimizer's own; gradients under way are forgotten."""
+        """Like the optimizer's own. Submitted gradients are discarded."""
         self._reducer.reset()
         super().load_state_dict(*args, **kwargs)
 
@@ -229,17 +229,16 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> torch.optim.Optimizer:
-    """The optimizer, as one of a class derived from its own, whose gradients are averaged (or `op`) over ranks.
+    """Wrap an optimizer in a class derived from its own, so that gradients are averaged (or reduced by `op`) over ranks.
 
-    `groups`: parameters whose gradients go together, as lists, or in how many equal parts; `num_groups` is the old word for that.
-    `gradient_predivide_factor` f divides before the sum by f, and after it by size / f.
-    The LIGHT_* variables apply to averages over all ranks.
+    `groups`: lists of parameters whose gradients are sent together, or the number of equal groups; `num_groups` is its deprecated name.
+    `gradient_predivide_factor` f: divide by f before the sum and by size / f after it. LIGHT_* variables apply to averages over all ranks.
 
     Raises:
-        Refused: arguments that is invalid.
+        Refused: invalid arguments.
     """
     if gradient_predivide_factor != 1.0 and op != reduceops.Average:
-        raise Refused("gradient_predivide_factor is for op=Average alone", "leave it out, or op")
+        raise Refused("gradient_predivide_factor requires op=Average", "leave it out, or op")
     if num_groups:
         warnings.warn("the argument num_groups has been replaced by groups", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
@@ -249,7 +248,7 @@ def DistributedOptimizer(
     own = type(optimizer)
     derived = type(own.__name__, (_Distributed, own), {"__module__": __name__})
     wrapped: Any = object.__new__(derived)
-    # State and options are shared with the optimizer given; a scheduler's wrapper of its step is not wanted here.
+    # State and options are shared with the given optimizer, except a scheduler's wrapper of its step.
     wrapped.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
     here = context.current()
     wrapped._reducer = reducer
@@ -258,8 +257,8 @@ def DistributedOptimizer(
         for parameter in names:
             if parameter.requires_grad:
                 if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)  # there is one before the first backward, as with Horovod
-                parameter.register_post_accumulate_grad_hook(reducer.came)
+                    parameter.grad = torch.zeros_like(parameter)  # as in Horovod, it exists before the first backward
+                parameter.register_post_accumulate_grad_hook(reducer.accumulated)
     return wrapped
 
 
@@ -274,7 +273,7 @@ def _names(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Te
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise Refused(f"names in named_parameters are not unique: {', '.join(twice)}", "give each parameter a name of its own")
+        raise Refused(f"names in named_parameters are not unique: {', '.join(twice)}", "give each parameter a unique name")
     known = {one: name for name, one in pairs}
     unnamed = sum(one not in known for one in every)
     if unnamed:
@@ -283,12 +282,12 @@ def _names(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Te
 
 
 def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
-    """Parameters that go together; those in none go alone."""
+    """Groups of parameters. Parameters in no group are sent separately."""
     if groups is None or groups == 0:
         return []
     trained = [one for one in names if one.requires_grad]
     if isinstance(groups, int) and groups > 0:
-        # The order of rank 0 counts: groups have to be the same on all ranks.
+        # Use the order of rank 0, so that groups are the same on all ranks.
         order = broadcast_object([names[one] for one in trained], 0)
         trained.sort(key=lambda one: order.index(names[one]))
         base, extra = divmod(len(trained), groups)

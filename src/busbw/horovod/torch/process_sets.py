@@ -39,7 +39,7 @@ class ProcessSet:
         """
         rank, ranks = current().info.rank, self._ranks()
         if rank not in ranks:
-            raise Refused(f"rank {rank} is not one of the process set's ranks {ranks}", "ask included() first")
+            raise Refused(f"rank {rank} is not one of the process set's ranks {ranks}", "check included() first")
         return ranks.index(rank)
 
     def invalidate(self) -> None:

@@ -13,7 +13,7 @@ TORCH_OPS = {
     Max: dist.ReduceOp.MAX,
     Product: dist.ReduceOp.PRODUCT,
 }
-# Types that gloo and NCCL do not reduce, and those that hold all their sums.
+# Types that Gloo and NCCL do not reduce, and wider types that hold their sums.
 CARRIERS = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.bool: torch.int32}
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
@@ -23,7 +23,7 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 
 def scaled_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    """The tensor times the factor, in place: integers in fp64 and cut off; 16-bit floats on CPUs in fp32, on GPUs by a factor as narrow."""
+    """Multiply in place: integers in fp64, truncated; 16-bit floats in fp32 on CPUs, by a factor of the same type on GPUs."""
     if factor == 1.0:
         return tensor
     if not tensor.is_floating_point():
@@ -34,5 +34,5 @@ def scaled_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
 
 
 def postscale(op: int, factor: float, ranks: int) -> float:
-    """The factor after the sum, with the average's own."""
+    """The factor after the sum, including the division of an average."""
     return factor / ranks if op == Average else factor

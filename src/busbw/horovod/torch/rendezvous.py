@@ -15,7 +15,7 @@ from busbw.launch import interfaces
 
 REACH_LIMIT_S = 5.0  # for each address of rank 0 that may be unreachable
 
-# torchrun's agent keeps the store; it outlives the workers that it starts again.
+# torchrun's agent hosts the store, which outlives restarted workers.
 _AGENT, _ATTEMPT = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
 _kept: list[dist.Store] = []
 _times = 0
@@ -64,19 +64,19 @@ def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
         kept = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
     hosts = world.allgather(socket.gethostname())
     alone = len(set(hosts)) == 1
-    told: tuple[list[str], int] = world.bcast((["127.0.0.1"] if alone else _own_addresses(), kept.port) if kept else None, root=0)
-    # All ranks learn of one that finds no way, and none is left waiting.
-    ways = world.allgather(told[0][0] if kept else _reached(*told))
-    if None in ways:
+    offered: tuple[list[str], int] = world.bcast((["127.0.0.1"] if alone else _own_addresses(), kept.port) if kept else None, root=0)
+    # All ranks learn if one finds no route, so that none keeps waiting.
+    routes = world.allgather(offered[0][0] if kept else _reached(*offered))
+    if None in routes:
         raise Refused(
-            f"rank {ways.index(None)} reaches rank 0 at none of {', '.join(told[0])}, port {told[1]}",
+            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offered[0])}, port {offered[1]}",
             "name the network that all hosts share: horovodrun --network-interfaces 10.1.0.0/16",
         )
     if not alone:
-        # Beside rank 0 every address answers; what counts is the one that other hosts have found.
-        from_others = next(way for way, host in zip(ways, hosts, strict=True) if host != hosts[0])
-        interfaces.name_for_gloo(from_others if hosts[info.rank] == hosts[0] else ways[info.rank])
-    return kept or dist.TCPStore(ways[info.rank], told[1], is_master=False, timeout=timeout, wait_for_workers=False)
+        # On rank 0's host every address answers, so the address that other hosts found is used.
+        from_others = next(route for route, host in zip(routes, hosts, strict=True) if host != hosts[0])
+        interfaces.name_for_gloo(from_others if hosts[info.rank] == hosts[0] else routes[info.rank])
+    return kept or dist.TCPStore(routes[info.rank], offered[1], is_master=False, timeout=timeout, wait_for_workers=False)
 
 
 def _own_addresses() -> list[str]:
@@ -91,7 +91,7 @@ def _own_addresses() -> list[str]:
 
 
 def _reached(hosts: list[str], port: int) -> str | None:
-    """The first of rank 0's addresses that answers there."""
+    """The first of rank 0's addresses that accepts a connection."""
     for host in hosts:
         with contextlib.suppress(OSError), socket.create_connection((host, port), REACH_LIMIT_S):
             return host

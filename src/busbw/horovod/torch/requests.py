@@ -46,7 +46,7 @@ class Request:
     root: int = -1
     prescale: float = 1.0
     postscale: float = 1.0
-    gradient: bool = False  # a gradient that goes as the LIGHT_* variables say
+    gradient: bool = False  # a gradient to which the LIGHT_* variables apply
     ranks: tuple[int, ...] = ()  # of the process set to add or remove; `root` is the number of that to remove
 
     @property
@@ -60,12 +60,12 @@ class Response:
     """An operation that all its ranks run now, or that fails with `error`."""
 
     key: Key
-    requests: Mapping[int, Request] = field(default_factory=dict)  # by rank, in the order of their coming
+    requests: Mapping[int, Request] = field(default_factory=dict)  # by rank, in order of arrival
     error: str = ""
 
     @property
     def request(self) -> Request:
-        """Any rank's: they agree."""
+        """The request of any rank; they agree."""
         return next(iter(self.requests.values()))
 
 
@@ -76,7 +76,7 @@ def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str
         for what, value in _common(first).items():
             theirs = _common(other)[what]
             if theirs != value:
-                return f"{first.name}: ranks disagree on the {what}: {_told(value)} at rank {first_rank}, {_told(theirs)} at rank {rank}"
+                return f"{first.name}: ranks disagree on the {what}: {_shown(value)} at rank {first_rank}, {_shown(theirs)} at rank {rank}"
         if other.kind in _NEEDS_ROWS and () in other.shapes:
             return f"{first.name}: {first.kind} needs a first dimension, and rank {rank} gave a scalar"
     if first.kind == Kind.BROADCAST and first.root not in members:
@@ -98,12 +98,12 @@ def _common(request: Request) -> dict[str, object]:
         "root rank": request.root,
         "prescale factor": request.prescale,
         "postscale factor": request.postscale,
-        "way of gradients": request.gradient,
+        "exchange of gradients": request.gradient,
         "ranks of the process set": request.ranks,
     }
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, Kind):
         return str(value)
     return str(value[0]) if isinstance(value, tuple) and len(value) == 1 else str(value)

@@ -10,9 +10,9 @@ from busbw.horovod.torch.requests import Kind
 
 
 class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
-    """As torch.nn.BatchNorm of any dimension; sums go as operations of ours, in order with all others, on the CPU too.
+    """Like torch.nn.BatchNorm of any dimension, on CPUs and GPUs. Sums are operations in order with all others.
 
-    torch's own SyncBatchNorm is for GPUs alone, and would use communicators beside the order of the other operations.
+    torch's SyncBatchNorm supports only GPUs, and would use its communicator out of order with the other operations.
     """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -53,5 +53,5 @@ def _summed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _shaped(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """By channel."""
+    """Reshape to broadcast over channels."""
     return tensor.view(1, -1, *([1] * (like.dim() - 2)))

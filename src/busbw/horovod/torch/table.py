@@ -1,4 +1,4 @@
-"""The pending requests of all ranks. Every rank keeps the same table, and so finds the same operations ready in the same order."""
+"""The pending requests of all ranks. Every rank keeps the same table, so operations become ready in the same order everywhere."""
 
 import time
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class Table:
     def _answer(self, key: Key, entry: _Entry, members: Members) -> Response | None:
         ranks = members.get(key[0])
         if ranks is None:
-            return Response(key, entry.requests, f"{key[1]}: there is no process set {key[0]} any more")
+            return Response(key, entry.requests, f"{key[1]}: process set {key[0]} no longer exists")
         missing = set(ranks) - set(entry.requests)
         kinds = {request.kind for request in entry.requests.values()}
         if missing and (Kind.JOIN in kinds or not missing <= self.joined):
@@ -68,12 +68,12 @@ class Table:
         return Response(key, entry.requests, error)
 
     def fail(self, key: Key, reason: str) -> Response | None:
-        """Give an operation up."""
+        """Remove an operation and return its failure."""
         entry = self._entries.pop(key, None)
         return Response(key, entry.requests, reason) if entry else None
 
     def stalled(self, members: Members, least_s: float, now_s: float) -> list[Stalled]:
-        """Operations that have waited so long, and were not named for as long; joins wait by their nature."""
+        """Operations that have waited for `least_s`, each reported once per `least_s`. Joins are excluded."""
         found = []
         for key, entry in self._entries.items():
             if key == JOIN_KEY or now_s - max(entry.since_s, entry.warned_s) < least_s:
@@ -84,5 +84,5 @@ class Table:
         return found
 
     def overdue(self, least_s: float, now_s: float) -> list[Key]:
-        """Operations whose waiting time has run out."""
+        """Operations that have waited for `least_s`."""
         return [key for key, entry in self._entries.items() if key != JOIN_KEY and now_s - entry.since_s >= least_s]

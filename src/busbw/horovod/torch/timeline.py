@@ -1,4 +1,4 @@
-"""What rank 0 did when, as a Chrome trace (chrome://tracing, Perfetto): one row for each operation's name.
+"""Writes a Chrome trace of rank 0 (chrome://tracing, Perfetto), with one row per operation name.
 
 Format: Trace Event Format, "JSON array" with complete (X), instant (i) and metadata (M) events; times in microseconds.
 """
@@ -53,7 +53,7 @@ class Timeline:
             self._write({"name": what, "ph": "X", "pid": 0, "tid": self._row(name), **when, "args": args})
 
     def cycle(self) -> None:
-        """An exchange begins."""
+        """Mark the start of an exchange."""
         with self._lock:
             if self._file is not None and self._mark_cycles:
                 self._write({"name": CYCLE, "ph": "i", "s": "p", "pid": 0, "tid": 0, "ts": self._us(time.monotonic())})

@@ -64,7 +64,7 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
 def _register(process_sets: Sequence[ProcessSet]) -> None:
     wanted = [tuple(one.ranks or ()) for one in process_sets]
     if len(set(wanted)) < len(wanted):
-        raise Refused("a process set is there twice", "give each once")
+        raise Refused("a process set is given twice", "give each once")
     for one in process_sets:
         ops.register(one)
 
@@ -106,12 +106,12 @@ def _join(info: RankInfo, options: Options, settings: Settings | None, comm: Seq
 
 def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
     """Fill in local and cross ranks. Also returns the host of each rank, and the number of ranks on it."""
-    told: list[Any] = [None] * info.size
+    every: list[Any] = [None] * info.size
     name = os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
-    dist.all_gather_object(told, (name, info.local_rank, info.local_size), group=control)
-    hosts = tuple(host for host, _, _ in told)
-    local_ranks = [local if local >= 0 else hosts[:rank].count(hosts[rank]) for rank, (_, local, _) in enumerate(told)]
-    sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in told)
+    dist.all_gather_object(every, (name, info.local_rank, info.local_size), group=control)
+    hosts = tuple(host for host, _, _ in every)
+    local_ranks = [local if local >= 0 else hosts[:rank].count(hosts[rank]) for rank, (_, local, _) in enumerate(every)]
+    sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in every)
     column = [rank for rank, local in enumerate(local_ranks) if local == local_ranks[info.rank]]
     found = {
         "local_rank": local_ranks[info.rank],
@@ -126,9 +126,9 @@ def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | No
     """Rank 0 prints how gradients are exchanged and which variables have no effect. Each line once per process."""
     lines = []
     if settings and worker:
-        lines.append(f"gradients go {settings.describe()}" + (f"; {worker.mesh.note}" if worker.mesh.note else ""))
+        lines.append(f"gradients are exchanged by {settings.describe()}" + (f"; {worker.mesh.note}" if worker.mesh.note else ""))
     nothing = ", ".join(environment.unsupported(os.environ))
-    lines += [f"no effect here: {nothing}"] if nothing else []
+    lines += [f"variables without effect: {nothing}"] if nothing else []
     lines += [f"{name} is unknown" for name in light.unknown(os.environ)]
     fresh = [line for line in lines if line not in _named]
     _named.update(fresh)

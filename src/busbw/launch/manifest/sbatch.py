@@ -1,4 +1,4 @@
-"""An sbatch script: whole nodes of Slurm, and the command in them."""
+"""An sbatch script that runs the command on whole nodes."""
 
 import re
 import shlex
@@ -8,13 +8,13 @@ from busbw.core.errors import UsageError
 from busbw.launch.manifest.plan import Plan
 from busbw.launch.slurm import TASKS
 
-# What sbatch takes after an option: no white space, no comment, nothing for a shell.
+# Allowed in option values: no white space, comment or shell syntax.
 _VALUE = re.compile(r"[A-Za-z0-9_.,:@%/+-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What the cluster wants to know; '' leaves an option to its default."""
+    """Settings of the cluster; '' leaves an option at its default."""
 
     partition: str = ""
     account: str = ""
@@ -22,7 +22,7 @@ class Site:
 
 
 def text(plan: Plan, site: Site) -> str:
-    """The script; UsageError for a value that could not stand in it."""
+    """The script. Raises UsageError for a value that sbatch could not read."""
     options: dict[str, str | int] = {
         "job-name": plan.name,
         "nodes": plan.hosts,
@@ -39,7 +39,7 @@ def text(plan: Plan, site: Site) -> str:
                 f"--{'name' if name == 'job-name' else name} '{value}': sbatch could not read it", "use letters, digits and .,:_-"
             )
     lines = [f"#SBATCH --{name}={value}" for name, value in options.items() if value != ""]
-    # Others on the node would be measured too.
+    # Other jobs on the node would disturb the measurement.
     lines += ["#SBATCH --exclusive", "#SBATCH --mem=0"]
     words = [*plan.command, "--slurm"] if plan.starts_itself else ["srun", "--mpi=pmix", *TASKS, *plan.command]
     return "\n".join(["#!/bin/bash", *lines, "", f"exec {shlex.join(words)}", ""])

@@ -1,6 +1,6 @@
-"""What codecs compute on GPUs, in Triton: as in plain torch, in as few passes over memory as there can be.
+"""The codecs' arithmetic in Triton, with as few passes over memory as possible.
 
-What ranks add is rounded after each operation, as plain torch does (no fused multiply-add): ranks with and without kernels end with the
+Sums over ranks are rounded after each operation, like in plain torch (no fused multiply-add), so ranks with and without kernels get the
 same bits.
 """
 
@@ -10,25 +10,25 @@ from functools import cache
 
 import torch
 
-# Elements: kernels count in 32 bits.
+# Elements, since kernels use 32-bit counts.
 MOST = 1 << 30
 
 
 def usable(part: torch.Tensor) -> bool:
-    """Whether there are kernels for this tensor."""
+    """Whether the kernels support this tensor."""
     return part.is_cuda and part.dtype != torch.float64 and part.numel() < MOST and _works(part.device)
 
 
 @cache
 def _works(device: torch.device) -> bool:
-    """Whether Triton, which comes with torch for GPUs, can make a kernel: it needs a C compiler. Says so once where it cannot."""
+    """Whether Triton can compile a kernel, which needs a C compiler. Warns once if it cannot."""
     if importlib.util.find_spec("triton") is None:
         return False
     try:
         from busbw.accel.codecs.kernels import kept
 
         kept.restore(torch.zeros(1, dtype=torch.float32, device=device), None, torch.zeros(1, dtype=torch.int32, device=device))
-    except Exception as error:  # noqa: BLE001 - whatever it lacks, plain torch does not need
-        sys.stderr.write(f"busbw accel: codecs in plain torch, several times slower: Triton says {error!r}\n")
+    except Exception as error:  # noqa: BLE001 - plain torch works in any case
+        sys.stderr.write(f"busbw accel: codecs run in plain torch, several times slower: Triton failed with {error!r}\n")
         return False
     return True

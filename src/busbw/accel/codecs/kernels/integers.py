@@ -1,7 +1,7 @@
-"""Integers of 8 or 4 bits with a scale for each block, in three passes over memory: for 8, 13 bytes an element to pack an fp32 gradient,
-5 to unpack it.
+"""Kernels for 8-bit and 4-bit integers with a scale per block, in three passes over memory.
 
-Integers and scales are those of plain torch, but for a rounding now and then.
+For 8 bits, an fp32 gradient takes 13 bytes of traffic per element to pack and 5 to unpack. Integers and scales equal those of plain torch
+except for rare roundings.
 """
 
 import torch
@@ -11,19 +11,19 @@ import triton.language as tl
 from busbw.accel.codecs.kernels.shares import exact, share
 from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, row_bytes
 
-# Lengths of gradients are not named below: where they are multiples of 16, as most are, Triton makes loads wide by it.
-# Added and taken away again, it rounds to the nearest integer, halves to even.
+# Lengths of gradients are not in do_not_specialize: most are multiples of 16, for which Triton generates wide loads.
+# Adding and subtracting this number rounds to the nearest integer, halves to even.
 _ROUNDER = tl.constexpr(12_582_912.0)
-_INFINITY = tl.constexpr(0x7F800000)  # its bits
+_INFINITY = tl.constexpr(0x7F800000)  # bits of fp32 infinity
 _LEAST_SCALE, _BLOCK = tl.constexpr(LEAST_SCALE), tl.constexpr(BLOCK)
-_BLOCKS = tl.constexpr(16)  # that one program reads at a time
+_BLOCKS = tl.constexpr(16)  # blocks per program
 
 
 @triton.jit
 def _rounded(blocks, BITS: tl.constexpr):
-    """Steps and scales of blocks (a row each); a block with a value that is not finite has a scale that is not a number."""
+    """Integers and scales of blocks (one per row). A block with a value that is not finite gets the scale NaN."""
     most: tl.constexpr = (1 << (BITS - 1)) - 1.0
-    # Without their signs floats are in the order of their bits, infinity and then what is not a number at the end.
+    # Floats without sign sort like their bits; infinity and NaN are last.
     largest = tl.max(blocks.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 1)
     finite = largest < _INFINITY
     scales = tl.div_rn(tl.where(finite, largest, 0).to(tl.float32, bitcast=True), most)
@@ -35,13 +35,13 @@ def _rounded(blocks, BITS: tl.constexpr):
 
 @triton.jit
 def _tile(width: tl.constexpr):
-    """Where the elements of a program's blocks lie behind its first: in 32 bits, whatever lies before it."""
+    """Offsets of the elements of a program's blocks from its first, which fit in 32 bits."""
     return tl.arange(0, _BLOCKS)[:, None] * width + tl.arange(0, width)[None, :]
 
 
 @triton.jit
 def _store(steps, first, made, there, BITS: tl.constexpr):
-    """Whole blocks of steps from the `first` block on, one or two to a byte."""
+    """Store blocks of integers from block `first` on, one or two per byte."""
     length: tl.constexpr = _BLOCK * BITS // 8
     values = made.to(tl.int8)
     if BITS == 4:
@@ -52,7 +52,7 @@ def _store(steps, first, made, there, BITS: tl.constexpr):
 
 @triton.jit
 def _load(steps, first, there, BITS: tl.constexpr):
-    """What `_store` stored, in fp32."""
+    """The inverse of `_store`, in fp32."""
     length: tl.constexpr = _BLOCK * BITS // 8
     values = tl.load(steps + first * length + _tile(length), mask=there[:, None], other=0)
     if BITS == 4:
@@ -62,7 +62,7 @@ def _load(steps, first, there, BITS: tl.constexpr):
 
 @triton.jit
 def _total(scales, steps, first, there, rows, row_scales, row_steps, BITS: tl.constexpr):
-    """The sum of all rows' blocks, one after the other."""
+    """The sum over rows, in order."""
     total = tl.zeros((_BLOCKS, _BLOCK), tl.float32)
     for _ in range(rows):
         scale = tl.load(scales + first + tl.arange(0, _BLOCKS), mask=there, other=0.0)
@@ -74,13 +74,13 @@ def _total(scales, steps, first, there, rows, row_scales, row_steps, BITS: tl.co
 
 @triton.jit
 def _first():
-    """A program's first block, and as many bits as any address takes."""
+    """The first block of a program, in 64 bits."""
     return tl.program_id(0).to(tl.int64) * _BLOCKS
 
 
 @triton.jit
 def _left(length, first):
-    """Which of a program's blocks there are, of so many elements; and how many elements, at most what it has."""
+    """Which blocks of a program exist in a row of `length` elements, and the number of elements in them."""
     left = tl.minimum(length - first * _BLOCK, _BLOCKS * _BLOCK).to(tl.int32)
     return tl.arange(0, _BLOCKS) * _BLOCK < left, left
 
@@ -102,7 +102,7 @@ def _pack(
     EXACT: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    """A row's blocks of share and residual."""
+    """Pack blocks of share plus residual of one row."""
     row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
     there, left = _left(length, first)
     begin = row * length + first * _BLOCK
@@ -133,7 +133,7 @@ def _sum(
     FED: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    """The sum of all rows, one after the other, and of what was kept, packed again."""
+    """Sum all rows in order, add the kept rounding error, and pack the result."""
     first, within = _first(), _tile(_BLOCK)
     there, left = _left(length, first)
     begin, inside = first * _BLOCK, within < left
@@ -149,7 +149,7 @@ def _sum(
 
 @triton.jit(do_not_specialize=["row_scales"])
 def _unpack(part, scales, steps, wrong, elements, length, row_scales, row_steps, BITS: tl.constexpr):
-    """A row's blocks into the gradient, in its own type; `wrong` becomes 1 where that is not finite."""
+    """Unpack blocks of a row into the gradient. Sets `wrong` to 1 if a value is not finite."""
     row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
     there, left = _left(length, first)
     begin = row * length + first * _BLOCK
@@ -160,7 +160,7 @@ def _unpack(part, scales, steps, wrong, elements, length, row_scales, row_steps,
 
 @triton.jit(do_not_specialize=["rows", "row_scales"])
 def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BITS: tl.constexpr):
-    """The sum of all rows, one after the other, into the gradient; `wrong` becomes 1 where that is not finite."""
+    """Sum all rows in order into the gradient. Sets `wrong` to 1 if a value is not finite."""
     first, within = _first(), _tile(_BLOCK)
     there, left = _left(elements, first)
     total = _total(scales, steps, first, there, rows, row_scales, row_steps, BITS)
@@ -178,7 +178,7 @@ def _put(part, within, inside, value, wrong):
 def packed(
     part: torch.Tensor, residual: torch.Tensor | None, size: int, rows: int, length: int, bits: int, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of uint8, `length` elements each, and what the rounding lost of share (of `size` ranks) and residual, of the part's length."""
+    """Pack share (of `size` ranks) plus residual into `rows` rows of `length` elements. Returns them (uint8) and the rounding errors."""
     sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
     rest = torch.empty(part.numel() if feedback else 0, dtype=torch.float32, device=part.device)
     kept = residual is not None
@@ -201,7 +201,7 @@ def packed(
 
 
 def summed(came: torch.Tensor, before: torch.Tensor | None, length: int, bits: int, *, feedback: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """One row of uint8: the sum of all rows and of what was kept; and what the rounding lost of it."""
+    """Pack the sum of all rows and the kept rounding error into one row (uint8). Also returns the new rounding error."""
     mine = torch.empty(1, row_bytes(length, bits), dtype=torch.uint8, device=came.device)
     rest = torch.empty(length if feedback else 0, dtype=torch.float32, device=came.device)
     kept = before is not None
@@ -222,7 +222,7 @@ def summed(came: torch.Tensor, before: torch.Tensor | None, length: int, bits: i
 
 
 def unpack(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:
-    """All rows into `part`; whether that is not finite somewhere (int32, on the device)."""
+    """Unpack all rows into `part`. Returns whether a value is not finite (int32, on the device)."""
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     grid = (_programs(length), every.shape[0])
     _unpack[grid](part, *_views(every, length), wrong, part.numel(), length, *_strides(length, bits), BITS=bits, enable_fp_fusion=False)
@@ -230,17 +230,10 @@ def unpack(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> t
 
 
 def add(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:
-    """`part` becomes the sum of all rows; whether that is not finite somewhere (int32, on the device)."""
+    """Set `part` to the sum of all rows. Returns whether a value is not finite (int32, on the device)."""
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     _add[(_programs(length),)](
-        part,
-        *_views(every, length),
-        wrong,
-        part.numel(),
-        every.shape[0],
-        *_strides(length, bits),
-        BITS=bits,
-        enable_fp_fusion=False,
+        part, *_views(every, length), wrong, part.numel(), every.shape[0], *_strides(length, bits), BITS=bits, enable_fp_fusion=False
     )
     return wrong
 
@@ -250,10 +243,10 @@ def _programs(length: int) -> int:
 
 
 def _views(rows: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the first row's scales and steps begin."""
+    """Views that begin at the scales and the integers of the first row."""
     return rows.view(torch.float32), rows[:, SCALE_BYTES * length // BLOCK :].view(torch.int8)
 
 
 def _strides(length: int, bits: int) -> tuple[int, int]:
-    """From row to row, of scales and of steps."""
+    """Row strides of scales and of integers."""
     return row_bytes(length, bits) // SCALE_BYTES, row_bytes(length, bits)

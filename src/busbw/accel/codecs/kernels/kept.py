@@ -1,10 +1,10 @@
-"""What is kept between steps, where a step comes to nothing."""
+"""Kernels that undo changes of the state in skipped steps, and mark failed exchanges."""
 
 import torch
 import triton
 import triton.language as tl
 
-TILE, PROGRAMS = 4096, 256  # few: most of the time there is nothing to do
+TILE, PROGRAMS = 4096, 256  # few programs, since there is usually nothing to do
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -28,12 +28,12 @@ def _spoil(part, failed, length, TILE: tl.constexpr):
 
 
 def spoil(part: torch.Tensor, failed: torch.Tensor) -> None:
-    """`part` becomes NaN if `failed`, on the device, is not 0."""
+    """Set `part` to NaN if `failed` (on the device) is not 0."""
     _spoil[(min(PROGRAMS, triton.cdiv(part.numel(), TILE)),)](part, failed, part.numel(), TILE=TILE)
 
 
 def restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
-    """`rest` becomes what was there before (None: nothing) if `wrong`, on the device, is not 0."""
+    """Reset `rest` to `before` (None: zeros) if `wrong` (on the device) is not 0."""
     kept = before is not None
     grid = min(PROGRAMS, triton.cdiv(rest.numel(), TILE))
     _restore[(grid,)](rest, before if kept else rest, wrong, rest.numel(), KEPT=kept, TILE=TILE)

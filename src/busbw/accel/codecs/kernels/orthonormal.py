@@ -1,4 +1,4 @@
-"""What makes the columns of a factor orthonormal, for all matrices of a part together."""
+"""Kernels that make the columns of factors orthonormal, for all matrices of a part at once."""
 
 import torch
 import triton
@@ -12,27 +12,27 @@ CELLS = 4096  # products of two columns' elements at a time
 
 @triton.jit
 def turned(value, turns, matrix, NARROW: tl.constexpr) -> tl.tensor:
-    """Rows of a factor times its matrix' turn."""
+    """Rows of a factor times the turn of its matrix."""
     row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
     return _product(value, tl.load(turns + matrix * NARROW * NARROW + row * NARROW + column), NARROW)
 
 
 @triton.jit
 def turned_back(value, turns, matrix, NARROW: tl.constexpr) -> tl.tensor:
-    """Rows of a factor times its matrix' turn, transposed."""
+    """Rows of a factor times the transposed turn of its matrix."""
     row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
     return _product(value, tl.load(turns + matrix * NARROW * NARROW + column * NARROW + row), NARROW)
 
 
 @triton.jit
 def _product(value, turn, NARROW: tl.constexpr) -> tl.tensor:
-    """Rows times a square. Of such a sum over 16 columns and more Triton 3.6 makes a product in TF32, which has three digits."""
+    """Rows times a square matrix. Triton 3.6 turns the sum over 16 or more columns into a TF32 product, with three digits only."""
     return tl.dot(value, turn, input_precision="ieee") if NARROW >= 16 else tl.sum(value[:, :, None] * turn[None, :, :], axis=1)
 
 
 @triton.jit
 def _gram(factors, grams, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Products of the columns of some rows of a factor with each other."""
+    """The Gram matrix of a span of rows of a factor."""
     first, rows = tl.load(spans + tl.program_id(0) * 3), tl.load(spans + tl.program_id(0) * 3 + 1)
     number = tl.arange(0, NARROW)
     made = tl.zeros((NARROW, NARROW), tl.float64)
@@ -46,7 +46,7 @@ def _gram(factors, grams, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ON
 
 @triton.jit
 def _turns(grams, turns, owned, least, tiny, RANK: tl.constexpr, NARROW: tl.constexpr):
-    """Of a matrix, what makes its factor's columns orthonormal: Cholesky's factor of their products, inverted and transposed."""
+    """The turn of one matrix: the Cholesky factor of the Gram matrix, inverted and transposed."""
     first, count = tl.load(owned + tl.program_id(0) * 2), tl.load(owned + tl.program_id(0) * 2 + 1)
     row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
     gram = tl.zeros((NARROW, NARROW), tl.float64)
@@ -54,7 +54,7 @@ def _turns(grams, turns, owned, least, tiny, RANK: tl.constexpr, NARROW: tl.cons
         gram += tl.load(grams + (first + one) * NARROW * NARROW + row * NARROW + column)
     on = (row == column) & (row < RANK)
     mean = tl.sum(tl.where(on, gram, 0.0)) / RANK
-    mean += tl.where(mean > tiny * tiny, 0.0, 1.0)  # zeros get products all the same
+    mean += tl.where(mean > tiny * tiny, 0.0, 1.0)  # so that zero factors have a Cholesky factor too
     gram += tl.where(on, least * mean, 0.0)
     lower = tl.zeros((NARROW, NARROW), tl.float64)
     inverse = tl.zeros((NARROW, NARROW), tl.float64)
@@ -69,23 +69,23 @@ def _turns(grams, turns, owned, least, tiny, RANK: tl.constexpr, NARROW: tl.cons
         before = tl.sum(tl.where((row == one) & (column < one), lower, 0.0), axis=0)
         known = tl.sum(before[:, None] * inverse, axis=0)[None, :]
         inverse += tl.where(row == one, (tl.where(column == one, 1.0, 0.0) - known) / pivot, 0.0)
-    place = turns + tl.program_id(0) * NARROW * NARROW + column * NARROW + row  # the transposed
-    tl.store(place, tl.where((row < RANK) & (column < RANK), inverse, 0.0).to(tl.float32))
+    transposed = turns + tl.program_id(0) * NARROW * NARROW + column * NARROW + row
+    tl.store(transposed, tl.where((row < RANK) & (column < RANK), inverse, 0.0).to(tl.float32))
 
 
 @triton.jit
 def _turn(factors, result, turns, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Some rows of a factor, turned."""
+    """Multiply a span of rows of a factor by its turn."""
     span, number = spans + tl.program_id(0) * 3, tl.arange(0, NARROW)[None, :]
     first, rows, matrix = tl.load(span), tl.load(span + 1), tl.load(span + 2)
     for begin in range(0, rows, AT_ONCE):
         row = begin + tl.arange(0, AT_ONCE)[:, None]
-        inside, place = (row < rows) & (number < RANK), (first + row) * RANK + number
-        tl.store(result + place, turned(tl.load(factors + place, mask=inside, other=0.0), turns, matrix, NARROW), mask=inside)
+        inside, at = (row < rows) & (number < RANK), (first + row) * RANK + number
+        tl.store(result + at, turned(tl.load(factors + at, mask=inside, other=0.0), turns, matrix, NARROW), mask=inside)
 
 
 def turns_of(factors: torch.Tensor, every: Factors) -> torch.Tensor:
-    """What makes the columns of each matrix' factor orthonormal, from the right: [rank, rank], padded to `narrow` with zeros."""
+    """The turn of each matrix, padded with zeros to `narrow`: multiplied from the right, it makes the columns of its factor orthonormal."""
     rank, count = factors.shape[1], len(every.rows)
     width = narrow(rank)
     turns = torch.empty(count, width, width, dtype=torch.float32, device=factors.device)
@@ -97,7 +97,7 @@ def turns_of(factors: torch.Tensor, every: Factors) -> torch.Tensor:
 
 
 def orthonormal(factors: torch.Tensor, turns: torch.Tensor, every: Factors) -> torch.Tensor:
-    """Each matrix' factor, turned."""
+    """All factors with orthonormal columns."""
     rank, result = factors.shape[1], torch.empty_like(factors)
     width = narrow(rank)
     _turn[(len(every.spans),)](factors, result, turns, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2)
@@ -105,5 +105,5 @@ def orthonormal(factors: torch.Tensor, turns: torch.Tensor, every: Factors) -> t
 
 
 def narrow(rank: int) -> int:
-    """Columns that kernels give a factor: a power of two."""
+    """The columns of a factor padded to a power of two."""
     return int(triton.next_power_of_2(rank))

@@ -1,6 +1,6 @@
-"""What PowerSGD computes, as codecs/factors.py does, in three passes over a gradient and a few small kernels for all its matrices together.
+"""Kernels for codecs/factors.py: three passes over a gradient, and a few small kernels for all its matrices at once.
 
-Which tile of which matrix a program has is in tables on the device, made once for a layout.
+Tables on the device, made once per layout, assign tiles of matrices to programs.
 """
 
 import torch
@@ -17,12 +17,12 @@ from busbw.accel.communicator import Communicator
 
 __all__ = ["answer", "multiply", "next_basis", "project", "restore"]
 
-AT_ONCE = 4096  # elements of a factor
+AT_ONCE = 4096  # elements of a factor per iteration
 
 
 @triton.jit
 def _tile(tiles):
-    """Where a tile begins; its rows, columns and matrix (-1: none); and where what belongs to its rows and columns begins."""
+    """A tile: its offset, rows, columns and matrix (-1: none), and the offsets of its P and W."""
     tile = tiles + tl.program_id(0) * 6
     rows, columns, matrix = tl.load(tile + 1).to(tl.int32), tl.load(tile + 2).to(tl.int32), tl.load(tile + 3).to(tl.int32)
     return tl.load(tile), rows, columns, matrix, tl.load(tile + 4), tl.load(tile + 5)
@@ -55,7 +55,7 @@ def _project(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Of a tile the total, and P = (total basis) turn, or where it is no matrix, the total to what goes first."""
+    """Store the total of a tile, and P = (total basis) turn. Outside matrices, store the total in what is sent first."""
     begin, rows, columns, matrix, left, right = _tile(tiles)
     part, residual, total, sent, basis = part + begin, residual + begin, total + begin, sent + left, basis + right
     if matrix < 0:
@@ -84,7 +84,7 @@ def _project(
 def _answer(
     total, base, answers, turns, tiles, DOT: tl.constexpr, RANK: tl.constexpr, NARROW: tl.constexpr, DEEP: tl.constexpr, WIDE: tl.constexpr
 ):
-    """Of some columns and rows, W = (total^T base) turn^T, where the columns of the base are orthonormal."""
+    """W = (total^T base) turn^T for a stack, where the columns of `base` are orthonormal."""
     tile = tiles + tl.program_id(0) * 7
     rows, columns, wanted = tl.load(tile + 1).to(tl.int32), tl.load(tile + 2).to(tl.int32), tl.load(tile + 6).to(tl.int32)
     total, base, answers = total + tl.load(tile), base + tl.load(tile + 4), answers + tl.load(tile + 5)
@@ -120,7 +120,7 @@ def _multiply(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """A tile of part = left right^T, in its own type, and of total, less a rank's share of it; `wrong` becomes 1 where it is not finite."""
+    """A tile of part = P W^T, and of the residual: total minus a rank's share of it. Sets `wrong` to 1 if a value is not finite."""
     begin, rows, columns, matrix, lefts, rights = _tile(tiles)
     part, total, sent, right = part + begin, total + begin, sent + lefts, right + rights
     if matrix < 0:
@@ -156,7 +156,7 @@ def _look(value, wrong):
 
 @triton.jit
 def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.constexpr):
-    """A matrix' W becomes what there was before, where it is zero or nobody takes this step."""
+    """Reset W of a matrix to `before` if it is zero or the step is skipped."""
     first, rows = tl.load(every + tl.program_id(0) * 2), tl.load(every + tl.program_id(0) * 2 + 1)
     largest = tl.zeros((AT_ONCE,), tl.float32)
     for begin in range(0, rows * RANK, AT_ONCE):
@@ -172,7 +172,6 @@ def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.con
 def project(
     made: Layout, part: torch.Tensor, comm: Communicator, state: State, basis: torch.Tensor, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """See codecs/factors.py."""
     rank, residual = basis.shape[1], state.get(RESIDUAL) if feedback else None
     tables = tables_of(made, rank, part.device)
     total = torch.empty(part.shape, dtype=torch.float32, device=part.device)
@@ -190,12 +189,11 @@ def _tiled(rank: int, size: int) -> dict[str, int | bool]:
 
 
 def _staged(rank: int) -> dict[str, int]:
-    """Squares are not loaded ahead: that takes so much of a multiprocessor's memory that a pass is four times as slow."""
+    """Compiler options. Prefetching squares uses so much shared memory that a pass takes four times as long."""
     return {"num_stages": 1} if rank > FEW else {}
 
 
 def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
-    """See codecs/factors.py."""
     tables, shape = tables_of(made, rank, total.device), {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)}
     new = torch.zeros if tables.splits > 1 else torch.empty
     answers = new(tables.splits, made.right, rank, dtype=torch.float32, device=total.device)
@@ -210,7 +208,7 @@ def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> 
 def multiply(
     made: Layout, sent: torch.Tensor, right: torch.Tensor, part: torch.Tensor, total: torch.Tensor, size: int, *, feedback: bool
 ) -> torch.Tensor:
-    """See codecs/factors.py; `part` has the same bits as there."""
+    """See codecs/factors.py. `part` has the same bits."""
     rank = right.shape[1]
     tiles, wrong = tables_of(made, rank, part.device).tiles, torch.zeros(1, dtype=torch.int32, device=part.device)
     shape = {"FED": feedback, "RANK": rank, **_tiled(rank, size), "enable_fp_fusion": False}
@@ -219,7 +217,7 @@ def multiply(
 
 
 def next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
-    """See codecs/factors.py; `right` itself becomes it."""
+    """See codecs/factors.py. Changes `right` in place."""
     if made.matrices:
         every = tables_of(made, right.shape[1], right.device).right.rows
         _next_basis[(len(every),)](right, before, wrong, every, RANK=right.shape[1], AT_ONCE=AT_ONCE)

@@ -8,18 +8,18 @@ import torch
 
 from busbw.accel.codecs.factors import Layout, Matrix
 
-# Of a tile: its rows, and columns at a time; squares with factors of more columns than FEW, which are multiplied as matrices.
+# Rows and columns of a tile. Factors with more columns than FEW use squares, which are multiplied as matrices.
 ROWS, COLUMNS, SQUARE, FEW = 4, 256, 32, 8
-DEEP, WIDE = 128, 64  # of a stack: rows at a time, and its columns
+DEEP, WIDE = 128, 64  # rows per iteration and columns of a stack
 MOST_ROWS = 1024
-STRETCH = 4096  # elements of what is no matrix, for one program
-SPAN = 1024  # rows of a factor, for one program
+STRETCH = 4096  # elements outside matrices per program
+SPAN = 1024  # rows of a factor per program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factors:
-    """All P, or all W: of each matrix its first row among those of all and its rows; spans of them (first row, rows, matrix), and of each
-    matrix its first span and its number of spans.
+    """The stacked P or W: first row and rows of each matrix, spans of rows (first row, rows, matrix), and first span and number of spans
+    of each matrix.
     """
 
     rows: torch.Tensor
@@ -29,11 +29,10 @@ class Factors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """Tiles of some rows, stacks of some columns with at most `splits` above each other, and all P and W.
+    """The work of programs: tiles (some rows), stacks (some columns, split by rows into at most `splits`), and the stacked P and W.
 
-    A tile: where it begins, its rows, its matrix' columns and number (-1: none), where its P begins (or, of what is no matrix, it itself
-    in what is sent first), and where its matrix' W does. A stack: where it begins, its rows, its matrix' columns and number, where its P
-    begins, where its W does, and its own columns.
+    A tile: offset, rows, columns and number of its matrix (-1: none), offset of its P (outside matrices: its offset in what is sent
+    first), offset of W of its matrix. A stack: offset, rows, columns and number of its matrix, offsets of its P and W, its columns.
     """
 
     tiles: torch.Tensor
@@ -45,7 +44,7 @@ class Tables:
 
 @lru_cache(maxsize=1024)
 def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
-    """All of a part."""
+    """The tables of a part with this layout, on a device."""
 
     def table(lines: Sequence[tuple[int, ...]], width: int) -> torch.Tensor:
         return torch.tensor(lines, dtype=torch.int64).view(-1, width).to(device)
@@ -74,7 +73,7 @@ def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
 
 
 def tile_of(rank: int) -> tuple[int, int]:
-    """Rows of a tile, and columns at a time."""
+    """Rows and columns of a tile."""
     return (ROWS, COLUMNS) if rank <= FEW else (SQUARE, SQUARE)
 
 

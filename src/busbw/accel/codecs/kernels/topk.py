@@ -1,7 +1,7 @@
-"""Top-k in four passes over memory: sum and count, pack, clear, add; 20 bytes an element of an fp32 gradient, which has 4 itself.
+"""Kernels for top-k in four passes over memory: sum and count, pack, clear, add. An fp32 gradient takes 20 bytes of traffic per element.
 
-A tile is what one program reads at a time. A prefix sum over the tiles' counts tells each tile where its entries go, so positions come out
-in ascending order, as in plain torch.
+A tile is what one program reads at a time. A prefix sum over the counts of tiles gives each tile the index of its first entry, so
+positions are in ascending order, as in plain torch.
 """
 
 import torch
@@ -13,18 +13,18 @@ from busbw.accel.codecs.base import State
 from busbw.accel.codecs.kernels.shares import exact, share
 from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 
-TILE = 1024  # larger ones are slower, by the prefix sum inside them
+TILE = 1024  # larger tiles are slower because of their inner prefix sum
 SAMPLE = 1 << 15
-THRESHOLDS = "thresholds"  # of a state: the carried one, that of the sample, the one that was used
-_CARRIED, _SAMPLED, _USED = (tl.constexpr(place) for place in range(3))
-# Facts of a selection: how many elements reach the threshold, how many of them lie before the begin, and by which of two that was counted.
-_FOUND, _BEFORE, _COLUMN = (tl.constexpr(place) for place in range(3))
+THRESHOLDS = "thresholds"  # in the state: from the previous step, from the sample, and the one in use
+_CARRIED, _SAMPLED, _USED = (tl.constexpr(index) for index in range(3))
+# Facts of a selection: elements that reach the threshold, those of them before the start, and the threshold (0 or 1) that was counted.
+_FOUND, _BEFORE, _COLUMN = (tl.constexpr(index) for index in range(3))
 _BLOCK = tl.constexpr(entries.BLOCK)
 
 
 @triton.jit
 def _total(part, residual, at, inside, size, KEPT: tl.constexpr, EXACT: tl.constexpr):
-    """This rank's share of the average with what was left before, in fp32."""
+    """This rank's share plus residual, in fp32."""
     total = share(part + at, inside, size, EXACT)
     if KEPT:
         total += tl.load(residual + at, mask=inside, other=0.0)
@@ -33,7 +33,7 @@ def _total(part, residual, at, inside, size, KEPT: tl.constexpr, EXACT: tl.const
 
 @triton.jit(do_not_specialize=["length", "size", "stride", "seed", "wanted"])
 def _sample(part, residual, thresholds, length, size, stride, seed, wanted, KEPT: tl.constexpr, EXACT: tl.constexpr, SAMPLE: tl.constexpr):
-    """The `wanted`-th largest magnitude of one element of each stride, less at most 0.4 %, by bisection of its first bits."""
+    """The `wanted`-th largest magnitude of a sample with one element per stride, at most 0.4 % too small, by bisection of its bits."""
     number = tl.arange(0, SAMPLE).to(tl.int64)
     at = number * stride + (number * 2654435761 + seed) % 65521 % stride
     inside = at < length
@@ -43,7 +43,7 @@ def _sample(part, residual, thresholds, length, size, stride, seed, wanted, KEPT
     for done in range(16):  # the exponent, and 8 bits below it
         high = low | (1 << (30 - done))
         low = tl.where(tl.sum((bits >= high).to(tl.int32)) >= wanted, high, low)
-    low = tl.maximum(low, 0x00800000)  # the smallest normal number: zeros have no size
+    low = tl.maximum(low, 0x00800000)  # the smallest normal number, so that zeros do not reach it
     tl.store(thresholds + _SAMPLED, low.to(tl.float32, bitcast=True))
 
 
@@ -63,7 +63,7 @@ def _sum(
     SCALED: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The total; how many elements of the tile reach each threshold; the tile's largest finite magnitude."""
+    """Store the total, the number of elements of the tile that reach each threshold, and its largest finite magnitude."""
     tile = tl.program_id(0)
     at = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = at < length
@@ -71,7 +71,7 @@ def _sum(
     tl.store(total + at, summed, mask=inside)
     magnitude = tl.abs(summed)
     for column in tl.static_range(2):
-        reach = inside & ~(magnitude < tl.load(thresholds + column))  # what is not a number does, for all to see
+        reach = inside & ~(magnitude < tl.load(thresholds + column))  # NaN does, so that it spreads to all ranks
         tl.store(counts + column * tiles + tile, tl.sum(reach.to(tl.int32)))
     if SCALED:
         tl.store(largest + tile, tl.max(tl.where(magnitude < float("inf"), magnitude, 0.0)))
@@ -79,14 +79,14 @@ def _sum(
 
 @triton.jit
 def _earlier(ends, column, tile, tiles):
-    """How many elements of earlier tiles reach the threshold: `ends` goes through one column after the other."""
-    place = column * tiles + tile
-    return tl.load(ends + place - 1, mask=place > 0, other=0) - tl.load(ends + tiles - 1) * column
+    """The number of elements in earlier tiles that reach the threshold. `ends` has one column after the other."""
+    at = column * tiles + tile
+    return tl.load(ends + at - 1, mask=at > 0, other=0) - tl.load(ends + tiles - 1) * column
 
 
 @triton.jit(do_not_specialize=["length", "tiles", "begin", "room", "aim", "far", "power"])
 def _decide(total, thresholds, ends, facts, length, tiles, begin, room, aim, far, power, TILE: tl.constexpr):
-    """By which threshold, the facts of it, and the threshold of the next step."""
+    """Choose the threshold, store its facts, and compute the threshold of the next step."""
     carried, sampled = tl.load(thresholds + _CARRIED), tl.load(thresholds + _SAMPLED)
     found = tl.load(ends + tiles - 1)
     near = (found <= far * room) & (far * found >= aim) & (carried < float("inf")) & ((carried > 0) | (room == length))
@@ -120,9 +120,9 @@ def _pack(
     SCALED: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The tile's entries to their places; what others will read of them leaves the total."""
+    """Store the entries of the tile at their indices, and subtract what receivers read from the total."""
     tile = tl.program_id(0)
-    # This kernel waits for arithmetic: what can be is counted in 32 bits, and numbers by fours that a thread has at once.
+    # This kernel is bound by arithmetic, so it counts in 32 bits, four elements per thread.
     base, local = tile.to(tl.int64) * TILE, tl.arange(0, TILE // 4)[:, None] * 4 + tl.arange(0, 4)[None, :]
     inside = local < tl.minimum(length - base, TILE).to(tl.int32)
     value = tl.load(total + base + local, mask=inside, other=0.0)
@@ -131,18 +131,18 @@ def _pack(
     ones = reach.to(tl.int32)
     fours = tl.sum(ones, 1)
     number = _earlier(ends, column, tile, tiles) + (tl.cumsum(fours, 0) - fours)[:, None] + tl.cumsum(ones, 1) - 1
-    kept, place = reach, number
+    kept, at = reach, number
     if found > room:
-        # Those from `before` on, round about; those that come round are the lowest.
-        round_about = tl.maximum(before + room - found, 0)
+        # Keep those from `before` on and wrap around; positions after the wrap are the lowest.
+        wrapped = tl.maximum(before + room - found, 0)
         kept = reach & (tl.where(number < before, number - before + found, number - before) < room)
-        place = tl.where(number < round_about, number, number - before + round_about)
+        at = tl.where(number < wrapped, number, number - before + wrapped)
     sent = value
     if SCALED:
         largest = tl.load(scale)
         sent = tl.div_rn(value, largest).to(tl.float16)
-    tl.store(values + place, sent, mask=kept)
-    tl.store(positions + place, ((base % _BLOCK).to(tl.int32) + local).to(tl.uint16), mask=kept)
+    tl.store(values + at, sent, mask=kept)
+    tl.store(positions + at, ((base % _BLOCK).to(tl.int32) + local).to(tl.uint16), mask=kept)
     tl.atomic_add(counts + base // _BLOCK, tl.sum(kept.to(tl.int32)))
     if FED:
         read = sent.to(tl.float32)
@@ -153,9 +153,9 @@ def _pack(
 
 @triton.jit
 def _add(out, head, ends, values, positions, wrong, room, length, STEP: tl.constexpr):
-    """A row's entries of one block of 65536 elements onto the result; `wrong` becomes 1 where that is not finite."""
+    """Add a row's entries of one block of 65536 elements to the result. Sets `wrong` to 1 if a value is not finite."""
     block = tl.program_id(0)
-    # Whatever came, nothing is read or written but what there is: what a lost rank has not sent is not to be taken, but is looked at.
+    # A lost rank leaves arbitrary bytes. They must not lead to accesses outside the buffers.
     end = tl.minimum(tl.maximum(tl.load(ends + block), 0), room)
     begin = tl.maximum(end - tl.load(head + 1 + block), 0)
     scale = tl.load(head).to(tl.float32, bitcast=True)
@@ -174,7 +174,7 @@ def _add(out, head, ends, values, positions, wrong, room, length, STEP: tl.const
 def packed(
     part: torch.Tensor, residual: torch.Tensor | None, state: State, size: int, room: int, step: int, fmt: str, *, feedback: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The entries for every rank (see `entries`), and what is left of share and residual without them, a tensor of its own."""
+    """The entries to send (see `entries`), and share plus residual without them, as a new tensor."""
     length, device = part.numel(), part.device
     tiles, stride = triton.cdiv(length, TILE), triton.cdiv(length, SAMPLE)
     total = torch.empty(length, dtype=torch.float32, device=device)
@@ -186,15 +186,15 @@ def packed(
         state[THRESHOLDS] = torch.full((3,), torch.inf, dtype=torch.float32, device=device)
     thresholds, aim = state[THRESHOLDS], room * FILL
     if room == length:
-        thresholds.zero_()  # everything reaches it
+        thresholds.zero_()  # every element reaches it
     seed = step * STEP_TURN % 65_521
     wanted = max(1, min(triton.cdiv(length, stride), int(aim / stride)))
     from_ = residual if kept else total
-    way = {"KEPT": kept, "EXACT": exact(size)}
-    _sample[(1,)](part, from_, thresholds, length, float(size), stride, seed, wanted, **way, SAMPLE=SAMPLE, num_warps=32)
+    flags = {"KEPT": kept, "EXACT": exact(size)}
+    _sample[(1,)](part, from_, thresholds, length, float(size), stride, seed, wanted, **flags, SAMPLE=SAMPLE, num_warps=32)
     summed = part, from_, total, thresholds, counts, largest, length, float(size), tiles
-    _sum[(tiles,)](*summed, **way, SCALED=scaled, TILE=TILE, num_warps=4)
-    ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)  # flat: much faster than two rows
+    _sum[(tiles,)](*summed, **flags, SCALED=scaled, TILE=TILE, num_warps=4)
+    ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)  # flat, which is much faster than two rows
     begin = step * TURN % length
     _decide[(1,)](total, thresholds, ends, facts, length, tiles, begin, room, aim, float(FAR), CORRECTION, TILE=TILE, num_warps=4)
     blob = torch.zeros(entries.size(room, length, fmt), dtype=torch.uint8, device=device)
@@ -226,10 +226,7 @@ def packed(
 
 
 def add(every: torch.Tensor, part: torch.Tensor, room: int, fmt: str) -> torch.Tensor:
-    """`part` becomes the sum of all rows of blobs; whether it is not finite (int32, on the device).
-
-    One row after the other, so that the order of additions never changes.
-    """
+    """Set `part` to the sum of all rows of entries, in row order. Returns whether a value is not finite (int32, on the device)."""
     length, rows = part.numel(), every.shape[0]
     out = part.zero_() if part.dtype == torch.float32 else torch.zeros(length, dtype=torch.float32, device=part.device)
     heads, values, positions = entries.views(every, room, length, fmt)

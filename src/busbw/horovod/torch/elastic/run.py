@@ -1,4 +1,4 @@
-"""`@run`: a training function that is called again from the last commit."""
+"""`@run`: calls a training function again from the last commit."""
 
 import functools
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterru
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Have `func(state, ...)` go on from the last commit after an operation that failed.
+    """Make `func(state, ...)` resume from the last commit after a failed operation.
 
-    Where all ranks are alive, it is called again in this process. Where one is lost, the error is raised: torchrun starts all ranks again,
-    and the last commit is read from its file.
+    If all ranks are alive, it is called again in this process. If a rank is lost, the error is raised: torchrun restarts all ranks, and the
+    last commit is read from its file.
     """
 
     @functools.wraps(func)

@@ -14,19 +14,19 @@ class ElasticSampler(Sampler[int]):  # type: ignore[misc]
     """Indices of this rank. Each sample is used once per epoch, except those repeated to make shares even."""
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        """`seed` has to be the same on all ranks."""
+        """`seed` must be the same on all ranks."""
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.epoch = 0
-        self.processed_num = 0  # samples that all ranks together have had in this epoch
+        self.processed_num = 0  # samples that all ranks together have processed in this epoch
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; to be called at the end of the one before."""
+        """Begin an epoch. Call it at the end of the previous one."""
         self.epoch, self.processed_num = epoch, 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Each rank has had a batch."""
+        """Record that each rank has processed a batch."""
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, Any]:

@@ -13,15 +13,15 @@ from busbw.horovod.torch import context
 from busbw.horovod.torch.elastic.sampler import ElasticSampler
 from busbw.horovod.torch.functions import allgather_object, broadcast_object
 
-# torchrun sets the first; the folder is for commits, and shared folders let any host go on.
+# torchrun sets the first. The folder is for commits; with a shared folder, any host can resume.
 _RUN, _FOLDER = "TORCHELASTIC_RUN_ID", "BUSBW_ELASTIC_DIR"
 
 
 class TorchState:
     """Models, optimizers, samplers and plain values, each an attribute.
 
-    `commit` keeps them in memory and, under torchrun, in a file of this host; `restore` goes back to the last commit; `sync` gives all
-    ranks what the rank with the latest commit has.
+    `commit` saves them in memory and, under torchrun, in a file on this host. `restore` returns to the last commit. `sync` copies the state
+    of the rank with the latest commit to all ranks.
     """
 
     def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any) -> None:
@@ -40,7 +40,7 @@ class TorchState:
         self._callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """The ranks have changed."""
+        """Called after the ranks have changed."""
         for name in self._stateful:
             value = getattr(self, name)
             if isinstance(value, ElasticSampler):
@@ -56,13 +56,13 @@ class TorchState:
         if path is not None and context.local_rank() == 0:
             part = path.with_suffix(".part")
             torch.save({"commits": self._commits, "kept": self._kept}, part)
-            part.replace(path)  # whole, or as before
+            part.replace(path)  # atomic
 
     def check_host_updates(self) -> None:
         """Does nothing: torchrun restarts all ranks when hosts change."""
 
     def save(self) -> None:
-        """As `commit`, in memory alone."""
+        """Like `commit`, but in memory only."""
         self._kept = copy.deepcopy(self._now())
 
     def restore(self) -> None:
@@ -70,7 +70,7 @@ class TorchState:
         self._load(copy.deepcopy(self._kept))
 
     def load_commit(self) -> bool:
-        """Read the last commit of a process of this run on this host before; whether there is one."""
+        """Load the last commit of an earlier process of this run on this host. Returns whether there is one."""
         path = self.path()
         if path is None or not path.exists():
             return False
@@ -80,7 +80,7 @@ class TorchState:
         return True
 
     def sync(self) -> None:
-        """All ranks go on from the rank that has the latest commit, the first of them."""
+        """Copy the state of the (first) rank with the latest commit to all ranks."""
         commits = allgather_object(self._commits)
         root = commits.index(max(commits))
         found = broadcast_object((self._commits, self._now() if context.rank() == root else None), root)
@@ -90,7 +90,7 @@ class TorchState:
         self.save()
 
     def path(self) -> Path | None:
-        """The file of commits; None where nobody would start this process again."""
+        """The file of commits; None if no launcher would restart this process."""
         run = os.environ.get(_RUN)
         folder = os.environ.get(_FOLDER) or tempfile.gettempdir()
         return Path(folder) / f"busbw-elastic-{os.getuid()}-{run}.pt" if run else None
