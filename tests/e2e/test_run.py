@@ -147,7 +147,7 @@ def test_net_is_refused_if_the_ranks_have_no_nccl(run):
     pytest.importorskip("torch")
     done = run("busbw", "run", "all_reduce", "--engine", "torch", "-n", "2", "-e", "64", "--net", "socket", CUDA_VISIBLE_DEVICES="")
     assert (done.code, done.out) == (2, "")
-    assert "--net socket: PyTorch has no GPU here" in done.err
+    assert "--net socket: PyTorch found no GPU" in done.err
 
 
 def test_inside_mpirun_each_process_is_a_rank(run):
