@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 from busbw.core.version import __version__
 
 if TYPE_CHECKING:
-    from busbw.core.errors import BusbwError
+    from busbw.core.errors import BusbwError, NoMeasurement, UsageError
     from busbw.core.result import Result
     from busbw.core.sweep import Sampling, SweepSpec
     from busbw.session.api import run
 
-__all__ = ["BusbwError", "Result", "Sampling", "SweepSpec", "__version__", "run"]
+__all__ = ["BusbwError", "NoMeasurement", "Result", "Sampling", "SweepSpec", "UsageError", "__version__", "run"]
 _HOMES = {
     "BusbwError": "busbw.core.errors",
+    "NoMeasurement": "busbw.core.errors",
     "Result": "busbw.core.result",
     "Sampling": "busbw.core.sweep",
     "SweepSpec": "busbw.core.sweep",
+    "UsageError": "busbw.core.errors",
     "run": "busbw.session.api",
 }
 

@@ -46,6 +46,31 @@ def test_the_result_file_shows_again_in_every_format(run, tmp_path):
         assert run("busbw", "show", "r.json", "--format", name).code == 0
 
 
+def test_json_keeps_an_existing_file_unless_forced(run, tmp_path):
+    (tmp_path / "r.json").write_text("mine")
+    words = ("busbw", "run", "all_reduce", "--engine", "sim", "-e", "8", "--json", "r.json")
+    refused = run(*words)
+    assert (refused.code, refused.out) == (2, "")
+    assert "error: --json r.json: the file exists" in refused.err
+    assert (tmp_path / "r.json").read_text() == "mine"
+    assert run(*words, "--force").code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["complete"] is True
+
+
+def test_options_that_an_engine_ignores_are_refused(run):
+    done = run("busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", "-e", "8", "-R", "2", "-M", "1")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: --local-register 2, --memory 1: not used by engine mpi")
+
+
+def test_ranks_on_other_hosts_choose_the_engine(run):
+    done = run("busbw", "run", "all_reduce", "--hosts", "h1:2,h2:2", "--dry-run")
+    assert done.code == 0
+    assert '"engine"' not in done.out
+    named = run("busbw", "run", "all_reduce", "--hosts", "h1:2,h2:2", "--engine", "nccl", "--dry-run")
+    assert '"engine":"nccl"' in named.out
+
+
 def test_json_to_stdout_is_json_alone(run):
     done = run("busbw", "run", "broadcast", "--engine", "mpi", "-b", "64", "-e", "64", "-r", "all", "--json", "-")
     assert [row["root"] for row in json.loads(done.out)["rows"]] == [0, 1]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import busbw
-from busbw.core.errors import UsageError
+from busbw import UsageError
 
 
 def test_a_sweep_by_name_returns_rows_and_findings() -> None:
