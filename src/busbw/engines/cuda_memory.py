@@ -22,10 +22,8 @@ def placed(rank: int, send: int, recv: int) -> Address:
     """A function from a call and "send" or "recv" to the address of that data on `rank`, by nccl-tests' in-place rule."""
 
     def address(call: Call, buffer: str) -> int:
-        where = placement(call, rank)
-        if buffer == "recv":
-            return recv + where.recv_offset
-        return (send if where.send_buffer == "send" else recv) + where.send_offset
+        name, where = placement(call, rank, buffer)
+        return (send if name == "send" else recv) + int(where.start)
 
     return address
 

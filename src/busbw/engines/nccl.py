@@ -19,14 +19,14 @@ from busbw.core.result import Device, Library
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec, dtypes, redops
 from busbw.engines import nccl_comms
-from busbw.engines.base import Call, Launch
+from busbw.engines.base import Call, Engine, Launch, Steps
 from busbw.engines.cuda_gate import Gate
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
 from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, device_count
 from busbw.engines.nccl_buffers import Buffers
 from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
-from busbw.engines.nccl_launches import Replay, Steps, together
+from busbw.engines.nccl_launches import Replay, together
 from busbw.launch.control import Control
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
@@ -35,7 +35,7 @@ POLLS_PER_CHECK = 8  # asking NCCL for errors costs as much as asking CUDA wheth
 SPIN_S, NAP_S = 0.1, 1e-4  # shorter waits spin; longer ones leave the core to NCCL's network threads, at a cost of up to 0.2 %
 
 
-class NcclEngine:
+class NcclEngine(Engine):
     """Runs collectives with NCCL on `local_devices` of this process; ranks are in order of process, then of device.
 
     `control` joins the processes of the communicator; `process` is this one's number in the whole job where that is another.
@@ -72,10 +72,6 @@ class NcclEngine:
             cubins(self._gpus[0].sm).start(dtypes(self._spec)[0], op)
 
     # -- what it is -------------------------------------------------------------------------------------------------------------
-
-    def clock(self) -> float:
-        """The host's clock."""
-        return time.perf_counter()
 
     def devices(self) -> list[Device]:
         """The local GPUs."""
