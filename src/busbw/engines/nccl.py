@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 from weakref import WeakSet
 
 from busbw.core.collectives import Collective
@@ -94,7 +93,8 @@ class NcclEngine(Engine):
     def library(self) -> Library:
         """The versions of NCCL and of the packages that call it, and the allocator of the buffers."""
         versions = {name: found for name in ("nccl4py", "cuda-bindings") if (found := _package(name))}
-        versions["cuda driver"] = _cuda_version(int(call("cuDriverGetVersion")))
+        driver = int(call("cuDriverGetVersion"))
+        versions["cuda driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
         versions["buffers"] = self._buffers.source
         return Library("nccl", self._version, versions)
 
@@ -250,7 +250,7 @@ class NcclEngine(Engine):
         """Free everything; with `abort`, communicators are torn down without waiting for peers, and errors are ignored."""
         steps: list[Launch] = [replay.close for replay in list(self._replays)]  # NCCL waits for graphs that hold its work
         steps += [] if abort else [self._buffers.deregister]
-        steps += [partial(self._end, comm, abort) for comm in self._comms]
+        steps += [partial(self._nccl.comm_abort if abort else self._nccl.comm_destroy, comm) for comm in self._comms]
         steps += [memory.close for memory in self._memories] + [events.close for events in self._events]
         steps += [stream.close for stream in self._streams] + [self._buffers.free, self._gate.close]
         steps += [partial(gpu.free, address) for gpu, address in self._fences]
@@ -261,9 +261,6 @@ class NcclEngine(Engine):
             except (BusbwError, self._nccl.NCCLError) as error:
                 if not abort:
                     raise nccl_comms.failure(error, None, self.ranks) from error
-
-    def _end(self, comm: Any, abort: bool) -> None:
-        (self._nccl.comm_abort if abort else self._nccl.comm_destroy)(comm)
 
 
 def _aligned(every: Sequence[Groups]) -> list[tuple[list[Launch], ...]]:
@@ -294,7 +291,3 @@ def _package(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return ""
-
-
-def _cuda_version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
