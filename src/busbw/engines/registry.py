@@ -48,6 +48,7 @@ class EngineRow:
 
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
+NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}  # for the data of verification
 
 
 def _missing(**packages: str) -> str | None:
@@ -60,7 +61,7 @@ def _nccl_available() -> str | None:
     """Cheap, because only the ranks start CUDA; they report what else is missing."""
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return "no NVIDIA GPU on this machine"
-    if missing := _missing(nccl="nccl4py", cuda="cuda-bindings"):
+    if missing := _missing(nccl="nccl4py", cuda="cuda-bindings", **NUMPY):
         return f"{missing} (pip install 'busbw[cuda13]')"
     return None if gpu_count() else "no GPU is visible (is CUDA_VISIBLE_DEVICES empty?)"
 
@@ -98,7 +99,6 @@ def _open_sim(opening: Opening) -> Engine:
     return SimEngine(opening.gpus, opening.simulation)
 
 
-NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}
 NCCL_ONLY = ("stream_null", "local_register", "cta_policy", "memory")
 ENGINES: tuple[EngineRow, ...] = (
     EngineRow("nccl", "GPUs through NCCL", "pip install 'busbw[cuda13]' (or [cuda12])", _nccl_available, _open_nccl, nccl=True),
