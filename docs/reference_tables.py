@@ -9,7 +9,7 @@ from markdown_table import code, table
 from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
-from busbw.core.exits import EXIT_MEANING, NCCL_TESTS_EXIT_MEANING
+from busbw.core.exits import Exit, NcclTestsExit
 from busbw.core.options import BY_FIELD
 from busbw.core.redops import REDOPS
 from busbw.core.topology import Gpu, Host, Nic, Topology
@@ -113,8 +113,7 @@ def views() -> str:
 
 def exit_codes() -> str:
     """Both tables of exit codes."""
-    own = [(int(code_), meaning) for code_, meaning in EXIT_MEANING.items()]
-    compat = [(int(code_), meaning) for code_, meaning in NCCL_TESTS_EXIT_MEANING.items()]
+    own, compat = ([(int(row), row.meaning) for row in codes] for codes in (Exit, NcclTestsExit))
     return (
         table(("code", "meaning"), own)
         + "## The compat frontend\n\nThese are the codes of nccl-tests.\n\n"

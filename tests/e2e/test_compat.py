@@ -87,7 +87,7 @@ def test_device_api_is_refused_with_the_reason(run):
     [
         (("-g", "999"), "mpi", 3, "-t times -g is 999: more than 16 ranks per core of this machine", "give fewer with -g and -t"),
         (ONE, "nope", 3, "BUSBW_ENGINE: unknown engine 'nope'", "the engines are nccl, torch, mpi, sim"),
-        ((*ONE, "-G", "1"), "mpi", 3, "-G: the mpi engine runs on CPUs and has no CUDA graphs", "leave out -G, or use BUSBW_ENGINE=nccl"),
+        ((*ONE, "-G", "1"), "mpi", 3, "-G: the mpi engine has no CUDA graphs", "leave out -G, or use BUSBW_ENGINE=nccl"),
     ],
     ids=["ranks", "engine", "graph"],
 )

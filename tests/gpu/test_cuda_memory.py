@@ -8,8 +8,9 @@ from busbw.core.layouts import Layout
 from busbw.core.probe import Probe
 from busbw.core.redops import redop
 from busbw.engines.base import Call, Region
-from busbw.engines.cuda_memory import CudaMemory, expected, placed
+from busbw.engines.cuda_memory import CudaMemory, placed
 from busbw.engines.cuda_runtime import Gpu, Stream
+from busbw.engines.host_memory import expected
 
 pytestmark = pytest.mark.gpu
 COUNT = 100_003
@@ -37,7 +38,7 @@ def test_one_wrong_element_is_found(gpu, dtype, kind, offset):
     stream.set_bytes(at, before[0] ^ 0x41, 1)
     seen = memory.check(call, "recv", [region], probe)
     assert (seen.count, seen.offset) == (1, offset)
-    assert seen.expected == before == expected(region, offset, probe)
+    assert seen.expected == before == expected(kind, probe, region.rank, region.first + offset, 1).tobytes()
     assert seen.got == bytes([before[0] ^ 0x41]) + before[1:]
     memory.close()
     gpu.free(buffer)

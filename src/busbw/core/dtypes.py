@@ -10,7 +10,7 @@ class DType:
     """One element type.
 
     `significand` is the number of bits of a float's significand, including the hidden one. `unit_exponents` are the smallest and
-    largest e for which every integer up to 2^significand - 1, times 2^e, is a normal finite number of the type (core/probe.py).
+    largest e for which every integer up to 2^significand - 1, times 2^e, is a normal finite number of the type (engines/host_probe.py).
     """
 
     name: str  # nccl-tests' name, as printed

@@ -96,18 +96,10 @@ XIDS: tuple[XidRow, ...] = (
     XidRow(154, "GPU requests a recovery action", "perform the action named in the kernel log"),
 )
 XID_BY_NUMBER: dict[int, XidRow] = {row.number: row for row in XIDS}
-SXID_FIX = "check NVSwitch and the fabric manager's log"
 
 
-def xid_meaning(number: int, *, switch: bool = False) -> str:
-    """A short description of an Xid, or of an NVSwitch's SXid."""
+def xid(number: int, *, switch: bool = False) -> XidRow:
+    """The row of an Xid, or one for every SXid of an NVSwitch (`switch`)."""
     if switch:
-        return "NVSwitch error"
-    row = XID_BY_NUMBER.get(number)
-    return row.meaning if row else "see NVIDIA's Xid catalog"
-
-
-def xid_fix(number: int, *, switch: bool = False) -> str:
-    """The remedy for an Xid, or for an NVSwitch's SXid."""
-    row = XID_BY_NUMBER.get(number)
-    return SXID_FIX if switch else row.fix if row else "look it up in NVIDIA's Xid catalog"
+        return XidRow(number, "NVSwitch error", "check NVSwitch and the fabric manager's log")
+    return XID_BY_NUMBER.get(number) or XidRow(number, "see NVIDIA's Xid catalog", "look it up in NVIDIA's Xid catalog")

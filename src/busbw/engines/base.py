@@ -3,30 +3,34 @@
 A process drives one or several ranks (several GPUs under one MPI process, or all of `sim`); every method acts on all of them.
 """
 
+import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
+from busbw.core.errors import NoMeasurement
 from busbw.core.layouts import InPlace, Layout
 from busbw.core.probe import Probe
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
+from busbw.core.spelling import option
 
 Launch = Callable[[], object]
 
 
-def in_turn(launches: Sequence[Launch]) -> Launch:
-    """A thunk that calls all, one after the other."""
-    every = tuple(launches)
+class Steps:
+    """A thunk that runs launches one after the other."""
 
-    def run() -> None:
-        for launch in every:
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = tuple(launches)
+
+    def __call__(self) -> None:
+        """Run them in order."""
+        for launch in self._launches:
             launch()
-
-    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +52,13 @@ class Call:
         return max(self.layout.root, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """The send buffer of a call on one rank, and byte offsets into it and into "recv", which receives the data."""
-
-    send_buffer: str
-    send_offset: int
-    recv_offset: int
-
-
-def placement(call: Call, rank: int) -> Placement:
-    """The addresses that nccl-tests uses: in place, both are in the receive buffer."""
-    shift = call.shift_bytes
-    if not call.in_place:
-        return Placement("send", shift, shift)
-    part = shift + rank * call.layout.count * call.dtype.itemsize
-    rule = call.collective.in_place
-    return Placement("recv", part if rule is InPlace.SEND_IN_RECV else shift, part if rule is InPlace.RECV_IN_SEND else shift)
+def placement(call: Call, rank: int, buffer: str) -> tuple[str, slice]:
+    """The memory that holds "send" or "recv" of a call on a rank, and the bytes in it; in place, as in nccl-tests, it is "recv"."""
+    sends, size = buffer == "send", call.dtype.itemsize
+    start = call.shift_bytes
+    if call.in_place and call.collective.in_place is (InPlace.SEND_IN_RECV if sends else InPlace.RECV_IN_SEND):
+        start += rank * call.layout.count * size
+    return "recv" if call.in_place else buffer, slice(start, start + (call.send if sends else call.recv) * size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +93,10 @@ class Memory(Protocol):
 
 
 class Engine(Protocol):
-    """Runs collectives. It is opened on a Control; `ranks` are the local ranks of the communicator, in order."""
+    """Runs collectives. It is opened on a Control; `ranks` are the local ranks of the communicator, in order.
+
+    Methods with a body suit an engine on CPUs, whose calls are complete when they return.
+    """
 
     name: str
     ranks: Sequence[int]
@@ -108,6 +105,7 @@ class Engine(Protocol):
 
     def clock(self) -> float:
         """Seconds of the clock that times this engine (the host's; virtual in `sim`)."""
+        return time.perf_counter()
 
     def devices(self) -> list[Device]:
         """One per local rank; ranks are those of the whole job, not of a split group."""
@@ -119,10 +117,12 @@ class Engine(Protocol):
         """Total memory of the smallest local device, None when the sweep need not be capped."""
 
     def memory_use(self) -> dict[str, int]:
-        """Bytes of GPU memory that went to `init`, `user` buffers, `collective` and in `total`; empty without a GPU."""
+        """Bytes of GPU memory that went to `init`, `user` buffers, `collective` and in `total`; empty if not accounted."""
+        return {}
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         """Why this engine cannot run the combination, or None when it can."""
+        return None
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Make both buffers on every local rank; called once."""
@@ -135,15 +135,19 @@ class Engine(Protocol):
 
     def grouped(self, launches: Sequence[Launch]) -> Launch:
         """A thunk that enqueues all launches as one aggregated group where the library has one."""
+        return Steps(launches)
 
     def synchronize(self, limit_s: float) -> None:
         """Wait for everything enqueued; NoMeasurement when it takes longer than limit_s (0: no limit) or the library reports an error."""
+        return
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """A thunk that replays the launches as one CUDA graph; NoMeasurement where there are none."""
+        raise NoMeasurement(f"-G: the {self.name} engine has no CUDA graphs", f"leave out -G, or use {option('engine', 'nccl')}")
 
     def held(self) -> AbstractContextManager[None]:
         """Launches in this context begin when it exits; nothing in it may wait for them. Only for `queued` engines."""
+        return nullcontext()
 
     def fence(self) -> Launch:
         """A thunk for a tiny collective that no rank leaves before all have entered it. Only for `queued` engines."""
@@ -156,6 +160,7 @@ class Engine(Protocol):
 
     def explained(self, error: Exception) -> Exception:
         """An error of the library underneath as NoMeasurement; any other as it is."""
+        return error
 
     def close(self, *, abort: bool = False) -> None:
         """Free everything; with `abort`, without waiting for peers."""

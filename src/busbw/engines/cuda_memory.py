@@ -11,6 +11,7 @@ from busbw.engines import cuda_kernels
 from busbw.engines.base import Call, Region, Wrong, placement
 from busbw.engines.cuda_kernels import KINDS, Found, RegionArgument
 from busbw.engines.cuda_runtime import Gpu, Stream
+from busbw.engines.host_memory import expected
 
 VECTOR_BYTES = 16  # what one thread of probe.cu takes at once
 
@@ -21,10 +22,8 @@ def placed(rank: int, send: int, recv: int) -> Address:
     """A function from a call and "send" or "recv" to the address of that data on `rank`, by nccl-tests' in-place rule."""
 
     def address(call: Call, buffer: str) -> int:
-        where = placement(call, rank)
-        if buffer == "recv":
-            return recv + where.recv_offset
-        return (send if where.send_buffer == "send" else recv) + where.send_offset
+        name, where = placement(call, rank, buffer)
+        return (send if name == "send" else recv) + int(where.start)
 
     return address
 
@@ -75,8 +74,9 @@ class CudaMemory:
             return Wrong(0)
         region, offset = regions[bad], found[bad].first
         at = region.offset + offset
+        wanted = expected(region.kind, probe, region.rank, region.first + offset, 1).tobytes()
         got = self._stream.read(start + at * size, size)
-        return Wrong(sum(int(one.wrong) for one in found), at, expected(region, offset, probe), got)
+        return Wrong(sum(int(one.wrong) for one in found), at, wanted, got)
 
     def close(self) -> None:
         """Free the memory of the checks' results."""
@@ -111,12 +111,3 @@ class CudaMemory:
         if key not in self._kernels:
             self._kernels[key] = self._gpu.load(self._cubins.get(dtype, op), cuda_kernels.ENTRY)
         return self._kernels[key]
-
-
-def expected(region: Region, offset: int, probe: Probe) -> bytes:
-    """Bytes of the element `offset` elements into the region, by the definition in core/probe.py."""
-    size, index = probe.dtype.itemsize, region.first + offset
-    if region.kind == "untouched":
-        return bytes([SENTINEL_BYTE]) * size
-    value = probe.sent(region.rank, index) if region.kind == "sent" else probe.reduced(index)
-    return value.to_bytes(size, "little")

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from busbw.core.dtypes import DType
 from busbw.core.probe import SENTINEL_BYTE, Probe
 from busbw.engines.base import Call, Region, Wrong
-from busbw.engines.host_probe import Bits, bits_type, reduced, sent
+from busbw.engines.host_probe import Bits, Chunk, bits_type
 
 CHUNK = 1 << 15  # elements; the temporaries of one chunk stay in the second-level cache
 SMALL = 1 << 12  # elements; regions up to this are computed as they are, longer ones come in cached, aligned chunks
@@ -57,18 +56,20 @@ def _chunks(region: Region, probe: Probe) -> Iterator[tuple[int, int, Bits]]:
         index = region.first + done
         within = index % CHUNK if region.length > SMALL else 0
         length = min(CHUNK - within, region.length - done)
-        if region.kind == "untouched":
-            values = np.full(length, sentinel(probe.dtype), bits_type(probe.dtype))
-        elif region.length > SMALL:
+        if region.length > SMALL and region.kind != "untouched":
             values = _cached(region.kind, probe, region.rank, index - within)[within : within + length]
         else:
-            values = _values(region.kind, probe, region.rank, index, length)
+            values = expected(region.kind, probe, region.rank, index, length)
         yield region.offset + done, length, values
         done += length
 
 
-def _values(kind: str, probe: Probe, rank: int, first: int, length: int) -> Bits:
-    return sent(probe, rank, first, length) if kind == "sent" else reduced(probe, first, length)
+def expected(kind: str, probe: Probe, rank: int, first: int, length: int) -> Bits:
+    """Bit patterns of `length` elements of a region of this kind (see Region), from index `first` of `rank`'s send buffer."""
+    if kind == "untouched":
+        return np.full(length * probe.dtype.itemsize, SENTINEL_BYTE, np.uint8).view(bits_type(probe.dtype))
+    chunk = Chunk(probe, first, length)
+    return chunk.sent(rank) if kind == "sent" else chunk.reduced()
 
 
 _cache: OrderedDict[tuple[str, Probe, int, int], Bits] = OrderedDict()
@@ -78,15 +79,10 @@ def _cached(kind: str, probe: Probe, rank: int, first: int) -> Bits:
     key = (kind, probe, rank, first)
     values = _cache.get(key)
     if values is None:
-        values = _cache[key] = _values(kind, probe, rank, first, CHUNK)
+        values = _cache[key] = expected(kind, probe, rank, first, CHUNK)
         if len(_cache) * values.nbytes > CACHE_BYTES:
             _cache.popitem(last=False)
     return values
-
-
-def sentinel(dtype: DType) -> int:
-    """The bit pattern of memory that no collective may write."""
-    return int.from_bytes(bytes([SENTINEL_BYTE]) * dtype.itemsize, "little")
 
 
 def _differs(got: Bits, values: Bits, tolerance: int) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":

@@ -1,4 +1,8 @@
-"""The verification data of core/probe.py for whole arrays, in numpy: the same bits, a chunk of elements at a time."""
+"""The data that verification sends and expects, in numpy: a function of (seed, index, rank), a chunk of indexes at a time.
+
+Each value and each expected result costs O(1) for any number of ranks: contributions telescope along the seats, a rotation of the
+ranks that is random for each element. `probe.cu` computes the same bits on a GPU.
+"""
 
 from functools import cache
 
@@ -7,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbw.core.dtypes import DType
-from busbw.core.probe import LANE_FIRST_SEAT, LANE_SEAT, LANE_TOTALS, MASK64, PROD_SEATS_FLOAT, PROD_SEATS_INT, Probe
+from busbw.core.probe import Probe
 
 Words = NDArray[np.uint64]
 Bits = NDArray[np.unsignedinteger]
+
+LANE_TOTALS, LANE_SEAT, LANE_FIRST_SEAT = 0, 1, 8
+PROD_SEATS_INT, PROD_SEATS_FLOAT = 8, 5
+MASK64 = (1 << 64) - 1
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -42,10 +50,12 @@ def bits_type(dtype: DType) -> np.dtype:
 
 
 def _below(bits32: Words, limit: int | Words) -> Words:
+    """Numbers in [0, limit) from 32 random bits, by multiply and shift (division would be slow on a GPU)."""
     return bits32 * np.uint64(limit) >> _32 if isinstance(limit, int) else bits32 * limit >> _32
 
 
 def _share(total: Words, seat: Words, seats: int) -> Words:
+    """The part of one seat when `total` is divided over `seats` as evenly as possible; the parts add up to total."""
     if seats == 1:
         return total
     if seats == 2:  # the usual case of few ranks, without a division
@@ -81,9 +91,8 @@ class Chunk:
             return self._float_result(op.name)
         return self._to_bits(self._int_result(op.name))
 
-    # -- words ------------------------------------------------------------------------------------------------------------------
-
     def _hash(self, lane: int | Words) -> Words:
+        """64 pseudorandom bits of seed, index and lane, by the finalizer of splitmix64."""
         if isinstance(lane, int):
             known = self._cache.get(lane)
             if known is None:
@@ -114,6 +123,7 @@ class Chunk:
         bits = self._to_bits(self._hash(LANE_FIRST_SEAT + rank))
         if not self.probe.dtype.is_float:
             return bits
+        # The two top exponent bits become 01 or 10: finite, normal, in the middle half of the exponents.
         kind = bits.dtype.type
         top, next_bit = kind(1 << (self.probe.dtype.bits - 2)), kind(1 << (self.probe.dtype.bits - 3))
         return np.where(bits & top != 0, bits & ~next_bit, bits | next_bit)
@@ -124,7 +134,7 @@ class Chunk:
         """2^exponent of every element, built in the exponent field of a double."""
         low, high = self.probe.dtype.unit_exponents
         if self.probe.tolerance:
-            low = min(high, low + self.probe.ranks.bit_length())
+            low = min(high, low + self.probe.ranks.bit_length())  # so that value / ranks is still a normal number
         drawn = _below(self._hash(LANE_SEAT) >> _32, high - low + 1)
         return (drawn + np.uint64(low + 1023) << np.uint64(52)).view(np.float64)
 
@@ -135,6 +145,7 @@ class Chunk:
             return value.astype(scalar_type(self.probe.dtype)).view(bits_type(self.probe.dtype))
 
     def _totals(self, op: str) -> tuple[Words, Words]:
+        """(sum over positive seats, sum over negative seats), different if both exist."""
         probe, h = self.probe, self._hash(LANE_TOTALS)
         limit = probe.average_limit if op == "avg" else probe.limit
         if op == "mulsum":
@@ -144,7 +155,7 @@ class Chunk:
             return plus, np.zeros_like(plus)
         minus = _below(h >> _32, limit) + _1
         if op == "mulsum":
-            return plus + plus - _1, minus
+            return plus + plus - _1, minus  # odd, and minus counts twice: never equal
         return plus, np.where(minus == plus, np.where(plus == limit, _1, plus + _1), minus)
 
     def _float_input(self, op: str, rank: int) -> Bits:
@@ -181,6 +192,7 @@ class Chunk:
         return self._encode(self._extreme_units(op, None), self._scale())
 
     def _single(self) -> Words:
+        """The units of seat 0, the only contribution if no exact average exists."""
         return _below(self._hash(LANE_TOTALS) & _LOW, self.probe.limit) + _1
 
     def _significand(self) -> NDArray[np.float64]:
@@ -193,12 +205,14 @@ class Chunk:
         return value.astype(scalar_type(self.probe.dtype)).view(bits_type(self.probe.dtype))
 
     def _prod_input(self, seat: Words) -> Bits:
+        """Seat 0 has a random significand, seats 1 to 4 alternately double and halve, others are 1; signs telescope."""
         negative = (self._step(seat) ^ self._step(seat + _1)) & _1
         middle = np.where(seat & _1 != 0, 2.0, 0.5)
         rest = np.where(seat < PROD_SEATS_FLOAT, middle, 1.0)
         return self._signed(np.where(seat == 0, self._significand(), rest), negative)
 
     def _extreme_units(self, op: str, seat: Words | None) -> NDArray[np.int64]:
+        """Seat 0 (and the result, None) holds the extreme; all other seats hold less (max) or more (min)."""
         limit = self.probe.limit
         top = _below(self._hash(LANE_TOTALS) & _LOW, 2 * limit).view(np.int64) + (1 - limit)
         if seat is not None:
@@ -241,9 +255,11 @@ class Chunk:
         return self._extreme_int(op, None)
 
     def _int_average(self) -> Words:
+        """A mean whose n-fold fits the type; not negative, so that rounding conventions of division do not matter."""
         return _below(self._hash(LANE_TOTALS) & _LOW, self.probe.average_limit + 1)
 
     def _extreme_int(self, op: str, seat: Words | None) -> Words:
+        """Seat 0 is above all others within the upper 32 bits."""
         dtype = self.probe.dtype
         top = _below(self._hash(LANE_TOTALS) & _LOW, (1 << min(dtype.bits, 32)) - 1) + _1
         h = self._step(0 if seat is None else seat)
@@ -253,13 +269,3 @@ class Chunk:
         if op == "min":
             value = ~value
         return value ^ np.uint64(1 << (dtype.bits - 1)) if dtype.kind == "int" else value
-
-
-def sent(probe: Probe, rank: int, first: int, length: int) -> Bits:
-    """Bit patterns of `length` elements from index `first` of `rank`'s send buffer."""
-    return Chunk(probe, first, length).sent(rank)
-
-
-def reduced(probe: Probe, first: int, length: int) -> Bits:
-    """Bit patterns that reducing `length` elements from index `first` must give."""
-    return Chunk(probe, first, length).reduced()

@@ -4,29 +4,24 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from busbw.core.collectives import Collective
-from busbw.core.dtypes import DType
 from busbw.core.errors import NoMeasurement
-from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
-from busbw.core.spelling import option
 from busbw.engines import mpi_calls
-from busbw.engines.base import Call, Launch, in_turn, placement
+from busbw.engines.base import Call, Engine, Launch, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.host.memory import usable_bytes
 
 LARGEST_COUNT = 2**31 - 1  # Open MPI 5.0 has no large-count collectives
 
 
-class MpiEngine:
-    """Runs collectives with mpi4py on a communicator of its own."""
+class MpiEngine(Engine):
+    """Runs collectives with mpi4py on a communicator of its own. Whatever MPI lacks (half, bfloat16, fp8, avg, mulsum) is computed here."""
 
     name = "mpi"
     queued = False
@@ -40,10 +35,6 @@ class MpiEngine:
         self._marks: dict[int, float] = {}
         self._types = mpi_calls.Types()
         np.seterr(all="ignore")  # repeated in-place reductions overflow to infinity, which is harmless
-
-    def clock(self) -> float:
-        """The host's clock."""
-        return time.perf_counter()
 
     def devices(self) -> list[Device]:
         """The process itself, with the processor's name."""
@@ -75,14 +66,6 @@ class MpiEngine:
         local.Free()
         return share
 
-    def memory_use(self) -> dict[str, int]:
-        """Empty: host memory is not accounted."""
-        return {}
-
-    def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
-        """None: whatever MPI lacks (half, bfloat16, fp8, avg, mulsum) is computed here."""
-        return None
-
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Make both buffers."""
         self._buffers = {name: np.empty(max(size, 1), np.uint8) for name, size in (("send", send_bytes), ("recv", recv_bytes))}
@@ -93,13 +76,10 @@ class MpiEngine:
 
     def view(self, call: Call, buffer: str) -> Any:
         """Bytes of the call's "send" or "recv" data."""
-        where = placement(call, self._rank)
-        size = call.dtype.itemsize
-        if buffer == "send":
-            return self._buffers[where.send_buffer][where.send_offset :][: call.send * size]
         # MPI's in-place reduce_scatter leaves the result at the start of the buffer, not at the rank's own part.
-        offset = call.shift_bytes if call.collective.name == "reduce_scatter" else where.recv_offset
-        return self._buffers["recv"][offset:][: call.recv * size]
+        at_start = buffer == "recv" and call.collective.name == "reduce_scatter"
+        name, where = placement(call, 0 if at_start else self._rank, buffer)
+        return self._buffers[name][where]
 
     def bind(self, call: Call) -> Launch:
         """A thunk that runs the call to completion."""
@@ -110,21 +90,6 @@ class MpiEngine:
             )
         messages = mpi_calls.Messages(self._comm, self._types, call, self.view(call, "send"), self.view(call, "recv"))
         return mpi_calls.CALLS[call.collective.name](messages)
-
-    def grouped(self, launches: Sequence[Launch]) -> Launch:
-        """One after the other: MPI has no groups."""
-        return in_turn(launches)
-
-    def synchronize(self, limit_s: float) -> None:
-        """Nothing to wait for: calls complete when they return."""
-
-    def capture(self, launches: Sequence[Launch]) -> Launch:
-        """Raises NoMeasurement: there are no CUDA graphs on CPUs."""
-        raise NoMeasurement("-G: the mpi engine runs on CPUs and has no CUDA graphs", f"leave out -G, or use {option('engine', 'nccl')}")
-
-    def held(self) -> AbstractContextManager[None]:
-        """Has no effect: a launch completes its call."""
-        return nullcontext()
 
     def fence(self) -> Launch:
         """A barrier."""

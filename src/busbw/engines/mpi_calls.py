@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from busbw.core.dtypes import DType
 from busbw.core.redops import RedOp
-from busbw.engines.base import Call, Launch, in_turn
+from busbw.engines.base import Call, Launch, Steps
 from busbw.engines.host_probe import scalar_type
 
 _NATIVE = {
@@ -209,7 +209,7 @@ def _hypercube(m: Messages) -> Launch:
         have, want = m.rank >> step << step, partner >> step << step
         mine, theirs = m.part(m.recv_bytes, have, parts), m.part(m.recv_bytes, want, parts)
         steps.append(partial(m.comm.Sendrecv, m.message(mine), partner, step, m.message(theirs), partner, step))
-    return in_turn(steps)
+    return Steps(steps)
 
 
 CALLS: dict[str, Callable[[Messages], Launch]] = {

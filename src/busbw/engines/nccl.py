@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 from weakref import WeakSet
 
 from busbw.core.collectives import Collective
@@ -19,14 +18,14 @@ from busbw.core.result import Device, Library
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec, dtypes, redops
 from busbw.engines import nccl_comms
-from busbw.engines.base import Call, Launch
+from busbw.engines.base import Call, Engine, Launch, Steps
 from busbw.engines.cuda_gate import Gate
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
 from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, device_count
 from busbw.engines.nccl_buffers import Buffers
 from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
-from busbw.engines.nccl_launches import Replay, Steps, together
+from busbw.engines.nccl_launches import Replay, together
 from busbw.launch.control import Control
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
@@ -35,7 +34,7 @@ POLLS_PER_CHECK = 8  # asking NCCL for errors costs as much as asking CUDA wheth
 SPIN_S, NAP_S = 0.1, 1e-4  # shorter waits spin; longer ones leave the core to NCCL's network threads, at a cost of up to 0.2 %
 
 
-class NcclEngine:
+class NcclEngine(Engine):
     """Runs collectives with NCCL on `local_devices` of this process; ranks are in order of process, then of device.
 
     `control` joins the processes of the communicator; `process` is this one's number in the whole job where that is another.
@@ -73,10 +72,6 @@ class NcclEngine:
 
     # -- what it is -------------------------------------------------------------------------------------------------------------
 
-    def clock(self) -> float:
-        """The host's clock."""
-        return time.perf_counter()
-
     def devices(self) -> list[Device]:
         """The local GPUs."""
         count = len(self._gpus)
@@ -98,7 +93,8 @@ class NcclEngine:
     def library(self) -> Library:
         """The versions of NCCL and of the packages that call it, and the allocator of the buffers."""
         versions = {name: found for name in ("nccl4py", "cuda-bindings") if (found := _package(name))}
-        versions["cuda driver"] = _cuda_version(int(call("cuDriverGetVersion")))
+        driver = int(call("cuDriverGetVersion"))
+        versions["cuda driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
         versions["buffers"] = self._buffers.source
         return Library("nccl", self._version, versions)
 
@@ -254,7 +250,7 @@ class NcclEngine:
         """Free everything; with `abort`, communicators are torn down without waiting for peers, and errors are ignored."""
         steps: list[Launch] = [replay.close for replay in list(self._replays)]  # NCCL waits for graphs that hold its work
         steps += [] if abort else [self._buffers.deregister]
-        steps += [partial(self._end, comm, abort) for comm in self._comms]
+        steps += [partial(self._nccl.comm_abort if abort else self._nccl.comm_destroy, comm) for comm in self._comms]
         steps += [memory.close for memory in self._memories] + [events.close for events in self._events]
         steps += [stream.close for stream in self._streams] + [self._buffers.free, self._gate.close]
         steps += [partial(gpu.free, address) for gpu, address in self._fences]
@@ -265,9 +261,6 @@ class NcclEngine:
             except (BusbwError, self._nccl.NCCLError) as error:
                 if not abort:
                     raise nccl_comms.failure(error, None, self.ranks) from error
-
-    def _end(self, comm: Any, abort: bool) -> None:
-        (self._nccl.comm_abort if abort else self._nccl.comm_destroy)(comm)
 
 
 def _aligned(every: Sequence[Groups]) -> list[tuple[list[Launch], ...]]:
@@ -298,7 +291,3 @@ def _package(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return ""
-
-
-def _cuda_version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"

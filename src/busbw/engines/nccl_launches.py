@@ -1,4 +1,4 @@
-"""Thunks around NCCL calls: groups, ordered steps and graphs."""
+"""Thunks around NCCL calls: groups and graphs."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,18 +25,6 @@ def together(launches: Sequence[Launch]) -> Launch:
         end()
 
     return run
-
-
-class Steps:
-    """Launches that must run one after the other, and so cannot share a group."""
-
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        self._launches = tuple(launches)
-
-    def __call__(self) -> None:
-        """Enqueue them in order."""
-        for launch in self._launches:
-            launch()
 
 
 class Replay:

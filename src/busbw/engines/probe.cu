@@ -1,4 +1,4 @@
-// The verification data of core/probe.py on a GPU: fill a buffer with it, or count the elements that differ from it.
+// The verification data of host_probe.py on a GPU: fill a buffer with it, or count the elements that differ from it.
 //
 // One element type and operator is one instance of Elements; its arguments come from the rows of core/dtypes.py and core/redops.py, so
 // there is no second table here. Integer arithmetic alone decides every bit, except the mean of doubles, one correctly rounded division.
@@ -77,7 +77,7 @@ struct Divisor {
         u64 q = high_product(v, reciprocal);
         return v - q * by >= by ? q + 1 : q;
     }
-    // Seat's part of total: see share() in core/probe.py.
+    // Seat's part of total: see _share() in host_probe.py.
     BUSBW_FN u64 share(u64 total, u64 seat) const {
         return by == 1 ? total : quotient(total * (seat + 1)) - quotient(total * seat);
     }

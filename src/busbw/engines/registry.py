@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,15 +48,21 @@ class EngineRow:
 
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
+NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}  # for the data of verification
+
+
+def _missing(**packages: str) -> str | None:
+    """Which of these modules are missing, by the packages they come in; None if all are here."""
+    missing = [package for module, package in packages.items() if not find_spec(module)]
+    return f"{' and '.join(missing)} not installed" if missing else None
 
 
 def _nccl_available() -> str | None:
     """Cheap, because only the ranks start CUDA; they report what else is missing."""
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return "no NVIDIA GPU on this machine"
-    missing = [package for name, package in (("nccl", "nccl4py"), ("cuda", "cuda-bindings")) if not find_spec(name)]
-    if missing:
-        return f"{' and '.join(missing)} not installed (pip install 'busbw[cuda13]')"
+    if missing := _missing(nccl="nccl4py", cuda="cuda-bindings", **NUMPY):
+        return f"{missing} (pip install 'busbw[cuda13]')"
     return None if gpu_count() else "no GPU is visible (is CUDA_VISIBLE_DEVICES empty?)"
 
 
@@ -67,21 +74,12 @@ def _open_nccl(opening: Opening) -> Engine:
     return NcclEngine(opening.control, opening.spec, range(first, first + opening.gpus), opening.group, opening.process)
 
 
-def _torch_available() -> str | None:
-    return None if find_spec("torch") else "PyTorch is not installed"
-
-
 def _open_torch(opening: Opening) -> Engine:
     from busbw.engines.torch import TorchEngine
 
     if opening.gpus > 1:
         raise NoMeasurement(f"-t and -g ask for {opening.gpus} ranks a process; the torch engine has one", "start a process for each GPU")
     return TorchEngine(opening.control, opening.spec, opening.local, opening.group, opening.process)
-
-
-def _mpi_available() -> str | None:
-    missing = [name for name in ("mpi4py", "numpy", "ml_dtypes") if not find_spec(name)]
-    return f"{' and '.join(missing)} not installed" if missing else None
 
 
 def _open_mpi(opening: Opening) -> Engine:
@@ -91,10 +89,6 @@ def _open_mpi(opening: Opening) -> Engine:
     if comm is None:
         raise NoMeasurement("the mpi engine needs ranks that mpirun or srun started", f"{option('start', 4)}, or under mpirun")
     return MpiEngine(comm, opening.process, opening.group)
-
-
-def _sim_available() -> str | None:
-    return None if find_spec("numpy") and find_spec("ml_dtypes") else "numpy and ml_dtypes are not installed"
 
 
 def _open_sim(opening: Opening) -> Engine:
@@ -109,13 +103,15 @@ NCCL_ONLY = ("stream_null", "local_register", "cta_policy", "memory")
 ENGINES: tuple[EngineRow, ...] = (
     EngineRow("nccl", "GPUs through NCCL", "pip install 'busbw[cuda13]' (or [cuda12])", _nccl_available, _open_nccl, nccl=True),
     EngineRow(
-        "torch", "GPUs (NCCL) or CPUs (Gloo) through PyTorch", "pip install 'busbw[torch]'", _torch_available, _open_torch, nccl=True,
-        ignores=NCCL_ONLY,
+        "torch", "GPUs (NCCL) or CPUs (Gloo) through PyTorch", "pip install 'busbw[torch]'", partial(_missing, torch="PyTorch"),
+        _open_torch, nccl=True, ignores=NCCL_ONLY,
     ),
-    EngineRow("mpi", "CPUs through MPI", "pip install 'busbw[mpi]'", _mpi_available, _open_mpi, ignores=NCCL_ONLY),
     EngineRow(
-        "sim", "no hardware: a model with noise and faults", "pip install 'busbw[mpi]'", _sim_available, _open_sim, in_process=True,
-        ignores=(*NCCL_ONLY, "timeout"),
+        "mpi", "CPUs through MPI", "pip install 'busbw[mpi]'", partial(_missing, mpi4py="mpi4py", **NUMPY), _open_mpi, ignores=NCCL_ONLY
+    ),
+    EngineRow(
+        "sim", "no hardware: a model with noise and faults", "pip install 'busbw[mpi]'", partial(_missing, **NUMPY),
+        _open_sim, in_process=True, ignores=(*NCCL_ONLY, "timeout"),
     ),
 )  # fmt: skip
 BY_NAME = {row.name: row for row in ENGINES}

@@ -7,18 +7,13 @@ virtual, so that a sweep takes no time.
 import os
 import random
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from busbw.core.collectives import Collective
-from busbw.core.dtypes import DType
-from busbw.core.errors import NoMeasurement
 from busbw.core.probe import Probe
-from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
-from busbw.engines.base import Call, Launch, Region, in_turn, placement
+from busbw.engines.base import Call, Engine, Launch, Region, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
 from busbw.engines.sim_parameters import PARAMETERS
@@ -39,7 +34,7 @@ class _Memory(HostMemory):
         self._engine.fresh.add((call.in_place, call.shift_bytes))
 
 
-class SimEngine:
+class SimEngine(Engine):
     """Simulates `ranks` ranks."""
 
     name = "sim"
@@ -72,14 +67,6 @@ class SimEngine:
         """This machine's memory over the ranks that live in it."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self.size
 
-    def memory_use(self) -> dict[str, int]:
-        """Empty: memory is not accounted."""
-        return {}
-
-    def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
-        """None: it computes every type and operator."""
-        return None
-
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Make all ranks' buffers (memory is taken as it is touched)."""
         sizes = {"send": max(send_bytes, 1), "recv": max(recv_bytes, 1)}
@@ -91,10 +78,8 @@ class SimEngine:
 
     def view(self, call: Call, buffer: str, rank: int) -> Any:
         """Bytes of a rank's "send" or "recv" data."""
-        where = placement(call, rank)
-        name, offset = (where.send_buffer, where.send_offset) if buffer == "send" else ("recv", where.recv_offset)
-        elements = call.send if buffer == "send" else call.recv
-        return self._buffers[name][rank][offset:][: elements * call.dtype.itemsize]
+        name, where = placement(call, rank, buffer)
+        return self._buffers[name][rank][where]
 
     def bind(self, call: Call) -> Launch:
         """A thunk that advances the clock, and moves data when new input was written."""
@@ -110,21 +95,6 @@ class SimEngine:
 
         return run
 
-    def grouped(self, launches: Sequence[Launch]) -> Launch:
-        """One after the other."""
-        return in_turn(launches)
-
-    def synchronize(self, limit_s: float) -> None:
-        """Returns at once: nothing runs in the background."""
-
-    def capture(self, launches: Sequence[Launch]) -> Launch:
-        """Raises NoMeasurement: there are no CUDA graphs."""
-        raise NoMeasurement("-G: the sim engine has no CUDA graphs", "leave out -G")
-
-    def held(self) -> AbstractContextManager[None]:
-        """Has no effect: the clock is virtual."""
-        return nullcontext()
-
     def fence(self) -> Launch:
         """Ranks are always together."""
         return lambda: None
@@ -138,10 +108,6 @@ class SimEngine:
         (start, before), (end, after) = self._marks[first], self._marks[last]
         own = end - start - (after - before)
         return [own if rank == self._p["late_rank"] else end - start for rank in self.ranks]
-
-    def explained(self, error: Exception) -> Exception:
-        """The error itself: there is no library."""
-        return error
 
     def close(self, *, abort: bool = False) -> None:
         """Free the buffers."""

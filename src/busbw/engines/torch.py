@@ -8,7 +8,6 @@ import platform
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -22,18 +21,17 @@ from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
 from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_calls
-from busbw.engines.base import Call, Launch, Memory, in_turn, placement
+from busbw.engines.base import Call, Engine, Launch, Memory, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.torch_rank import TorchRank
 from busbw.host.memory import usable_bytes
 from busbw.launch.control import Control
 
-SETUP_LIMIT = timedelta(seconds=120)
 PROBE_ELEMENTS = 32
 POLL_S = 50e-6
 
 
-class TorchEngine(TorchRank):
+class TorchEngine(TorchRank, Engine):
     """One rank a process, on the GPU of its local number or on the CPU."""
 
     def __init__(self, control: Control, spec: SweepSpec, local: int, group: int, process: int) -> None:
@@ -45,20 +43,12 @@ class TorchEngine(TorchRank):
         self._gate: Any = None
         self._refused: dict[tuple[str, str, str], str | None] = {}
 
-    def clock(self) -> float:
-        """The host's clock."""
-        return time.perf_counter()
-
     def memory_bytes(self) -> int | None:
         """Memory of the GPU, or this host's over the ranks that share it."""
         if self._gpu is not None:
             return int(torch.cuda.get_device_properties(self._gpu).total_memory)
         hosts = self._control.allgather(platform.node())
         return usable_bytes() // hosts.count(platform.node())
-
-    def memory_use(self) -> dict[str, int]:
-        """Empty: memory is not accounted."""
-        return {}
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         """The message with which this PyTorch refuses a small call. Collective over the ranks."""
@@ -101,10 +91,8 @@ class TorchEngine(TorchRank):
 
     def view(self, call: Call, buffer: str) -> torch.Tensor:
         """Bytes of the call's "send" or "recv" data."""
-        where = placement(call, self.ranks[0])
-        name, offset = (where.send_buffer, where.send_offset) if buffer == "send" else ("recv", where.recv_offset)
-        elements = call.send if buffer == "send" else call.recv
-        return self._buffers[name][offset : offset + elements * call.dtype.itemsize]
+        name, where = placement(call, self.ranks[0], buffer)
+        return self._buffers[name][where]
 
     def scratch(self, call: Call) -> torch.Tensor:
         """Bytes as many as the send buffer's, that no check looks at."""
@@ -116,10 +104,6 @@ class TorchEngine(TorchRank):
         send, recv = self.view(call, "send").view(kind), self.view(call, "recv").view(kind)
         scratch = self.scratch(call).view(kind) if "scratch" in self._buffers else None
         return torch_calls.CALLS[call.collective.name](torch_calls.Tensors(self.process_group, call, send, recv, scratch))
-
-    def grouped(self, launches: Sequence[Launch]) -> Launch:
-        """One after the other: torch.distributed has no public group of collectives."""
-        return in_turn(launches)
 
     def synchronize(self, limit_s: float) -> None:
         """Wait for the GPU."""

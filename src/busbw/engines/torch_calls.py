@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.engines.base import Call, Launch, in_turn
+from busbw.engines.base import Call, Launch, Steps
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ def _hypercube(t: Tensors) -> Launch:
         partner, parts = rank ^ 1 << step, count << step
         have, want = (rank >> step << step) * count, (partner >> step << step) * count
         steps.append(_exchange(t, partner, t.recv[have : have + parts], partner, t.recv[want : want + parts]))
-    return in_turn(steps)
+    return Steps(steps)
 
 
 CALLS: dict[str, Callable[[Tensors], Launch]] = {

@@ -39,12 +39,8 @@ def _may_matter(name: str) -> bool:
 
 
 def _carries(sock: socket.socket, name: str) -> bool:
-    return _flags(sock, name) & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
-
-
-def _flags(sock: socket.socket, name: str) -> int:
     try:
         reply = fcntl.ioctl(sock, SIOCGIFFLAGS, _IFREQ.pack(name.encode(), 0))
     except OSError:  # deleted in the meantime
-        return 0
-    return int(_IFREQ.unpack(reply)[1])
+        return False
+    return int(_IFREQ.unpack(reply)[1]) & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.host.cpu import numa_node
 from busbw.host.nvml import read_nvml
@@ -32,20 +33,16 @@ def read_gpus(source: Source) -> Gpus:
     on_pci = _count_on_pci(source)
     reading = source.call("nvml", read_nvml)
     if reading.text is None:
-        return Gpus(reason=reading.reason + (f"; PCI shows {_count(on_pci)}" if on_pci else ""))
+        return Gpus(reason=reading.reason + (f"; PCI shows {counted(on_pci, 'NVIDIA GPU')}" if on_pci else ""))
     answer = json.loads(reading.text)
     entries = answer["gpus"]
     reasons = [f"NVML cannot read GPU {entry['index']}: {entry['error']}" for entry in entries if "error" in entry]
     if on_pci > len(entries):
-        reasons.append(f"PCI shows {_count(on_pci)}, NVML {len(entries)}")
+        reasons.append(f"PCI shows {counted(on_pci, 'NVIDIA GPU')}, NVML {len(entries)}")
     if not entries and not reasons:
         reasons.append("NVML lists no GPU")
     gpus = [_gpu(source, entry) for entry in entries if "error" not in entry]
     return Gpus(gpus, answer["driver"] or "", "; ".join(reasons))
-
-
-def _count(gpus: int) -> str:
-    return f"{gpus} NVIDIA GPU{'s' if gpus != 1 else ''}"
 
 
 def _count_on_pci(source: Source) -> int:

@@ -26,29 +26,23 @@ def stat_fields(text: str) -> tuple[str, int] | None:
 
 def state(pid: int) -> str:
     """The state letter of proc(5): R, S, D, T, Z ...; GONE if there is no such process."""
-    return (_fields(pid) or (GONE, 0))[0]
+    return (stat_fields(_read(pid, "stat")) or (GONE, 0))[0]
 
 
 def name(pid: int) -> str:
     """The kernel's name of the process, at most 15 characters; '' if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    return _read(pid, "comm").strip()
 
 
 def command(pid: int) -> str:
     """The command line of the process; '' if there is no such process, or it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " ").strip()
-    except OSError:
-        return ""
+    return _read(pid, "cmdline").replace("\0", " ").strip()
 
 
 def siblings() -> dict[int, str]:
     """State letters, by pid, of the other children of this process's parent."""
     parent, own = os.getppid(), os.getpid()
-    found = {pid: fields for pid in _children(parent) if pid != own and (fields := _fields(pid))}
+    found = {pid: fields for pid in _children(parent) if pid != own and (fields := stat_fields(_read(pid, "stat")))}
     return {pid: letter for pid, (letter, of) in found.items() if of == parent}
 
 
@@ -61,11 +55,11 @@ def _children(pid: int) -> list[int]:
     return [int(child) for line in lists for child in line.split()]
 
 
-def _fields(pid: int) -> tuple[str, int] | None:
+def _read(pid: int, file: str) -> str:
     try:
-        return stat_fields(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
+        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
+        return ""
 
 
 def watch(pid: int) -> int | None:

@@ -5,7 +5,7 @@ A counter that moved unusually fast in a row that is slower than its neighbours 
 
 from busbw.core.counters import Kind
 from busbw.core.finding import Verdict
-from busbw.core.gpu_events import xid_fix, xid_meaning
+from busbw.core.gpu_events import xid
 from busbw.core.result import Row
 from busbw.core.sizes import format_size
 from busbw.core.vitals import XidEvent
@@ -28,13 +28,13 @@ def _xids(run: Run) -> Conclusion | None:
     if not seen:
         return None
     first = seen[0][0]
-    fix = xid_fix(first.number, switch=first.switch)
+    fix = xid(first.number, switch=first.switch).fix
     return Conclusion(Verdict.WARN, _listed([text for _, text in seen]), "from the kernel log and NVML events", fix)
 
 
 def _event(event: XidEvent) -> str:
     times = f" x {event.times}" if event.times > 1 else ""
-    return f"{'SXid' if event.switch else 'Xid'} {event.number} ({xid_meaning(event.number, switch=event.switch)}){times}"
+    return f"{'SXid' if event.switch else 'Xid'} {event.number} ({xid(event.number, switch=event.switch).meaning}){times}"
 
 
 def _faults(run: Run) -> Conclusion | None:

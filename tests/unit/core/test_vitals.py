@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from busbw.core import wire
 from busbw.core.counters import BY_NAME, COUNTERS, Kind, Owner, at
-from busbw.core.gpu_events import CLOCK_REASONS, POLICY_SEVERITY, REASON_SEVERITY, XIDS, clock_reasons, xid_fix, xid_meaning
+from busbw.core.gpu_events import CLOCK_REASONS, POLICY_SEVERITY, REASON_SEVERITY, XIDS, clock_reasons, xid
 from busbw.core.vitals import EVENTS_KEPT, MOVED_KEPT, PORTS_KEPT, TCP, GpuReading, HostChange, Reading, XidEvent, change, increase
 
 U32 = 1 << 32
@@ -141,6 +141,6 @@ def test_counters_of_gpus_are_fields_of_nvml() -> None:
 
 def test_xids_have_a_meaning_and_unknown_ones_say_so() -> None:
     assert len({row.number for row in XIDS}) == len(XIDS)
-    assert (xid_meaning(79), xid_meaning(147)) == ("GPU has fallen off the bus", "NVLink error")
-    assert "Xid catalog" in xid_meaning(9999) and "Xid catalog" in xid_fix(9999)
-    assert xid_meaning(79, switch=True) == "NVSwitch error" and "fabric manager" in xid_fix(22013, switch=True)
+    assert (xid(79).meaning, xid(147).meaning) == ("GPU has fallen off the bus", "NVLink error")
+    assert "Xid catalog" in xid(9999).meaning and "Xid catalog" in xid(9999).fix
+    assert xid(79, switch=True).meaning == "NVSwitch error" and "fabric manager" in xid(22013, switch=True).fix

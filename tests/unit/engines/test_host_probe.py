@@ -1,30 +1,109 @@
-"""The numpy form of the verification data gives the same bits as its definition in core."""
+"""The verification data must be exact whatever order the ranks are combined in, for every type, operator and number of ranks."""
+
+import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbw.core.dtypes import DTYPES
+from busbw.core.dtypes import DTYPES, DType
+from busbw.core.floats import decode, encode, round_to_bits
 from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS
-from busbw.engines.host_probe import reduced, sent
+from busbw.engines.host_probe import Chunk
+
+FLOATS = [d for d in DTYPES if d.is_float]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 33), st.integers(0, 2**31), st.integers(0, 2**35), st.data())
-def test_same_bits_as_the_definition(ranks, seed, first, data):
-    rank = data.draw(st.integers(0, ranks - 1))
-    for dtype in DTYPES:
-        for op in (None, *REDOPS):
-            probe = Probe(seed, dtype, op, ranks)
-            assert sent(probe, rank, first, 9).tolist() == [probe.sent(rank, first + i) for i in range(9)], (dtype.name, op)
-            if op is not None:
-                assert reduced(probe, first, 9).tolist() == [probe.reduced(first + i) for i in range(9)], (dtype.name, op)
+def sent(probe: Probe, rank: int, index: int) -> int:
+    return int(Chunk(probe, index, 1).sent(rank)[0])
+
+
+def reduced(probe: Probe, index: int) -> int:
+    return int(Chunk(probe, index, 1).reduced()[0])
+
+
+def combine(name: str, a: int, b: int, dtype: DType) -> int:
+    """One step of a reduction as hardware of this type does it: rounded to the type, wrapping for integers."""
+    mask = (1 << dtype.bits) - 1
+    if dtype.is_float:
+        x, y = decode(a, dtype), decode(b, dtype)
+        assert isinstance(x, Fraction) and isinstance(y, Fraction)
+        value = {"sum": x + y, "prod": x * y, "min": min(x, y), "max": max(x, y)}[name]
+        assert value == 0 or abs(value) == abs(decode(round_to_bits(value, dtype), dtype)), "a partial result was not exact"
+        return round_to_bits(value, dtype)
+    sign = 1 << (dtype.bits - 1) if dtype.kind == "int" else 0
+    return {"sum": a + b & mask, "prod": a * b & mask, "min": min(a ^ sign, b ^ sign) ^ sign, "max": max(a ^ sign, b ^ sign) ^ sign}[name]
+
+
+@pytest.mark.parametrize("op", REDOPS, ids=lambda o: o.name)
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(DTYPES), st.one_of(st.integers(1, 6), st.integers(1, 40)), st.integers(0, 2**40), st.integers(0, 2**33), st.randoms()
+)
+def test_any_order_gives_the_expected_bits(op, dtype, ranks, seed, index, rng: random.Random):
+    probe = Probe(seed, dtype, op, ranks)
+    values = [sent(probe, rank, index) for rank in range(ranks)]
+    name = "sum" if op.name in ("avg", "mulsum") else op.name
+    if op.name == "mulsum":
+        values = [v if r % 2 == 0 else combine("sum", v, v, dtype) for r, v in enumerate(values)]
+    while len(values) > 1:
+        a, b = values.pop(rng.randrange(len(values))), values.pop(rng.randrange(len(values)))
+        values.append(combine(name, a, b, dtype))
+    got = values[0]
+    if op.name == "avg":
+        got = round_to_bits(decode(got, dtype) / ranks, dtype) if dtype.is_float else got // ranks
+    assert abs(got - reduced(probe, index)) <= probe.tolerance
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(FLOATS), st.integers(2, 40), st.integers(0, 1000))
+def test_average_is_exact_when_each_contribution_is_divided_first(dtype, ranks, index):
+    probe = Probe(7, dtype, next(op for op in REDOPS if op.name == "avg"), ranks)
+    if probe.tolerance:
+        return
+    inverse = decode(round_to_bits(Fraction(1, ranks), dtype), dtype)
+    parts = [round_to_bits(decode(sent(probe, r, index), dtype) * inverse, dtype) for r in range(ranks)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = combine("sum", total, part, dtype)
+    assert total == reduced(probe, index)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+@pytest.mark.parametrize("op", REDOPS, ids=lambda o: o.name)
+def test_results_differ_from_inputs_and_between_elements(dtype, op):
+    """A collective that did nothing, or put elements one place off, must be seen."""
+    probe = Probe(11, dtype, op, 2)
+    results = Chunk(probe, 0, 200).reduced().tolist()
+    assert len(set(results)) > 5
+    if op.name in ("sum", "prod", "mulsum", "avg"):
+        assert sum(value != result for value, result in zip(Chunk(probe, 0, 200).sent(0).tolist(), results, strict=True)) > 40
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_moved_floats_are_finite_and_depend_on_rank_and_index(dtype):
+    probe = Probe(3, dtype, None, 4)
+    values = [Chunk(probe, 0, 500).sent(rank).tolist() for rank in range(4)]
+    assert all(isinstance(decode(v, dtype), Fraction) for row in values for v in row)
+    assert values[0] != values[1] and values[0][1:] != values[0][:-1]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_encode_decode_every_pattern_of_small_types(dtype):
+    bits = range(1 << dtype.bits) if dtype.bits <= 16 else [random.Random(1).getrandbits(dtype.bits) for _ in range(3000)]
+    for pattern in bits:
+        value = decode(pattern, dtype)
+        if isinstance(value, Fraction) and pattern not in (0, 1 << (dtype.bits - 1)):
+            assert round_to_bits(value, dtype) == pattern
+            power = value.denominator.bit_length() - 1
+            assert encode(value.numerator, -power, dtype) == pattern
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_a_chunk_does_not_depend_on_where_it_starts(dtype):
     probe = Probe(5, dtype, REDOPS[0], 3)
-    whole = sent(probe, 1, 0, 5000)
-    assert np.array_equal(whole[1234:1300], sent(probe, 1, 1234, 66))
+    whole = Chunk(probe, 0, 5000).sent(1)
+    assert np.array_equal(whole[1234:1300], Chunk(probe, 1234, 66).sent(1))

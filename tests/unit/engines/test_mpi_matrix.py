@@ -87,7 +87,7 @@ def test_one_flipped_bit_is_reported_at_its_rank_and_offset_with_both_values(mat
 def test_what_mpi_cannot_do_is_told_before_it_is_tried(matrix: Matrix) -> None:
     too_long, graph = matrix(2)["refusals"]
     assert too_long == "all_reduce: 2147483648 elements are more than MPI's count of 2147483647"
-    assert graph.startswith("-G: the mpi engine runs on CPUs")
+    assert graph.startswith("-G: the mpi engine has no CUDA graphs")
 
 
 def test_every_rank_is_a_device_and_shares_the_hosts_memory(matrix: Matrix) -> None:

@@ -1,4 +1,4 @@
-"""probe.cu, built as plain C++, must give the bits of core/probe.py for every type, operator, rank and index, and see all wrong ones."""
+"""probe.cu, built as plain C++, must give the bits of host_probe.py for every type, operator, rank and index, and see all wrong ones."""
 
 import ctypes
 import shutil
@@ -9,10 +9,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from busbw.core.dtypes import BY_NAME, DTYPES
-from busbw.core.probe import SENTINEL_BYTE, Probe
+from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS
 from busbw.core.redops import redop as redop_named
 from busbw.engines.cuda_kernels import KINDS, SOURCE, Found, RegionArgument, elements
+from busbw.engines.host_memory import expected
 
 COMPILER = shutil.which("g++")
 pytestmark = [
@@ -89,10 +90,7 @@ def bits(data: bytes, itemsize: int) -> list[int]:
 
 
 def wanted(probe, kind, rank, first, length):
-    if kind == "untouched":
-        return [int.from_bytes(bytes([SENTINEL_BYTE]) * probe.dtype.itemsize, "little")] * length
-    value = {"sent": lambda i: probe.sent(rank, i), "reduced": probe.reduced}[kind]
-    return [value(first + i) for i in range(length)]
+    return expected(kind, probe, rank, first, length).tolist()
 
 
 @st.composite
@@ -111,7 +109,7 @@ AVERAGE_OF_ONE_RANK = (Probe(5, BY_NAME["uint64"], redop_named("avg"), 1), 0)
 @given(probes(), st.sampled_from(["sent", "reduced", "untouched"]), INDEXES, st.integers(1, 40), st.integers(0, 15), st.integers(1, 5))
 @example(AVERAGE_OVER_MORE_RANKS_THAN_THE_TYPE_CAN_DIVIDE_BY, "reduced", 0, 40, 3, 1)
 @example(AVERAGE_OF_ONE_RANK, "sent", 2**32, 40, 3, 2)
-def test_fill_writes_the_bits_of_the_definition(library, case, kind, first, length, shift, threads):
+def test_fill_writes_the_same_bits_as_numpy(library, case, kind, first, length, shift, threads):
     probe, rank = case
     assume(kind != "reduced" or probe.op is not None)
     size = probe.dtype.itemsize
