@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from busbw.core.sizes import counted
-from busbw.core.topology import Gpu, Host, Nic, Topology
+from busbw.core.topology import Gpu, Host, Nic
 
 NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one NVLink domain
 
@@ -42,9 +42,8 @@ class NoFabric:
     reason: str
 
 
-def fabric(topology: Topology, ranks_per_host: Sequence[int]) -> Fabric | NoFabric:
+def fabric(hosts: Sequence[Host], ranks_per_host: Sequence[int]) -> Fabric | NoFabric:
     """The Fabric of a run with `ranks_per_host[i]` ranks on host i, one rank per GPU, over the ports of `ports_in_use`."""
-    hosts = topology.hosts
     if len(hosts) != len(ranks_per_host):
         return NoFabric(f"the hardware of only {len(hosts)} of {len(ranks_per_host)} hosts is known")
     per_host = set(ranks_per_host)
@@ -53,6 +52,8 @@ def fabric(topology: Topology, ranks_per_host: Sequence[int]) -> Fabric | NoFabr
     ranks = per_host.pop()
     if missing := _missing_gpus(hosts, ranks):
         return NoFabric(missing)
+    if ranks == len(hosts) == 1:
+        return NoFabric("with one rank no data crosses a link")
     gpus = _gpus([gpu for host in hosts for gpu in host.gpus], ranks)
     if isinstance(gpus, NoFabric) or len(hosts) == 1:
         return gpus

@@ -77,4 +77,4 @@ class Rule:
 
 def apply(rules: Iterable[Rule], run: Run) -> list[Finding]:
     """The findings of the rules, in their order."""
-    return [rule.finding(said) for rule in rules if (said := rule.find(run)) is not None]
+    return [rule.finding(one) for rule in rules if (one := rule.find(run)) is not None]
