@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def _output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
     member = environment.detect(os.environ)
     if not spec.output_file or (member and member.rank):
         return spec, None
-    while (file := nccl_tests_json.output_path(spec.output_file)) is not None:
+    while (file := output_path(spec.output_file)) is not None:
         try:
             file.open("x").close()
         except FileExistsError:
@@ -152,6 +153,15 @@ def _output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
             return msgspec.structs.replace(spec, output_file=""), None
         return msgspec.structs.replace(spec, output_file=str(file)), file
     return spec, None
+
+
+def output_path(path: str) -> Path | None:
+    """Where -J PATH writes: PATH, or the first of PATH.0, PATH.1 ... that does not exist; None unless PATH ends in .json."""
+    wanted = Path(path)
+    if not wanted.name.lower().endswith(".json"):
+        return None
+    names = (wanted.with_name(f"{wanted.name}.{number}") for number in count())
+    return next(free for free in chain([wanted], names) if not free.exists())
 
 
 def _below_minimum(result: AnyResult | None) -> bool:
