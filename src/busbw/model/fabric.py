@@ -111,9 +111,7 @@ def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
             return NoFabric(_no_port(host))
         unknown = [nic.name for nic in ports if nic.rate is None]
         if unknown:
-            virtual = any(nic.virtual for nic in ports)
-            why = "a virtual interface" if virtual else "its rate could not be read"
-            return NoFabric(f"the rate of {unknown[0]} on host {host.hostname} is unknown: {why}")
+            return NoFabric(f"the rate of {unknown[0]} on host {host.hostname} is unknown: its rate could not be read")
     ports = chosen[0][1]
     if len({nic.rate for _, each in chosen for nic in each}) > 1 or len({len(each) for _, each in chosen}) > 1:
         return NoFabric("the NICs of the hosts differ: " + "; ".join(f"host {h.hostname} {_ports(p)}" for h, p in chosen[:4]))
@@ -129,12 +127,10 @@ def ports_in_use(host: Host) -> list[Nic]:
 
 def _no_port(host: Host) -> str:
     down = [nic.name for nic in host.nics if not nic.virtual]
-    virtual = [nic.name for nic in host.nics if nic.virtual]
     if down:
         return f"all network ports of host {host.hostname} are down: {', '.join(down)}"
-    if virtual:
-        names = ", ".join(virtual)
-        return f"host {host.hostname} has only virtual network interfaces: {names}"
+    if host.nics:
+        return f"host {host.hostname} has only virtual network interfaces: {', '.join(nic.name for nic in host.nics)}"
     return f"host {host.hostname} has no network port"
 
 

@@ -57,11 +57,10 @@ class Signs:
             for sign in signs:
                 rates.setdefault(sign.key, []).append(sign.rate)
         normal = {key: median(seen + [0.0] * (len(rows) - len(seen))) for key, seen in rates.items()}
-        self._of = {
-            id(row): sorted((_judged(sign, normal[sign.key]) for sign in signs), key=lambda sign: (sign.order, -sign.rate))
-            for row, signs in zip(rows, found, strict=True)
-        }
-
+        self._of: dict[int, list[Sign]] = {}
+        for row, signs in zip(rows, found, strict=True):
+            judged = [replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal[sign.key]) for sign in signs]
+            self._of[id(row)] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
         self._unread = {id(row): reasons for row, reasons in zip(rows, unread, strict=True)}
 
     def of(self, row: Row) -> list[Sign]:
@@ -75,10 +74,6 @@ class Signs:
     def unread(self, row: Row) -> list[str]:
         """Why signs of a row may be missing: what could not be read."""
         return self._unread[id(row)]
-
-
-def _judged(sign: Sign, normal: float) -> Sign:
-    return replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal)
 
 
 def read_signs(result: Result) -> Signs:
