@@ -100,7 +100,7 @@ def warnings(comparison: Comparison) -> list[str]:
     a, b = comparison.a, comparison.b
     pairs = [(_engine(a), _engine(b))]
     if a.devices and b.devices:
-        pairs.append((counted(sum(a.devices.values()), "rank"), counted(sum(b.devices.values()), "rank")))
+        pairs.append((counted(a.ranks, "rank"), counted(b.ranks, "rank")))
         pairs.append((counted(len(a.hosts), "host"), counted(len(b.hosts), "host")))
         pairs.append((" and ".join(a.devices), " and ".join(b.devices)))
     differing = [f"{ours} / {theirs}" for ours, theirs in pairs if ours and theirs and ours != theirs]
