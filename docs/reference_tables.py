@@ -167,7 +167,7 @@ def ideal() -> str:
     hosts = (1, 2, 4, 16)
     example = [(name, *(_bound(name, count) for count in hosts)) for name in names]
     gpus = [
-        (", ".join(row.names), row.links, _gb(row.link_rate), _gb(row.nominal), _gb(row.links * row.planned), row.source)
+        (", ".join(row.names), row.links, _gb(row.link_rate), _gb(row.links * row.link_rate), _gb(row.links * row.planned), row.source)
         for row in GENERATIONS
     ]
     return (

@@ -18,6 +18,7 @@ from busbw.model.world import Used
 
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
+NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
 NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
@@ -71,13 +72,10 @@ def _bandwidth(run: Run) -> Conclusion | None:
     if still_rising(best) and top is best[-1]:
         why = "it is still rising there" if len(best) > 1 else "one small size does not show the bandwidth"
         return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes with -e")
-    fix = (
-        "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
-        if run.result.library.nccl or run.result.library.engine == "nccl"
-        else NOT_NCCL
+    library = run.result.library
+    fix = ("measure larger sizes with -e; then " if len(best) == 1 else "") + (
+        NCCL if library.nccl or library.engine == "nccl" else NOT_NCCL
     )
-    if len(best) == 1:
-        fix = f"measure larger sizes with -e; then {fix}"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
@@ -136,16 +134,12 @@ def _latency(run: Run) -> Conclusion | None:
     (line, top), first, half = best, best[0][0], half_peak(*best)
     if half is first:
         return None
-    floor = f"{where_text(first)} takes {_time(first.cell.time_s)}"
+    micro = first.cell.time_s * 1e6
+    floor = f"{where_text(first)} takes {f'{micro:.3g} us' if micro < 1000 else f'{micro / 1000:.3g} ms'}"
     if still_rising(line) and top is line[-1]:
         return Conclusion(Verdict.PASS, f"{floor}; busbw is still rising at {format_size(top.row.size_bytes)}, the largest size")
     ruled = f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
     return Conclusion(Verdict.PASS, f"{floor}; {ruled}")
-
-
-def _time(seconds: float) -> str:
-    micro = seconds * 1e6
-    return f"{micro:.3g} us" if micro < 1000 else f"{micro / 1000:.3g} ms"
 
 
 def _dip(run: Run) -> Conclusion | None:
@@ -160,10 +154,8 @@ def _dip(run: Run) -> Conclusion | None:
     (figure, ratio), others = found[0], len({id(dip.row) for dip, _ in found}) - 1
     more = f"; {counted(others, 'other dip')}" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
-    message = f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}"
-    return Conclusion(
-        Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm"
-    )
+    fix = "run again: noise is possible; a dip that stays is where the library changes its algorithm"
+    return Conclusion(Verdict.WARN, f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}", fix=fix)
 
 
 RULES = (

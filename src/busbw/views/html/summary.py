@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 
 from busbw.core.cells import Figure, every, peak
 from busbw.core.result import Result
-from busbw.core.sizes import format_size
+from busbw.core.sizes import counted, format_size
 from busbw.views.comparison import summary as comparison_summary
 from busbw.views.html.comparison import Comparisons
 from busbw.views.html.machine import facts, table
@@ -15,7 +15,7 @@ from busbw.views.html.report_input import ReportInput, fastest, nominal
 from busbw.views.html.rows import NONE
 from busbw.views.html.tree import tag
 from busbw.views.table import peak_text
-from busbw.views.words import bandwidth_text, counted, library, machine, percent_text, problems, time_text
+from busbw.views.words import bandwidth_text, library, machine, percent_text, problems, time_text
 
 
 def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:
