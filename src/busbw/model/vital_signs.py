@@ -80,15 +80,13 @@ def read_signs(result: Result) -> Signs:
     """The signs of every row of the result: of its GPUs, and of the ports that carried its data."""
     ports = UsedPorts(result)
     found = [[sign for change in row.machine or [] for sign in _signs(result, change, ports)] for row in result.rows]
-    unread = [
-        sorted({reason for change in row.machine or [] for reason in change.unread if not ports.unused(change.host, _subject(reason))})
-        for row in result.rows
-    ]
+    unread = [sorted({reason for change in row.machine or [] for reason in _unread(change, ports)}) for row in result.rows]
     return Signs(result.rows, found, unread)
 
 
-def _subject(reason: str) -> str:
-    return reason.split(maxsplit=1)[0].rstrip(":") if reason else ""
+def _unread(change: HostChange, ports: UsedPorts) -> list[str]:
+    """What could not be read, without ports that carried no data; a reason begins with its subject."""
+    return [reason for reason in change.unread if not ports.unused(change.host, reason.partition(" ")[0].rstrip(":"))]
 
 
 def _signs(result: Result, change: HostChange, ports: UsedPorts) -> list[Sign]:
