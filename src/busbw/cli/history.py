@@ -18,8 +18,7 @@ from busbw.core.exits import Exit
 from busbw.core.history import Check, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history.baseline import baseline
-from busbw.history.path import default_path
-from busbw.history.store import opened
+from busbw.history.store import default_path, opened
 from busbw.stats.history import check
 from busbw.views import history as view
 

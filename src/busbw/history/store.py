@@ -5,7 +5,7 @@ It uses a write-ahead log, so that readers and writers do not wait for each othe
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,12 @@ RUN = StoredRun.__struct_fields__
 CELL = CellKey.__struct_fields__
 NEWEST_FIRST = "start DESC, id DESC"
 AS_IN_A_TABLE = "dtype, op, root, size_bytes, placement DESC, cycle"
+
+
+def default_path(environment: Mapping[str, str]) -> Path:
+    """`busbw/history.sqlite` under XDG_DATA_HOME, or under ~/.local/share if that is not an absolute path (XDG base directories 0.8)."""
+    named = Path(environment.get("XDG_DATA_HOME", ""))
+    return (named if named.is_absolute() else Path.home() / ".local" / "share") / "busbw" / "history.sqlite"
 
 
 class History:

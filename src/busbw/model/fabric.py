@@ -91,17 +91,13 @@ def _gpus(gpus: Sequence[Gpu], ranks: int) -> Fabric | NoFabric:
         return NoFabric(f"the NVLink rate of {gpu.name} could not be read: {_nvlink(gpu)}")
     if pcie is None:
         return NoFabric("the GPUs have no NVLink, and their PCIe links differ or could not be read")
-    return Fabric(1, ranks, pcie, _pcie(gpu), pcie, over_nvlink=False)
+    shape = f" Gen{gpu.pcie_gen_max} x{gpu.pcie_width}" if gpu.pcie_gen_max and gpu.pcie_width else ""
+    return Fabric(1, ranks, pcie, f"PCIe{shape}, {gb(pcie)} GB/s", pcie, over_nvlink=False)
 
 
 def _nvlink(gpu: Gpu) -> str:
     links = "unknown" if gpu.nvlink is None else str(gpu.nvlink)
     return f"{links} links x {'unknown' if gpu.nvlink_rate is None else gb(gpu.nvlink_rate)} GB/s"
-
-
-def _pcie(gpu: Gpu) -> str:
-    shape = f" Gen{gpu.pcie_gen_max} x{gpu.pcie_width}" if gpu.pcie_gen_max and gpu.pcie_width else ""
-    return f"PCIe{shape}, {gb(gpu.pcie or 0)} GB/s"
 
 
 def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:

@@ -10,6 +10,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.model.fabric import gb
 from busbw.model.figures import repeated, sampled, where_text
 from busbw.model.rule import Conclusion, Find, Rule, Run
+from busbw.stats.summary import nearest_rank
 
 LATE_SHARE = 0.05  # of an operation's time, if a clock shows the starts
 LATE_SHARE_QUEUED = 0.5  # if starts follow from durations after a fence, which ranks leave up to a fifth apart over a network
@@ -106,8 +107,7 @@ def _slow_host(run: Run) -> Conclusion | None:
 
 def usual_bandwidth(links: list[Link]) -> float:
     """The upper quartile of pairs: with few ranks, most pairs include the slow rank."""
-    ordered = sorted(link.bandwidth for link in links)
-    return ordered[-(-3 * len(ordered) // 4) - 1]
+    return nearest_rank(sorted(link.bandwidth for link in links), 75)
 
 
 def slow_rank(links: list[Link]) -> int | None:

@@ -1,6 +1,5 @@
 """Signs of trouble in the changes of hosts' counters and clocks during rows, and which signs are unusual for the run."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -49,19 +48,20 @@ class Sign:
 
 
 class Signs:
-    """The signs of every row."""
+    """The signs of every row of a result: of its GPUs, and of the ports that carried its data."""
 
-    def __init__(self, rows: Sequence[Row], found: Sequence[list[Sign]], unread: Sequence[list[str]]) -> None:
+    def __init__(self, result: Result) -> None:
+        ports, rows = UsedPorts(result), result.rows
+        found = {id(row): [sign for change in row.machine or [] for sign in _signs(result, change, ports)] for row in rows}
         rates: dict[tuple[str, str, str], list[float]] = {}
-        for signs in found:
-            for sign in signs:
-                rates.setdefault(sign.key, []).append(sign.rate)
+        for sign in (sign for signs in found.values() for sign in signs):
+            rates.setdefault(sign.key, []).append(sign.rate)
         normal = {key: median(seen + [0.0] * (len(rows) - len(seen))) for key, seen in rates.items()}
         self._of: dict[int, list[Sign]] = {}
-        for row, signs in zip(rows, found, strict=True):
+        for row, signs in found.items():
             judged = [replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal[sign.key]) for sign in signs]
-            self._of[id(row)] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
-        self._unread = {id(row): reasons for row, reasons in zip(rows, unread, strict=True)}
+            self._of[row] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
+        self._unread = {id(row): sorted({one for change in row.machine or [] for one in _unread(change, ports)}) for row in rows}
 
     def of(self, row: Row) -> list[Sign]:
         """All signs of a row, the most serious first."""
@@ -74,14 +74,6 @@ class Signs:
     def unread(self, row: Row) -> list[str]:
         """Why signs of a row may be missing: what could not be read."""
         return self._unread[id(row)]
-
-
-def read_signs(result: Result) -> Signs:
-    """The signs of every row of the result: of its GPUs, and of the ports that carried its data."""
-    ports = UsedPorts(result)
-    found = [[sign for change in row.machine or [] for sign in _signs(result, change, ports)] for row in result.rows]
-    unread = [sorted({reason for change in row.machine or [] for reason in _unread(change, ports)}) for row in result.rows]
-    return Signs(result.rows, found, unread)
 
 
 def _unread(change: HostChange, ports: UsedPorts) -> list[str]:

@@ -92,9 +92,7 @@ def list_matches(wanted: str, name: str) -> bool:
     wanted = wanted.removeprefix("^")
     exact = wanted.startswith("=")
     entries = [entry.strip() for entry in wanted.removeprefix("=").split(",") if entry.strip()]
-    if not entries:
-        return True
-    return any(_matches(entry, name, exact) for entry in entries) != exclude
+    return not entries or any(_matches(entry, name, exact) for entry in entries) != exclude
 
 
 def _matches(entry: str, name: str, exact: bool) -> bool:

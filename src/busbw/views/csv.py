@@ -18,12 +18,7 @@ Value = Callable[[Result, Figure], object]
 
 def _micro(field: str) -> Value:
     """The field of a cell in microseconds; None where it is not known."""
-
-    def value(result: Result, figure: Figure) -> float | None:
-        seconds = getattr(figure.cell, field)
-        return None if seconds is None else seconds * 1e6
-
-    return value
+    return lambda result, figure: None if (seconds := getattr(figure.cell, field)) is None else seconds * 1e6
 
 
 def _spread(field: str, factor: float = 1e6) -> Value:
