@@ -86,7 +86,6 @@ class History:
         return int(row[0]) if row else None
 
     def _insert(self, table: str, row: dict[str, object]) -> int:
-        """Insert a row; returns its id."""
         statement = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
         return self._connection.execute(statement, tuple(row.values())).lastrowid or 0
 

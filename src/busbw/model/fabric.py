@@ -44,8 +44,6 @@ class NoFabric:
 
 def fabric(hosts: Sequence[Host], ranks_per_host: Sequence[int]) -> Fabric | NoFabric:
     """The Fabric of a run with `ranks_per_host[i]` ranks on host i, one rank per GPU, over the ports of `ports_in_use`."""
-    if len(hosts) != len(ranks_per_host):
-        return NoFabric(f"the hardware of only {len(hosts)} of {len(ranks_per_host)} hosts is known")
     per_host = set(ranks_per_host)
     if len(per_host) != 1 or not hosts:
         return NoFabric("the number of ranks per host varies: " + ", ".join(map(str, ranks_per_host)))

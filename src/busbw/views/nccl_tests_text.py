@@ -153,10 +153,9 @@ def footer(result: Result) -> str:
 
 
 def _memory(memory: dict[str, int]) -> str:
-    parts = [("Initialization", memory.get("init", 0)), ("User-Allocated", memory.get("user", 0))]
-    parts.append(("Collective", memory.get("collective", 0)))
-    total = memory.get("total", sum(amount for _, amount in parts))
-    text = " | ".join(f"{name} {_amount(amount)}" for name, amount in parts)
+    parts = {"Initialization": memory.get("init", 0), "User-Allocated": memory.get("user", 0), "Collective": memory.get("collective", 0)}
+    total = memory.get("total", sum(parts.values()))
+    text = " | ".join(f"{name} {_amount(amount)}" for name, amount in parts.items())
     return f"# {'GPU memory usage':<20} : {text} | Total  {_amount(total)}"
 
 

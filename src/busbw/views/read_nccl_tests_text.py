@@ -41,7 +41,6 @@ SPEC_PATTERNS: tuple[tuple[str, str], ...] = (
 )
 MEMORY_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
-
 # Lines about the run, by the names of what they state.
 FACTS = tuple(
     re.compile(pattern)

@@ -8,7 +8,7 @@ import math
 
 from busbw.core.cells import IN_PLACE, Figure, every, figures, peak
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.words import (
@@ -45,12 +45,12 @@ def _share(result: Result, figure: Figure) -> str:
     return percent_text(figure.cell.busbw, result.ideal.busbw if result.ideal else None)
 
 
+def _in_place(result: Result, figure: Figure) -> str:
+    return bandwidth_text(figure.row.in_place.busbw) if figure.row.in_place else "-"
+
+
 def _repeats(result: Result) -> bool:
     return result.spec.sampling is not None and result.spec.sampling.repeats > 1
-
-
-def _busbw(cell: Cell) -> str:
-    return bandwidth_text(cell.busbw)
 
 
 def _stamped(result: Result) -> bool:
@@ -96,7 +96,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="algbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.algbw), width=6),
     Column(title="busbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.busbw), width=6),
     Column(title="ideal", unit="%", value=_share, width=5),
-    Column(title="in-place", unit="GB/s", value=lambda result, figure: known(figure.row.in_place, _busbw), width=8),
+    Column(title="in-place", unit="GB/s", value=_in_place, width=8),
     Column(title="wrong", value=_wrong, width=5),
     Column(title="timestamp", value=lambda result, figure: local_time(figure.row.timestamp) or "-", width=19, shown=_stamped),
 )

@@ -196,7 +196,6 @@ def test_no_figure_is_guessed(system: System) -> None:
     cases = {
         "with one rank no data crosses a link": (system(1), [1]),
         "the number of ranks per host varies: 8, 4": (two, [8, 4]),
-        "the hardware of only 1 of 2 hosts is known": (system(1), [8, 8]),
         "host h0 runs 9 ranks on 8 GPUs": (system(1), [9]),
         "host h0 runs 2 ranks on 1 GPU": (system(1, gpus=1), [2]),
         "no GPU of host h0 could be read: it has none": (system(1, gpus=0), [8]),
