@@ -6,18 +6,19 @@ from string import Formatter
 
 from markdown_table import code, table
 
-from busbw.core.collectives import COLLECTIVES, Collective
+from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
 from busbw.core.exits import Exit, NcclTestsExit
 from busbw.core.options import BY_FIELD
 from busbw.core.redops import REDOPS
-from busbw.core.topology import Gpu, Host, Nic, Topology
+from busbw.core.topology import Gpu, Host, Nic
 from busbw.engines.registry import AUTOMATIC, ENGINES
 from busbw.engines.sim_parameters import PARAMETERS
 from busbw.launch.environment import LAUNCHERS
 from busbw.launch.failures import FAILURES
-from busbw.model.bounds import ALGORITHMS, bounds
+from busbw.model.bounds import ALGORITHMS, Features, bounds
+from busbw.model.fabric import Fabric, fabric
 from busbw.model.hardware import GENERATIONS
 from busbw.views.registry import VIEWS
 
@@ -164,7 +165,7 @@ def ideal() -> str:
     hosts = (1, 2, 4, 16)
     example = [(name, *(_bound(name, count) for count in hosts)) for name in names]
     gpus = [
-        (", ".join(row.names), row.links, _gb(row.link_rate), _gb(row.nominal), _gb(row.links * row.planned), row.source)
+        (", ".join(row.names), row.links, _gb(row.link_rate), _gb(row.links * row.link_rate), _gb(row.links * row.planned), row.source)
         for row in GENERATIONS
     ]
     return (
@@ -186,6 +187,7 @@ def _gb(rate: float) -> str:
 def _bound(name: str, hosts: int) -> str:
     gpus = [Gpu(i, "NVIDIA H100", f"0000:{i:02x}:00.0", nvlink=18, nvlink_rate=25e9, pcie=63e9, sm=90, nvls=True) for i in range(8)]
     nics = [Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)]
-    world = Topology([Host(f"h{number}", gpus=gpus, nics=nics) for number in range(hosts)])
-    found = {bound.algorithm: bound.busbw for bound in bounds("all_reduce", world, [8] * hosts, nvls=True)}
+    links = fabric([Host(f"h{number}", gpus=gpus, nics=nics) for number in range(hosts)], [8] * hosts)
+    assert isinstance(links, Fabric)
+    found = {bound.algorithm: bound.busbw for bound in bounds(BY_NAME["all_reduce"], links, Features(nvls=True))}
     return f"{found[name] / 1e9:.4g}" if name in found else ""

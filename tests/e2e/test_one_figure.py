@@ -19,11 +19,13 @@ from busbw.core.cells import cells, every, figures
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling
 from busbw.measure import precise
+from busbw.measure.plan import Rates
 from busbw.stats.compare import compare
 from busbw.stats.history import check
 from busbw.stats.sampling import Verdict, first, next_step
-from busbw.views import comparison, comparison_markdown, history
+from busbw.views import comparison, history
 from busbw.views.html import comparison as html_comparison
+from busbw.views.html.report_input import ReportInput
 from busbw.views.html.rows import rows as html_rows
 from busbw.views.read import read
 from busbw.views.registry import VIEWS, view
@@ -58,8 +60,7 @@ def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
             seen.longest_s.append(level * math.exp(0.1 * state))
         seen.verdict = next_step(seen.longest_s, sampling, 0.0)
     seen.shortest_s, seen.late_s = seen.longest_s, [[0.0] * len(seen.longest_s)] * 2
-    cell = precise.cell(seen, sampling, 1)
-    cell.algbw = cell.busbw = 1e9
+    cell = precise.cell(seen, sampling, 1, Rates(8192, 1.0))
     expected = Expected(cell.time_s, cell.low_s, cell.high_s, len(seen.longest_s) - cell.dropped)
     assert cell.dropped >= 20
     assert cell.samples_s
@@ -166,13 +167,13 @@ def test_a_comparison_and_the_history_agree(measured: tuple[Result, list[Expecte
     found = compare([named[0]], [named[1]])
     times = [time_text(one.time_s) for one in expected]
     assert [(line["time A"], line["time B"]) for line in lines(comparison.text(found), "time A")] == list(zip(times, times, strict=True))
-    assert sorted(line["time A"] for line in piped(comparison_markdown.markdown(found))) == sorted(times)
+    assert sorted(line["time A"] for line in piped(comparison.markdown(found))) == sorted(times)
     for cell, one in zip(json.loads(comparison.json(found))["cells"], expected, strict=True):
         assert (cell["a_s"], cell["b_s"]) == (one.time_s, one.time_s)
         assert cell["by"] == "means" or (cell["a_count"], cell["b_count"]) == (one.n, one.n)
-    sheets = [Sheet(index, name, its) for index, (name, its) in enumerate(named)]
-    table = html_comparison.comparison(sheets, {1: found})[-1]
-    assert [line["time"] for line in grid(table, 1)] == times
+    inputs = [ReportInput(index, name, its) for index, (name, its) in enumerate(named)]
+    table = html_comparison.comparison(inputs, {1: found})[-1]
+    assert [line["time A"] for line in grid(table, 1)] == times
     earlier = {run: {key: figure.time_s / 2 for key, figure in cells(result)} for run in range(19)}
     slower = history.checked(check(result, earlier, 0.95))
     assert [line["time"] for line in lines(slower, "median")] == times

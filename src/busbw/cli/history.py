@@ -18,8 +18,7 @@ from busbw.core.exits import Exit
 from busbw.core.history import Check, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history.baseline import baseline
-from busbw.history.path import default_path
-from busbw.history.store import opened
+from busbw.history.store import default_path, opened
 from busbw.stats.history import check
 from busbw.views import history as view
 
@@ -30,16 +29,12 @@ STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN
 
 def _db(function: Callable[..., Any]) -> Callable[..., Any]:
     text = "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
-    return click.option("--db", type=File(), default=None, help=text)(function)
+    return click.option("--db", type=File(), default=lambda: default_path(os.environ), help=text)(function)
 
 
 def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option("--collective", default="", callback=filled, help="only runs of this collective")(function)
     return click.option("--machine", default="", callback=filled, help="only machines with this in their name")(function)
-
-
-def _file(db: Path | None) -> Path:
-    return db if db is not None else default_path(os.environ)
 
 
 @click.group("history", context_settings=HELP)
@@ -55,13 +50,13 @@ def command() -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--collective", default=None, callback=filled, help="the collective of logs that do not name it")
 @_db
-def add(files: tuple[str, ...], collective: str | None, db: Path | None) -> int:
+def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
     """Add the results in FILE... (- = stdin), as busbw show reads them. The same result twice is stored once.
 
     All are added, or none: when one cannot be read, or there is no room.
     """
     results = [(file, read_sweep(file, collective)) for file in files]
-    with opened(_file(db), create=True) as history:
+    with opened(db, create=True) as history:
         added = history.add([result for _, result in results])
     for (file, _), (id, new) in zip(results, added, strict=True):
         answer(f"{file}: run {id}{'' if new else ', which was there already'}\n")
@@ -71,10 +66,10 @@ def add(files: tuple[str, ...], collective: str | None, db: Path | None) -> int:
 @command.command("list", context_settings=HELP)
 @_filters
 @_db
-def list_(machine: str, collective: str, db: Path | None) -> int:
+def list_(machine: str, collective: str, db: Path) -> int:
     """List the runs, newest first."""
     name = collective_row(collective).name if collective else ""
-    with opened(_file(db), create=False) as history:
+    with opened(db, create=False) as history:
         runs = history.runs(machine, name)
     if runs:
         answer(view.listed(runs, width()))
@@ -88,18 +83,17 @@ def list_(machine: str, collective: str, db: Path | None) -> int:
 @click.option("--last", type=click.IntRange(1), default=LAST, show_default=True, help="runs to plot, at most")
 @_filters
 @_db
-def plot(size: str, last: int, machine: str, collective: str, db: Path | None) -> int:
+def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
     """Plot one size's busbw over the last runs, for every machine and placement."""
     wanted = parse_size(size, "--size")
     name = collective_row(collective).name if collective else ""
-    file = _file(db)
-    with opened(file, create=False) as history:
+    with opened(db, create=False) as history:
         runs = history.runs(machine, name)
         having = {time.run.id for time in history.times(runs) if time.key.size_bytes == wanted}
         shown = list(islice((run for run in runs if run.id in having), last))
         times = [time for time in history.times(shown) if time.key.size_bytes == wanted]
     if not times:
-        raise UsageError(f"{file}: no such run has {format_size(wanted)}", "busbw history list")
+        raise UsageError(f"{db}: no such run has {format_size(wanted)}", "busbw history list")
     answer(view.plot(times, width()))
     return int(Exit.OK)
 
@@ -110,13 +104,13 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path | None) -
 @click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="how sure to be, over the whole sweep")
 @click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
 @_db
-def check_(file: str, last: int, confidence: float, collective: str | None, db: Path | None) -> int:
+def check_(file: str, last: int, confidence: float, collective: str | None, db: Path) -> int:
     """Say whether the result in FILE (- = stdin) is slower than the last runs of its machine that have the same cells.
 
     Exit code 1 when a cell is slower, 3 when too few runs are stored to tell. The result is not added.
     """
     result = read_sweep(file, collective)
-    with opened(_file(db), create=False) as history:
+    with opened(db, create=False) as history:
         earlier = baseline(history, result, last)
     found = check(result, earlier, confidence)
     if not result.complete or result.wrong():

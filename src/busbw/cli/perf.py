@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def _perf(program: str, words: Sequence[str]) -> int:
     spec, notes = softened(msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec))
     _refuse(spec)
     answer("".join(note + "\n" for note in notes))
-    spec, file = _output_file(spec)
+    spec, file = output_file(spec)
     record = Record(file, lambda result: nccl_tests_json.render(result).encode())
     engine = os.environ.get("BUSBW_ENGINE", AUTO)
     job = SweepJob(sweep=spec, engine=engine, program=name, argv=[program, *words], compat=True, start_limit_s=START_LIMIT_S)
@@ -137,21 +138,24 @@ def _refuse(spec: SweepSpec) -> None:
         )
 
 
-def _output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
-    """-J's file, made on the process that writes it and numbered where it exists already, so that two runs never share one."""
-    member = environment.detect(os.environ)
-    if not spec.output_file or (member and member.rank):
+def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
+    """-J's file, made on the process that writes it and numbered where it exists already, so that two runs never share one.
+
+    None for a name without .json, as in nccl-tests, and on the other processes.
+    """
+    member, wanted = environment.detect(os.environ), Path(spec.output_file)
+    if not wanted.name.lower().endswith(".json") or (member and member.rank):
         return spec, None
-    while (file := nccl_tests_json.output_path(spec.output_file)) is not None:
+    for file in chain([wanted], (wanted.with_name(f"{wanted.name}.{number}") for number in count())):
         try:
             file.open("x").close()
         except FileExistsError:
-            continue  # another run was faster
+            continue
         except OSError:
-            answer(f"# skipping json output; {spec.output_file} not accessible\n")
-            return msgspec.structs.replace(spec, output_file=""), None
+            break
         return msgspec.structs.replace(spec, output_file=str(file)), file
-    return spec, None
+    answer(f"# skipping json output; {spec.output_file} not accessible\n")
+    return msgspec.structs.replace(spec, output_file=""), None
 
 
 def _below_minimum(result: AnyResult | None) -> bool:

@@ -21,11 +21,7 @@ DEFAULT = "report.html"
 @click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "-o",
-    "--output",
-    default=None,
-    callback=filled,
-    help="where the page goes, - = stdout; by default beside the first FILE, under its name with .html",
+    "-o", "--output", callback=filled, help="where the page goes, - = stdout; by default beside the first FILE, under its name with .html"
 )
 @click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
 @table_option

@@ -84,12 +84,17 @@ def peak(found: Iterable[Figure]) -> Figure | None:
     return max((figure for figure in found if math.isfinite(figure.cell.busbw)), key=lambda figure: figure.busbw, default=None)
 
 
+def repeats(result: Result) -> list[dict[CellKey, Figure]]:
+    """The cells of each repeat, which is a run with communicators of its own."""
+    numbers = sorted({row.repeat for row in result.rows})
+    parts = ([row for row in result.rows if row.repeat == number] for number in numbers)
+    return [dict(cells(msgspec.structs.replace(result, rows=rows))) for rows in parts]
+
+
 def runs(result: Result) -> list[dict[CellKey, Figure]]:
-    """The cells of each repeat (a run with communicators of its own), without an incomplete one if there are others."""
-    repeats = sorted({row.repeat for row in result.rows})
-    whole = repeats[:-1] if len(repeats) > 1 and not result.complete else repeats
-    parts = ([row for row in result.rows if row.repeat == repeat] for repeat in whole)
-    return [dict(cells(msgspec.structs.replace(result, rows=rows))) for rows in parts] or [{}]
+    """The repeats, without an incomplete one if there are others."""
+    found = repeats(result) or [{}]
+    return found[:-1] if len(found) > 1 and not result.complete else found
 
 
 def medians(times_s: Iterable[tuple[CellKey, float]]) -> dict[CellKey, float]:

@@ -28,9 +28,10 @@ class Side(msgspec.Struct, frozen=True):
     devices: dict[str, int]  # how many of each name
     engine: str
     nccl: int
+    ranks: int
 
 
-class ComparedCell(msgspec.Struct, frozen=True):
+class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell on both sides: its times (None if a side has none), their ratio b / a with its interval, and the verdict.
 
     `by` is what was compared (runs, samples or means), `a_count` and `b_count` the number that the times are computed from, `a_effective`

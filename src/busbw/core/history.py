@@ -9,7 +9,7 @@ from busbw.core.cells import CellKey
 from busbw.core.result import Result
 
 
-class StoredRun(msgspec.Struct, frozen=True):
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the history, without its samples.
 
     `start` is its start in local time as `YYYY-mm-dd HH:MM:SS`, or else when it was added; `peak_busbw` is in bytes per second.
@@ -37,7 +37,7 @@ class StoredTime(msgspec.Struct, frozen=True):
     busbw: float
 
 
-class CheckedCell(msgspec.Struct, frozen=True):
+class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds), and the adjusted p-value."""
 
     key: CellKey

@@ -58,9 +58,9 @@ def short_size(size_bytes: int) -> str:
     return str(size_bytes)
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """`1 row`, `2 rows`; `plural` is what the noun ends in."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def format_size(size_bytes: int) -> str:

@@ -1,5 +1,7 @@
 """The earlier runs that a run is compared with."""
 
+from itertools import islice
+
 import msgspec
 
 from busbw.core.cells import CellKey, cells, medians
@@ -12,12 +14,6 @@ def baseline(history: History, result: Result, last: int) -> dict[int, dict[Cell
     """Seconds by run and cell of the newest `last` comparable runs that have every cell of the result, without the result itself."""
     wanted = {msgspec.structs.replace(key, cycle=0) for key, _ in cells(result)}
     own = history.id_of(result)
-    found: dict[int, dict[CellKey, float]] = {}
-    for run in history.runs(collective=result.spec.collective):
-        if len(found) == last:
-            break
-        if run.id != own and alike(run, result):
-            times = medians((time.key, time.time_s) for time in history.times([run]))
-            if wanted <= times.keys():
-                found[run.id] = times
-    return found
+    comparable = (run for run in history.runs(collective=result.spec.collective) if run.id != own and alike(run, result))
+    timed = ((run.id, medians((time.key, time.time_s) for time in history.times([run]))) for run in comparable)
+    return dict(islice(((run, times) for run, times in timed if wanted <= times.keys()), last))

@@ -44,14 +44,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 def check(connection: sqlite3.Connection, name: str) -> int:
     """The file's schema number, 0 for an empty file; UsageError for another program's file or a newer busbw's. Writes nothing."""
-    begun = not connection.in_transaction
-    if begun:
+    with connection:
         connection.execute("BEGIN")  # consistent reads: another process may be creating the tables
-    try:
         return _checked(connection, name)
-    finally:
-        if begun and connection.in_transaction:  # an error may have ended the transaction
-            connection.execute("ROLLBACK")
 
 
 def _checked(connection: sqlite3.Connection, name: str) -> int:
@@ -64,10 +59,7 @@ def _checked(connection: sqlite3.Connection, name: str) -> int:
     if mark not in marks or strange:
         raise UsageError(f"{name}: an SQLite file, but not a history of busbw", "use another --db")
     if version > len(MIGRATIONS):
-        raise UsageError(
-            f"{name}: schema {version} is newer than this busbw's {len(MIGRATIONS)}",
-            "use the busbw that wrote it, or another --db",
-        )
+        raise UsageError(f"{name}: schema {version} is newer than this busbw's {len(MIGRATIONS)}", "use a newer busbw, or another --db")
     return version
 
 
@@ -75,17 +67,12 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
     """Apply the missing migrations in one transaction; UsageError as `check`."""
     if check(connection, name) == len(MIGRATIONS):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for step in MIGRATIONS[check(connection, name) :]:  # another process may have applied them
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for step in MIGRATIONS[_checked(connection, name) :]:  # another process may have applied them
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # SQLite has already rolled back if the disk is full
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _number(connection: sqlite3.Connection, pragma: str) -> int:

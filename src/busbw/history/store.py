@@ -5,7 +5,7 @@ It uses a write-ahead log, so that readers and writers do not wait for each othe
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +29,12 @@ NEWEST_FIRST = "start DESC, id DESC"
 AS_IN_A_TABLE = "dtype, op, root, size_bytes, placement DESC, cycle"
 
 
+def default_path(environment: Mapping[str, str]) -> Path:
+    """`busbw/history.sqlite` under XDG_DATA_HOME, or under ~/.local/share if that is not an absolute path (XDG base directories 0.8)."""
+    named = Path(environment.get("XDG_DATA_HOME", ""))
+    return (named if named.is_absolute() else Path.home() / ".local" / "share") / "busbw" / "history.sqlite"
+
+
 class History:
     """An open history, from `opened`."""
 
@@ -37,8 +43,12 @@ class History:
 
     def add(self, results: Sequence[Result]) -> list[tuple[int, bool]]:
         """The id of each run, and whether it is new: equal content is stored once. Stores all results or none."""
-        with self._transaction(), _storable():
-            return [self._add(result) for result in results]
+        try:
+            with self._connection:  # commits, or rolls back where the transaction failed and SQLite has not done so
+                self._connection.execute("BEGIN IMMEDIATE")
+                return [self._add(result) for result in results]
+        except (OverflowError, UnicodeEncodeError) as error:  # only of a corrupt result
+            raise UsageError(f"a value of the result cannot be stored: {error}", "inspect the result with busbw show") from error
 
     def _add(self, result: Result) -> tuple[int, bool]:
         there = self.id_of(result)
@@ -47,9 +57,9 @@ class History:
         run = stored(result, datetime.now())
         facts = {name: getattr(run, name) for name in RUN if name != "id"}
         facts |= {"digest": digest(result), "result": wire.encode(result).decode()}
-        id = self._insert("runs", [facts]) or 0
-        rows = [msgspec.structs.asdict(key) | {"run": id, "time_s": one.time_s, "busbw": one.cell.busbw} for key, one in cells(result)]
-        self._insert("cells", rows)
+        id = self._insert("runs", facts)
+        for key, one in cells(result):
+            self._insert("cells", msgspec.structs.asdict(key) | {"run": id, "time_s": one.time_s, "busbw": one.cell.busbw})
         return id, True
 
     def runs(self, machine: str = "", collective: str = "") -> list[StoredRun]:
@@ -75,32 +85,9 @@ class History:
         row = self._connection.execute("SELECT id FROM runs WHERE digest = ?", (digest(result),)).fetchone()
         return int(row[0]) if row else None
 
-    def _insert(self, table: str, rows: Sequence[dict[str, object]]) -> int | None:
-        """Insert rows with equal columns; returns the last row's id."""
-        cursor = self._connection.cursor()
-        for row in rows:
-            cursor.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
-        return cursor.lastrowid
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # SQLite has already rolled back if the disk is full
-                self._connection.execute("ROLLBACK")
-            raise
-
-
-@contextmanager
-def _storable() -> Iterator[None]:
-    """UsageError for numbers and text that SQLite cannot store, which only a corrupt result contains."""
-    try:
-        yield
-    except (OverflowError, UnicodeEncodeError) as error:
-        raise UsageError(f"a value of the result cannot be stored: {error}", "inspect the result with busbw show") from error
+    def _insert(self, table: str, row: dict[str, object]) -> int:
+        statement = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+        return self._connection.execute(statement, tuple(row.values())).lastrowid or 0
 
 
 def _figure(value: float | None) -> float:

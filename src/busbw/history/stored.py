@@ -19,9 +19,18 @@ def stored(result: Result, now: datetime) -> StoredRun:
     sizes = [row.size_bytes for row in result.rows]
     top = peak(every(result))
     return StoredRun(
-        0, _when(result.start, now), machine(result), result.spec.collective, result.library.nccl, timing(result), min(sizes, default=0),
-        max(sizes, default=0), top.busbw if top else 0.0, result.complete, result.wrong(),
-    )  # fmt: skip
+        id=0,
+        start=_when(result.start, now),
+        machine=machine(result),
+        collective=result.spec.collective,
+        nccl=result.library.nccl,
+        timing=timing(result),
+        min_bytes=min(sizes, default=0),
+        max_bytes=max(sizes, default=0),
+        peak_busbw=top.busbw if top else 0.0,
+        complete=result.complete,
+        wrong=result.wrong(),
+    )
 
 
 def _when(start: str, now: datetime) -> str:

@@ -4,17 +4,15 @@ Letters in formulas: N ranks on Q hosts with P each; B is a GPU's link to its pe
 direction; f = busbw / algbw. Ranks are numbered host by host. An algorithm's bound is f x the smallest term, whose link binds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from busbw.core.collectives import Collective
-from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.result import Ideal
-from busbw.core.topology import Topology
-from busbw.model.fabric import Fabric, NoFabric, fabric, gb
+from busbw.model.fabric import Fabric, gb
 
 GIVEN = "given"
 ENDPOINT = "endpoint-optimal"
@@ -35,8 +33,8 @@ class Term:
 class Features:
     """What the run may use: NVLink SHARP multicast, and reduction in the switches of the network (CollNet)."""
 
-    nvls: bool
-    collnet: bool
+    nvls: bool = False
+    collnet: bool = False
 
 
 Terms = Callable[[Fabric], list[Term]]
@@ -56,17 +54,15 @@ class Algorithm:
 
 
 def _gpu(fab: Fabric, share: float = 1.0, formula: str = "B") -> list[Term]:
-    if fab.gpu is None:
-        return []
-    numbers = gb(fab.gpu) if share == 1 else f"{gb(fab.gpu)} x {share:.4g}"
-    return [Term(fab.gpu * share, formula, numbers, fab.gpu_link)]
+    return [] if fab.gpu is None else [_scaled(fab.gpu, share, formula, fab.gpu_link)]
 
 
 def _nic(fab: Fabric, share: float = 1.0, formula: str = "I") -> list[Term]:
-    if fab.hosts == 1:
-        return []
-    numbers = gb(fab.nics) if share == 1 else f"{gb(fab.nics)} x {share:.4g}"
-    return [Term(fab.nics * share, formula, numbers, fab.nic_link)]
+    return [] if fab.hosts == 1 else [_scaled(fab.nics, share, formula, fab.nic_link)]
+
+
+def _scaled(rate: float, share: float, formula: str, link: str) -> Term:
+    return Term(rate * share, formula, gb(rate) if share == 1 else f"{gb(rate)} x {share:.4g}", link)
 
 
 def _tree_share(hosts: int) -> float:
@@ -168,27 +164,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 )  # fmt: skip
 
 
-def bounds(
-    collective: str,
-    topology: Topology,
-    ranks_per_host: Sequence[int],
-    *,
-    nvls: bool,
-    collnet: bool = False,
-) -> list[Ideal]:
-    """One Ideal (busbw in bytes per second) for each algorithm that can run; [] for one rank and if `unknown` gives a reason.
-
-    `nvls` and `collnet` say whether these may be used. UsageError for an unknown collective.
-    """
-    row = collective_row(collective)
-    fab = fabric(topology, ranks_per_host)
-    if isinstance(fab, NoFabric) or fab.ranks < 2:
-        return []
-    return bounds_over(row, fab, Features(nvls, collnet))
-
-
-def bounds_over(row: Collective, fab: Fabric, may: Features) -> list[Ideal]:
-    """As `bounds`, over a known Fabric of two or more ranks."""
+def bounds(row: Collective, fab: Fabric, may: Features) -> list[Ideal]:
+    """One Ideal (busbw in bytes per second) for each algorithm that can run."""
     return [_bound(row, fab, algorithm) for algorithm in ALGORITHMS if row.name in algorithm.collectives and algorithm.runs(fab, may)]
 
 
@@ -209,39 +186,14 @@ def _ideal(name: str, factor: float, factor_text: str, terms: list[Term], why: s
     return Ideal(value, name, binding.link, f"{sums} GB/s: {why}")
 
 
-def unknown(topology: Topology, ranks_per_host: Sequence[int]) -> str:
-    """Why `bounds` is empty; '' if it is not."""
-    fab = fabric(topology, ranks_per_host)
-    if isinstance(fab, NoFabric):
-        return fab.reason
-    return "with one rank no data crosses a link" if fab.ranks < 2 else ""
-
-
-def ideal(
-    collective: str,
-    topology: Topology,
-    ranks_per_host: Sequence[int],
-    *,
-    nvls: bool,
-    collnet: bool = False,
-) -> Ideal | None:
-    """The largest bound among the algorithms that can run; None if `bounds` is empty."""
-    found = bounds(collective, topology, ranks_per_host, nvls=nvls, collnet=collnet)
-    return max(found, key=lambda bound: bound.busbw, default=None)
-
-
-def endpoint(collective: str, topology: Topology, ranks_per_host: Sequence[int]) -> Ideal | None:
+def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
     """The bound of all algorithms that reduce at the endpoints, with the fewest crossings of a host's edge for each byte.
 
     For all_reduce, all_gather and reduce_scatter min(I (N-1)Q/(N(Q-1)), B (N-1)/(N-Q)), which the AIBooster PyTorch benchmark calls
-    ideal; the minimum of B and I for broadcast and reduce; the bound of the exchange for the others. None as `ideal`.
+    ideal; the minimum of B and I for broadcast and reduce; the bound of the exchange for the others, None if it cannot run.
     """
-    row = collective_row(collective)
-    fab = fabric(topology, ranks_per_host)
-    if isinstance(fab, NoFabric) or fab.ranks < 2:
-        return None
     if row.name not in ("all_reduce", "all_gather", "reduce_scatter"):
-        plain = bounds_over(row, fab, Features(nvls=False, collnet=False))
+        plain = bounds(row, fab, Features())
         return msgspec.structs.replace(plain[0], algorithm=ENDPOINT) if plain else None
     n, q = fab.ranks, fab.hosts
     if q == 1:

@@ -1,7 +1,6 @@
 """Findings on the data of a run: wrong elements, rows that moved no bytes, a shortened sweep."""
 
 from busbw.core.cells import Figure, every
-from busbw.core.collectives import collective
 from busbw.core.dtypes import dtype
 from busbw.core.finding import Verdict
 from busbw.core.layouts import GRAIN_BYTES, whole
@@ -34,9 +33,8 @@ def _wrong(wrong: list[Figure], checks: int) -> Conclusion:
         seen = min(first.cell.mismatches, key=lambda mismatch: (mismatch.rank, mismatch.offset))
         message += f", first on rank {seen.rank} at element {seen.offset}: expected {seen.expected}, got {seen.got}"
     ranks = sorted({mismatch.rank for figure in wrong for mismatch in figure.cell.mismatches})
-    evidence = f"{len(wrong)} of {checks} checks failed" + (
-        f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
-    )
+    where = f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
+    evidence = f"{len(wrong)} of {checks} checks failed{where}"
     return Conclusion(Verdict.FAIL, message, evidence, "run again with fewer GPUs or hosts until the faulty one is found")
 
 
@@ -46,15 +44,14 @@ def _empty_rows(run: Run) -> Conclusion | None:
     ranks = result.world.ranks if result.world.devices else 0
     if not empty or ranks < 1:
         return None
-    if collective(result.spec.collective).buffers is whole:  # every rank's part is the whole buffer
+    if result.spec.row.buffers is whole:  # every rank's part is the whole buffer
         least = max(dtype(row.dtype).itemsize for row in empty)
         why = f"an element has {format_size(least)}"
     else:
         least = GRAIN_BYTES * ranks
         why = f"{ranks} ranks need {format_size(least)}, {GRAIN_BYTES} B each"
-    message = f"{counted(len(empty), 'row')} moved 0 bytes: {why}"
     fix = f"start at -b {least}; rows of 0 bytes count in the average"
-    return Conclusion(Verdict.WARN, message, fix=fix)
+    return Conclusion(Verdict.WARN, f"{counted(len(empty), 'row')} moved 0 bytes: {why}", fix=fix)
 
 
 def _reduced(run: Run) -> Conclusion | None:

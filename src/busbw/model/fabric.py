@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from busbw.core.sizes import counted
-from busbw.core.topology import Gpu, Host, Nic, Topology
+from busbw.core.topology import Gpu, Host, Nic
 
 NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one NVLink domain
 
@@ -42,17 +42,16 @@ class NoFabric:
     reason: str
 
 
-def fabric(topology: Topology, ranks_per_host: Sequence[int]) -> Fabric | NoFabric:
+def fabric(hosts: Sequence[Host], ranks_per_host: Sequence[int]) -> Fabric | NoFabric:
     """The Fabric of a run with `ranks_per_host[i]` ranks on host i, one rank per GPU, over the ports of `ports_in_use`."""
-    hosts = topology.hosts
-    if len(hosts) != len(ranks_per_host):
-        return NoFabric(f"the hardware of only {len(hosts)} of {len(ranks_per_host)} hosts is known")
     per_host = set(ranks_per_host)
     if len(per_host) != 1 or not hosts:
         return NoFabric("the number of ranks per host varies: " + ", ".join(map(str, ranks_per_host)))
     ranks = per_host.pop()
     if missing := _missing_gpus(hosts, ranks):
         return NoFabric(missing)
+    if ranks == len(hosts) == 1:
+        return NoFabric("with one rank no data crosses a link")
     gpus = _gpus([gpu for host in hosts for gpu in host.gpus], ranks)
     if isinstance(gpus, NoFabric) or len(hosts) == 1:
         return gpus
@@ -90,17 +89,13 @@ def _gpus(gpus: Sequence[Gpu], ranks: int) -> Fabric | NoFabric:
         return NoFabric(f"the NVLink rate of {gpu.name} could not be read: {_nvlink(gpu)}")
     if pcie is None:
         return NoFabric("the GPUs have no NVLink, and their PCIe links differ or could not be read")
-    return Fabric(1, ranks, pcie, _pcie(gpu), pcie, over_nvlink=False)
+    shape = f" Gen{gpu.pcie_gen_max} x{gpu.pcie_width}" if gpu.pcie_gen_max and gpu.pcie_width else ""
+    return Fabric(1, ranks, pcie, f"PCIe{shape}, {gb(pcie)} GB/s", pcie, over_nvlink=False)
 
 
 def _nvlink(gpu: Gpu) -> str:
     links = "unknown" if gpu.nvlink is None else str(gpu.nvlink)
     return f"{links} links x {'unknown' if gpu.nvlink_rate is None else gb(gpu.nvlink_rate)} GB/s"
-
-
-def _pcie(gpu: Gpu) -> str:
-    shape = f" Gen{gpu.pcie_gen_max} x{gpu.pcie_width}" if gpu.pcie_gen_max and gpu.pcie_width else ""
-    return f"PCIe{shape}, {gb(gpu.pcie or 0)} GB/s"
 
 
 def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
@@ -110,9 +105,7 @@ def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
             return NoFabric(_no_port(host))
         unknown = [nic.name for nic in ports if nic.rate is None]
         if unknown:
-            virtual = any(nic.virtual for nic in ports)
-            why = "a virtual interface" if virtual else "its rate could not be read"
-            return NoFabric(f"the rate of {unknown[0]} on host {host.hostname} is unknown: {why}")
+            return NoFabric(f"the rate of {unknown[0]} on host {host.hostname} is unknown: its rate could not be read")
     ports = chosen[0][1]
     if len({nic.rate for _, each in chosen for nic in each}) > 1 or len({len(each) for _, each in chosen}) > 1:
         return NoFabric("the NICs of the hosts differ: " + "; ".join(f"host {h.hostname} {_ports(p)}" for h, p in chosen[:4]))
@@ -128,12 +121,10 @@ def ports_in_use(host: Host) -> list[Nic]:
 
 def _no_port(host: Host) -> str:
     down = [nic.name for nic in host.nics if not nic.virtual]
-    virtual = [nic.name for nic in host.nics if nic.virtual]
     if down:
         return f"all network ports of host {host.hostname} are down: {', '.join(down)}"
-    if virtual:
-        names = ", ".join(virtual)
-        return f"host {host.hostname} has only virtual network interfaces: {names}"
+    if host.nics:
+        return f"host {host.hostname} has only virtual network interfaces: {', '.join(nic.name for nic in host.nics)}"
     return f"host {host.hostname} has no network port"
 
 

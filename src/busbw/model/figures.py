@@ -1,8 +1,6 @@
 """The cells of a result as series: all sizes of one type, operator, root and placement."""
 
-from collections import Counter
-
-from busbw.core.cells import IN_PLACE, Figure, every, figures
+from busbw.core.cells import IN_PLACE, CellKey, Figure, every, repeats
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 
@@ -28,23 +26,17 @@ def sampled(result: Result) -> Series:
 def series(result: Result) -> list[Series]:
     """Every series of the result, sorted by size, without rows that moved no bytes; of --repeats the middle one."""
     found: dict[tuple[str, str, int, str], Series] = {}
-    for same in repeated(result).values():
-        row, placement = same[0].row, same[0].placement
-        if row.size_bytes > 0:
-            found.setdefault((row.dtype, row.op, row.root, placement), []).append(same[len(same) // 2])
+    for key, same in repeated(result).items():
+        if key.size_bytes > 0:
+            found.setdefault((key.dtype, key.op, key.root, key.placement), []).append(same[len(same) // 2])
     return [sorted(line, key=lambda figure: figure.row.size_bytes) for line in found.values()]
 
 
-def repeated(result: Result) -> dict[tuple[str, str, int, str, int, int], Series]:
+def repeated(result: Result) -> dict[CellKey, Series]:
     """Every cell with its repeats, the fastest first. Cycles (-N) are separate cells."""
-    found: dict[tuple[str, str, int, str, int, int], Series] = {}
-    cycles: Counter[tuple[str, str, int, int, int]] = Counter()
-    for row in result.rows:
-        one = (row.dtype, row.op, row.root, row.size_bytes, row.repeat)
-        for figure in figures(row):
-            key = (row.dtype, row.op, row.root, figure.placement, row.size_bytes, cycles[one])
-            found.setdefault(key, []).append(figure)
-        cycles[one] += 1
+    found: dict[CellKey, Series] = {}
+    for key, figure in (item for repeat in repeats(result) for item in repeat.items()):
+        found.setdefault(key, []).append(figure)
     return {key: sorted(same, key=lambda figure: figure.cell.time_s) for key, same in found.items()}
 
 

@@ -9,8 +9,8 @@ from busbw.core.result import AnyResult, Ideal, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
 from busbw.model import data_findings, machine_findings, network_findings, timing_findings
-from busbw.model.bounds import GIVEN, bounds, unknown
-from busbw.model.fabric import NoFabric, fabric, gb
+from busbw.model.bounds import GIVEN, bounds
+from busbw.model.fabric import NoFabric, gb
 from busbw.model.figures import Series, dips, half_peak, still_rising, where_text
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
@@ -18,6 +18,7 @@ from busbw.model.world import Used
 
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
+NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
 NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
@@ -57,7 +58,7 @@ def _bandwidth(run: Run) -> Conclusion | None:
     if ideal is None:
         message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(row, use)}"
         return Conclusion(Verdict.UNKNOWN, message, fix="set the expected busbw with --ideal GB/s")
-    planned = None if ideal.algorithm == GIVEN else _plan(row, use)
+    planned = None if ideal.algorithm == GIVEN or isinstance(use, NoFabric) else plan(row, use.fabric, use.hosts[0].gpus[0])
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
         message += f", {_percent(top.busbw / planned.busbw)} of the {gb(planned.busbw)} that NCCL plans with"
@@ -71,13 +72,10 @@ def _bandwidth(run: Run) -> Conclusion | None:
     if still_rising(best) and top is best[-1]:
         why = "it is still rising there" if len(best) > 1 else "one small size does not show the bandwidth"
         return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes with -e")
-    fix = (
-        "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
-        if run.result.library.nccl or run.result.library.engine == "nccl"
-        else NOT_NCCL
+    library = run.result.library
+    fix = ("measure larger sizes with -e; then " if len(best) == 1 else "") + (
+        NCCL if library.nccl or library.engine == "nccl" else NOT_NCCL
     )
-    if len(best) == 1:
-        fix = f"measure larger sizes with -e; then {fix}"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
@@ -92,57 +90,41 @@ def _share(top: Figure, ideal: Ideal) -> str:
     return f"{share} the wire's {gb(ideal.busbw)} ({ideal.algorithm} over {ideal.link})"
 
 
-def _plan(row: Collective, use: Used | NoFabric) -> Ideal | None:
-    if isinstance(use, NoFabric):
-        return None
-    fab = fabric(use.topology, use.ranks_per_host)
-    return None if isinstance(fab, NoFabric) or fab.ranks < 2 else plan(row, fab, use.topology.hosts[0].gpus[0])
-
-
 def _why_unknown(row: Collective, use: Used | NoFabric) -> str:
     if isinstance(use, NoFabric):
         return use.reason
-    reason = unknown(use.topology, use.ranks_per_host)
-    if reason:
-        return reason
-    if row.ranks_power_of_two and not bounds(row.name, use.topology, use.ranks_per_host, nvls=use.nvls):
+    if row.ranks_power_of_two and not bounds(row, use.fabric, use.features):
         return f"{row.name} needs a power of two ranks"
     return "no algorithm with a known bound"
 
 
-def _bounds(run: Run) -> tuple[Figure, list[Ideal], list[Ideal]] | None:
-    """The peak, the bounds that allow it, and the bounds that it exceeds; None if no bound is known or exceeded."""
+def _excluded(run: Run) -> tuple[Figure, list[Ideal], str, str] | None:
+    """The peak, the bounds that allow it, and a text and the evidence on those that it exceeds; None if it exceeds no known bound."""
     best, use = _best(run), run.use
     if best is None or isinstance(use, NoFabric):
         return None
     top = best[1]
-    known = bounds(run.result.spec.collective, use.topology, use.ranks_per_host, nvls=use.nvls, collnet=use.collnet)
-    cannot = [bound for bound in known if top.busbw > ABOVE * bound.busbw]
-    return (top, [bound for bound in known if bound not in cannot], cannot) if cannot else None
-
-
-def _excluded(cannot: list[Ideal]) -> tuple[str, str]:
-    excluded = ", ".join(f"{bound.algorithm} (at most {gb(bound.busbw)})" for bound in cannot)
-    return excluded, "; ".join(f"{bound.algorithm}: {bound.why}" for bound in cannot)
+    known = bounds(run.result.spec.row, use.fabric, use.features)
+    exceeded = [bound for bound in known if top.busbw > ABOVE * bound.busbw]
+    text = ", ".join(f"{bound.algorithm} (at most {gb(bound.busbw)})" for bound in exceeded)
+    evidence = "; ".join(f"{bound.algorithm}: {bound.why}" for bound in exceeded)
+    return (top, [bound for bound in known if bound not in exceeded], text, evidence) if exceeded else None
 
 
 def _algorithm(run: Run) -> Conclusion | None:
-    found = _bounds(run)
-    if found is None or not found[1]:
+    top, fits, excluded, evidence = _excluded(run) or (None, [], "", "")
+    if top is None or not fits:
         return None
-    top, fits, cannot = found
-    excluded, evidence = _excluded(cannot)
     left = " or ".join(f"{bound.algorithm} ({gb(bound.busbw)})" for bound in fits)
     return Conclusion(Verdict.PASS, f"{gb(top.busbw)} GB/s rules out {excluded}; possible: {left}", evidence)
 
 
 def _above_bounds(run: Run) -> Conclusion | None:
-    found = _bounds(run)
-    if found is None or found[1]:
+    top, fits, excluded, evidence = _excluded(run) or (None, [], "", "")
+    if top is None or fits:
         return None
-    excluded, evidence = _excluded(found[2])
     fix = "check the topology in the result: a link or feature was read incorrectly, or the data took a path without a model"
-    return Conclusion(Verdict.WARN, f"busbw ({_at(found[0])}) is above all bounds: {excluded}", evidence, fix)
+    return Conclusion(Verdict.WARN, f"busbw ({_at(top)}) is above all bounds: {excluded}", evidence, fix)
 
 
 def _latency(run: Run) -> Conclusion | None:
@@ -152,16 +134,12 @@ def _latency(run: Run) -> Conclusion | None:
     (line, top), first, half = best, best[0][0], half_peak(*best)
     if half is first:
         return None
-    floor = f"{where_text(first)} takes {_time(first.cell.time_s)}"
+    micro = first.cell.time_s * 1e6
+    floor = f"{where_text(first)} takes {f'{micro:.3g} us' if micro < 1000 else f'{micro / 1000:.3g} ms'}"
     if still_rising(line) and top is line[-1]:
         return Conclusion(Verdict.PASS, f"{floor}; busbw is still rising at {format_size(top.row.size_bytes)}, the largest size")
     ruled = f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"
     return Conclusion(Verdict.PASS, f"{floor}; {ruled}")
-
-
-def _time(seconds: float) -> str:
-    micro = seconds * 1e6
-    return f"{micro:.3g} us" if micro < 1000 else f"{micro / 1000:.3g} ms"
 
 
 def _dip(run: Run) -> Conclusion | None:
@@ -176,10 +154,8 @@ def _dip(run: Run) -> Conclusion | None:
     (figure, ratio), others = found[0], len({id(dip.row) for dip, _ in found}) - 1
     more = f"; {counted(others, 'other dip')}" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbours"
-    message = f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}"
-    return Conclusion(
-        Verdict.WARN, message, fix="run again: noise is possible; a dip that stays is where the library changes its algorithm"
-    )
+    fix = "run again: noise is possible; a dip that stays is where the library changes its algorithm"
+    return Conclusion(Verdict.WARN, f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}", fix=fix)
 
 
 RULES = (

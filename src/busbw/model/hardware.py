@@ -22,11 +22,6 @@ class Generation:
     planned: float
     source: str
 
-    @property
-    def nominal(self) -> float:
-        """The rate of all links of one GPU in one direction."""
-        return self.links * self.link_rate
-
 
 GENERATIONS: tuple[Generation, ...] = (
     Generation(("P100",), 4, 20e9, 18e9, f"NVIDIA P100 data sheet: 160 GB/s both ways; {NCCL_TOPO} SM60"),

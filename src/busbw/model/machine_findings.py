@@ -66,28 +66,24 @@ def _coincided(run: Run) -> Conclusion | None:
 
 def _quiet(run: Run) -> Conclusion | None:
     """Signs without a bad row. If most rows have them, their cost is unknown: too few rows are without."""
-    result, signs, bad = run.result, run.signs, run.bad
-    reported = {id(one.figure.row) for one in bad}
+    result, reported = run.result, {id(one.figure.row) for one in run.bad}
     seen: dict[str, list[Sign]] = {}
     rows: dict[str, set[int]] = {}
-    for row in (row for row in result.rows if id(row) not in reported):
-        for sign in (sign for sign in signs.of(row) if sign.kind is not Kind.FAULT):
-            seen.setdefault(sign.where, []).append(sign)
-            rows.setdefault(sign.where, set()).add(id(row))
+    for row in result.rows:
+        for sign in run.signs.of(row):
+            if id(row) not in reported and sign.kind is not Kind.FAULT:
+                seen.setdefault(sign.where, []).append(sign)
+                rows.setdefault(sign.where, set()).add(id(row))
     if not seen:
         return None
     ordered = sorted(seen, key=lambda where: (min(sign.order for sign in seen[where]), -len(rows[where])))
     parts = [f"{_grouped([_largest(seen[where])])[0]} in {len(rows[where])} of {len(result.rows)} rows" for where in ordered]
     evidence = _meanings([_largest(seen[where]) for where in ordered])
-    most = [where for where in ordered if 2 * len(rows[where]) > len(result.rows) and any(_costs(sign) for sign in seen[where])]
-    if most:
+    costly = {where for where, found in seen.items() if any(sign.hard or sign.kind is Kind.LOSS for sign in found)}
+    if any(2 * len(rows[where]) > len(result.rows) for where in costly):
         message = f"{_listed(parts)}; too few rows are without it to show its effect"
         return Conclusion(Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result")
     return Conclusion(Verdict.PASS, f"{_listed(parts)}; no row was slower with it", evidence)
-
-
-def _costs(sign: Sign) -> bool:
-    return sign.hard or sign.kind is Kind.LOSS
 
 
 def _largest(signs: list[Sign]) -> Sign:

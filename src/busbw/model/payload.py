@@ -8,7 +8,7 @@ from dataclasses import replace
 from busbw.core.collectives import Collective
 from busbw.core.result import Ideal
 from busbw.core.topology import Gpu
-from busbw.model.bounds import Features, bounds_over
+from busbw.model.bounds import Features, bounds
 from busbw.model.fabric import Fabric, gb
 from busbw.model.hardware import NCCL_PCI, generation
 
@@ -32,4 +32,4 @@ def plan(row: Collective, fab: Fabric, gpu: Gpu) -> Ideal | None:
         if planned is None:
             return None
         fab = replace(fab, gpu=planned[0], gpu_link=planned[1])
-    return next(iter(bounds_over(row, fab, Features(nvls=False, collnet=False))), None)
+    return next(iter(bounds(row, fab, Features())), None)

@@ -10,7 +10,7 @@ from busbw.core.topology import Topology
 from busbw.model.fabric import NoFabric
 from busbw.model.figures import Series, series
 from busbw.model.slow_rows import Slow, slow_rows
-from busbw.model.vital_signs import Signs, read_signs
+from busbw.model.vital_signs import Signs
 from busbw.model.world import Used, used
 
 
@@ -40,7 +40,7 @@ class Run:
     @cached_property
     def signs(self) -> Signs:
         """The signs of trouble on hosts during each row."""
-        return read_signs(self.result)
+        return Signs(self.result)
 
     @cached_property
     def bad(self) -> list[Slow]:
@@ -77,4 +77,4 @@ class Rule:
 
 def apply(rules: Iterable[Rule], run: Run) -> list[Finding]:
     """The findings of the rules, in their order."""
-    return [rule.finding(said) for rule in rules if (said := rule.find(run)) is not None]
+    return [rule.finding(one) for rule in rules if (one := rule.find(run)) is not None]

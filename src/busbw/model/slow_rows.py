@@ -51,14 +51,11 @@ def expected_s(figures: Series, index: int, unusual: Callable[[Row], bool]) -> f
     Between two rows: interpolated over logarithms. After the last: at its busbw. Before the first: its time.
     """
     here = figures[index].row.size_bytes
-    before = next((one for one in reversed(figures[:index]) if _is_neighbour(one, unusual)), None)
-    after = next((one for one in figures[index + 1 :] if _is_neighbour(one, unusual)), None)
+    usual = [one if one.busbw > 0 and one.cell.time_s > 0 and not unusual(one.row) else None for one in figures]
+    before = next(filter(None, reversed(usual[:index])), None)
+    after = next(filter(None, usual[index + 1 :]), None)
     if before is None or after is None:
         return before.cell.time_s * here / before.row.size_bytes if before else after.cell.time_s if after else None
     low, high = before.row.size_bytes, after.row.size_bytes
     share = math.log(here / low) / math.log(high / low) if high > low else 0.5
     return float(before.cell.time_s ** (1 - share) * after.cell.time_s**share)
-
-
-def _is_neighbour(figure: Figure, unusual: Callable[[Row], bool]) -> bool:
-    return figure.busbw > 0 and figure.cell.time_s > 0 and not unusual(figure.row)

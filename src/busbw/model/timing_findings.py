@@ -7,8 +7,10 @@ from busbw.core.cells import Figure
 from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import counted, format_size
+from busbw.model.fabric import gb
 from busbw.model.figures import repeated, sampled, where_text
 from busbw.model.rule import Conclusion, Find, Rule, Run
+from busbw.stats.summary import nearest_rank
 
 LATE_SHARE = 0.05  # of an operation's time, if a clock shows the starts
 LATE_SHARE_QUEUED = 0.5  # if starts follow from durations after a fence, which ranks leave up to a fifth apart over a network
@@ -58,13 +60,14 @@ def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
 
 def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
     """The rank that is late in half of all cells or more, with these cells and its delays in seconds; None if there is none."""
-    share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in sampled(result)) else LATE_SHARE
-    seen = [(figure, found) for figure in sampled(result) if (found := latest(figure.cell, share))]
+    timed = sampled(result)
+    share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in timed) else LATE_SHARE
+    seen = [(figure, found) for figure in timed if (found := latest(figure.cell, share))]
     if not seen:
         return None
     rank, cells = Counter(rank for _, (rank, _) in seen).most_common(1)[0]
     own = [(figure, by) for figure, (one, by) in seen if one == rank]
-    return (rank, own) if cells >= LATE_CELLS * len(sampled(result)) else None
+    return (rank, own) if cells >= LATE_CELLS * len(timed) else None
 
 
 def _late(run: Run) -> Conclusion | None:
@@ -74,34 +77,29 @@ def _late(run: Run) -> Conclusion | None:
         return None
     rank, seen = found
     worst, by = max(seen, key=lambda pair: pair[1])
-    device = next((device for device in result.world.devices if device.rank == rank), None)
-    name = who(device) if device else f"rank {rank}"
+    name = next((who(device) for device in result.world.devices if device.rank == rank), f"rank {rank}")
     usual = statistics.median(by for _, by in seen)
     if usual < TURN_S and _crowded(run):
         return None
     message = f"{name} is late: it starts operations {usual * 1e6:.3g} us after the others, in {len(seen)} of {len(sampled(result))} cells"
-    evidence = f"{by * 1e6:.3g} us at {where_text(worst)}, where the operation takes {_us(worst.cell)} without the wait"
+    alone_s = worst.cell.op_s or worst.time_s
+    evidence = f"{by * 1e6:.3g} us at {where_text(worst)}, where the operation takes {alone_s * 1e6:.4g} us without the wait"
     fix = "look for other processes on its host's CPU or GPU: `top`, `nvidia-smi`"
     return Conclusion(Verdict.WARN, message, evidence, fix)
-
-
-def _us(cell: Cell) -> str:
-    return f"{(cell.op_s or cell.time_s) * 1e6:.4g} us"
 
 
 def _slow_host(run: Run) -> Conclusion | None:
     """A process that takes much longer than the others to enqueue an operation."""
     result = run.result
-    processes = [figure.cell.launches_s for figure in sampled(result) if len(figure.cell.launches_s or []) > 1]
+    processes = [costs for figure in sampled(result) if (costs := figure.cell.launches_s) and len(costs) > 1]
     if not processes:
         return None
-    usual = [statistics.median(times) for times in zip(*(times or [] for times in processes), strict=True)]
+    usual = [statistics.median(times) for times in zip(*processes, strict=True)]
     slowest = max(range(len(usual)), key=usual.__getitem__)
     others = statistics.median(time for process, time in enumerate(usual) if process != slowest)
     if usual[slowest] < SLOW_HOST * others:
         return None
-    device = next((device for device in result.world.devices if device.process == slowest), None)
-    name = who(device) if device else f"process {slowest}"
+    name = next((who(device) for device in result.world.devices if device.process == slowest), f"process {slowest}")
     message = f"the host of {name} is slow: it takes {usual[slowest] * 1e6:.3g} us to enqueue an operation, others {others * 1e6:.3g}"
     fix = "check for other processes on its CPU, and its clock and power settings: `top`, `cpupower frequency-info`"
     return Conclusion(Verdict.WARN, message, "medians over all cells, as in the launch column", fix)
@@ -109,16 +107,7 @@ def _slow_host(run: Run) -> Conclusion | None:
 
 def usual_bandwidth(links: list[Link]) -> float:
     """The upper quartile of pairs: with few ranks, most pairs include the slow rank."""
-    ordered = sorted(link.bandwidth for link in links)
-    return ordered[-(-3 * len(ordered) // 4) - 1]
-
-
-def slow_links(links: list[Link]) -> list[Link]:
-    """Pairs that are far below the usual bandwidth."""
-    if len(links) < 3:
-        return []
-    usual = usual_bandwidth(links)
-    return [link for link in links if link.bandwidth < SLOW_LINK * usual]
+    return nearest_rank(sorted(link.bandwidth for link in links), 75)
 
 
 def slow_rank(links: list[Link]) -> int | None:
@@ -131,38 +120,42 @@ def slow_rank(links: list[Link]) -> int | None:
     return None
 
 
-def _unexplained(result: Result) -> list[Link]:
-    """The slow pairs, unless they only wait for a late rank."""
-    slow = slow_links(result.links)
-    return [] if slow and _waited_for(result, slow, usual_bandwidth(result.links)) else slow
+def _slow_pairs(result: Result) -> list[Link]:
+    """Pairs that are far below the usual bandwidth; none if all of them include the late rank and lose no more time than its delay."""
+    if len(result.links) < 3:
+        return []
+    usual, late = usual_bandwidth(result.links), late_rank(result)
+    slow = [link for link in result.links if link.bandwidth < SLOW_LINK * usual]
+    if late and all(late[0] in (link.a, link.b) for link in slow):
+        most = WAITED * statistics.median(by for _, by in late[1])
+        return [] if all(link.time_s * (1 - link.bandwidth / usual) < most for link in slow) else slow
+    return slow
 
 
 def _links(run: Run) -> Conclusion | None:
     links = run.result.links
-    if not links or _unexplained(run.result):
+    if not links or _slow_pairs(run.result):
         return None
-    usual, worst = usual_bandwidth(links), min(links, key=lambda link: link.bandwidth)
-    return Conclusion(
-        Verdict.PASS, f"no slow link: {len(links)} pairs exchange {_gb(usual)} GB/s each way, the slowest {_gb(worst.bandwidth)}"
-    )
+    usual, worst = gb(usual_bandwidth(links)), gb(min(link.bandwidth for link in links))
+    return Conclusion(Verdict.PASS, f"no slow link: {len(links)} pairs exchange {usual} GB/s each way, the slowest {worst}")
 
 
 def _slow_link(run: Run) -> Conclusion | None:
     """Slow pairs; if all pairs of one rank are far slower than any other pair, the link of that rank."""
     result = run.result
-    slow = _unexplained(result)
+    slow = _slow_pairs(result)
     if not slow:
         return None
-    usual = usual_bandwidth(result.links)
     hosts = {device.rank: device for device in result.world.devices}
     culprit = slow_rank(result.links)
     worst = min(slow, key=lambda link: link.bandwidth)
     size = format_size(round(worst.bandwidth * worst.time_s))
-    evidence = f"exchange of {size} each way by one pair at a time: {_gb(worst.bandwidth)} GB/s, usually {_gb(usual)}"
+    usual = gb(usual_bandwidth(result.links))
+    evidence = f"exchange of {size} each way by one pair at a time: {gb(worst.bandwidth)} GB/s, usually {usual}"
     if culprit is not None:
         device = hosts[culprit]
         part = f"host {device.host}" if len({device.host for device in hosts.values()}) > 1 else who(device)
-        message = f"the link of {part} is slow: all its pairs are far below the others, the slowest at {_gb(worst.bandwidth)} GB/s"
+        message = f"the link of {part} is slow: all its pairs are far below the others, the slowest at {gb(worst.bandwidth)} GB/s"
     else:
         named = ", ".join(f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED])
         message = f"{len(slow)} of {len(result.links)} links are slow: {named}" + (" ..." if len(slow) > NAMED else "")
@@ -178,38 +171,21 @@ def _link_fix(result: Result, hosts: dict[int, Device], slow: list[Link]) -> str
     return "the ranks exchange data through memory: check which cores they run on with `lscpu -e`"
 
 
-def _waited_for(result: Result, slow: list[Link], usual: float) -> bool:
-    """Whether all slow pairs include the late rank and lose no more time than its delay."""
-    late = late_rank(result)
-    if late is None or any(late[0] not in (link.a, link.b) for link in slow):
-        return False
-    by = statistics.median(by for _, by in late[1])
-    return all(link.time_s * (1 - link.bandwidth / usual) < WAITED * by for link in slow)
-
-
-def _gb(bandwidth: float) -> str:
-    return f"{bandwidth / 1e9:.3g}"
-
-
 def _uncertain(run: Run) -> Conclusion | None:
-    result = run.result
-    open_ends = [figure for figure in sampled(result) if figure.cell.stopped in ("budget", "unstable")]
-    sampling = result.spec.sampling
-    if not open_ends or sampling is None:
+    timed, sampling = sampled(run.result), run.result.spec.sampling
+    precision = sampling.precision if sampling else 0.0
+    imprecise = [figure for figure in timed if figure.cell.stopped in ENDS and figure.reach > precision]
+    if not imprecise:
         return None
-    wide = max(open_ends, key=lambda figure: figure.reach)
+    wide = max(imprecise, key=lambda figure: figure.reach)
     message = (
-        f"requested precision of {100 * sampling.precision:.3g} % not reached in {len(open_ends)} of {len(sampled(result))} cells; "
+        f"requested precision of {100 * precision:.3g} % not reached in {len(imprecise)} of {len(timed)} cells; "
         f"least precise: {where_text(wide)}, {_share_text(wide.reach)} after {counted(wide.n, 'sample')}"
     )
-    reasons = Counter(figure.cell.stopped for figure in open_ends)
+    reasons = Counter(figure.cell.stopped for figure in imprecise)
     evidence = ", ".join(f"{ENDS[reason]} in {counted(count, 'cell')}" for reason, count in reasons.items())
-    return Conclusion(
-        Verdict.WARN,
-        message,
-        evidence,
-        ("allow more time with --max-time, or " if reasons["budget"] else "") + "stop other jobs on the machine",
-    )
+    fix = ("allow more time with --max-time, or " if reasons["budget"] else "") + "stop other jobs on the machine"
+    return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
 def _share_text(share: float) -> str:
@@ -219,18 +195,14 @@ def _share_text(share: float) -> str:
 
 
 def _two_modes(run: Run) -> Conclusion | None:
-    result = run.result
-    split = [figure for figure in sampled(result) if figure.cell.modes_s]
+    split = [figure for figure in sampled(run.result) if figure.cell.modes_s]
     if not split:
         return None
     low, high = split[0].cell.modes_s or (0.0, 0.0)
     groups = f"samples of {counted(len(split), 'cell')} fall into two groups"
     message = f"{groups}; at {where_text(split[0])} their medians are {low * 1e6:.4g} and {high * 1e6:.4g} us"
-    return Conclusion(
-        Verdict.WARN,
-        message,
-        fix="do not rely on the median of such a cell; look for alternating paths or clocks, or other jobs",
-    )
+    fix = "do not rely on the median of such a cell; look for alternating paths or clocks, or other jobs"
+    return Conclusion(Verdict.WARN, message, fix=fix)
 
 
 def _between(run: Run) -> Conclusion | None:
@@ -240,11 +212,10 @@ def _between(run: Run) -> Conclusion | None:
         return None
     spreads = [(figures[-1].cell.time_s - figures[0].cell.time_s) / figures[0].cell.time_s for figures in groups]
     within = [2 * figure.reach for figures in groups for figure in figures if figure.cell.low_s is not None]
-    worst = max(range(len(groups)), key=spreads.__getitem__)
-    figure = groups[worst][0]
+    most, worst = max(zip(spreads, groups, strict=True), key=lambda pair: pair[0])
+    middle = _share_text(statistics.median(spreads))
     message = (
-        f"medians of {len(groups[worst])} repeats differ by {_share_text(statistics.median(spreads))} in the middle cell, at most by "
-        f"{_share_text(spreads[worst])} at {where_text(figure)}"
+        f"medians of {len(worst)} repeats differ by {middle} in the middle cell, at most by {_share_text(most)} at {where_text(worst[0])}"
     )
     evidence = f"within one repeat, the median width of intervals is {_share_text(statistics.median(within))}" if within else ""
     return Conclusion(Verdict.PASS, message, evidence)

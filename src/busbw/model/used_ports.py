@@ -13,7 +13,9 @@ class UsedPorts:
     """Port use by host, from the traffic of all rows."""
 
     def __init__(self, result: Result) -> None:
-        self._network = uses_network(result)
+        devices, settings = result.world.devices, result.environment
+        only_network = all(settings.get(name, "").strip() == "1" for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"))
+        self._network = len({device.host for device in devices}) > 1 or (len(devices) > 1 and only_network)
         self._over_tcp = result.library.network in TCP_NETWORKS
         self._ports = {host.hostname: {name for nic in host.nics for name in (nic.name, nic.netdev)} for host in result.topology.hosts}
         self._bytes: dict[str, Counter[str]] = defaultdict(Counter)
@@ -32,10 +34,3 @@ class UsedPorts:
         """Whether `subject` is a port or TCP that carried no data; False for all other subjects, such as GPUs."""
         is_port = subject == TCP or subject in self._ports.get(host, ()) or subject in self._bytes[host]
         return is_port and not self.used(host, subject)
-
-
-def uses_network(result: Result) -> bool:
-    """Whether ranks exchanged data over a network: several hosts, or NCCL without its transports within a host."""
-    devices = result.world.devices
-    disabled = all(result.environment.get(name, "").strip() == "1" for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"))
-    return len({device.host for device in devices}) > 1 or (len(devices) > 1 and disabled)

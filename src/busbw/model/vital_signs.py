@@ -1,6 +1,5 @@
 """Signs of trouble in the changes of hosts' counters and clocks during rows, and which signs are unusual for the run."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -49,20 +48,20 @@ class Sign:
 
 
 class Signs:
-    """The signs of every row."""
+    """The signs of every row of a result: of its GPUs, and of the ports that carried its data."""
 
-    def __init__(self, rows: Sequence[Row], found: Sequence[list[Sign]], unread: Sequence[list[str]]) -> None:
+    def __init__(self, result: Result) -> None:
+        ports, rows = UsedPorts(result), result.rows
+        found = {id(row): [sign for change in row.machine or [] for sign in _signs(result, change, ports)] for row in rows}
         rates: dict[tuple[str, str, str], list[float]] = {}
-        for signs in found:
-            for sign in signs:
-                rates.setdefault(sign.key, []).append(sign.rate)
+        for sign in (sign for signs in found.values() for sign in signs):
+            rates.setdefault(sign.key, []).append(sign.rate)
         normal = {key: median(seen + [0.0] * (len(rows) - len(seen))) for key, seen in rates.items()}
-        self._of = {
-            id(row): sorted((_judged(sign, normal[sign.key]) for sign in signs), key=lambda sign: (sign.order, -sign.rate))
-            for row, signs in zip(rows, found, strict=True)
-        }
-
-        self._unread = {id(row): reasons for row, reasons in zip(rows, unread, strict=True)}
+        self._of: dict[int, list[Sign]] = {}
+        for row, signs in found.items():
+            judged = [replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal[sign.key]) for sign in signs]
+            self._of[row] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
+        self._unread = {id(row): sorted({one for change in row.machine or [] for one in _unread(change, ports)}) for row in rows}
 
     def of(self, row: Row) -> list[Sign]:
         """All signs of a row, the most serious first."""
@@ -77,23 +76,9 @@ class Signs:
         return self._unread[id(row)]
 
 
-def _judged(sign: Sign, normal: float) -> Sign:
-    return replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal)
-
-
-def read_signs(result: Result) -> Signs:
-    """The signs of every row of the result: of its GPUs, and of the ports that carried its data."""
-    ports = UsedPorts(result)
-    found = [[sign for change in row.machine or [] for sign in _signs(result, change, ports)] for row in result.rows]
-    unread = [
-        sorted({reason for change in row.machine or [] for reason in change.unread if not ports.unused(change.host, _subject(reason))})
-        for row in result.rows
-    ]
-    return Signs(result.rows, found, unread)
-
-
-def _subject(reason: str) -> str:
-    return reason.split(maxsplit=1)[0].rstrip(":") if reason else ""
+def _unread(change: HostChange, ports: UsedPorts) -> list[str]:
+    """What could not be read, without ports that carried no data; a reason begins with its subject."""
+    return [reason for reason in change.unread if not ports.unused(change.host, reason.partition(" ")[0].rstrip(":"))]
 
 
 def _signs(result: Result, change: HostChange, ports: UsedPorts) -> list[Sign]:

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 import msgspec
 
+from busbw.core.collectives import collective as collective_row
 from busbw.core.result import Device, Ideal, World
 from busbw.core.topology import Host, Nic, Topology
-from busbw.model.bounds import endpoint, ideal
-from busbw.model.fabric import NoFabric
+from busbw.model.bounds import Features, bounds, endpoint
+from busbw.model.fabric import Fabric, NoFabric, fabric
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """The arguments of `bounds` for a run."""
+    """The hosts in order of their first rank, with only the GPUs and ports in use, and what `bounds` needs to know of them."""
 
-    topology: Topology  # hosts in order of their first rank, with only the GPUs and ports in use
-    ranks_per_host: list[int]
-    nvls: bool
-    collnet: bool
+    hosts: list[Host]
+    fabric: Fabric
+    features: Features
 
 
 def used(world: World, topology: Topology, environment: Mapping[str, str]) -> Used | NoFabric:
@@ -39,22 +39,20 @@ def used(world: World, topology: Topology, environment: Mapping[str, str]) -> Us
         if host is None:
             return NoFabric(f"the hardware of host {name} was not read")
         hosts.append(_narrowed(host, devices, environment))
+    links = fabric(hosts, [len(devices) for devices in by_host.values()])
+    if isinstance(links, NoFabric):
+        return links
     capable = all(gpu.nvls is not False for host in hosts for gpu in host.gpus)
-    return Used(
-        Topology(hosts),
-        [len(devices) for devices in by_host.values()],
-        nvls=capable and environment.get("NCCL_NVLS_ENABLE", "").strip() != "0",
-        collnet=environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1",
-    )
+    nvls = capable and environment.get("NCCL_NVLS_ENABLE", "").strip() != "0"
+    return Used(hosts, links, Features(nvls, collnet=environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1"))
 
 
 def ideals(collective: str, world: World, topology: Topology, environment: Mapping[str, str]) -> tuple[Ideal | None, Ideal | None]:
-    """The `ideal` and the `endpoint` of a run, for Result.ideal and Result.endpoint_ideal; None if unknown."""
-    use = used(world, topology, environment)
+    """The largest bound and the `endpoint` of a run, for Result.ideal and Result.endpoint_ideal; None if unknown."""
+    row, use = collective_row(collective), used(world, topology, environment)
     if isinstance(use, NoFabric):
         return None, None
-    best = ideal(collective, use.topology, use.ranks_per_host, nvls=use.nvls, collnet=use.collnet)
-    return best, endpoint(collective, use.topology, use.ranks_per_host)
+    return max(bounds(row, use.fabric, use.features), key=lambda bound: bound.busbw, default=None), endpoint(row, use.fabric)
 
 
 def _host(topology: Topology, name: str) -> Host | None:
@@ -94,9 +92,7 @@ def list_matches(wanted: str, name: str) -> bool:
     wanted = wanted.removeprefix("^")
     exact = wanted.startswith("=")
     entries = [entry.strip() for entry in wanted.removeprefix("=").split(",") if entry.strip()]
-    if not entries:
-        return True
-    return any(_matches(entry, name, exact) for entry in entries) != exclude
+    return not entries or any(_matches(entry, name, exact) for entry in entries) != exclude
 
 
 def _matches(entry: str, name: str, exact: bool) -> bool:

@@ -29,7 +29,9 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
     matched = [key for key in order if all(key in run and usable(run[key].time_s) for run in every)]
     found = by_cells(matched, first[0], second[0], limits) if one_each else by_runs(matched, first, second, limits)
     compared = [found.get(key) or _unmatched(key, first, second) for key in order]
-    notes = [*_states("A", a), *_states("B", b), *_differences(a[0][1], b[0][1])]
+    timings = timing(a[0][1]), timing(b[0][1])
+    notes = [*_states("A", a), *_states("B", b)]
+    notes += [f"timing: {timings[0]} in A, {timings[1]} in B"] if timings[0] != timings[1] else []
     notes += _too_few_samples(compared, limits) if one_each else _too_few_runs(len(first), len(second), limits)
     sides = (_side(a, len(first)), _side(b, len(second)))
     return Comparison(SCHEMA, collective, limits.tolerance, limits.confidence, *sides, compared, _signs(compared), notes)
@@ -48,12 +50,14 @@ def _side(files: Sequence[Named], runs: int) -> Side:
     result = files[0][1]
     devices = result.world.devices
     names, hosts = Counter(device.name or "unnamed device" for device in devices), dict.fromkeys(device.host for device in devices)
-    return Side([name for name, _ in files], runs, list(hosts), dict(names), result.library.engine, result.library.nccl)
+    library, ranks = result.library, result.world.ranks
+    return Side([name for name, _ in files], runs, list(hosts), dict(names), library.engine, library.nccl, ranks)
 
 
 def _unmatched(key: CellKey, a: Sequence[Cells], b: Sequence[Cells]) -> ComparedCell:
-    first, second = ([run[key].time_s for run in side if key in run and usable(run[key].time_s)] for side in (a, b))
-    return ComparedCell(key, Verdict.UNMATCHED, statistics.median(first) if first else None, statistics.median(second) if second else None)
+    times = ([run[key].time_s for run in side if key in run and usable(run[key].time_s)] for side in (a, b))
+    a_s, b_s = (statistics.median(side) if side else None for side in times)
+    return ComparedCell(key=key, verdict=Verdict.UNMATCHED, a_s=a_s, b_s=b_s)
 
 
 def _signs(compared: Sequence[ComparedCell]) -> Signs | None:
@@ -65,12 +69,6 @@ def _signs(compared: Sequence[ComparedCell]) -> Signs | None:
 def _states(letter: str, files: Sequence[Named]) -> list[str]:
     broken = [f"{letter}: the sweep of {name} is incomplete" for name, result in files if not result.complete]
     return broken + [f"{letter}: {name} has wrong data" for name, result in files if result.wrong()]
-
-
-def _differences(a: Result, b: Result) -> list[str]:
-    """Other differences that could explain a ratio: the number of ranks, the kind of timing."""
-    facts = (("ranks", a.world.ranks, b.world.ranks), ("timing", timing(a), timing(b)))
-    return [f"{name}: {in_a} in A, {in_b} in B" for name, in_a, in_b in facts if in_a and in_b and in_a != in_b]
 
 
 def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[str]:

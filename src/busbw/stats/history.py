@@ -34,7 +34,8 @@ def check(result: Result, earlier: Mapping[int, Mapping[CellKey, float]], confid
         times = [run[key] for run in runs.values()] or [time_s]
         middle = statistics.median(times)
         slower = enough and p <= level(confidence) and time_s >= middle * (1 + RELEVANT)
-        checked.append(CheckedCell(key, time_s, middle, min(times), max(times), p, slower))
+        spread = {"median_s": middle, "low_s": min(times), "high_s": max(times)}
+        checked.append(CheckedCell(key=key, time_s=time_s, **spread, p=p, slower=slower))
     standing = Standing.SLOWER if any(cell.slower for cell in checked) else Standing.FINE if enough else Standing.UNKNOWN
     alarm = math.floor(level(confidence) * (len(runs) + 1) + ROUNDING) / (len(runs) + 1)
     return Check(machine(result), list(runs), needed(confidence), confidence, alarm, checked, standing)

@@ -7,6 +7,7 @@ Storch 1995.
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
@@ -30,10 +31,7 @@ def depth(n: int, confidence: float) -> float | None:
     """The rank from either end, with a fraction, of the order statistics that bound such an interval; None for too few samples."""
     if coverage(n, 1) < confidence:
         return None
-    low, high = 1, n // 2
-    while low < high:  # the largest whole k that still covers
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if coverage(n, middle) >= confidence else (low, middle - 1)
+    low = bisect_left(range(1, n // 2 + 1), True, key=lambda k: coverage(n, k) < confidence)  # the largest whole k that still covers
     outer, inner = coverage(n, low), coverage(n, low + 1)
     share = (outer - confidence) / (outer - inner)
     # Linear interpolation would cover too little; this weight is right for symmetric distributions.

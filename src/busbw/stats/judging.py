@@ -3,13 +3,14 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from busbw.core.cells import CellKey, Figure, usable
 from busbw.core.comparison import ComparedCell, Verdict
 from busbw.stats.intervals import LEAST_CORRELATION, correlation
-from busbw.stats.rank_tests import holm, level, shift
+from busbw.stats.rank_tests import Shift, holm, level, shift
 from busbw.stats.run_tests import sweep_test
 
 RELEVANT = 0.02  # large operations differ by up to 1.7 % between runs on one machine: benchmarks/all_reduce_2xh200_202611
@@ -35,15 +36,14 @@ class Limits(msgspec.Struct, frozen=True):
         return level(self.confidence)
 
 
-def verdict(cell: ComparedCell, limits: Limits) -> Verdict:
+def verdict(found: Shift, limits: Limits) -> Verdict:
     """Slower or faster: significant over all cells, and large enough to matter. Same: the whole interval lies within the tolerance."""
     relevant, most = 1 + min(RELEVANT, limits.tolerance), 1 + limits.tolerance
-    if cell.ratio is not None and cell.p is not None and cell.p <= limits.level:
-        if cell.ratio >= relevant:
-            return Verdict.SLOWER
-        if cell.ratio <= 1 / relevant:
-            return Verdict.FASTER
-    if cell.low is not None and cell.high is not None and 1 / most <= cell.low and cell.high <= most:
+    if found.p <= limits.level and found.ratio >= relevant:
+        return Verdict.SLOWER
+    if found.p <= limits.level and found.ratio <= 1 / relevant:
+        return Verdict.FASTER
+    if found.low is not None and found.high is not None and 1 / most <= found.low and found.high <= most:
         return Verdict.SAME
     return Verdict.AMBIGUOUS
 
@@ -54,22 +54,22 @@ def by_runs(keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], lim
     ps = sweep_test([[math.log(time) for time in (*first, *second)] for first, second in times], len(a), two_sided=True)
     compared = {}
     for key, (first, second), p in zip(keys, times, ps, strict=True):
-        found = shift(first, second, limits.confidence)
-        times_s = statistics.median(first), statistics.median(second)
-        compared[key] = ComparedCell(key, Verdict.AMBIGUOUS, *times_s, found.ratio, found.low, found.high, p, "runs", len(a), len(b))
-    return _with_verdicts(compared, limits)
+        found = msgspec.structs.replace(shift(first, second, limits.confidence), p=p)
+        times_s = {"a_s": statistics.median(first), "b_s": statistics.median(second)}
+        compared[key] = _judged(key, found, limits, by="runs", a_count=len(a), b_count=len(b), **times_s)
+    return compared
 
 
 def by_cells(keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits) -> dict[CellKey, ComparedCell]:
     """Compare one run per side: by samples where both have them (the error rate holds over all such cells), else by means."""
     sampled = {key: (first, second) for key in keys if (first := _samples(a[key])) and (second := _samples(b[key]))}
     shifts = [shift(*samples, limits.confidence) for samples in sampled.values()]
-    compared = {}
+    compared = {key: by_means(key, a[key].time_s, b[key].time_s, limits) for key in keys if key not in sampled}
     for (key, (first, second)), found, p in zip(sampled.items(), shifts, holm([found.p for found in shifts]), strict=True):
-        times, counts = (a[key].time_s, b[key].time_s), (a[key].n, b[key].n, len(first), len(second))
-        compared[key] = ComparedCell(key, Verdict.AMBIGUOUS, *times, found.ratio, found.low, found.high, p, "samples", *counts)
-    means = {key: by_means(key, a[key].time_s, b[key].time_s, limits) for key in keys if key not in sampled}
-    return _with_verdicts(compared, limits) | means
+        counts = {"a_count": a[key].n, "b_count": b[key].n, "a_effective": len(first), "b_effective": len(second)}
+        times_s = {"a_s": a[key].time_s, "b_s": b[key].time_s}
+        compared[key] = _judged(key, msgspec.structs.replace(found, p=p), limits, by="samples", **times_s, **counts)
+    return compared
 
 
 def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCell:
@@ -81,7 +81,7 @@ def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCe
         found = Verdict.SLOWER if ratio > 1 else Verdict.FASTER
     else:
         found = Verdict.AMBIGUOUS
-    return ComparedCell(key, found, a_s, b_s, ratio, by="means", a_count=1, b_count=1)
+    return ComparedCell(key=key, verdict=found, a_s=a_s, b_s=b_s, ratio=ratio, by="means", a_count=1, b_count=1)
 
 
 def _samples(figure: Figure) -> Sequence[float]:
@@ -100,5 +100,5 @@ def independent(samples: Sequence[float]) -> Sequence[float]:
     return samples[:: math.ceil(math.log(LEFT_CORRELATION) / math.log(r))] if r < 1 else samples[:1]
 
 
-def _with_verdicts(compared: dict[CellKey, ComparedCell], limits: Limits) -> dict[CellKey, ComparedCell]:
-    return {key: msgspec.structs.replace(cell, verdict=verdict(cell, limits)) for key, cell in compared.items()}
+def _judged(key: CellKey, found: Shift, limits: Limits, **known: Any) -> ComparedCell:
+    return ComparedCell(key=key, verdict=verdict(found, limits), ratio=found.ratio, low=found.low, high=found.high, p=found.p, **known)

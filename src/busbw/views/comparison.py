@@ -12,11 +12,11 @@ from busbw.core import wire
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
 from busbw.core.comparison import ComparedCell, Comparison, Side, Verdict
-from busbw.core.sizes import format_size
+from busbw.core.sizes import counted, format_size
 from busbw.stats.judging import MEANS_S, MEANS_SHARE
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.markdown import plain, table_head, table_line
-from busbw.views.words import counted, nccl_version_text, percent, time_text
+from busbw.views.words import known, nccl_version_text, percent, time_text
 
 METHODS = {
     "samples": "rank test of the samples",
@@ -43,10 +43,6 @@ def interval_text(cell: ComparedCell) -> str:
     return "-" if cell.low is None or cell.high is None else f"{ratio_text(cell.low)[:-1]} to {ratio_text(cell.high)[:-1]}"
 
 
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else time_text(seconds)
-
-
 # The value of each column takes a ComparedCell.
 COLUMNS: tuple[Column, ...] = (
     Column(title="size", value=lambda cell: format_size(cell.key.size_bytes)),
@@ -55,8 +51,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="root", value=lambda cell: cell.key.root),
     Column(title="cycle", value=lambda cell: cell.key.cycle),
     Column(title="placement", value=lambda cell: placement(cell.key), left=True),
-    Column(title="time A", value=lambda cell: _time(cell.a_s)),
-    Column(title="time B", value=lambda cell: _time(cell.b_s)),
+    Column(title="time A", value=lambda cell: known(cell.a_s, time_text)),
+    Column(title="time B", value=lambda cell: known(cell.b_s, time_text)),
     Column(title="B / A", value=lambda cell: ratio_text(cell.ratio)),
     Column(title="interval", value=interval_text, left=True),
     Column(title="verdict", value=lambda cell: cell.verdict.value, left=True),
@@ -100,7 +96,7 @@ def warnings(comparison: Comparison) -> list[str]:
     a, b = comparison.a, comparison.b
     pairs = [(_engine(a), _engine(b))]
     if a.devices and b.devices:
-        pairs.append((counted(sum(a.devices.values()), "rank"), counted(sum(b.devices.values()), "rank")))
+        pairs.append((counted(a.ranks, "rank"), counted(b.ranks, "rank")))
         pairs.append((counted(len(a.hosts), "host"), counted(len(b.hosts), "host")))
         pairs.append((" and ".join(a.devices), " and ".join(b.devices)))
     differing = [f"{ours} / {theirs}" for ours, theirs in pairs if ours and theirs and ours != theirs]

@@ -18,12 +18,7 @@ Value = Callable[[Result, Figure], object]
 
 def _micro(field: str) -> Value:
     """The field of a cell in microseconds; None where it is not known."""
-
-    def value(result: Result, figure: Figure) -> float | None:
-        seconds = getattr(figure.cell, field)
-        return None if seconds is None else seconds * 1e6
-
-    return value
+    return lambda result, figure: None if (seconds := getattr(figure.cell, field)) is None else seconds * 1e6
 
 
 def _spread(field: str, factor: float = 1e6) -> Value:
@@ -99,11 +94,9 @@ def torch_row(result: Result, row: Row) -> str:
     ideal = result.endpoint_ideal.busbw if result.endpoint_ideal else None
     cell = row.in_place
     values: list[float | None] = [None] * 3 if cell is None else [cell.time_s * 1e6, cell.algbw / 1e9, cell.busbw / 1e9]
-    bound: list[float | None] = [None, None]
-    if ideal:
-        bound = [ideal / 1e9, None if cell is None else cell.busbw / ideal * 100]
+    values += [ideal / 1e9, None if cell is None else cell.busbw / ideal * 100] if ideal else [None, None]
     texts = [str(row.size_bytes), str(row.count), dtype.torch if dtype else row.dtype, op]
-    return ", ".join(texts + ["N/A" if value is None else repr(value) for value in values + bound]) + "\n"
+    return ", ".join(texts + ["N/A" if value is None else repr(value) for value in values]) + "\n"
 
 
 def _record(values: Iterable[object]) -> str:

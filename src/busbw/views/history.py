@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
 from busbw.core.history import Check, Standing, StoredRun, StoredTime
-from busbw.core.sizes import format_size
+from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.comparison import cell_text, placement, ratio_text
-from busbw.views.words import bandwidth_text, counted, nccl_version_text, percent, time_text
+from busbw.views.words import bandwidth_text, nccl_version_text, percent, time_text
 
 BAR = "█"
 PARTS = " ▏▎▍▌▋▊▉"

@@ -4,10 +4,10 @@ Where busbw differs: `devices` lists every GPU (the original lists the first of 
 """
 
 import math
-from pathlib import Path
 
 import msgspec
 
+from busbw.core.cells import figures
 from busbw.core.result import Cell, Device, Result, Row
 from busbw.stats.summary import summary
 from busbw.views.nccl_tests_schema import Config
@@ -29,116 +29,95 @@ def string(text: str) -> str:
     return f'"{out}"'
 
 
-def double(value: float) -> str:
-    """Six decimals; nan and infinity as strings, since JSON has no numbers for them."""
-    return f"{value:f}" if math.isfinite(value) else f'"{value:f}"'
-
-
-def truth(value: object) -> str:
-    """A truth value, which nccl-tests writes as a string."""
-    return '"true"' if value else '"false"'
-
-
-def _object(*items: tuple[str, str]) -> str:
-    return "{" + ",".join(f"{string(key)}:{value}" for key, value in items) + "}"
-
-
-def _array(values: list[str]) -> str:
-    return "[" + ",".join(values) + "]"
+def written(value: object) -> str:
+    """A value as nccl-tests writes it: six decimals; truth values, nan and infinity, for which it has no JSON, as strings."""
+    match value:
+        case None:
+            return "null"
+        case str():
+            return string(value)
+        case bool():
+            return '"true"' if value else '"false"'
+        case float():
+            return f"{value:f}" if math.isfinite(value) else f'"{value:f}"'
+        case dict():
+            return "{" + ",".join(f"{string(key)}:{written(item)}" for key, item in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(written, value)) + "]"
+        case _:
+            return str(value)
 
 
 def render(result: Result) -> str:
     """The whole document on one line, without a newline at its end."""
-    return _object(
-        ("version", str(VERSION)),
-        ("start_time", string(local_time(result.start))),
-        ("args", _array([string(arg) for arg in result.argv])),
-        ("env", _array([string(f"{name}={value}") for name, value in result.environment.items()])),
-        ("nccl_version", str(result.library.nccl)),
-        ("config", _config(result)),
-        ("results", _array([_row(result, row) for row in result.rows])),
-        ("out_of_bounds", _object(("count", str(result.out_of_bounds)), ("okay", truth(not result.wrong())))),
-        ("average_bus_bandwidth", _average(result)),
-        ("errors", _array([string(result.errors[-1] if result.errors else "")])),
-        ("end_time", string(local_time(result.end))),
+    average, minimum = result.average_busbw() / 1e9, minimum_gb_s(result)
+    return written(
+        {
+            "version": VERSION,
+            "start_time": local_time(result.start),
+            "args": result.argv,
+            "env": [f"{name}={value}" for name, value in result.environment.items()],
+            "nccl_version": result.library.nccl,
+            "config": _config(result),
+            "results": [_row(result, row) for row in result.rows],
+            "out_of_bounds": {"count": result.out_of_bounds, "okay": not result.wrong()},
+            "average_bus_bandwidth": {"bandwidth": average, "okay": "unchecked" if minimum is None else average >= 0.9 * minimum},
+            "errors": [result.errors[-1] if result.errors else ""],
+            "end_time": local_time(result.end),
+        }
     )
 
 
-def _config(result: Result) -> str:
+def _config(result: Result) -> dict[str, object]:
     spec = result.spec
     unused = "step_bytes" if spec.step_factor > 1 else "step_factor"
-    items = []
-    for field in msgspec.structs.fields(Config):
-        if field.name not in (unused, "devices"):
-            value = getattr(spec, field.name)
-            items.append((field.encode_name, truth(value) if field.type is str else str(value)))
-    return _object(*items, ("devices", _array([_device(device) for device in result.world.devices])))
+    fields = [field for field in msgspec.structs.fields(Config) if field.name not in (unused, "devices")]
+    values = {field.encode_name: getattr(spec, field.name) for field in fields}
+    truths = {field.encode_name: bool(values[field.encode_name]) for field in fields if field.type is str}
+    return values | truths | {"devices": [_device(device) for device in result.world.devices]}
 
 
-def _device(device: Device) -> str:
-    return _object(
-        ("rank", str(device.rank)),
-        ("group", str(device.group)),
-        ("pid", str(device.pid)),
-        ("hostname", string(device.host.split(".")[0])),
-        ("device", str(device.index)),
-        ("device_hex", string(device.bus or "0000:00:00")),
-        ("device_info", string(device.name)),
-    )
+def _device(device: Device) -> dict[str, object]:
+    return {
+        "rank": device.rank,
+        "group": device.group,
+        "pid": device.pid,
+        "hostname": device.host.split(".")[0],
+        "device": device.index,
+        "device_hex": device.bus or "0000:00:00",
+        "device_info": device.name,
+    }
 
 
-def _row(result: Result, row: Row) -> str:
-    items = [
-        ("size", str(row.size_bytes)),
-        ("count", str(row.count)),
-        ("type", string(row.dtype)),
-        ("redop", string(op_column(result.spec.row, row))),
-        ("root", string(f"{row.root:6d}")),
-    ]
+def _row(result: Result, row: Row) -> dict[str, object]:
+    op = op_column(result.spec.row, row)
+    document: dict[str, object] = {"size": row.size_bytes, "count": row.count, "type": row.dtype, "redop": op, "root": f"{row.root:6d}"}
     for key, cell in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
-        items.append((key, "null" if cell is None else _cell(result, cell)))
+        document[key] = None if cell is None else _cell(result, cell)
         if cell is not None and result.spec.per_iter_timing and cell.kept_s:
-            items.append((f"{key}_per_iter", _per_iteration(cell, cell.samples_s or [])))
-    return _object(*items, ("actual_iterations", str(row.iters)), ("experiment_name", string("")))
+            document[f"{key}_per_iter"] = _per_iteration(cell)
+    return document | {"actual_iterations": next((figure.n for figure in figures(row)), row.iters), "experiment_name": ""}
 
 
-def _cell(result: Result, cell: Cell) -> str:
-    return _object(
-        ("cpu_time" if result.spec.report_cputime else "time", double(printed_time_s(result, cell) * 1e6)),
-        ("alg_bw", double(cell.algbw / 1e9)),
-        ("bus_bw", double(cell.busbw / 1e9)),
-        ("nwrong", "null" if cell.wrong is None else double(cell.wrong)),
-    )
+def _cell(result: Result, cell: Cell) -> dict[str, object]:
+    return {
+        "cpu_time" if result.spec.report_cputime else "time": printed_time_s(result, cell) * 1e6,
+        "alg_bw": cell.algbw / 1e9,
+        "bus_bw": cell.busbw / 1e9,
+        "nwrong": None if cell.wrong is None else float(cell.wrong),
+    }
 
 
-def _per_iteration(cell: Cell, samples_s: list[float]) -> str:
+def _per_iteration(cell: Cell) -> dict[str, object]:
     spread = summary(cell.kept_s)
-    times = [("min_us", spread.min_s), ("max_us", spread.max_s), ("avg_us", spread.mean_s), ("p50_us", spread.p50_s)]
-    times += [("p95_us", spread.p95_s), ("p99_us", spread.p99_s), ("stdev_us", spread.stdev_s)]
-    figures = [("skipped_iterations", str(cell.skipped)), *((key, double(time * 1e6)) for key, time in times)]
-    figures += [("cv_pct", double(spread.cv * 100)), ("times_us", _microseconds(samples_s))]
+    document: dict[str, object] = {"skipped_iterations": cell.skipped}
+    for name in ("min", "max", "mean", "p50", "p95", "p99", "stdev"):
+        document["avg_us" if name == "mean" else f"{name}_us"] = getattr(spread, f"{name}_s") * 1e6
+    document |= {"cv_pct": spread.cv * 100, "times_us": _microseconds(cell.samples_s or [])}
     if cell.process_samples_s and len(cell.process_samples_s) > 1:
-        figures.append(("per_process_max_times_us", _array([_microseconds(samples) for samples in cell.process_samples_s])))
-    return _object(*figures)
+        document["per_process_max_times_us"] = [_microseconds(samples) for samples in cell.process_samples_s]
+    return document
 
 
-def _microseconds(samples_s: list[float]) -> str:
-    return _array([double(sample * 1e6) for sample in samples_s])
-
-
-def _average(result: Result) -> str:
-    average, minimum = result.average_busbw() / 1e9, minimum_gb_s(result)
-    okay = '"unchecked"' if minimum is None else truth(average >= 0.9 * minimum)
-    return _object(("bandwidth", double(average)), ("okay", okay))
-
-
-def output_path(path: str | Path) -> Path | None:
-    """Where -J PATH writes: PATH, or the first of PATH.0, PATH.1 ... that does not exist; None unless PATH ends in .json."""
-    wanted = Path(path)
-    if not wanted.name.lower().endswith(".json"):
-        return None
-    free, number = wanted, 0
-    while free.exists():
-        free = wanted.with_name(f"{wanted.name}.{number}")
-        number += 1
-    return free
+def _microseconds(samples_s: list[float]) -> list[float]:
+    return [sample * 1e6 for sample in samples_s]

@@ -38,7 +38,11 @@ def header(result: Result) -> str:
     """Everything up to the three lines of column titles, those included."""
     lines = [f"# Writing JSON output to {result.spec.output_file}"] if JSON_NAME.search(result.spec.output_file) else []
     lines += [*_opening(result), "#", "# Using devices"]
-    text = "\n".join(lines) + "\n" + "".join(_process_devices(list(group)) for _, group in groupby(result.world.devices, _process_key))
+    text = (
+        "\n".join(lines)
+        + "\n"
+        + "".join(_process_devices(list(group)) for _, group in groupby(result.world.devices, lambda one: (one.process, one.host, one.pid)))
+    )
     if result.reduced_max_bytes is not None:
         text += f"#\n# Reducing maxBytes to {result.reduced_max_bytes} due to memory limitation\n"
     return text + "#\n" + "".join(line + "\n" for line in _titles(result.spec))
@@ -68,10 +72,6 @@ def _opening(result: Result) -> list[str]:
 def _program(result: Result) -> str:
     """The program's name as nccl-tests prints it. Nothing else in the text names the collective, so other programs get such a name."""
     return result.program if program_collective(result.program) else f"{result.spec.collective}_perf"
-
-
-def _process_key(device: Device) -> tuple[int, str, int]:
-    return device.process, device.host, device.pid
 
 
 def _process_devices(devices: list[Device]) -> str:
@@ -112,8 +112,8 @@ def _left(texts: tuple[str, ...]) -> str:
 
 def row(result: Result, row: Row) -> str:
     """One line of the table. A placement that was not run is left blank."""
-    op = op_column(result.spec.row, row)
-    text = f"{row.size_bytes:12d}  {row.count:12d}  {row.dtype:>8}  {op:>6}  {row.root:6d}"
+    texts = (str(row.size_bytes), str(row.count), row.dtype, op_column(result.spec.row, row), str(row.root))
+    text = f"  {_left(texts)}"
     text += _cell(result, row.out_of_place) + _cell(result, row.in_place)
     return text + (f"{local_time(row.timestamp):>21}" if result.spec.report_timestamps else "") + "\n"
 
@@ -153,10 +153,9 @@ def footer(result: Result) -> str:
 
 
 def _memory(memory: dict[str, int]) -> str:
-    parts = [("Initialization", memory.get("init", 0)), ("User-Allocated", memory.get("user", 0))]
-    parts.append(("Collective", memory.get("collective", 0)))
-    total = memory.get("total", sum(amount for _, amount in parts))
-    text = " | ".join(f"{name} {_amount(amount)}" for name, amount in parts)
+    parts = {"Initialization": memory.get("init", 0), "User-Allocated": memory.get("user", 0), "Collective": memory.get("collective", 0)}
+    total = memory.get("total", sum(parts.values()))
+    text = " | ".join(f"{name} {_amount(amount)}" for name, amount in parts.items())
     return f"# {'GPU memory usage':<20} : {text} | Total  {_amount(total)}"
 
 

@@ -2,6 +2,7 @@
 
 from busbw.core.planning import AS_IS, LOSSES, Exchange, Plan
 from busbw.core.result import PlanResult
+from busbw.core.sizes import counted
 from busbw.core.transports import BY_NAME
 from busbw.views import training
 from busbw.views.columns import Column, fitting, line, wrapped
@@ -18,11 +19,10 @@ def header(result: PlanResult, width: int | None = None) -> str:
 
 def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """The step without a network, and the titles of what follows."""
-    count = len(plan.buckets)
     last = plan.buckets[-1]
     text = (
         f"# a step alone takes {plan.alone_s * MS:.2f} ms, on a perfect network {plan.still_s * MS:.2f}; "
-        f"{count} {'bucket' if count == 1 else 'buckets'}, the last of {last.nbytes / MB:.1f} MB ready after {last.ready_s * MS:.2f}\n"
+        f"{counted(len(plan.buckets), 'bucket')}, the last of {last.nbytes / MB:.1f} MB ready after {last.ready_s * MS:.2f}\n"
     )
     shown = _columns(result, width)
     return f"{wrapped(text, width)}\n{line(shown, [column.title for column in shown])}"

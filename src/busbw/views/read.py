@@ -31,10 +31,6 @@ def _any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
         return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective, table)
     if table not in (None, 1):
         raise UsageError(f"--table {table}: JSON holds a single table", "leave out --table")
-    return _json(data, collective)
-
-
-def _json(data: bytes, collective: str | None) -> AnyResult:
     if RESULT_KEY.match(data):
         return _own(data, collective)
     document, whole = json_repair.loads(data.decode("utf-8", "replace"))

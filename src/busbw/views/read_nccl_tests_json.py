@@ -103,11 +103,11 @@ def _devices(entries: list[Entry], per_process: int) -> list[Device]:
         devices.append(Device(entry.rank, entry.pid, entry.hostname, entry.device, bus, entry.device_info, entry.group, process=process))
     if len(processes) < len(devices) or any(device.rank % per_process for device in devices):
         return devices
-    return [_follower(device, offset) if offset else device for device in devices for offset in range(per_process)]
-
-
-def _follower(first: Device, offset: int) -> Device:
-    return msgspec.structs.replace(first, rank=first.rank + offset, index=first.index + offset, bus="", name="")
+    ranks = []
+    for one in devices:
+        followers = [{"rank": one.rank + offset, "index": one.index + offset} for offset in range(1, per_process)]
+        ranks += [one, *(msgspec.structs.replace(one, bus="", name="", **own) for own in followers)]
+    return ranks
 
 
 def _row(line: Line, collective: Collective, iters: int, ranks: int) -> Row:

@@ -5,17 +5,18 @@ A log with several tables holds several runs.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_ROWS, LOG_TABLES, Finding, Verdict
 from busbw.core.result import Device, Library, Result, Row, World
+from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
 from busbw.views import nccl_tests_rows as rows
 from busbw.views import reading
-from busbw.views.words import counted, nccl_version_number
+from busbw.views.words import nccl_version_number
 
 # What launchers put before each line: Open MPI's --tag-output and srun's --label.
 LAUNCHER = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:[ \t]?|[ \t]*\d+: )", re.MULTILINE)
@@ -40,83 +41,43 @@ SPEC_PATTERNS: tuple[tuple[str, str], ...] = (
 )
 MEMORY_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
+# Lines about the run, by the names of what they state.
+FACTS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"#\s*nccl-tests version (?P<tests>\S+) nccl-headers=(?P<headers>\d+) nccl-library=(?P<nccl>\d+)",
+        r"NCCL version (?P<banner>\d+\.\d+\.\d+)",
+        r"#\s*Collective test starting:\s*(?P<program>\S+)",
+        r"#\s*(?P<options>nThread:? \d.*)",
+        r"#\s*Reducing maxBytes to (?P<reduced_max_bytes>\d+)",
+        r"#\s*Blocking Enabled: (?P<blocking>.*)",
+        r"#\s*(?P<per_iteration>Per-Iteration Report:[^;]*;[^;]*)(?:; summary skips first (?P<skip>\d+))?",
+        r"#\s*(?P<parallel_init>Parallel Init Enabled)",
+        r"#\s*Writing JSON output to (?P<output_file>.+)",
+        r"#\s*Out of bounds values\s*:\s*(?P<out_of_bounds>\d+)",
+        r"#\s*(?P<average>Avg bus bandwidth\s*:)",
+        r"#\s*GPU memory usage\s*:(?P<memory>.*)",
+    )
+)
+DEVICE = re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+) device\s+(\d+) \[([^\]]*)\]\s*(.*)")
+ERROR = re.compile(r"#\s*error: (.+)|(\S+: Test (?:NCCL|CUDA) failure .*|\S+: Test timeout .*)")
+
 
 @dataclass
 class Run:
-    """What was read so far from one table and the lines around it."""
+    """What was read so far from one table and the lines around it; `facts` are the groups of FACTS."""
 
-    program: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-    nccl: int = 0
-    banner: int = 0  # the version that NCCL itself prints
-    spec: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
     devices: list[Device] = field(default_factory=list)
-    reduced_max_bytes: int | None = None
     titles: rows.Columns | None = None
     lines: list[Row] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    out_of_bounds: int = 0
-    memory: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
-    concluded: bool = False
 
-
-Changes = Callable[[re.Match[str]], dict[str, Any]]
-
-
-def _spec(match: re.Match[str]) -> dict[str, Any]:
-    found = ((name, re.search(pattern, match[0])) for name, pattern in SPEC_PATTERNS)
-    return {"spec": {name: int(value[1]) for name, value in found if value}}
-
-
-def _device(match: re.Match[str]) -> dict[str, Any]:
-    rank, group, pid, host, index, bus, name = match.groups()
-    bus = "" if bus == "0000:00:00" else bus
-    return {"devices": [Device(int(rank), int(pid), host, int(index), bus, name.strip(), int(group or 0))]}
-
-
-def _blocking(match: re.Match[str]) -> dict[str, Any]:
-    return {"spec": {"blocking": 3 if "outer iteration" in match[1] else 2 if "no barrier" in match[1] else 1}}
-
-
-def _memory(match: re.Match[str]) -> dict[str, Any]:
-    amounts = [float(value) * MEMORY_UNITS[unit] for value, unit in re.findall(r"([\d.]+) (B|KB|MB|GB)\b", match[1])]
-    return {"memory": dict(zip(("init", "user", "collective", "total"), map(round, amounts), strict=False)), "spec": {"memory": 1}}
-
-
-def _versions(match: re.Match[str]) -> dict[str, Any]:
-    headers = {"nccl-headers": match[2]} if match[2] != match[3] else {}
-    return {"versions": {"nccl-tests": match[1]} | headers, "nccl": int(match[3])}
-
-
-# A line's pattern, and what it changes in a Run.
-FACTS: tuple[tuple[re.Pattern[str], Changes], ...] = (
-    (re.compile(r"#\s*nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)"), _versions),
-    (re.compile(r"NCCL version (\d+\.\d+\.\d+)"), lambda match: {"banner": nccl_version_number(match[1])}),
-    (re.compile(r"#\s*Collective test starting:\s*(\S+)"), lambda match: {"program": match[1]}),
-    (re.compile(r"#\s*nThread:? \d.*"), _spec),
-    (re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+) device\s+(\d+) \[([^\]]*)\]\s*(.*)"), _device),
-    (re.compile(r"#\s*Reducing maxBytes to (\d+)"), lambda match: {"reduced_max_bytes": int(match[1])}),
-    (re.compile(r"#\s*Blocking Enabled: (.*)"), _blocking),
-    (
-        re.compile(r"#\s*Per-Iteration Report:[^;]*;[^;]*(?:; summary skips first (\d+))?"),
-        lambda match: {"spec": {"per_iter_timing": 1, "per_iter_skip": int(match[1] or 0)}},
-    ),
-    (re.compile(r"#\s*Parallel Init Enabled"), lambda match: {"spec": {"parallel_init": 1}}),
-    (re.compile(r"#\s*Writing JSON output to (.+)"), lambda match: {"spec": {"output_file": match[1]}}),
-    (re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)"), lambda match: {"out_of_bounds": int(match[1])}),
-    (re.compile(r"#\s*Avg bus bandwidth\s*:"), lambda match: {"concluded": True}),
-    (re.compile(r"#\s*GPU memory usage\s*:(.*)"), _memory),
-    (re.compile(r"#\s*error: (.+)"), lambda match: {"errors": [match[1]]}),
-    (re.compile(r"(\S+: Test (?:NCCL|CUDA) failure .*|\S+: Test timeout .*)"), lambda match: {"errors": [match[1]]}),
-)
-
-
-def _apply(run: Run, changes: dict[str, Any]) -> None:
-    """Dicts are merged, lists extended, other values set."""
-    for name, value in changes.items():
-        before = getattr(run, name)
-        setattr(run, name, before | value if isinstance(value, dict) else before + value if isinstance(value, list) else value)
+    @property
+    def concluded(self) -> bool:
+        """Whether the line after the table was read."""
+        return "average" in self.facts
 
 
 def _take(run: Run, line: str) -> None:
@@ -129,12 +90,15 @@ def _take(run: Run, line: str) -> None:
             run.lines.append(row)
         elif run.titles and not run.concluded:
             run.unread.append(line.strip())
+    elif match := DEVICE.match(line.strip()):
+        rank, group, pid, host, index, bus, name = match.groups()
+        bus = "" if bus == "0000:00:00" else bus
+        run.devices.append(Device(int(rank), int(pid), host, int(index), bus, name.strip(), int(group or 0)))
+    elif match := ERROR.match(line.strip()):
+        run.errors.append(match[1] or match[2])
     else:
-        for pattern, changes in FACTS:
-            match = pattern.match(line.strip())
-            if match:
-                _apply(run, changes(match))
-                return
+        match = next(filter(None, (pattern.match(line.strip()) for pattern in FACTS)), None)
+        run.facts |= {name: text for name, text in match.groupdict().items() if text is not None} if match else {}
 
 
 def _own_lines(text: str) -> list[str]:
@@ -153,8 +117,8 @@ def _runs(text: str) -> Iterator[Run]:
             run, in_table = Run(), False
         used = COMMAND.search(line)
         command = used[1] if used and reading.program_collective(used[1]) else command
-        if not run.program and not in_table and command:
-            run.program = command.rsplit("/", 1)[-1]
+        if not in_table and command:
+            run.facts.setdefault("program", command.rsplit("/", 1)[-1])
         _take(run, line)
     if run.lines:
         yield run
@@ -168,31 +132,49 @@ def _unread(lines: list[str]) -> list[Finding]:
     return [Finding(LOG_ROWS, Verdict.WARN, message, f"the first is: {lines[0]}", fix)]
 
 
-def _result(run: Run, given: str | None) -> Result:
-    collective = reading.resolve(given, reading.program_collective(run.program), "nccl-tests text")
-    groups, nccl = len({device.group for device in run.devices}) or 1, run.nccl or run.banner
-    processes = list(dict.fromkeys((device.host, device.pid) for device in run.devices))
-    for device in run.devices:
-        device.process = processes.index((device.host, device.pid))
-    ranks = len(run.devices) // groups
-    iters = run.spec.get("iters", 0)
-    lines = [rows.finish(line, collective, iters, ranks) for line in run.lines]
-    sizes = [row.size_bytes for row in lines]
-    spec = {"min_bytes": min(sizes), "max_bytes": max(sizes)} | reading.series(lines) | run.spec
+def _spec(run: Run) -> dict[str, Any]:
+    """Fields of SweepSpec that lines other than rows state."""
+    facts = run.facts
+    found = ((name, re.search(pattern, facts.get("options", ""))) for name, pattern in SPEC_PATTERNS)
+    spec: dict[str, Any] = {name: int(value[1]) for name, value in found if value}
+    if blocking := facts.get("blocking"):
+        spec["blocking"] = 3 if "outer iteration" in blocking else 2 if "no barrier" in blocking else 1
+    spec |= {"per_iter_timing": 1, "per_iter_skip": int(facts.get("skip", 0))} if "per_iteration" in facts else {}
+    spec |= {name: 1 for name in ("memory", "parallel_init") if name in facts}
+    spec |= {"output_file": facts["output_file"]} if "output_file" in facts else {}
     if run.titles:
         spec |= {"report_cputime": int("cputime" in run.titles.side), "report_timestamps": int(run.titles.timestamp)}
         spec |= {"per_iter_timing": int("i_min" in run.titles.side)}
+    return spec
+
+
+def _result(run: Run, given: str | None) -> Result:
+    facts = run.facts
+    program, tests = facts.get("program", ""), facts.get("tests", "")
+    collective = reading.resolve(given, reading.program_collective(program), "nccl-tests text")
+    nccl = int(facts.get("nccl", 0)) or nccl_version_number(facts.get("banner", "0.0.0"))
+    versions = {"nccl-tests": tests} | ({"nccl-headers": facts["headers"]} if facts["headers"] != facts["nccl"] else {}) if tests else {}
+    amounts = re.findall(r"([\d.]+) (B|KB|MB|GB)\b", facts.get("memory", ""))
+    memory = [round(float(value) * MEMORY_UNITS[unit]) for value, unit in amounts]
+    groups = len({device.group for device in run.devices}) or 1
+    processes = list(dict.fromkeys((device.host, device.pid) for device in run.devices))
+    for device in run.devices:
+        device.process = processes.index((device.host, device.pid))
+    spec = _spec(run)
+    lines = [rows.finish(line, collective, spec.get("iters", 0), len(run.devices) // groups) for line in run.lines]
+    sizes = [row.size_bytes for row in lines]
+    spec = {"min_bytes": min(sizes), "max_bytes": max(sizes)} | reading.series(lines) | spec
     return Result(
-        tool=f"nccl-tests {run.versions.get('nccl-tests', '')}".strip(),
+        tool=f"nccl-tests {tests}".strip(),
         spec=SweepSpec(collective=collective.name, **spec),
-        program=run.program,
-        library=Library("nccl" if nccl else "", nccl, run.versions),
+        program=program,
+        library=Library("nccl" if nccl else "", nccl, versions),
         world=World(run.devices, len(processes), groups),
-        reduced_max_bytes=run.reduced_max_bytes,
+        reduced_max_bytes=int(facts["reduced_max_bytes"]) if "reduced_max_bytes" in facts else None,
         rows=lines,
         findings=_unread(run.unread),
-        out_of_bounds=run.out_of_bounds,
-        memory=run.memory,
+        out_of_bounds=int(facts.get("out_of_bounds", 0)),
+        memory=dict(zip(("init", "user", "collective", "total"), memory, strict=False)),
         errors=run.errors,
         complete=run.concluded,
     )

@@ -59,12 +59,10 @@ def view(name: str, width: int | None = None) -> View:
 def _in_terminal(plain: View, width: int) -> View:
     from busbw.views import table_rich as rich
 
-    return replace(
-        plain,
-        header=lambda result: rich.escaped(rich.header(result, width)),
-        row=lambda result, row: rich.escaped(rich.row(result, row, width)),
-        footer=lambda result: rich.escaped(rich.footer(result, width)),
-    )
+    def escaped(part: Callable[..., Any]) -> Callable[..., str]:
+        return lambda *shown: rich.escaped(part(*shown, width))
+
+    return replace(plain, header=escaped(rich.header), row=escaped(rich.row), footer=escaped(rich.footer))
 
 
 def render(result: AnyResult, name: str, source: str = "this result", width: int | None = None) -> str:

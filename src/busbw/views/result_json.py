@@ -29,13 +29,10 @@ def read(data: bytes) -> AnyResult:
                 if schema == "busbw.result/1" and bytes(head.get(part, b"null")) != b"null":
                     schema, head["schema"] = own, msgspec.Raw(msgspec.json.encode(own))
                     data = msgspec.json.encode(head)
-            return _known(wire.decode(data, cast(type[AnyResult], SCHEMAS[schema])))
+            result = wire.decode(data, cast(type[AnyResult], SCHEMAS[schema]))
+            if isinstance(result, Result) and result.spec.collective not in BY_NAME:
+                raise UsageError(f"busbw result: spec.collective is '{result.spec.collective}'", f"busbw knows {', '.join(BY_NAME)}")
+            return result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"busbw result: {error}", HINT) from error
     raise UsageError(f"busbw result: the schema is {schema!r}, this busbw reads {', '.join(SCHEMAS)}", "read it with a newer busbw")
-
-
-def _known(result: AnyResult) -> AnyResult:
-    if isinstance(result, Result) and result.spec.collective not in BY_NAME:
-        raise UsageError(f"busbw result: spec.collective is '{result.spec.collective}'", f"busbw knows {', '.join(BY_NAME)}")
-    return result

@@ -14,6 +14,7 @@ from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.words import (
     bandwidth_text,
     finding_text,
+    known,
     library,
     local_time,
     machine,
@@ -35,14 +36,6 @@ def _interval(result: Result, figure: Figure) -> str:
     return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
 
 
-def _cpu_time(result: Result, figure: Figure) -> str:
-    return "-" if figure.cell.cpu_time_s is None else time_text(figure.cell.cpu_time_s)
-
-
-def _micro(seconds: float | None) -> str:
-    return "-" if seconds is None else micro_text(seconds)
-
-
 def _wrong(result: Result, figure: Figure) -> str:
     counts = [one.cell.wrong for one in figures(figure.row) if one.cell.wrong is not None]
     return str(sum(counts)) if counts else "N/A"
@@ -56,16 +49,12 @@ def _in_place(result: Result, figure: Figure) -> str:
     return bandwidth_text(figure.row.in_place.busbw) if figure.row.in_place else "-"
 
 
-def _timestamp(result: Result, figure: Figure) -> str:
-    return local_time(figure.row.timestamp) or "-"
-
-
 def _repeats(result: Result) -> bool:
     return result.spec.sampling is not None and result.spec.sampling.repeats > 1
 
 
-def _classic(result: Result) -> bool:
-    return result.spec.sampling is None
+def _stamped(result: Result) -> bool:
+    return bool(result.spec.report_timestamps)
 
 
 def _precise(result: Result) -> bool:
@@ -86,23 +75,30 @@ def _types(result: Result) -> bool:
 COLUMNS: tuple[Column, ...] = (
     Column(title="repeat", value=lambda result, figure: figure.row.repeat, width=6, shown=_repeats),
     Column(title="size", value=lambda result, figure: format_size(figure.row.size_bytes), width=10),
-    Column(title="count", value=lambda result, figure: figure.row.count, width=11, shown=_classic),
-    Column(title="type", value=lambda result, figure: figure.row.dtype, width=8, shown=lambda result: _classic(result) or _types(result)),
+    Column(title="count", value=lambda result, figure: figure.row.count, width=11, shown=lambda result: not _precise(result)),
+    Column(
+        title="type", value=lambda result, figure: figure.row.dtype, width=8, shown=lambda result: not _precise(result) or _types(result)
+    ),
     Column(title="op", value=lambda result, figure: op_column(result.spec.row, figure.row), width=6, shown=_shows_op),
     Column(title="root", value=lambda result, figure: figure.row.root, width=4, shown=lambda result: result.spec.row.rooted),
     Column(title="time", value=lambda result, figure: time_text(figure.time_s), width=8),
-    Column(title="cputime", value=_cpu_time, width=8, shown=lambda result: bool(result.spec.report_cputime)),
+    Column(
+        title="cputime",
+        value=lambda result, figure: known(figure.cell.cpu_time_s, time_text),
+        width=8,
+        shown=lambda result: bool(result.spec.report_cputime),
+    ),
     Column(title="+-", unit="%", value=_interval, width=4, shown=_precise),
     Column(title="n", value=lambda result, figure: figure.n, width=4, shown=_precise),
     Column(title="stop", value=lambda result, figure: figure.cell.stopped or "-", width=8, shown=_precise),
-    Column(title="skew", unit="us", value=lambda result, figure: _micro(figure.cell.skew_s), width=6, shown=_precise),
-    Column(title="launch", unit="us", value=lambda result, figure: _micro(figure.cell.launch_s), width=6, shown=_precise),
+    Column(title="skew", unit="us", value=lambda result, figure: known(figure.cell.skew_s, micro_text), width=6, shown=_precise),
+    Column(title="launch", unit="us", value=lambda result, figure: known(figure.cell.launch_s, micro_text), width=6, shown=_precise),
     Column(title="algbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.algbw), width=6),
     Column(title="busbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.busbw), width=6),
     Column(title="ideal", unit="%", value=_share, width=5),
     Column(title="in-place", unit="GB/s", value=_in_place, width=8),
     Column(title="wrong", value=_wrong, width=5),
-    Column(title="timestamp", value=_timestamp, width=19, shown=lambda result: bool(result.spec.report_timestamps)),
+    Column(title="timestamp", value=lambda result, figure: local_time(figure.row.timestamp) or "-", width=19, shown=_stamped),
 )
 BY_TITLE = {column.title: column for column in COLUMNS}
 
@@ -148,9 +144,8 @@ def header(result: Result, width: int | None = None) -> str:
         binding = f", bound by {result.ideal.link}" if result.ideal.link else ""
         text += f"ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s ({result.ideal.algorithm}{binding})\n"
     if result.reduced_max_bytes is not None:
-        text += (
-            f"{format_size(result.spec.max_bytes)} does not fit in memory: the largest size is {format_size(result.reduced_max_bytes)}\n"
-        )
+        asked, most = format_size(result.spec.max_bytes), format_size(result.reduced_max_bytes)
+        text += f"{asked} does not fit in memory: the largest size is {most}\n"
     shown = columns(result, width)
     titles, units = ([getattr(column, name) for column in shown] for name in ("title", "unit"))
     return f"{wrapped(text, width)}\n{line(shown, titles)}{line(shown, units)}"

@@ -1,13 +1,11 @@
 """A training benchmark for people: the lines that Horovod's benchmark prints, and below them a table of all methods."""
 
-from collections.abc import Callable
 from statistics import quantiles
-from typing import Any
 
 from busbw.core.result import Outcome, PlanResult, TrainResult
 from busbw.core.training import ALONE, Training
 from busbw.views.columns import Column, aligned, wrapped
-from busbw.views.words import finding_text, library, machine
+from busbw.views.words import finding_text, known, library, machine
 
 MB = 1e6
 LEAST = "~0"
@@ -89,9 +87,9 @@ def _columns(result: TrainResult) -> list[Column]:
     made = result.training
     return [
         Column(title="method", value=str, left=True),
-        Column(title=f"{made.unit}/s per {device(result)}", value=lambda name: _known(made.rate(name), rate_text)),
-        Column(title="of alone", value=lambda name: _known(made.efficiency(name), lambda share: f"{100 * share:.1f} %")),
-        Column(title="step ms", value=lambda name: _known(made.step_s(name), lambda step: f"{1e3 * step:.2f}")),
+        Column(title=f"{made.unit}/s per {device(result)}", value=lambda name: known(made.rate(name), rate_text)),
+        Column(title="of alone", value=lambda name: known(made.efficiency(name), lambda share: f"{100 * share:.1f} %")),
+        Column(title="step ms", value=lambda name: known(made.step_s(name), lambda step: f"{1e3 * step:.2f}")),
         Column(title="10 % - 90 %", value=lambda name: _tenths(made, name)),
         Column(title="exposed ms", value=lambda name: _part(name, made.exposed_s(name))),
         Column(title="codec ms", value=lambda name: _part(name, None if _as_it_is(made, name) else made.codec_s(name))),
@@ -99,10 +97,6 @@ def _columns(result: TrainResult) -> list[Column]:
         Column(title="MB counted", value=lambda name: _bytes(made, name, "counted")),
         Column(title="MB seen", value=lambda name: _bytes(made, name, "seen")),
     ]
-
-
-def _known(value: Any, text: Callable[[Any], str]) -> str:
-    return "-" if value is None else text(value)
 
 
 def _tenths(made: Training, name: str) -> str:

@@ -2,14 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 from busbw.core.cells import every
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding
 from busbw.core.result import Cell, Outcome, Result, Row
-from busbw.core.sizes import parse_float
+from busbw.core.sizes import counted, parse_float
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 BARS = "▁▂▃▄▅▆▇█"
@@ -53,9 +54,9 @@ def percent_text(part: float, whole: float | None) -> str:
     return "<0.1" if 0 < value < 0.05 else f"{value:.1f}"
 
 
-def counted(number: int, noun: str, plural: str = "s") -> str:
-    """`1 cell`, `60 cells`; `plural` is what the noun ends in."""
-    return f"{number} {noun}{'' if number == 1 else plural}"
+def known(value: Any, text: Callable[[Any], str]) -> str:
+    """The text of a value, `-` where it is unknown."""
+    return "-" if value is None else text(value)
 
 
 def nccl_version_text(number: int) -> str:

@@ -19,8 +19,7 @@ from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.history import schema
 from busbw.history.baseline import baseline
-from busbw.history.path import default_path
-from busbw.history.store import opened
+from busbw.history.store import default_path, opened
 
 MANY = 25
 

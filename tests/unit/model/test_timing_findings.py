@@ -118,6 +118,11 @@ def test_medians_that_are_not_known_are_counted_and_the_widest_named() -> None:
     assert messages(result([cell(), beyond]))["uncertain"].endswith("2 KiB, more than 999 % after 8 samples")
 
 
+def test_a_precise_cell_of_two_modes_is_not_uncertain() -> None:
+    precise = cell(stopped="unstable", modes_s=(90e-6, 140e-6))
+    assert set(messages(result([cell(), precise]))) == {"two_modes"}
+
+
 def test_two_modes_are_told() -> None:
     said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
     assert said == "samples of 1 cell fall into two groups; at 2 KiB their medians are 90 and 140 us"

@@ -7,6 +7,7 @@ import pytest
 
 from busbw.core.result import Device, World
 from busbw.core.topology import Nic, Topology
+from busbw.model.bounds import Features
 from busbw.model.fabric import NoFabric
 from busbw.model.hardware import GENERATIONS, generation
 from busbw.model.payload import planned_rate
@@ -23,13 +24,12 @@ def world(*places: tuple[str, int], groups: int = 1) -> World:
 def test_hosts_come_in_order_of_their_first_rank_with_the_gpus_in_use(system: System) -> None:
     use = used(world(("h1.cluster", 3), ("h1.cluster", 4), ("h0.cluster", 5), ("h0.cluster", 6)), system(2), {})
     assert isinstance(use, Used)
-    assert [host.hostname for host in use.topology.hosts] == ["h1", "h0"] and use.ranks_per_host == [2, 2]
-    assert [[gpu.index for gpu in host.gpus] for host in use.topology.hosts] == [[3, 4], [5, 6]]
+    assert [host.hostname for host in use.hosts] == ["h1", "h0"] and (use.fabric.hosts, use.fabric.per_host) == (2, 2)
+    assert [[gpu.index for gpu in host.gpus] for host in use.hosts] == [[3, 4], [5, 6]]
 
 
 def test_two_ranks_on_one_gpu_leave_one_gpu(system: System) -> None:
-    use = used(world(("h0", 0), ("h0", 0)), system(1), {})
-    assert isinstance(use, Used) and len(use.topology.hosts[0].gpus) == 1
+    assert used(world(("h0", 0), ("h0", 0)), system(1), {}) == NoFabric("host h0 runs 2 ranks on 1 GPU")
     assert ideals("all_reduce", world(("h0", 0), ("h0", 0)), system(1), {}) == (None, None)
 
 
@@ -44,12 +44,12 @@ def test_groups_share_links_and_are_not_bounded(system: System) -> None:
 )
 def test_features_follow_the_settings(system: System, environment: dict[str, str], nvls: bool, collnet: bool) -> None:
     use = used(world(("h0", 0), ("h0", 1)), system(1), environment)
-    assert isinstance(use, Used) and (use.nvls, use.collnet) == (nvls, collnet)
+    assert isinstance(use, Used) and use.features == Features(nvls, collnet)
 
 
 def test_gpus_that_cannot_do_nvls_decide(system: System) -> None:
     use = used(world(("h0", 0), ("h0", 1)), system(1, name="NVIDIA A100-SXM4-80GB", links=12, sm=80), {})
-    assert isinstance(use, Used) and not use.nvls
+    assert isinstance(use, Used) and not use.features.nvls
 
 
 PORTS = [

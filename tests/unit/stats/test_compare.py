@@ -10,13 +10,14 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from busbw.core.cells import CellKey, cells
+from busbw.core.cells import cells
 from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
+from busbw.stats.rank_tests import Shift
 from busbw.views.read import read
 
 ROOT = Path(__file__).parents[3]
@@ -242,8 +243,7 @@ def test_what_limits_a_comparison_is_said() -> None:
     ],
 )
 def test_the_rule(ratio: float, low: float | None, high: float | None, p: float, said: Verdict) -> None:
-    key = CellKey("float", "sum", -1, 8, "in_place")
-    assert verdict(ComparedCell(key, Verdict.AMBIGUOUS, 1.0, ratio, ratio, low, high, p), Limits()) is said
+    assert verdict(Shift(p, ratio, low, high), Limits()) is said
     assert RELEVANT == 0.02
 
 

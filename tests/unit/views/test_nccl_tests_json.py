@@ -88,13 +88,3 @@ def test_cputime_has_its_own_key(make: Make) -> None:
 )
 def test_strings_end_where_nccl_tests_ends_them(text: str, written: str) -> None:
     assert nccl_tests_json.string(text) == written
-
-
-def test_the_output_file_never_overwrites(tmp_path: Path) -> None:
-    wanted = tmp_path / "run.JSON"
-    assert nccl_tests_json.output_path(wanted) == wanted
-    wanted.touch()
-    assert nccl_tests_json.output_path(str(wanted)) == tmp_path / "run.JSON.0"
-    (tmp_path / "run.JSON.0").touch()
-    assert nccl_tests_json.output_path(wanted) == tmp_path / "run.JSON.1"
-    assert nccl_tests_json.output_path(tmp_path / "run.txt") is None

@@ -6,13 +6,13 @@ from shlex import join
 from xml.etree.ElementTree import Element
 
 from busbw.core.result import Ideal, Result
-from busbw.core.sizes import format_size
+from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Gpu, Host, Nic
 from busbw.views.html.report_input import nominal
 from busbw.views.html.rows import NONE, scroll
 from busbw.views.html.tree import tag
 from busbw.views.table import sweep_text
-from busbw.views.words import counted, nccl_version_text
+from busbw.views.words import nccl_version_text
 
 FEW = 16  # devices or variables that are not folded
 LONG = 24  # characters
@@ -110,11 +110,10 @@ def _environment(environment: dict[str, str]) -> Element | None:
     return _folded(counted(len(lines), "environment variable"), table(("name", "value"), lines, "Environment"), few=len(lines) <= FEW)
 
 
-def run(result: Result) -> list[Element]:
+def run(result: Result) -> Element | None:
     """The command, when it ran and whether it is complete."""
     lowered = f"lowered to {format_size(result.reduced_max_bytes)}: memory is short" if result.reduced_max_bytes else ""
     pairs: list[tuple[str, str | Element]] = [("command", tag("code", join(result.argv)) if result.argv else result.program)]
     pairs += [("sweep", sweep_text(result)), ("start", result.start), ("end", result.end), ("written by", result.tool)]
     pairs += [("largest size", lowered), ("complete", "yes" if result.complete else "no: these sizes are what was measured")]
-    shown = facts(pairs)
-    return [shown] if shown is not None else []
+    return facts(pairs)

@@ -66,16 +66,16 @@ def section(title: str, *children: Element | None, level: str = "h2") -> Element
 def _sections(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
     """The parts of one file; of several the comparison, and a section for each file."""
     if len(inputs) == 1:
-        return [section(title, *content) for title, content in _parts(inputs[0].result)]
-    parts = ([section(title, *content, level="h3") for title, content in _parts(source.result)] for source in inputs)
-    files = (section(source.title, *own) for source, own in zip(inputs, parts, strict=True))
+        return _parts(inputs[0].result, "h2")
+    files = (section(source.title, *_parts(source.result, "h3")) for source in inputs)
     return [section("Comparison", *comparison(inputs, found)), *files]
 
 
-def _parts(result: Result) -> list[tuple[str, list[Element]]]:
+def _parts(result: Result, level: str) -> list[Element]:
+    """The parts of one file's section."""
     return [
-        ("Findings", [findings(result.findings)]),
-        ("Rows", [rows(result)]),
-        ("Machine", machine(result)),
-        ("What was run", run(result)),
+        section("Findings", findings(result.findings), level=level),
+        section("Rows", rows(result), level=level),
+        section("Machine", *machine(result), level=level),
+        section("What was run", run(result), level=level),
     ]

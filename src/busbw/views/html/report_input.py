@@ -46,8 +46,3 @@ def drawable(value: float) -> bool:
 def nominal(bytes_per_s: float) -> str:
     """GB/s of a rate that is given, not measured: `450`, `3.125`."""
     return f"{bytes_per_s / 1e9:.3f}".rstrip("0").rstrip(".")
-
-
-def fastest(result: Result) -> Figure | None:
-    """The cell with the shortest time; None without any that is a number."""
-    return min((figure for figure in every(result) if drawable(figure.cell.time_s)), key=lambda figure: figure.cell.time_s, default=None)

@@ -6,16 +6,16 @@ from xml.etree.ElementTree import Element
 
 from busbw.core.cells import Figure, every, peak
 from busbw.core.result import Result
-from busbw.core.sizes import format_size
+from busbw.core.sizes import counted, format_size
 from busbw.views.comparison import summary as comparison_summary
 from busbw.views.html.comparison import Comparisons
 from busbw.views.html.machine import facts, table
 from busbw.views.html.plot import swatch
-from busbw.views.html.report_input import ReportInput, fastest, nominal
+from busbw.views.html.report_input import ReportInput, drawable, nominal
 from busbw.views.html.rows import NONE
 from busbw.views.html.tree import tag
 from busbw.views.table import peak_text
-from busbw.views.words import bandwidth_text, counted, library, machine, percent_text, problems, time_text
+from busbw.views.words import bandwidth_text, library, machine, percent_text, problems, time_text
 
 
 def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:
@@ -57,7 +57,8 @@ def summary(inputs: Sequence[ReportInput]) -> Element | None:
 
 def _figures(result: Result) -> list[tuple[str, str, str]]:
     """Name, figure, and what it belongs to."""
-    top, first, ideal = peak(every(result)), fastest(result), result.ideal
+    top, ideal = peak(every(result)), result.ideal
+    first = min((one for one in every(result) if drawable(one.time_s)), key=lambda one: one.time_s, default=None)
     bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}" if ideal else ""
     return [
         ("peak busbw", f"{bandwidth_text(top.cell.busbw)} GB/s" if top else NONE, _where(top)),
