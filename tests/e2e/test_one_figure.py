@@ -13,7 +13,6 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 import pytest
-from busbw.views.html.sheet import Sheet
 
 from busbw.core.cells import cells, every, figures
 from busbw.core.result import Cell, Result, Row
