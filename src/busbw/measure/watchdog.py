@@ -131,8 +131,10 @@ class Watchdog:
         if now - self._moved > place.allowed_s:
             return place
         if self._reports_work and now - self._worked > WORK_S:
-            self._worked, left_s = now, place.progress.left_s if place.progress else None
-            self._tell(Working(place.phase, place.detail, max(left_s - (now - place.since), 0.0) if left_s is not None else None))
+            left_s = place.progress.left_s if place.progress else None
+            left_s = None if left_s is None or left_s < now - place.since else left_s - (now - place.since)
+            self._worked = now
+            self._tell(Working(place.phase, place.detail, left_s))
         if self._rank == 0 and now - self._told > (self._pace.limit_s or HEARTBEAT_S):
             self._told = now
             self._tell(self._here())
