@@ -61,7 +61,7 @@ def mbit_s(flow: dict[str, Any], start: float, end: float) -> float:
     return statistics.median(SOME * M * 8 / 1e6 / (after - before) for before, after in zip(times, times[SOME:], strict=False))
 
 
-def test_a_link_of_one_gigabit_is_filled(job, own_rails):
+def test_a_one_gigabit_link_is_saturated(job, own_rails):
     a, b = job(limited(own_rails(1), 1000, mtu=1500))
     count = begin(a, b, 2.5, 1000)
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
@@ -70,7 +70,7 @@ def test_a_link_of_one_gigabit_is_filled(job, own_rails):
     assert 0.97 * most <= got <= OVERSHOOT * most
 
 
-def test_four_nics_are_filled_and_so_are_three_after_one_is_lost(job, own_rails):
+def test_four_nics_are_saturated_and_three_after_a_failure(job, own_rails):
     rails = limited(own_rails(4), 500, mtu=9000)
     a, b = job(rails)
     count = begin(a, b, 5, 2000)

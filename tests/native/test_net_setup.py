@@ -16,7 +16,7 @@ AT_ONCE_S = 0.02
 FOLLOWS = {"guid": 0, "ptrSupport": 1, "regIsGlobal": 0, "port": 0, "maxRecvs": 1, "netDeviceType": 0, "netDeviceVersion": 0}
 
 
-def test_a_device_is_an_interface_with_every_field_set(lone, rail, version):
+def test_every_interface_is_a_device_with_all_fields_set(lone, rail, version):
     begun = lone(version).call("init")
     assert begun["name"].lower() == "busbw"
     row = NET_TABLES[version]
@@ -31,7 +31,7 @@ def test_a_device_is_an_interface_with_every_field_set(lone, rail, version):
         assert 1 << 30 <= device["maxP2pBytes"] <= 1 << 40 and 1 << 20 <= device["maxCollBytes"] <= 1 << 40
 
 
-def test_a_second_communicator_begins_and_ends_by_itself(job, rail):
+def test_init_and_finalize_work_for_a_second_communicator(job, rail):
     a, b = job(rail, 11)
     first = a.call("init")
     a.call("finalize")
@@ -40,7 +40,7 @@ def test_a_second_communicator_begins_and_ends_by_itself(job, rail):
     fine(*move(a, b, pair, [[1000, 1, 0]]), messages=1)
 
 
-def test_listen_returns_at_once_with_a_handle_of_its_own(job, family, version):
+def test_listen_returns_immediately_with_a_unique_handle(job, family, version):
     _, b = job(family, version)
     made = [b.call("listen") for _ in range(20)]
     assert all(one["comm"] for one in made)
@@ -52,7 +52,7 @@ def test_listen_returns_at_once_with_a_handle_of_its_own(job, family, version):
 
 
 @pytest.mark.parametrize("first", ["connect", "accept"])
-def test_both_orders_connect_and_no_call_waits(job, family, version, first):
+def test_connect_and_accept_in_either_order_never_block(job, family, version, first):
     a, b = job(family, version)
     listening = b.call("listen")
     if first == "accept":
@@ -70,7 +70,7 @@ def test_both_orders_connect_and_no_call_waits(job, family, version, first):
     fine(*move(a, b, (connected["comms"][0], accepted["comms"][0]), [[100_000, 1, 0]]), messages=1)
 
 
-def test_connect_never_waits_for_a_process_that_does_not_answer(job, rail, version):
+def test_connect_does_not_block_on_a_stopped_process(job, rail, version):
     a, b = job(rail, version)
     listening = b.call("listen")
     b.process.send_signal(signal.SIGSTOP)
@@ -86,7 +86,7 @@ def test_connect_never_waits_for_a_process_that_does_not_answer(job, rail, versi
 
 
 @pytest.mark.parametrize("count", [64])
-def test_many_connections_are_made_at_once_in_both_directions(job, rail, version, count):
+def test_many_simultaneous_connections_in_both_directions(job, rail, version, count):
     a, b = job(rail, version)
     to_b, to_a = [b.call("listen") for _ in range(count)], [a.call("listen") for _ in range(count)]
     for peer, other, own in ((a, to_b, to_a), (b, to_a, to_b)):
@@ -108,7 +108,7 @@ def test_many_connections_are_made_at_once_in_both_directions(job, rail, version
     fine(*a.result()["flows"], *b.result()["flows"], messages=1)
 
 
-def test_memory_of_the_host_is_registered_and_no_other(job, rail, version):
+def test_only_host_memory_can_be_registered(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     a.call("memory", comm=sender)
@@ -121,7 +121,7 @@ def test_memory_of_the_host_is_registered_and_no_other(job, rail, version):
     assert flush.value.code == INTERNAL_ERROR
 
 
-def test_a_handle_that_no_listener_made_is_refused(job, rail, version):
+def test_a_forged_handle_is_refused(job, rail, version):
     a, b = job(rail, version)
     handle = bytes.fromhex(b.call("listen")["handle"])
     drawn = random.Random(4)

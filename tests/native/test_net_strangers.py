@@ -55,7 +55,7 @@ def connect_in_time(a: Peer, b: Peer, handle: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_peer_gets_through_past_strangers(job, family, kind):
+def test_a_peer_connects_despite_strangers(job, family, kind):
     a, b = job(family, 11)
     fine(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0]] * 8), messages=8)  # so that memory of the first connection is not counted
     listening = b.call("listen")
@@ -72,7 +72,7 @@ def test_a_peer_gets_through_past_strangers(job, family, kind):
         assert threads <= before["threads"], "strangers get no threads"
 
 
-def test_strangers_in_the_middle_of_messages_disturb_nothing(job, rail):
+def test_strangers_do_not_disturb_messages_in_flight(job, rail):
     a, b = job(rail, 11)
     sender, receiver = link(a, b)[0]
     some = [[1 << 20, number, 0] for number in range(300)]
@@ -84,7 +84,7 @@ def test_strangers_in_the_middle_of_messages_disturb_nothing(job, rail):
     assert b.call("end", name="accept")["comms"] == [None]
 
 
-def test_the_right_token_alone_is_welcomed(job, rail):
+def test_only_the_right_token_is_accepted(job, rail):
     """Shows that the tests above depend on the token and not on the format."""
     _, b = job(rail, 11)
     listening = b.call("listen")
@@ -97,7 +97,7 @@ def test_the_right_token_alone_is_welcomed(job, rail):
     b.call("end", name="accept")
 
 
-def test_another_listeners_token_opens_nothing(job, rail, version):
+def test_the_token_of_another_listener_is_rejected(job, rail, version):
     a, b = job(rail, version)
     mine, other = b.call("listen"), b.call("listen")
     b.call("close", way="listen", comm=other["comm"])

@@ -32,7 +32,7 @@ def _run(two_hosts: Any, folder: Path, *words: str) -> "subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("words", [("--network-interfaces", "10.77.0.0/24"), ()], ids=["named", "found"])
-def test_a_script_of_horovods_runs_on_two_hosts(two_hosts: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_horovod_script_runs_on_two_hosts(two_hosts: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     done = _run(two_hosts, tmp_path, *words)
     assert done.returncode == 0, done.stderr

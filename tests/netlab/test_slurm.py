@@ -104,7 +104,7 @@ def test_a_refusal_of_slurm_is_quoted(slurm_cluster):
     assert done.stderr.startswith("error: Slurm allocated no resources: Invalid partition name specified")
 
 
-def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
+def test_a_killed_rank_is_named_and_ends_the_job(slurm_cluster):
     process = start(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
     second = slurm_cluster.lab.hosts[1]
     try:
@@ -134,7 +134,7 @@ def interrupted(cluster: Any) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def test_an_interrupt_leaves_nothing_in_slurm_nor_on_its_nodes(slurm_cluster):
+def test_an_interrupt_leaves_no_slurm_job_and_no_process(slurm_cluster):
     code, errors = interrupted(slurm_cluster)
     if "open-mpi/ompi#12495" in errors:  # Open MPI's own fault, now and then
         assert ended(slurm_cluster)

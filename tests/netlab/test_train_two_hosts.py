@@ -17,7 +17,7 @@ HEADERS = 1.06  # what packets have beside the data, and what else gloo tells
 GRADIENTS = 1_300_456 * 4
 
 
-def test_bytes_are_those_that_interfaces_send(two_hosts: Any, plugin_library: Path, tmp_path: Path) -> None:
+def test_reported_bytes_match_interface_counters(two_hosts: Any, plugin_library: Path, tmp_path: Path) -> None:
     first, second = two_hosts.hosts
     file = tmp_path / "r.json"
     words = ["train", "mlp-small", "--batch-size", "2", "--warmup", "3", "--iters", "1", "--batches", "3"]

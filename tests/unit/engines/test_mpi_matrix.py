@@ -68,7 +68,7 @@ def combinations(ranks: int) -> set[str]:
 
 
 @RANKS
-def test_every_combination_gives_the_right_data(matrix: Matrix, ranks: int) -> None:
+def test_every_combination_gives_correct_data(matrix: Matrix, ranks: int) -> None:
     seen = matrix(ranks)
     assert seen["ranks"] == ranks
     assert seen["wrong"] == []
@@ -78,13 +78,13 @@ def test_every_combination_gives_the_right_data(matrix: Matrix, ranks: int) -> N
 
 
 @RANKS
-def test_one_flipped_bit_is_reported_at_its_rank_and_offset_with_both_values(matrix: Matrix, ranks: int) -> None:
+def test_one_flipped_bit_is_reported_with_rank_offset_and_values(matrix: Matrix, ranks: int) -> None:
     seen = matrix(ranks)
     assert seen["missed"] == []
     assert set(seen["caught"]) == combinations(ranks)
 
 
-def test_what_mpi_cannot_do_is_told_before_it_is_tried(matrix: Matrix) -> None:
+def test_unsupported_mpi_operations_are_refused_in_advance(matrix: Matrix) -> None:
     too_long, graph = matrix(2)["refusals"]
     assert too_long == "all_reduce: 2147483648 elements are more than MPI's count of 2147483647"
     assert graph.startswith("-G: the mpi engine has no CUDA graphs")

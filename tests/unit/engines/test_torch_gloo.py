@@ -71,7 +71,7 @@ def combinations(types: tuple[str, ...], operators: tuple[str, ...]) -> set[str]
 
 
 @LAUNCHERS
-def test_what_gloo_takes_gives_the_right_data(matrix: Matrix, launcher: str) -> None:
+def test_supported_gloo_combinations_give_correct_data(matrix: Matrix, launcher: str) -> None:
     seen = matrix(launcher)
     assert (seen["ranks"], seen["backend"], seen["devices"]) == (2, "gloo", [0, 1])
     assert seen["wrong"] == []
@@ -79,7 +79,7 @@ def test_what_gloo_takes_gives_the_right_data(matrix: Matrix, launcher: str) -> 
 
 
 @LAUNCHERS
-def test_wrong_data_is_seen_on_every_rank(matrix: Matrix, launcher: str) -> None:
+def test_wrong_data_is_detected_on_every_rank(matrix: Matrix, launcher: str) -> None:
     seen = matrix(launcher)
     rows = [BY_NAME[name.split()[0]] for name in seen["verified"]]
     calls = sum((2 if row.in_place_checked else 1) * (2 if row.rooted else 1) for row in rows)
@@ -87,7 +87,7 @@ def test_wrong_data_is_seen_on_every_rank(matrix: Matrix, launcher: str) -> None
 
 
 @LAUNCHERS
-def test_what_gloo_refuses_is_refused_on_all_ranks_with_pytorchs_reason(matrix: Matrix, launcher: str) -> None:
+def test_gloo_refusals_are_the_same_on_all_ranks_and_quoted(matrix: Matrix, launcher: str) -> None:
     seen = matrix(launcher)
     everything = combinations(tuple(kind.name for kind in DTYPES), tuple(op.name for op in REDOPS))
     assert set(seen["verified"]) | set(seen["refused"]) == everything
@@ -96,5 +96,5 @@ def test_what_gloo_refuses_is_refused_on_all_ranks_with_pytorchs_reason(matrix: 
     assert "Gloo" in seen["refused"]["all_reduce float mulsum"], "mulsum is NCCL's own"
 
 
-def test_both_launchers_give_the_same_engine(matrix: Matrix) -> None:
+def test_both_launchers_give_the_same_outcome(matrix: Matrix) -> None:
     assert matrix("mpirun") == matrix("torchrun")

@@ -69,12 +69,12 @@ def test_a_gpu_without_nvlink_has_zero_links() -> None:
     assert (gpu.nvlink, gpu.nvlink_rate) == (0, None)
 
 
-def test_a_gpu_that_does_not_answer_is_named() -> None:
+def test_an_unresponsive_gpu_is_named() -> None:
     gpus = read_gpus(machine(collect(fake_nvml(lost=True))))
     assert len(gpus.gpus) == 1 and gpus.reason == "NVML cannot read GPU 1: GPU is lost" and gpus.driver == "550.1"
 
 
-def test_no_gpu_at_all_is_a_reason_too() -> None:
+def test_a_host_without_gpus_gives_a_reason() -> None:
     assert read_gpus(machine({"driver": "550.1", "gpus": []})).reason == "NVML lists no GPU"
 
 

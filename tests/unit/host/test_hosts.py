@@ -21,7 +21,7 @@ def host(name: str) -> Host:
 
 
 @pytest.mark.parametrize("name", sorted(MADE["HOSTS"]))
-def test_the_committed_archives_are_what_make_writes(name: str) -> None:
+def test_the_committed_archives_match_the_output_of_make(name: str) -> None:
     assert (HOSTS / f"{name}.jsonl").read_text() == MADE["archive"](name)
 
 

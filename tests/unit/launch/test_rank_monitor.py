@@ -40,7 +40,7 @@ def test_requested_interfaces_are_watched_if_present() -> None:
     assert all(RankMonitor(2, (), 5, 5, ifname=name).linked == usual for name in ("nosuch0", "198.51.100.0/24"))
 
 
-def test_lines_that_are_no_report_are_not_taken() -> None:
+def test_other_lines_are_not_taken_for_reports() -> None:
     assert not RankMonitor(2, (), 5, 5).take("NCCL INFO")
 
 
@@ -161,7 +161,7 @@ def test_time_while_the_launcher_is_stopped_is_ignored(sleepers: list[subprocess
     assert not made.halted
 
 
-def test_a_number_that_is_another_process_here_is_not_watched() -> None:
+def test_a_pid_of_another_process_on_this_host_is_not_watched() -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         made = RankMonitor(1, (), 5.0, 10.0)
         made.take(encode(Here(0, HOST, other.pid)))

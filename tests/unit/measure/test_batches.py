@@ -89,7 +89,7 @@ def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
     assert logs[0] == logs[1], "a fence more on one rank would hang the job"
 
 
-def test_a_quiet_engine_is_known_after_the_fewest_samples() -> None:
+def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
     cell = sampled(engine(noise=0.001, alpha_us=20.0), Sampling())
     assert (len(cell.samples_s or []), cell.stopped, cell.dropped) == (8, "ok", 0)
     assert cell.low_s is not None
@@ -113,14 +113,14 @@ def test_a_group_of_operations_counts_as_that_many() -> None:
     assert precise.cell(seen, Sampling(), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
 
 
-def test_a_fixed_number_is_taken_as_given() -> None:
+def test_a_fixed_sample_count_is_kept() -> None:
     cell = sampled(engine(noise=0.3), Sampling(fixed=17))
     assert (len(cell.samples_s or []), cell.stopped) == (17, "fixed")
     few = sampled(engine(noise=0.3), Sampling(fixed=3))
     assert (few.low_s, few.high_s, len(few.samples_s or [])) == (None, None, 3)
 
 
-def test_the_tail_has_an_interval() -> None:
+def test_the_tail_has_a_confidence_interval() -> None:
     cell = sampled(engine(noise=0.01, outlier=0.03), Sampling(tail=True, confidence=0.95))
     assert cell.p99_s is not None
     assert len(cell.samples_s or []) >= 299
@@ -156,7 +156,7 @@ def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     assert (cell.tick_s, cell.low_s, cell.high_s) == (32e-9, pytest.approx(plain[0] - 32e-9), pytest.approx(plain[1] + 32e-9))
 
 
-def test_by_the_clock_operations_are_timed_one_by_one() -> None:
+def test_with_a_host_clock_operations_are_timed_one_by_one() -> None:
     for _ in range(20):  # a busy machine makes operations longer, never shorter
         taken = ClockedBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
         middle = sorted(taken.durations_s[0])[4]
@@ -205,6 +205,6 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
     [(1e-6, 0.0, 8), (0.5, 0.0, 6), (0.5, 2.9, 1), (10.0, 0.0, 1)],
     ids=["short", "long", "late", "longer"],
 )
-def test_samples_fit_into_the_time_of_a_cell(typical_s: float, spent_s: float, taken: int) -> None:
+def test_samples_fit_into_the_time_limit_of_a_cell(typical_s: float, spent_s: float, taken: int) -> None:
     assert precise.fitting(8, Sampling(max_time_s=1.0), typical_s, spent_s) == taken
     assert precise.fitting(8, Sampling(fixed=8), typical_s, spent_s) == 8

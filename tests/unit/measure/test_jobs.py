@@ -118,7 +118,7 @@ def test_a_failing_rank_reports_reason_and_exit_code(
     assert told[0].hint.startswith(hint)
 
 
-def test_a_ranks_stdout_holds_events_alone() -> None:
+def test_a_ranks_stdout_contains_only_events() -> None:
     job = encode(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2))
     line = [sys.executable, "-m", "busbw.session.rank", job]
     done = subprocess.run(line, capture_output=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": SOURCE}, check=False)
@@ -149,7 +149,7 @@ def ranks() -> Run:
     return run
 
 
-def test_times_over_ranks_are_first_mean_least_or_most(ranks: Run) -> None:
+def test_times_over_ranks_are_first_mean_minimum_or_maximum(ranks: Run) -> None:
     (line,) = ranks(3, "averages")
     assert json.loads(line) == [[1.0, 2.0, 1.0, 3.0, 2.0]] * 3, "-a 0 to 3, and any other is the mean; the same on all ranks"
 
@@ -176,7 +176,7 @@ def test_cell_samples_are_the_maxima_over_processes(ranks: Run) -> None:
         assert (cell.wrong, cell.skipped) == (0, 1)
 
 
-def test_a_split_makes_groups_that_measure_side_by_side(ranks: Run) -> None:
+def test_groups_of_a_split_measure_simultaneously(ranks: Run) -> None:
     fields = {"min_bytes": 4096, "max_bytes": 4096, "iters": 2}
     result, (row,) = whole(ranks(4, "measure", json.dumps(fields), NCCL_TESTS_SPLIT="MOD 2"))
     assert (result.world.processes, result.world.groups, result.world.ranks) == (4, 2, 2)

@@ -63,13 +63,13 @@ def test_the_network_travels_to_the_ranks_with_the_job() -> None:
     assert '"net"' not in encode(job())
 
 
-def test_what_was_asked_wins_over_the_environment() -> None:
+def test_net_overrides_the_environment() -> None:
     os.environ["NCCL_NET"], os.environ["NCCL_IB_DISABLE"] = "Socket", "1"
     assert starting(job("ib"), "Using network IB") == ("IB",)
     assert (os.environ["NCCL_NET"], os.environ["NCCL_IB_DISABLE"]) == ("IB", "0")
 
 
-def test_without_net_the_environment_is_nccls_own_business() -> None:
+def test_without_net_the_environment_is_unchanged() -> None:
     os.environ["NCCL_NET"] = "AWS Libfabric"
     assert starting(job(), "Using network AWS Libfabric") == ("AWS Libfabric",)
     assert os.environ["NCCL_NET"] == "AWS Libfabric"
@@ -163,7 +163,7 @@ def test_a_result_names_all_networks_in_use() -> None:
 
 
 @pytest.mark.parametrize("used", ["busbw", "BusBW"])
-def test_the_network_asked_for_is_confirmed_whatever_its_case(used: str) -> None:
+def test_the_network_name_is_compared_without_case(used: str) -> None:
     assert network.agreed(job("busbw"), Ranks(("a", (used,))), NCCL, ()) == used
 
 

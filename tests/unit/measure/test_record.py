@@ -35,7 +35,7 @@ def read(file: Path) -> Result:
     return msgspec.json.decode(file.read_bytes(), type=Result)
 
 
-def test_the_file_holds_every_row_as_soon_as_it_is_there(tmp_path: Path) -> None:
+def test_every_row_is_written_to_the_file_immediately(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     record = Record(file)
     assert not file.exists(), "nothing is written before there is something to tell"
@@ -50,14 +50,14 @@ def test_the_file_holds_every_row_as_soon_as_it_is_there(tmp_path: Path) -> None
     assert (read(file).complete, read(file).end) == (True, "2026-01-01 00:00:00")
 
 
-def test_notes_are_no_part_of_the_result(tmp_path: Path) -> None:
+def test_notes_are_not_part_of_the_result(tmp_path: Path) -> None:
     record = Record(tmp_path / "result.json")
     record.take(Note("hello"))
     assert list(tmp_path.iterdir()) == []
     assert record.result is None
 
 
-def test_the_file_is_readable_by_all_and_the_only_one_left(tmp_path: Path) -> None:
+def test_the_file_is_world_readable_and_the_only_one_left(tmp_path: Path) -> None:
     record = Record(tmp_path / "result.json")
     record.take(started())
     record.take(row(0))
@@ -65,7 +65,7 @@ def test_the_file_is_readable_by_all_and_the_only_one_left(tmp_path: Path) -> No
     assert stat.S_IMODE((tmp_path / "result.json").stat().st_mode) == 0o644
 
 
-def test_without_a_file_the_result_is_kept_in_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_the_result_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     record = Record(None)
     record.take(started())
@@ -141,7 +141,7 @@ def test_an_unwritable_path_is_refused_before_the_run(tmp_path: Path, name: str,
     assert told.value.hint
 
 
-def test_a_link_stays_one_and_the_file_it_leads_to_is_written(tmp_path: Path) -> None:
+def test_a_symlink_is_kept_and_its_target_is_written(tmp_path: Path) -> None:
     link = tmp_path / "latest.json"
     link.symlink_to("runs/5.json")
     (tmp_path / "runs").mkdir()

@@ -80,7 +80,7 @@ def test_a_row_records_its_operator_and_root(measured: Measure) -> None:
 
 
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "alltoallv", "hypercube"])
-def test_8_bytes_of_float_on_two_ranks_are_a_row_of_nothing(measured: Measure, name: str) -> None:
+def test_8_bytes_of_float_on_two_ranks_give_an_empty_row(measured: Measure, name: str) -> None:
     (row,) = measured(name, min_bytes=8, max_bytes=8, check=1).rows
     assert (row.size_bytes, row.count, row.out_of_place.busbw, row.out_of_place.wrong) == (0, 0, 0, 0)
     assert row.out_of_place.time_s > 0
@@ -107,7 +107,7 @@ def test_each_round_is_checked_on_new_data(measured: Measure) -> None:
     assert seen.runner.out_of_bounds == 0
 
 
-def test_wrong_data_is_counted_located_and_spelled_out(measured: Measure) -> None:
+def test_wrong_data_is_counted_and_described_with_its_offset(measured: Measure) -> None:
     seen = measured("all_reduce", ranks=4, check=1, datatype="int8", sim={"corrupt_rank": 2, "corrupt_offset": 100})
     assert seen.runner.out_of_bounds == 2, "one for each placement"
     for cell in seen.cells:
@@ -133,7 +133,7 @@ class BadFromThirdRound(SimEngine):
             self.view(call, "recv", 1)[0] ^= 0x80
 
 
-def test_a_later_round_finds_what_the_first_did_not(measured: Measure) -> None:
+def test_a_later_round_finds_errors_the_first_missed(measured: Measure) -> None:
     assert measured("all_reduce", check=2, kind=BadFromThirdRound).rows[0].out_of_place.wrong == 0
     out_of_place, in_place = measured("all_reduce", check=5, kind=BadFromThirdRound).cells
     assert (out_of_place.wrong, in_place.wrong) == (1, 1)
@@ -148,7 +148,7 @@ class BadWhereShifted(SimEngine):
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather", "broadcast", "scatter"])
-def test_check_timed_finds_what_ordinary_checks_do_not(measured: Measure, name: str) -> None:
+def test_check_timed_finds_errors_that_ordinary_checks_miss(measured: Measure, name: str) -> None:
     fields = {"kind": BadWhereShifted, "max_bytes": 4096, "step_factor": 8, "check": 1, "datatype": "int32"}
     blind, seeing = measured(name, **fields), measured(name, **fields, check_timed=True)
     assert [cell.wrong for cell in blind.cells] == [0, 0]
@@ -161,12 +161,12 @@ def test_check_timed_finds_what_ordinary_checks_do_not(measured: Measure, name: 
 
 
 @pytest.mark.parametrize("grouped", [1, 3])
-def test_check_timed_looks_only_where_precise_timing_wrote(measured: Measure, grouped: int) -> None:
+def test_check_timed_checks_only_offsets_precise_timing_wrote(measured: Measure, grouped: int) -> None:
     fields = {"check": 1, "check_timed": True, "max_bytes": 65536, "step_factor": 8, "agg_iters": grouped, "sampling": Sampling()}
     assert [cell.wrong for cell in measured("broadcast", **fields).cells] == [0] * 6
 
 
-def test_check_timed_passes_right_data_and_needs_checks(measured: Measure) -> None:
+def test_check_timed_passes_correct_data_and_requires_checks(measured: Measure) -> None:
     assert [cell.wrong for cell in measured("alltoall", check=1, check_timed=True, max_bytes=4096, step_factor=8).cells] == [0, None]
     assert [cell.wrong for cell in measured("all_reduce", check=0, check_timed=True).cells] == [None, None]
 
@@ -202,7 +202,7 @@ def test_all_types_skips_unsupported_ones_with_a_note(measured: Measure) -> None
     assert seen.notes == ["skipped half sum: no half here"]
 
 
-def test_the_one_type_that_was_asked_for_is_refused(measured: Measure) -> None:
+def test_a_single_unsupported_type_is_refused(measured: Measure) -> None:
     with pytest.raises(NoMeasurement, match=re.escape("all_reduce of half sum: no half here")):
         measured("all_reduce", datatype="half", kind=NoHalf)
 

@@ -40,7 +40,7 @@ def test_a_rank_reports_its_start_and_later_its_stall() -> None:
     assert any("test_watchdog.py" in call for call in told.doing) or any("threading.py" in call for call in told.doing)
 
 
-def test_places_that_change_in_time_are_left_alone() -> None:
+def test_a_phase_that_changes_in_time_is_not_a_stall() -> None:
     made, said, stalled = dog(limit_s=0.3)
     for step in range(12):
         made.at("timing", f"{8 << step} in place")
