@@ -1,4 +1,4 @@
-"""A sample of the fault runs: every one ends in time, with the right code, naming what was done to it, and leaves nothing but its rows."""
+"""A sample of the fault runs: every one ends in time, with the right code, names the fault, and leaves only its rows."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import moments
 import netlab
 import pytest
 
-# One after the other: each wants all processors, and its limits are short.
+# One after the other: each needs all processors, and its limits are short.
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(180), pytest.mark.xdist_group("faults")]
 
 SEED = 7
@@ -19,7 +19,7 @@ HERE = [faults.draw(SEED, number, hosts=False) for number in range(7)]
 def test_a_fault_ends_the_run_with_the_right_error(fault: faults.Fault, tmp_path: Path) -> None:
     if fault.kind.name == "clock step" and not faults.may_set_clock():
         pytest.skip("the time of day may not be set here (CAP_SYS_TIME)")
-    for patience in (1.0, 4.0):  # a run that a busy machine keeps from its limits is tried again, with longer ones
+    for patience in (1.0, 4.0):  # a run too slow on a busy machine is repeated with longer limits
         folder = tmp_path / f"{patience:g}"
         folder.mkdir()
         try:

@@ -1,4 +1,4 @@
-"""What busbw asks the library that is built here."""
+"""busbw finds the library built here and reads the rates of its interfaces."""
 
 from pathlib import Path
 

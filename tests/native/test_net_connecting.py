@@ -1,4 +1,4 @@
-"""Rails that fail before or while a connection is opened: the others are enough, and one that recovers is used."""
+"""Rails that fail before or while a connection is opened: the others suffice, and one that recovers is used."""
 
 import time
 
@@ -25,9 +25,9 @@ def test_a_rail_fails_before_the_peer_knows_the_streams(job, own_rails, how):
     rails = own_rails(2)
     a, b = job(rails)
     listening = b.call("listen")
-    for _ in range(2):  # streams open, and show the token
+    for _ in range(2):  # streams open and send the token
         assert call_once(a, "connect", listening["handle"]) is None
-    assert call_once(b, "accept", listening["comm"]) is None  # they are welcome
+    assert call_once(b, "accept", listening["comm"]) is None  # they are accepted
     if how == "blackhole":
         rails.blackhole(0)
     else:

@@ -57,7 +57,7 @@ def test_messages_sent_before_a_close_still_arrive(job, rail, version):
     time.sleep(0.3)
     received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}], limit_s=5)["flows"][0]
     assert received["faults"] == []
-    assert received["done"] >= sent["done"], "done means that it can no longer be lost"
+    assert received["done"] >= sent["done"], "a completed message must not be lost"
 
 
 def test_close_does_not_wait_for_a_stopped_peer(job, rail, version):

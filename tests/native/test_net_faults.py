@@ -16,7 +16,7 @@ M = 1 << 20
 RATE_MBIT = 400.0
 RATE = RATE_MBIT * 1e6 / 8  # bytes a second of one rail
 GOES_ON_S = 2.0  # after a NIC is lost
-RUN = 40  # messages: many more than complete at once
+RUN = 40  # messages: many more than complete at the same moment
 UNSTALLED_S = 3.0  # after a path starts to drop everything, which must be noticed first
 
 
@@ -104,7 +104,7 @@ def test_one_of_two_nics_fails_permanently(job, own_rails, lost):
     assert min(before) > 0.25 * sum(before), f"both NICs carry messages: {before}"
     limit_s = UNSTALLED_S if lost == "blackhole" else GOES_ON_S
     assert pause(received, since) < limit_s
-    # What is left takes the other one 5 seconds.
+    # The other NIC needs 5 seconds for the rest.
     assert rate_from(received, since + limit_s) > 0.8 * RATE
 
 

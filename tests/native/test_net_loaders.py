@@ -69,7 +69,7 @@ def version(libnccl: Path) -> int:
 
 @pytest.fixture
 def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Run:
-    """Takes communicators through libnccl with the plugin: its log, after a line for each call."""
+    """Creates and destroys communicators in libnccl with the plugin; returns one line for each call, then the log."""
     if shutil.which("nm") is None:
         pytest.skip("no nm (binutils) to find libnccl's functions with")
 
@@ -91,7 +91,7 @@ def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Ru
 
 
 def networks(log: str) -> list[str]:
-    """What each communicator got, in order."""
+    """The network of each communicator, in order."""
     return re.findall(r"Assigned NET plugin (\S+) to comm", log)
 
 

@@ -1,4 +1,4 @@
-"""Links that fail at awkward moments, a second fault after the first: the remaining paths are enough."""
+"""Links that fail at awkward moments, and a second fault after the first: the remaining paths suffice."""
 
 import time
 from typing import Any
@@ -41,7 +41,7 @@ def over(rails: Rails, rail: int, act: Any) -> bool:
 
 
 def test_an_acknowledgement_moves_to_another_stream(job, own_rails):
-    """Both messages are in the receiver's kernel when the rail is lost, and the second is taken when that is known."""
+    """Both messages are in the receiver's kernel when the rail fails; the second is received once the failure is known."""
     rails = own_rails(2)
     a, b = job(rails, BUSBW_NET_STREAMS="2")
     pair = link(a, b)[0]
@@ -87,7 +87,7 @@ def test_a_peer_death_after_a_rail_failure_is_reported(job, own_rails):
 
 
 def test_small_messages_survive_loss_of_the_inline_stream(job, own_rails):
-    """Rail 1 is lost until its streams are given up, then rail 0 with the inline stream; small messages are sent all the time."""
+    """Rail 1 fails until its streams are abandoned, then rail 0 with the inline stream; small messages are sent throughout."""
     rails = own_rails(3)
     rails.limit(20)
     a, b = job(rails, BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="1")
@@ -122,7 +122,7 @@ def test_a_lost_rail_is_noticed_under_steady_small_messages(job, own_rails):
     some = [[100, number, 0] for number in range(15)]
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=10)
     sent = []
-    for one in some:  # each sooner than what stands still is noticed
+    for one in some:  # each before a stall is noticed
         if len(sent) == 2:
             rails.blackhole(0)
         sent += a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": [one]}])["flows"][0]["times"]

@@ -1,7 +1,7 @@
 """Streams over bonds and equal-cost routes: which of several equal links each takes.
 
-A bond folds addresses and ports with exclusive or, and there the choice of ports makes the spread of all connections exact. Linux's routes
-take a keyed hash: there no ports are better than others, and streams spread as by lot.
+A bond combines addresses and ports by exclusive or, so the choice of ports makes the spread of all connections exact. Linux's routes use a
+keyed hash: no ports are better than others, and the spread is random.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ def test_streams_spread_over_equal_cost_routes(job, routed: Paths):
     chunks = Counter(seen[stream] for stream in of_chunks(made))
     assert max(chunks.values()) <= most_by_lot(STREAMS * CONNECTIONS, routed.count), chunks
 
-    # Nothing goes where none of a connection's streams goes: what the first packets showed holds for all.
+    # Links without a stream of the connection carry nothing: the first packets showed the routes of all.
     before = routed.carried()
     sent, received = move(a, b, pairs[0], [[M, number, 0] for number in range(32)])
     fine(sent, received, messages=32)
@@ -86,7 +86,7 @@ def test_streams_of_all_connections_spread_evenly_over_a_bond(job, routed: Paths
     made = of_process(a.process.pid)
     assert len(of_chunks(made)) == STREAMS * CONNECTIONS
     assert uneven([streams[1:] for streams in made]) == {}
-    # The same cannot be said of any ports: those that the kernel chooses, for a socket that is not bound, fall as by lot.
+    # Not all ports do this: those that the kernel chooses for unbound sockets spread at random.
     assert uneven(routed.of_kernel(CONNECTIONS, STREAMS)) != {}
 
 
@@ -114,7 +114,7 @@ def test_streams_of_several_processes_spread_evenly_over_a_bond(job, own_rails):
 def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
     """Streams on each slave where these differ by more than one, by how many connections and slaves there are.
 
-    Asked of the first connection, the first two, and so on, over each number of slaves: streams that take the slaves in turn never do.
+    Computed for the first connection, the first two and so on, and for each number of slaves; empty if the slaves are taken in turn.
     """
     found = {}
     for number, slaves in product(range(1, len(connections) + 1), SLAVES):

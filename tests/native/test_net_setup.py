@@ -20,7 +20,7 @@ def test_every_interface_is_a_device_with_all_fields_set(lone, rail, version):
     begun = lone(version).call("init")
     assert begun["name"].lower() == "busbw"
     row = NET_TABLES[version]
-    assert set(begun["present"]) == {name for name, types in row.entries.items() if types}, "others would be called, or are missing"
+    assert set(begun["present"]) == {name for name, types in row.entries.items() if types}, "every function of the interface, and no other"
     (device,) = begun["devices"]
     assert device["name"] == rail.hosts[0].interfaces[0]
     assert device["pciPath"] is None, "a veth is on no PCI bus"
@@ -57,7 +57,7 @@ def test_connect_and_accept_in_either_order_never_block(job, family, version, fi
     listening = b.call("listen")
     if first == "accept":
         early = b.call("accept", listeners=[listening["comm"]], limit_s=0.3)
-        assert early["comms"] == [None], "nobody has come yet"
+        assert early["comms"] == [None], "no peer has connected yet"
         assert early["calls"] > 100 and early["slowest_s"] < AT_ONCE_S
     a.start("connect", handles=[listening["handle"]], limit_s=5)
     if first == "connect":
@@ -126,7 +126,7 @@ def test_a_forged_handle_is_refused(job, rail, version):
     handle = bytes.fromhex(b.call("listen")["handle"])
     drawn = random.Random(4)
     strange = [drawn.randbytes(HANDLE_BYTES) for _ in range(50)] + [bytes(HANDLE_BYTES)]
-    # The first bytes say that it is a handle, and which kind.
+    # The first bytes identify a handle and its version.
     strange += [handle[:at] + bytes([handle[at] ^ 0xFF]) + handle[at + 1 :] for at in range(8)]
     outcomes = set()
     for one in strange:
@@ -135,4 +135,4 @@ def test_a_forged_handle_is_refused(job, rail, version):
         except Raised as raised:
             outcomes.add(raised.code)
     assert INVALID_USAGE in outcomes
-    assert outcomes <= {None, INVALID_USAGE}, "no comm comes of strange bytes"
+    assert outcomes <= {None, INVALID_USAGE}, "no forged handle may give a comm"

@@ -25,7 +25,7 @@ MORE_BYTES = 8_000_000
 
 @contextlib.contextmanager
 def stranger(on: Rails, kind: str, listener: Peer, token: bytes = b"") -> Iterator[dict[str, Any]]:
-    """On the first host, at every port that the process of the second listens on: what came back from the last port."""
+    """Connects from the first host to every listening port of the second's process; yields what came back from the last."""
     with contextlib.ExitStack() as undo:
         ports = listener.ports()
         assert ports, "the process listens on no port"
@@ -40,7 +40,7 @@ def stranger(on: Rails, kind: str, listener: Peer, token: bytes = b"") -> Iterat
 
 
 def begin_accept(peer: Peer, listener: int, limit_s: float = 10) -> None:
-    """The peer calls accept from now on, as NCCL does."""
+    """Let the peer call accept repeatedly, as NCCL does."""
     peer.call("begin", name="accept", line={"do": "accept", "listeners": [listener], "limit_s": limit_s})
 
 
@@ -66,7 +66,7 @@ def test_a_peer_connects_despite_strangers(job, family, kind):
         assert b.call("usage")["rss"] - before["rss"] < MORE_BYTES
         pair = connect_in_time(a, b, listening["handle"])
         fine(*move(a, b, pair, [[1 << 20, 1, 0], [10, 2, 0]]), messages=2)
-        end = time.monotonic() + ENDED_S  # of the thread that called accept: a busy machine lets it go late
+        end = time.monotonic() + ENDED_S  # for the thread that called accept: it may end late on a busy machine
         while (threads := b.call("usage")["threads"]) > before["threads"] and time.monotonic() < end:
             time.sleep(0.05)
         assert threads <= before["threads"], "strangers get no threads"

@@ -144,7 +144,7 @@ def test_an_unread_connection_does_not_block_others(job, rail, version):
 def test_one_thread_sends_while_another_connects(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
-    # 1 s or so of traffic; connections are made all the while.
+    # 1 s or so of traffic; connections are made meanwhile.
     some = messages([M] * 400)
     a.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": sender, "way": "send", "messages": some}]})
     b.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]})

@@ -1,4 +1,4 @@
-"""`busbw horovodrun` on two emulated hosts, whose names resolve to nothing: the ranks find each other, and the way between them."""
+"""`busbw horovodrun` on two emulated hosts, whose names resolve to nothing: the ranks find each other and the route between them."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A result carries what concerns communication, and never a secret."""
+"""A result records the variables that concern communication, and never a secret."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Exit codes are unique and explained, and every error leads to one and says what to do."""
+"""Exit codes are unique and explained, and every error has a code and a hint."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The bit patterns of the float types are those that numpy and ml_dtypes compute with."""
+"""The bit patterns of the float types are those of numpy and ml_dtypes."""
 
 from fractions import Fraction
 
@@ -19,7 +19,7 @@ FLOATS = [row for row in DTYPES if row.is_float]
 @pytest.mark.parametrize("row", SMALL, ids=lambda row: row.name)
 def test_all_8_and_16_bit_patterns_decode_as_in_numpy(row: DType) -> None:
     patterns = np.arange(1 << row.bits, dtype=f"u{row.itemsize}")
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN says so
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN warns
         values = patterns.view(SCALAR[row.name]).astype(np.float64).tolist()
     for bits, value in enumerate(values):
         ours = decode(bits, row)

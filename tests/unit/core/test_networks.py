@@ -1,4 +1,4 @@
-"""The table of networks: NCCL is told the name that its log is later searched for."""
+"""The table of networks: NCCL_NET has the name that NCCL's log reports."""
 
 import pytest
 

@@ -41,7 +41,7 @@ def test_the_defaults_are_among_the_values_allowed(row: Option) -> None:
         assert (row.allowed, row.choices) == ("", ())
         return
     assert all(row.holds(value, strict=strict) for value in (row.default, row.default_for_run) for strict in (True, False))
-    assert not (row.choices and row.least is not None), "one way to say it"
+    assert not (row.choices and row.least is not None), "choices or a range, not both"
 
 
 def test_allowed_values_are_described() -> None:

@@ -1,4 +1,4 @@
-"""What is predicted for a step, and what is recommended."""
+"""The predicted time of a step, and the recommended method."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ Times = st.floats(0, 10)
 
 
 def planned(*exchanges: Exchange, target: float = 0.95) -> Plan:
-    """A step of 100 ms alone, whose three buckets are ready after 40, 60 and 90 ms."""
+    """A step of 100 ms without communication, whose three buckets are ready after 40, 60 and 90 ms."""
     return Plan(target, 0.1, 0.1, [Bucket(100 * M, 0.04), Bucket(10 * M, 0.06), Bucket(M, 0.09)], list(exchanges))
 
 
@@ -25,8 +25,8 @@ def taking(method: str, loss: int, *bucket_s: float, transport: str = "as-is") -
     ("bucket_s", "exposed"),
     [
         ((0.01, 0.01, 0.0), 0.0),
-        ((0.01, 0.01, 0.005), 0.005),  # what comes last is never hidden
-        ((0.02, 0.04, 0.001), 0.011),  # the second is still going when the third is ready
+        ((0.01, 0.01, 0.005), 0.005),  # the last exchange is never hidden
+        ((0.02, 0.04, 0.001), 0.011),  # the second is still running when the third is ready
         ((0.2, 0.1, 0.01), 0.26),  # the link is always busy: it begins at 40 ms and ends after 310
     ],
 )
@@ -40,7 +40,7 @@ def test_exposed_time_is_counted_after_the_last_bucket_is_ready(bucket_s: tuple[
 def test_computation_of_an_exchange_delays_the_next_bucket() -> None:
     exchange = taking("topk", 4, 0.01, 0.01, 0.001)
     exchange.busy_s = [0.008, 0.004, 0.5]
-    assert planned(exchange).exposed_s(exchange) == pytest.approx(0.008 + 0.004 + 0.001), "but not the last one's own"
+    assert planned(exchange).exposed_s(exchange) == pytest.approx(0.008 + 0.004 + 0.001), "the last one's own computation does not count"
 
 
 @given(st.lists(st.tuples(Times, Times), min_size=1, max_size=9))
@@ -75,7 +75,7 @@ def test_a_measured_training_step_replaces_the_prediction() -> None:
     low.checked_s = 0.104
     assert plan.recommended() is low
     low.checked_s = topk.checked_s = 0.12
-    assert plan.recommended() is int8, "nothing reaches it, and this is fastest"
+    assert plan.recommended() is int8, "none reaches the target, and this is fastest"
 
 
 def test_the_fastest_method_is_chosen_if_none_reaches_the_target() -> None:
@@ -90,7 +90,7 @@ def test_losses_have_fixed_numbers_and_their_own_order() -> None:
         ["rounded", "to", "8"],
         ["a", "low", "rank"],
         ["the", "largest", "now,"],
-    ], "results hold the numbers"
+    ], "result files contain the numbers"
     assert sorted(LEAST_FIRST) == list(range(len(LOSSES)))
     int4, low = taking("int4", 5, 0.001, 0.001, 0.001), taking("powersgd", 3, 0.001, 0.001, 0.001)
     assert planned(low, int4).recommended() is int4

@@ -1,4 +1,4 @@
-"""What a rank says of itself survives the line it travels in, and other lines are not taken for it."""
+"""A rank's reports survive encoding as a line, and other lines are not taken for reports."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A result survives being written and read, and says its own average and whether data was wrong."""
+"""A result survives writing and reading, and gives its average and whether data was wrong."""
 
 import math
 

@@ -15,13 +15,13 @@ LIBC = ctypes.CDLL(None)
 LIBC.strtol.restype = ctypes.c_long
 LIBC.atof.restype = ctypes.c_double
 FACTOR = {b"": 1, b"k": 1 << 10, b"m": 1 << 20, b"g": 1 << 30}
-# glibc also takes a number that breaks off ("100e", "0x", "1p-"), which other C libraries do not, and nobody means.
+# glibc also takes a number that breaks off ("100e", "0x", "1p-"), which other C libraries do not.
 BROKEN_OFF = re.compile(
     r"\s*[+-]?(0x([^0-9a-f.]|\.?$|\.[^0-9a-f])|0x[0-9a-f.]+p([^0-9+-]|[+-]\D|[+-]?$)|[\d.]+e([^0-9+-]|[+-]\D|[+-]?$)|0x$)", re.IGNORECASE
 )
 UNIT = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
 
-# Words close to a size: what people type, and what looks like a number but is none.
+# Text close to a size: common spellings, and what looks like a number but is not.
 NUMBERS = st.one_of(
     st.integers(-9, 1 << 40).map(str),
     st.floats(0, 1e12, allow_nan=False).map(repr),
@@ -51,8 +51,8 @@ def c_size(text: str) -> int | None:
 @example("1e6")
 @example("0x10")
 @example("0x1.8p3 M")
-@example("\u0663")  # an Arabic three is no digit to C
-@example("8\u212a")  # nor is the sign of the kelvin a K
+@example("\u0663")  # C does not accept an Arabic digit three
+@example("8\u212a")  # nor the kelvin sign as K
 def test_sizes_are_parsed_as_by_sscanf(text: str) -> None:
     assume(not BROKEN_OFF.match(text))
     want = c_size(text)

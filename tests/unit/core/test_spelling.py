@@ -1,4 +1,4 @@
-"""Errors name each frontend's own options, wherever busbw raises them."""
+"""Errors name the options of the frontend in use."""
 
 import pytest
 

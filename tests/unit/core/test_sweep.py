@@ -36,7 +36,7 @@ def test_without_a_factor_sizes_grow_by_the_step() -> None:
 
 def test_one_size() -> None:
     assert sizes_of(min_bytes=64, max_bytes=64, step_factor=2) == [64]
-    assert sizes_of(min_bytes=64, max_bytes=64, step_factor=1, step_bytes=0) == [64], "a step of 0 has nowhere to go"
+    assert sizes_of(min_bytes=64, max_bytes=64, step_factor=1, step_bytes=0) == [64], "a single size needs no step"
 
 
 @given(st.integers(1, 1 << 20), st.integers(1, 1 << 24), st.integers(-2, 9), st.integers(1, 1 << 18))

@@ -1,4 +1,4 @@
-"""Element types and reduction operators are NCCL's, in the order nccl-tests runs them, under the names people type."""
+"""Element types and reduction operators are NCCL's, in the order nccl-tests runs them, with their aliases."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Two readings of a host become the change between them: nothing that did not move, nothing invented for what is unknown."""
+"""The change between two readings of a host contains only counters that changed, and lists those that are unknown."""
 
 import msgspec
 import pytest
@@ -40,12 +40,12 @@ def test_rdma_data_counters_are_in_units_of_four_bytes() -> None:
         ("packet_seq_err", 5, 9, 4),
         ("packet_seq_err", U32 - 3, 4, 7),  # wrapped
         ("packet_seq_err", 1000, 4, None),  # reset
-        ("np_cnp_sent", U32 - 3, 4, None),  # 64 bits do not wrap there
+        ("np_cnp_sent", U32 - 3, 4, None),  # a 64-bit counter did not wrap
         ("link_downed", 254, 255, 1),
-        ("link_downed", 255, 255, None),  # full: it would stay there whatever happens
+        ("link_downed", 255, 255, None),  # saturated: it cannot increase
         ("symbol_error", 255, 300, 45),
-        ("symbol_error", 1 << 16, 1 << 17, 1 << 16),  # a driver that counts further
-        ("port_xmit_wait", U32 - 3, 4, None),  # 32 bits, but it would have stayed
+        ("symbol_error", 1 << 16, 1 << 17, 1 << 16),  # a driver with a wider counter
+        ("port_xmit_wait", U32 - 3, 4, None),  # 32 bits, but it saturates
         ("port_xmit_data", 10, 10, 0),
     ],
 )
@@ -104,7 +104,7 @@ def test_the_size_of_a_change_is_bounded() -> None:
 
 
 def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
-    """As files hold them, indented: healthy GPUs, and ports whose congestion control is at work."""
+    """Indented as in result files: healthy GPUs, and ports with active congestion control."""
 
     def host(at_s: float, step: int) -> Reading:
         gpus = [GpuReading(f"0000:{number:02x}:00", 1980, 1980, 2619, 2619, 0, 41 + step, 500 + number) for number in range(8)]

@@ -1,4 +1,4 @@
-"""Every figure survives being written and read, nan and infinities too, and stays what it is in plain JSON."""
+"""Every number survives writing and reading, including nan and infinities, and finite ones are plain JSON numbers."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Code made by NVRTC is kept on disk whole or not at all, and a spoilt file is as good as none. NVRTC needs no GPU."""
+"""Code compiled by NVRTC is cached on disk completely or not at all, and a corrupt file is ignored. NVRTC needs no GPU."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_compiled_code_is_cached_and_a_corrupt_file_replaced(nvrtc, tmp_path):
     whole = file.read_bytes()
     stamp = file.stat().st_mtime_ns
     assert Cubins(90, tmp_path).get(FLOAT, SUM) == code
-    assert file.stat().st_mtime_ns == stamp, "compiled again although it was kept"
+    assert file.stat().st_mtime_ns == stamp, "compiled again although it was cached"
     file.write_bytes(whole[:-7])
     assert Cubins(90, tmp_path).get(FLOAT, SUM) == code
     assert file.read_bytes() == whole

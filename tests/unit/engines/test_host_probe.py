@@ -1,4 +1,4 @@
-"""The verification data must be exact whatever order the ranks are combined in, for every type, operator and number of ranks."""
+"""The verification data must be exact for every order of combining the ranks, and for every type, operator and number of ranks."""
 
 import random
 from fractions import Fraction
@@ -75,7 +75,7 @@ def test_the_average_is_exact_if_each_input_is_divided_first(dtype, ranks, index
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("op", REDOPS, ids=lambda o: o.name)
 def test_results_differ_from_inputs_and_between_elements(dtype, op):
-    """A collective that did nothing, or put elements one place off, must be seen."""
+    """A collective that did nothing, or shifted elements by one index, must be detected."""
     probe = Probe(11, dtype, op, 2)
     results = Chunk(probe, 0, 200).reduced().tolist()
     assert len(set(results)) > 5

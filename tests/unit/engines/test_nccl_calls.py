@@ -1,4 +1,4 @@
-"""Collectives made of send and receive move every element where the table of collectives says, for any number of ranks.
+"""Collectives made of send and receive move every element to the destination in the table of collectives, for any number of ranks.
 
 The calls are carried out here on byte arrays by NCCL's rules for groups, which is what an NCCL older than 2.28 would do on GPUs.
 """
@@ -59,7 +59,7 @@ def end_group(wires: list[Wire]) -> None:
             wire.memory[address : address + size] = data
         wire.sends.clear()
         wire.receives.clear()
-    assert not any(mail.values()), "a send that nobody receives"
+    assert not any(mail.values()), "a send without a receive"
 
 
 def call_of(name: str, ranks: int, *, in_place: bool) -> Call:

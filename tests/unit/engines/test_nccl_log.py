@@ -1,4 +1,4 @@
-"""NCCL's log is heard while it starts, goes where the user wants it, and costs nothing afterwards."""
+"""NCCL's log is captured while it starts, goes where the user wants it, and costs nothing afterwards."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ def run(program: str, *words: str, **variables: str) -> subprocess.CompletedProc
 
 
 def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
-    """What it writes to stdout and to stderr."""
+    """Its stdout and stderr."""
     done = run(program, *words, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -97,7 +97,7 @@ def test_the_users_log_file_is_read_and_kept(tmp_path: Path) -> None:
 
 def test_a_lower_log_level_gives_no_network() -> None:
     out, heard = python(PLAYED, NCCL_DEBUG="WARN")
-    assert "Using network" in out, "what NCCL says at that level goes where it always went"
+    assert "Using network" in out, "log lines of that level go to stdout as usual"
     assert heard == "() ['NCCL_DEBUG']"
 
 
@@ -127,4 +127,4 @@ def test_the_log_of_a_real_nccl_is_captured(level: str) -> None:
     variables = {"NCCL_DEBUG": level} if level else {}
     out, heard = python(REAL, str(libraries[0]), NCCL_SOCKET_IFNAME="lo", **variables)
     assert "NCCL INFO" in heard
-    assert (heard.splitlines()[0] in out) == bool(level), "what is heard is shown where the user asked for it alone"
+    assert (heard.splitlines()[0] in out) == bool(level), "captured lines are shown only if the user asked for them"

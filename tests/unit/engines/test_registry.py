@@ -1,4 +1,4 @@
-"""The table of engines: names, what each ignores of a sweep, and who chooses where ranks run elsewhere."""
+"""The table of engines: names, the options each ignores, and the choice of an engine for ranks on other hosts."""
 
 import msgspec
 import pytest
@@ -38,7 +38,7 @@ def test_an_ignored_option_is_refused_and_names_its_engines() -> None:
 
 def test_ranks_on_other_hosts_choose_auto_themselves() -> None:
     assert choose_for(AUTO, elsewhere=True) == (None, "")
-    assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), "though this machine has no GPU"
+    assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), "even if this machine has no GPU"
     here, _ = choose_for(AUTO, elsewhere=False)
     assert here is not None
     with pytest.raises(UsageError):

@@ -1,4 +1,4 @@
-"""The simulated engine moves real data, tells the faults it was asked for, and takes exactly the time its model says."""
+"""The simulated engine moves real data, injects the requested faults, and takes exactly the time of its model."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The torch engine on CPUs: whatever PyTorch's Gloo takes gives the right data, and what it refuses it refuses in words, without a hang.
+"""The torch engine on CPUs: what PyTorch's Gloo supports gives correct data, and the rest is refused with a reason, without a hang.
 
 torch_gloo_rank.py runs the table on two ranks, once under mpirun and once under torchrun.
 """
@@ -25,21 +25,21 @@ LAUNCHERS = pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 PROGRAM = Path(__file__).with_name("torch_gloo_rank.py")
 SOURCE = Path(__file__).parents[3] / "src"
 Matrix = Callable[[str], dict[str, Any]]
-# What every PyTorch since 2.4 takes; newer ones may take more.
+# Supported by every PyTorch since 2.4; newer ones may support more.
 TYPES = ("int8", "uint8", "int32", "int64", "half", "float", "double")
 OPERATORS = ("sum", "prod", "min", "max")
 
 
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
-    """What the matrix saw under that launcher; run once each."""
+    """The outcome of the matrix under that launcher; run once each."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
 
     @cache
     def run(launcher: str) -> dict[str, Any]:
         said: list[bytes] = []
         talk: list[bytes] = []
-        # Without a GPU in sight the engine takes Gloo.
+        # Without a visible GPU the engine uses Gloo.
         env = {
             **os.environ,
             "PYTHONPATH": str(SOURCE),

@@ -1,4 +1,4 @@
-"""GPUs through NVML. A stand-in shaped like `pynvml` is used at that boundary alone, since machines without a driver run these tests;
+"""GPUs through NVML. A stand-in shaped like `pynvml` is used only at that boundary, since machines without a driver run these tests;
 the recorded answer of a real driver is in test_hosts.py, and the real import path without a driver is tried below."""
 
 import json
@@ -20,7 +20,7 @@ class NVMLError(Exception):
 
 
 def fake_nvml(*, links: int = 12, common: int | None = 25000, per_link: int | None = None, lost: bool = False) -> Any:
-    """The part of pynvml that is used, over one GPU like an A100 (and a second one that is lost)."""
+    """The part of pynvml that is used, with one GPU like an A100 (and a second one that is lost)."""
 
     def fail(code: int, text: str) -> Any:
         raise NVMLError(code, text)
@@ -91,7 +91,7 @@ def test_the_real_package_without_a_driver_gives_a_reason() -> None:
 
 
 def test_a_missing_package_gives_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)  # what the import system does for a module that is not there
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)  # as the import system fails for a missing module
     with pytest.raises(Unavailable, match="nvidia-ml-py is not installed"):
         read_nvml()
 

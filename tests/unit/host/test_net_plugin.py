@@ -1,4 +1,4 @@
-"""The plugin's library is found without importing its package, and whatever is wrong with it is told before NCCL meets it."""
+"""The plugin's library is found without importing its package, and its errors are reported before NCCL loads it."""
 
 import sys
 from collections.abc import Callable

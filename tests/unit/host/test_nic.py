@@ -1,4 +1,4 @@
-"""Ports in sysfs that need judgement: bonds, virtual functions, ports that are down, two ports on one device."""
+"""Special cases of ports in sysfs: bonds, virtual functions, ports that are down, two ports on one device."""
 
 import json
 

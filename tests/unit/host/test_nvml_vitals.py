@@ -1,4 +1,4 @@
-"""NVML's readings from moment to moment. A stand-in shaped like `pynvml` serves at that boundary alone; tests/gpu reads real GPUs."""
+"""Repeated readings through NVML. A stand-in shaped like `pynvml` is used only at that boundary; tests/gpu reads real GPUs."""
 
 from types import SimpleNamespace
 from typing import Any

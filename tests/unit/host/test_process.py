@@ -1,4 +1,4 @@
-"""Processes and links of this machine, as the kernel shows them."""
+"""Processes of this machine as the kernel reports them."""
 
 import os
 import select

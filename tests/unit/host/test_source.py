@@ -1,4 +1,4 @@
-"""One interface reads a live machine, a directory tree and an archive, and says why something could not be read."""
+"""One interface reads a live machine, a directory tree and an archive, and gives a reason for whatever could not be read."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A host is read again and again: trees of files that change between readings, the real machine, and a log that grows."""
+"""Repeated readings of a host: trees of files that change between readings, the real machine, and a log that grows."""
 
 import json
 import time
@@ -156,7 +156,7 @@ def test_this_machine_is_read_fast_and_shows_traffic() -> None:
         readings = [vitals.read() for _ in range(50)]
         mean_s = (time.perf_counter() - start) / 50
     assert change(before, readings[-1]).seconds > 0
-    assert mean_s < 0.02, "a reading takes longer than what it accompanies"
+    assert mean_s < 0.02, "a reading takes too long"
 
 
 def test_malformed_tables_give_no_counters() -> None:

@@ -16,7 +16,7 @@ Agent = Callable[[str], None]
 
 @pytest.fixture
 def agent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """Puts a program in the agent's place: it has the host in $1, and the words for that host's login shell after it."""
+    """Replaces the agent by a script: $1 is the host, and the command for that host's login shell follows."""
 
     def put(script: str) -> None:
         file = tmp_path / "agent"
@@ -61,7 +61,7 @@ def test_a_missing_agent_gives_no_host_states(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_background_processes_of_the_agent_are_not_awaited(agent_does: Agent) -> None:
-    agent_does('sleep 20 & shift; exec sh -c "$*"')  # a connection kept for the next one holds what it inherited
+    agent_does('sleep 20 & shift; exec sh -c "$*"')  # a connection kept open for reuse holds inherited descriptors
     start = time.monotonic()
     assert (agent.states({"h1": [os.getpid()]}, 5)["h1"] or {}).keys() == {os.getpid()}
     assert time.monotonic() - start < 3

@@ -1,4 +1,4 @@
-"""--hosts and --hostfile: what is read, how ranks are shared out, and what is refused."""
+"""--hosts and --hostfile: parsing, the distribution of ranks, and invalid input."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The command lines for Open MPI 4 and 5, and which mpirun is taken."""
+"""The command lines for Open MPI 4 and 5, and which mpirun is accepted."""
 
 import os
 import shlex
@@ -78,7 +78,7 @@ def test_plm_isolated_is_refused_for_several_hosts(monkeypatch, installed, name)
     monkeypatch.setenv(name, "isolated")
     with pytest.raises(UsageError, match=f"^{name}=isolated keeps Open MPI {installed.version} from starting ranks on other hosts"):
         mpirun.command(installed, ["rank"], 16, HOSTS)
-    assert "--host" not in mpirun.command(installed, ["rank"], 2), "on this machine it may"
+    assert "--host" not in mpirun.command(installed, ["rank"], 2), "allowed on this machine"
 
 
 def test_user_ssh_options_are_kept_and_only_for_ssh():

@@ -1,4 +1,4 @@
-"""When a launcher has heard enough: limits of each stage, on real processes of this machine."""
+"""When a launcher stops waiting: the limits of each stage, with real processes of this machine."""
 
 import os
 import signal
@@ -110,7 +110,7 @@ def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subpro
         made.take(encode(Here(rank, host, 50 + rank)))
     made.take(encode(Gone(1, "h1", 50)))
     made.take(encode(Gone(1, "h2", 52)))
-    made.take(encode(Gone(1, "h2", 9999)))  # no rank: the launch agent, say
+    made.take(encode(Gone(1, "h2", 9999)))  # not a rank, for example the launch agent
     assert "rank 2 on h2" in str(made.death("h2"))
     assert "rank 0 on h1" in str(made.death())
     assert RankMonitor(3, (), 5.0, 10.0).death() is None

@@ -1,4 +1,4 @@
-"""srun's command line: the numbers of a step, what busbw keeps to itself, and PMIx by the name that srun lists."""
+"""srun's command line: the numbers of a step, lines that busbw suppresses, and PMIx by the name that srun lists."""
 
 import os
 from pathlib import Path

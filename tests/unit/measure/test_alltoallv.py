@@ -13,7 +13,7 @@ def test_generated_bytes_are_multiples_of_16_within_the_total(total: int, ranks:
     matrix = generated_bytes(total, ranks, spread)
     assert all(size % 16 == 0 and size >= 0 for row in matrix for size in row)
     columns = list(zip(*matrix, strict=True))
-    assert len({sum(line) for line in (*matrix, *columns)}) == 1, "every rank sends and receives as much"
+    assert len({sum(line) for line in (*matrix, *columns)}) == 1, "every rank sends and receives the same total"
     # Each value loses at most one grain.
     assert total - 16 * ranks - 1 < sum(matrix[0]) <= total
 

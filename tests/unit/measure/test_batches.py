@@ -1,4 +1,4 @@
-"""Timed batches and what becomes of them: on the simulated queue, and on one real process with its clock."""
+"""Timed batches and their evaluation, on the simulated queue and in one real process with its clock."""
 
 import time
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def sampled(made: SimEngine, sampling: Sampling) -> Cell:
 
 
 class Log(SimEngine):
-    """Notes every launch, fence and mark."""
+    """Logs every launch, fence and mark."""
 
     log: list[str]
 
@@ -64,8 +64,8 @@ def test_marks_enclose_each_operation_after_its_fence() -> None:
     made.allocate(1 << 16, 1 << 16)
     HeldBatches(made, SPEC).take([launch(made)] * 40, 1e-3)
     text = " ".join(made.log)
-    assert text.count("mark launch mark") == 40, "nothing comes between the marks but the operation"
-    assert text.replace("mark launch mark", "").count("launch") == 0, "an operation of 1 ms needs no others before it"
+    assert text.count("mark launch mark") == 40, "only the operation is between the marks"
+    assert text.replace("mark launch mark", "").count("launch") == 0, "an operation of 1 ms needs no padding"
     assert text.count("fence mark launch") >= 40 and 40 <= made.log.count("fence") <= 80
 
 
@@ -86,7 +86,7 @@ def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
         made.allocate(1 << 16, 1 << 16)
         HeldBatches(made, SPEC).take([launch(made)] * 100, 1e-5)
         logs.append(made.log)
-    assert logs[0] == logs[1], "a fence more on one rank would hang the job"
+    assert logs[0] == logs[1], "an extra fence on one rank would hang the job"
 
 
 def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
@@ -102,7 +102,7 @@ def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
 def test_lateness_is_separate_from_operation_time() -> None:
     cell = sampled(engine(alpha_us=20.0, late_rank=2, late_us=100.0), Sampling())
     assert cell.time_s == pytest.approx(120e-6, rel=0.01), "from the first rank's start"
-    assert cell.op_s == pytest.approx(20e-6, rel=0.05), "what the last one saw"
+    assert cell.op_s == pytest.approx(20e-6, rel=0.05), "as the last rank measured it"
     assert cell.late_s == [pytest.approx(0.0, abs=1e-9)] * 2 + [pytest.approx(100e-6, rel=1e-3)] + [pytest.approx(0.0, abs=1e-9)]
 
 
@@ -137,7 +137,7 @@ def timed(wait_s: float) -> Callable[[], None]:
 
 
 class Ticking(SimEngine):
-    """Its clock counts in 32 ns, and durations of nothing differ by some ticks."""
+    """Its clock counts in 32 ns, and empty durations differ by some ticks."""
 
     def elapsed_s(self, first: int, last: int) -> list[float]:
         return [32e-9 * (40 + first % 7) for _ in self.ranks]
@@ -191,7 +191,7 @@ def test_lateness_of_independent_groups() -> None:
     assert seen is not None
     found = precise.cell(seen, Sampling(fixed=8), 1, Rates(1e6, 1.0))
     assert found.time_s == pytest.approx(1e-3), "the slower group"
-    assert found.late_s == [0.0, 0.0, 0.0], "nobody waited for the other group"
+    assert found.late_s == [0.0, 0.0, 0.0], "no rank waited for the other group"
 
 
 def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""How much longer a sweep takes: from the last cell, in proportion to bytes."""
+"""The remaining time of a sweep is estimated from the last cell, in proportion to bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK as nccl-tests means them."""
+"""NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK are interpreted as in nccl-tests."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A whole job on one process and on several real ones: what is told, averages over ranks, groups, and what a failing rank says."""
+"""A whole job in one process and in several: its events, averages over ranks, groups, and the report of a failing rank."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_a_size_beyond_memory_is_lowered_with_a_note() -> None:
     party = Party(SoloControl(), SoloControl(), 0, 1, 0)
     lowered, _ = prepare(SweepJob(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {}))
     assert lowered.reduced_max_bytes == (3 << 20) // 2 // 3
-    assert lowered.spec.max_bytes == 1 << 30, "what was asked for stays on record"
+    assert lowered.spec.max_bytes == 1 << 30, "the requested size stays in the result"
     kept, max_bytes = prepare(SweepJob(sweep=spec(), engine="sim"), party, Small(2, {}))
     assert (kept.reduced_max_bytes, max_bytes) == (None, 4096)
 
@@ -129,7 +129,7 @@ def test_a_ranks_stdout_contains_only_events() -> None:
 
 @pytest.fixture(scope="module")
 def ranks() -> Run:
-    """Runs job_rank.py on so many ranks; the lines of JSON it printed."""
+    """Runs job_rank.py on a number of ranks; returns the JSON lines it printed."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         found = mpirun.find()

@@ -1,4 +1,4 @@
-"""Pairs of ranks alone: which, how many, and what a slow one looks like."""
+"""Measurements of single pairs of ranks: which pairs, how many, and how a slow one is found."""
 
 import pytest
 

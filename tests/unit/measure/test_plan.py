@@ -1,4 +1,4 @@
-"""What is run for a size: the memory cap, the calls' counts and columns, and where alltoallv's bytes come from."""
+"""The calls made for a size: the memory cap, counts and columns, and the sources of alltoallv's bytes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The result file: written after every row, whole at any moment, and refused before anything runs when it could not be written."""
+"""The result file: written after every row, complete at any moment, and refused before the run if it cannot be written."""
 
 import os
 import stat
@@ -38,7 +38,7 @@ def read(file: Path) -> Result:
 def test_every_row_is_written_to_the_file_immediately(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     record = Record(file)
-    assert not file.exists(), "nothing is written before there is something to tell"
+    assert not file.exists(), "nothing is written before the run starts"
     record.take(started())
     assert (read(file).rows, read(file).complete) == ([], False)
     for number in range(3):
@@ -98,7 +98,7 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
         done.set()
         thread.join()
     assert seen == sorted(seen)
-    assert len(set(seen)) > 3, "the reader met several states"
+    assert len(set(seen)) > 3, "the reader saw several states"
 
 
 def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(full_disk: Path) -> Non
     assert [one.name for one in full_disk.iterdir()] == ["result.json"]
     record.result.rows.clear()
     record.take(row(0))
-    assert record.problem is None, "a later write that works ends the problem"
+    assert record.problem is None, "a later successful write ends the problem"
     (full_disk / "result.json").unlink()
     (full_disk / "filler").write_bytes(b"x" * (32 << 10))
     with pytest.raises(NoMeasurement, match="No space left on device"):
@@ -220,5 +220,5 @@ def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path) -> None:
     kept = read(full_disk / "result.json")
     assert not kept.complete
     assert [int(one[0]) for one in rows][: len(kept.rows)] == [one.size_bytes for one in kept.rows]
-    assert len(rows) == 24 > len(kept.rows) > 0, "the sweep goes on, and rows that do not fit into the file are still printed"
+    assert len(rows) == 24 > len(kept.rows) > 0, "the sweep continues, and rows that do not fit into the file are printed"
     assert "# Avg bus bandwidth" in done.stdout

@@ -1,4 +1,4 @@
-"""The order of a sweep: warm-up, rotation of buffers, cycles, check rounds, and what each row then says."""
+"""The order of a sweep: warm-up, rotation of buffers, cycles and check rounds, and the fields of each row."""
 
 import re
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def shifts(entries: list[tuple[Any, ...]]) -> list[int]:
 def test_iterations_take_the_buffer_positions_in_turn(measured: Measure) -> None:
     assert shifts(measured("broadcast", max_bytes=4096, step_factor=8, iters=6).timed()) == [0, 1024, 2048, 3072, 0, 1024]
     assert shifts(measured("broadcast", max_bytes=3000, step_factor=8, iters=5).timed()) == [0, 1024, 0, 1024, 0]
-    assert shifts(measured("broadcast", iters=3).timed()) == [0, 0, 0], "one size alone stays where it is"
+    assert shifts(measured("broadcast", iters=3).timed()) == [0, 0, 0], "a single size keeps its offset"
 
 
 def test_buffer_rotation_and_unalignment_offsets(measured: Measure) -> None:
@@ -58,7 +58,7 @@ def test_warm_up_of_precise_timing_depends_on_size(measured: Measure, monkeypatc
     def launches_before_the_samples() -> list[int]:
         seen = measured("broadcast", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=1, check=1, sampling=Sampling(fixed=1))
         words = [entry[0] if entry[0] != "launch" else entry[1].send * 4 for entry in seen.engine.log]
-        begun = words.index(64)  # the clock's own marks come before
+        begun = words.index(64)  # after the marks that measure the clock itself
         return [word for word in words[begun : words.index("mark", begun)] if word in (64, 128, 256)]
 
     with_untimed = launches_before_the_samples()
@@ -96,13 +96,13 @@ def test_hypercube_on_three_ranks_leaves_the_table_empty(measured: Measure) -> N
 
 def test_an_unchecked_cell_has_no_wrong_count(measured: Measure) -> None:
     assert [cell.wrong for cell in measured("all_reduce", check=0).cells] == [None, None]
-    assert [cell.wrong for cell in measured("alltoall", check=1).cells] == [0, None], "in place it is timed but has no right answer"
+    assert [cell.wrong for cell in measured("alltoall", check=1).cells] == [0, None], "in place it is timed but has no defined result"
 
 
 def test_each_round_is_checked_on_new_data(measured: Measure) -> None:
     seen = measured("all_reduce", check=4)
     before_timing = seen.words[: seen.words.index("barrier")]
-    assert before_timing == ["launch", "wait"] * 5, "the last is the untimed one right before the clock"
+    assert before_timing == ["launch", "wait"] * 5, "the last is the untimed one before timing starts"
     assert [cell.wrong for cell in seen.cells] == [0, 0]
     assert seen.runner.out_of_bounds == 0
 
@@ -140,7 +140,7 @@ def test_a_later_round_finds_errors_the_first_missed(measured: Measure) -> None:
 
 
 class BadWhereShifted(SimEngine):
-    """Wrong in every operation but those at the start of the buffers, which are the ones that ordinary checks see."""
+    """Wrong in every operation except those at the start of the buffers, which ordinary checks examine."""
 
     def _corrupt(self, call: Call) -> None:
         if call.shift_bytes:
@@ -155,7 +155,7 @@ def test_check_timed_finds_errors_that_ordinary_checks_miss(measured: Measure, n
     out_of_place, in_place = seeing.cells
     assert out_of_place.wrong == 2, "iterations 1 and 2 of 3 are shifted"
     assert [(m.rank, m.offset) for m in out_of_place.mismatches] == [(1, 1), (1, 1)]
-    # A reduction in place changes its own input, so what later iterations should give is not known.
+    # An in-place reduction changes its own input, so the results of later iterations are unknown.
     assert in_place.wrong == (0 if name == "all_reduce" else 2)
     assert seeing.runner.out_of_bounds == (2 if name == "all_reduce" else 4)
 
@@ -172,7 +172,7 @@ def test_check_timed_passes_correct_data_and_requires_checks(measured: Measure) 
 
 
 class AllWrong(SimEngine):
-    """Every rank's every element."""
+    """Corrupts every element of every rank."""
 
     def _corrupt(self, call: Call) -> None:
         for rank in self.ranks:

@@ -1,4 +1,4 @@
-"""The classic loop: what is timed, in which order, and what -m, -z, -I, -C and -T change. Time is virtual, so figures are exact."""
+"""The classic loop: what is timed, in which order, and the effects of -m, -z, -I, -C and -T. Time is virtual, so figures are exact."""
 
 from collections.abc import Callable
 from typing import Any

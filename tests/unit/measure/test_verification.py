@@ -1,4 +1,4 @@
-"""What is written before and expected after a call: every element of the receive buffer is looked at, once."""
+"""Data written before a call and expected after it: every element of the receive buffer is checked exactly once."""
 
 import pytest
 from hypothesis import given

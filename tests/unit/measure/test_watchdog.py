@@ -1,4 +1,4 @@
-"""The watchdog in real processes: it speaks in time with what the rank does, does not bark at slow sizes, and leaves nothing behind."""
+"""The watchdog in real processes: it reports a stall in time, does not report slow sizes, and leaves no process behind."""
 
 import subprocess
 import sys
@@ -119,7 +119,7 @@ def test_a_neighbours_exit_is_reported_immediately() -> None:
         assert rank.stderr is not None
         assert isinstance(decode(rank.stderr.readline()), Here)
         other.stderr.readline()
-        time.sleep(0.5)  # until it has looked for its neighbours
+        time.sleep(0.5)  # until it has found its neighbours
         other.kill()
         told = decode(rank.stderr.readline())
         rank.kill()

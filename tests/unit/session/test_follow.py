@@ -1,4 +1,4 @@
-"""Which error a launched job ends with, told by real processes in a launcher's place: what caused the end goes before what followed."""
+"""The error of a launched job, with real processes in place of the launcher: the cause comes before its consequences."""
 
 import contextlib
 import shlex
