@@ -1,7 +1,7 @@
-"""Faults done to real runs of busbw on emulated hosts or on this machine, and what each must lead to.
+"""Faults injected into real runs of busbw on emulated hosts or on this machine, and the required outcome of each.
 
 A fault is drawn from a seed: its kind, the rank or host it hits, and the moment. Every run is judged by the same five questions: did it end
-in time, with the right code, naming what was done to it, with every row measured before still in its file, and with nothing left behind?
+in time, with the right code, naming the fault, with every earlier row still in its file, and without leaving anything behind?
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of fault: how it is done, the exit code, and the words that must stand in the error (each a choice)."""
+    """One kind of fault: how it is injected, the exit code, and the texts required in the error (alternatives each)."""
 
     name: str
     do: Callable[[Fault, Run], None]
@@ -98,7 +98,7 @@ def pull(fault: Fault, run: Run) -> None:
 
 
 def step_clock(fault: Fault, run: Run) -> None:
-    """Set the time of day an hour on or back for half a second; what the clock should show is told by the monotonic one."""
+    """Set the time of day an hour forward or back for half a second; the monotonic clock gives the time to restore."""
     step_s = 3600 if fault.variant == "on" else -3600
     real, start = time.clock_gettime(time.CLOCK_REALTIME), time.monotonic()
     time.clock_settime(time.CLOCK_REALTIME, real + step_s)
@@ -207,7 +207,7 @@ KINDS: tuple[Kind, ...] = (
 
 @dataclass
 class Outcome:
-    """What a run did: how long it took from the fault to its end, and what was wrong with it, in words; nothing where all was right."""
+    """What a run did: how long it took from the fault to its end, and a description of each deviation; empty if all was right."""
 
     fault: Fault
     seconds: float
@@ -226,7 +226,7 @@ class Outcome:
 
     @property
     def too_slow(self) -> bool:
-        """Whether the run met its limits on a machine that is busy with something else, before or beside what was done to it."""
+        """Whether the run missed time limits on a busy machine, before or independently of the fault."""
         return not self.hang and any(words in self.error for words in TOO_SLOW)
 
 

@@ -1,4 +1,4 @@
-"""A rank of this machine stopped or killed at a random moment of every phase: the word that names it must come within --limit + 5 s.
+"""A rank of this machine is stopped or killed at a random moment of every phase: it must be named within --limit + 5 s.
 
 `python tests/faults/moments.py --runs 200 --seed 1`: one line a run, then a table; exit 1 where any run was not right.
 """
@@ -53,7 +53,7 @@ class Strike:
 
 @dataclass
 class Outcome:
-    """Seconds from the signal to the word that names the rank, and to the end; `wrong` says what was not as it must be."""
+    """Seconds from the signal to the line that names the rank, and to the end; `wrong` describes any deviation."""
 
     strike: Strike
     word_s: float = 0.0
@@ -92,7 +92,7 @@ def strike(one: Strike, folder: Path) -> Outcome:
             os.kill(run.pid_of(one.rank), SIGNALS[one.what])
         except Gone as error:
             return Outcome(one, wrong=str(error), error=run.stderr)
-        # What struck before the sweep began, --launch-limit ends.
+        # Before the sweep starts, --launch-limit applies.
         latest_s = LATEST_S if began else setting.launch_limit_s + 5 + LIMIT_S
         ended = run.ended_within(2 * latest_s)
         outcome = Outcome(one, end_s=time.monotonic() - at, error=run.error)

@@ -23,7 +23,7 @@ SIZES = 5  # 1K to 16K
 
 
 class Gone(Exception):
-    """There is no process to do anything to."""
+    """The process to act on does not exist."""
 
 
 @dataclass
@@ -80,14 +80,16 @@ class Run:
         words = ["run", "all_reduce", "--engine", "mpi", "--format", "csv", "--json", str(self.file), *(self.setting.sweep or small)]
         words += ["--limit", str(self.setting.limit_s), "--launch-limit", str(self.setting.launch_limit_s)]
         argv = [sys.executable, "-m", "busbw", *words]
-        # Four ranks on few cores: who waits lets the others run.
+        # Four ranks on few cores: waiting ranks yield.
         environment = {**os.environ, "PYTHONPATH": SOURCE, MARK: self._token, "OMPI_MCA_mpi_yield_when_idle": "1"}
         if self.lab is None:
             argv += ["-n", str(self.setting.ranks)]
         else:
             argv = self.lab.hosts[0].enter(*argv, "--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", self.setting.ifname)
             environment |= self.lab.environment()
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would hand on that it is ignored
+        before = signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a shell's background job would pass on that the signal is ignored
         try:
             self._process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         finally:
@@ -111,7 +113,7 @@ class Run:
             self.heard.append((time.monotonic(), line))
 
     def comes_to(self, row: int, rank: int) -> bool:
-        """Wait until `row` rows were printed, for row 0 until the rank's process is there; whether it comes to that."""
+        """Wait until `row` rows were printed, for row 0 until the rank's process is there; returns whether that happened."""
         assert self._process is not None
         end = time.monotonic() + START_LIMIT_S
         while (self.rows_seen < row if row else self._pid(rank) is None) and self._process.poll() is None and time.monotonic() < end:
@@ -119,7 +121,7 @@ class Run:
         return self._process.poll() is None and time.monotonic() < end
 
     def begins(self) -> bool:
-        """Wait until the sweep begins; whether it does."""
+        """Wait until the sweep begins; returns whether it did."""
         end = time.monotonic() + START_LIMIT_S
         while not self.began and self._process is not None and self._process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
@@ -177,7 +179,7 @@ class Run:
         return True
 
     def left_after(self, seconds: float) -> tuple[list[str], float]:
-        """Processes that are still there after so long, and how long it took until there was none."""
+        """Processes still there after the limit, and the seconds until all had ended."""
         start = time.monotonic()
         while (left := self.pids()) and time.monotonic() - start < seconds:
             time.sleep(0.05)
@@ -188,7 +190,7 @@ class Run:
 
     @property
     def error(self) -> str:
-        """What the command said at its end: from `error:` on, or its last lines."""
+        """The command's last message: from `error:` on, or its last lines."""
         at = self.stderr.rfind("error: ")
         return self.stderr[at:] if at >= 0 else "\n".join(self.stderr.splitlines()[-3:])
 

@@ -1,4 +1,4 @@
-"""A sample of the fault runs: every one ends in time, with the right code, naming what was done to it, and leaves nothing but its rows."""
+"""A sample of the fault runs: every one ends in time, with the right code, names the fault, and leaves only its rows."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import moments
 import netlab
 import pytest
 
-# One after the other: each wants all processors, and its limits are short.
+# One after the other: each needs all processors, and its limits are short.
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(180), pytest.mark.xdist_group("faults")]
 
 SEED = 7
@@ -16,10 +16,10 @@ HERE = [faults.draw(SEED, number, hosts=False) for number in range(7)]
 
 
 @pytest.mark.parametrize("fault", [*BETWEEN_HOSTS, *HERE], ids=str)
-def test_a_fault_ends_the_run_with_its_reason(fault: faults.Fault, tmp_path: Path) -> None:
+def test_a_fault_ends_the_run_with_the_right_error(fault: faults.Fault, tmp_path: Path) -> None:
     if fault.kind.name == "clock step" and not faults.may_set_clock():
         pytest.skip("the time of day may not be set here (CAP_SYS_TIME)")
-    for patience in (1.0, 4.0):  # a run that a busy machine keeps from its limits is tried again, with longer ones
+    for patience in (1.0, 4.0):  # a run too slow on a busy machine is repeated with longer limits
         folder = tmp_path / f"{patience:g}"
         folder.mkdir()
         try:
@@ -36,12 +36,12 @@ def test_every_kind_of_fault_is_in_the_sample() -> None:
     assert len(BETWEEN_HOSTS) + len(HERE) == 20
 
 
-def test_a_seed_is_a_run() -> None:
+def test_a_seed_reproduces_its_faults() -> None:
     assert [str(faults.draw(3, number)) for number in range(50)] == [str(faults.draw(3, number)) for number in range(50)]
     assert len({str(faults.draw(3, number)) for number in range(50)}) > 45
 
 
 @pytest.mark.parametrize("number", [5, 6, 8, 11, 12, 14, 17, 18])  # every phase
-def test_the_word_that_names_a_rank_comes_in_time(number: int, tmp_path: Path) -> None:
+def test_a_stopped_or_killed_rank_is_named_in_time(number: int, tmp_path: Path) -> None:
     outcome = moments.strike(moments.draw(SEED, number), tmp_path)
     assert not outcome.wrong, outcome

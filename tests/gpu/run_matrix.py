@@ -1,7 +1,7 @@
 """Verifies every collective x element type x operator on real GPUs through the nccl engine.
 
 `mpirun -np 2 python tests/gpu/run_matrix.py`, or `python tests/gpu/run_matrix.py --gpus 2` for one process that drives two.
-Prints a line per failure and a last line with the figures; exits 1 when anything was wrong, 3 when it could not tell.
+Prints a line per failure and a last line with the figures; exits 1 if anything was wrong, 3 if it could not run.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SYMMETRIC, SYMMETRIC_ALIGNMENT = 2, 4
 
 
 class Matrix:
-    """Runs the combinations on an engine and counts how they went."""
+    """Runs the combinations on an engine and counts the outcomes."""
 
     def __init__(self, engine: NcclEngine, control: Control, size: int, alignment: int) -> None:
         self.engine, self.control, self.size, self.alignment = engine, control, size, alignment

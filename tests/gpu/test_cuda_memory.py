@@ -1,4 +1,4 @@
-"""Checking on the GPU sees a single wrong byte, wherever it is, and says what it should have been."""
+"""The check on the GPU finds a single wrong byte at any offset and reports the expected value."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every collective, element type and operator gives the right bits on real GPUs, however the ranks are spread over processes."""
+"""Every collective, element type and operator gives the right bits on real GPUs, for any distribution of ranks over processes."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The network that NCCL is told to use is the one it names, with the engine's log and with the user's."""
+"""NCCL uses the requested network, according to the engine's log and the user's."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A rank on a GPU that is stopped is named and the rows before it are kept; NCCL's own service answers meanwhile."""
+"""A rank on a GPU that is stopped is named and the rows before it are kept; NCCL's own RAS service still answers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What real GPUs say of themselves between two readings, and how long a reading takes."""
+"""The change between two readings of real GPUs, and the duration of a reading."""
 
 import os
 import platform

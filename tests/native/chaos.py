@@ -1,6 +1,6 @@
-"""A seeded sequence of faults on the rails of two hosts: what breaks when and for how long, and which process is stopped meanwhile.
+"""A seeded sequence of faults on the rails of two hosts: what breaks, when and for how long, and which process is stopped.
 
-One rail at a time is left whole, so that all traffic has a way.
+One rail always stays intact, so that all traffic has a route.
 """
 
 import random
@@ -20,7 +20,7 @@ MOST_MESSAGES = 2000
 
 
 def flows(rng: random.Random, comms: dict[str, list[tuple[int, int]]], nbytes: int) -> dict[str, list[dict[str, Any]]]:
-    """The traffic of each connection, one kind of messages each. `comms` has the ends of connections by sender."""
+    """The traffic of each connection: one kind of message for each. `comms` has the ends of connections by sender."""
     asked: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
     for sender, pairs in comms.items():
         receiver = "b" if sender == "a" else "a"
@@ -48,9 +48,9 @@ class Course:
     _stays: bool = False
 
     def begin(self) -> int:
-        """Connections may be opened with a rail that is broken: they have no streams over it then, and need the whole one to the end.
+        """Connections may be opened with a rail that is broken: they then have no streams over it and need the intact one until the end.
 
-        How many rails they have.
+        Returns the number of their rails.
         """
         self._begun = time.monotonic()
         if self.rng.random() < 0.5:
@@ -59,7 +59,7 @@ class Course:
         return self.count - len(self._broken)
 
     def run(self) -> None:
-        """Run for COURSE_S. What is broken then stays broken."""
+        """Run for COURSE_S. What is broken at the end stays broken."""
         self._begun = time.monotonic()
         time.sleep(self.rng.uniform(0.0, 0.1))
         self._stop(and_break=True)  # while windows are small

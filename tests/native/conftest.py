@@ -1,4 +1,4 @@
-"""Makes the modules beside the tests importable by name: tests are imported by path."""
+"""Makes the modules in this folder importable by name: tests are imported by path."""
 
 import sys
 from pathlib import Path

@@ -66,7 +66,7 @@ def version(request: pytest.FixtureRequest) -> int:
 def job(plugin_library: Path, own_rails: object) -> Iterator[Job]:
     """Starts an initialized process on each of two hosts. Those that are alive at the end must exit with status 0.
 
-    The hosts of a test alone (own_rails) go after their processes.
+    Hosts that belong to one test (own_rails) are removed after their processes.
     """
     made: list[peers.Peer] = []
 

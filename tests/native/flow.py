@@ -15,7 +15,7 @@ POLL_S = 20e-6
 class Flow:
     """One connection's part: messages as [bytes, seed, tag] (and posted bytes, to receive), `group` of them a request.
 
-    `preset` stands in *request before irecv; without `sizes` test gets NULL for them.
+    `preset` is the value of *request before irecv; without `sizes`, test gets NULL for them.
     """
 
     comm: int

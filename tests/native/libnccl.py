@@ -1,9 +1,9 @@
-"""Takes a libnccl through the part of a communicator's life that concerns plugins, on a machine without a GPU.
+"""Runs the part of a communicator's life that concerns plugins with a libnccl, on a machine without a GPU.
 
     python libnccl.py LIBNCCL COMMUNICATORS
 
 ncclCommInitRank asks CUDA for a device before it looks at plugins, so this calls what it would call next: functions inside libnccl,
-found through its symbol table, with a communicator of zeros. Each answers in a line "NAME RESULT changed|same": its ncclResult_t, and
+found through its symbol table, with a communicator of zeros. Each call prints a line "NAME RESULT changed|same": its ncclResult_t, and
 whether it wrote to the communicator. libnccl's log goes where NCCL_DEBUG_FILE says. For NCCL 2.27 and newer.
 """
 

@@ -112,14 +112,14 @@ class Net:
         self._call("deregMr", comm, handle)
 
     def isend(self, comm: int, address: int, size: int, tag: int, memory: int | None = None) -> int | None:
-        """A request, or None if the plugin cannot now. NetError."""
+        """A request, or None if the plugin has no room yet. NetError."""
         request = c_void_p()
         phandle = (None,) if self.row.modern else ()
         self._call("isend", comm, address, size, tag, memory, *phandle, byref(request))
         return request.value
 
     def irecv(self, comm: int, buffers: list[tuple[int, int, int]], preset: int = 0, memory: int | None = None) -> int | None:
-        """A request for buffers (address, bytes, tag), or None if the plugin cannot now; `preset` is the initial *request. NetError."""
+        """A request for buffers (address, bytes, tag), or None if there is no room yet; `preset` is the initial *request. NetError."""
         n = len(buffers)
         addresses = (c_void_p * n)(*[address for address, _, _ in buffers])
         sizes = (self._size * n)(*[size for _, size, _ in buffers])

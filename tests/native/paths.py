@@ -1,6 +1,6 @@
 """Two emulated hosts with a router each, and several equal links between the routers. A hash decides which link a stream takes.
 
-Host n has 10.79.n.1/24 or fd79:0:0:n::1/64. The routers know as many next hops to the other host's network as there are links, and
+Host n has 10.79.n.1/24 or fd79:0:0:n::1/64. The routers have one next hop to the other host's network for each link, and
 choose by addresses and ports, as switches do for equal-cost routes.
 """
 
@@ -32,10 +32,10 @@ class Paths:
     family: str
 
     def hash_by(self, fields: int) -> None:
-        """What both routers choose by: ADDRESSES or PORTS. Unavailable.
+        """Set what both routers hash: ADDRESSES or PORTS. Unavailable.
 
-        Policy 1 would do on a cable. Here the sending socket's own random hash comes over the veth pair with each packet, and that policy
-        takes it for a hash of the ports; policy 3 reads the packet.
+        Policy 1 would suffice on a cable. Over a veth pair each packet carries the sending socket's own random hash, which policy 1
+        uses in place of a hash of the ports; policy 3 reads the packet.
         """
         folder = "net/ipv4" if self.family == IPV4 else "net/ipv6"
         for router in self.routers:
@@ -60,7 +60,7 @@ class Paths:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[dict[streams.Stream, int]]:
-        """The link of each stream from host 1 that is opened meanwhile, as its first packet leaves the router; filled at the end."""
+        """The link of each stream that host 1 opens within the context, by its first packet; filled at the end."""
         links: dict[streams.Stream, int] = {}
         with streams.first_packets(["ip", "netns", "exec", self.routers[0]], "p") as seen:
             yield links

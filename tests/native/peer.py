@@ -22,7 +22,7 @@ _Try = Callable[[Any], int | None]
 
 
 class Peer:
-    """The requests: each method `do_NAME`."""
+    """The requests: one method `do_NAME` each."""
 
     def __init__(self, library: Path, version: int) -> None:
         self.net = Net(library, version)
@@ -135,7 +135,7 @@ class Peer:
 def _in_turn(call: _Try, whats: list[Any], limit_s: float) -> dict[str, Any]:
     """Comms in the order of `whats`, None for those that are not ready, how many calls it took and the slowest in seconds.
 
-    A call in which the system took the core away is left out of the slowest: what counts is a call that waits.
+    A call that was preempted does not count for the slowest: only calls that wait do.
     """
     deadline = time.monotonic() + limit_s
     comms: dict[int, int] = {}

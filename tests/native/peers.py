@@ -1,4 +1,4 @@
-"""The test's side of a process of a job: starts it in its own network, sends requests, and reads the answers."""
+"""The test's side of a job's process: starts it in its own network, sends requests and reads the answers."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Two emulated hosts joined by several rails: on each rail a NIC at both ends and a switch between them, whose parts can be made to fail.
+"""Two emulated hosts joined by several rails: on each rail a NIC at both ends and a switch between them, each of which can be made to fail.
 
 Rail r has the networks 10.78.r.0/24 and fd78:0:0:r::/64; host 1 and 2 have the last number 1 and 2.
 """

@@ -1,6 +1,6 @@
 """TCP streams as a hash of addresses and ports sees them: their ports and targets, and the member of a bond that they would take.
 
-Run as a program it is the part that works on an emulated host: `python streams.py serve|connect|watch ...`.
+Run as a program, it is the part that works on an emulated host: `python streams.py serve|connect|watch ...`.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Stream(NamedTuple):
 def slave(stream: Stream, slaves: int) -> int:
     """The member that Linux's bond chooses with xmit_hash_policy layer3+4: bond_ip_hash of drivers/net/bonding/bond_main.c.
 
-    Words of 32 bits as a little-endian machine reads them; the four words of an IPv6 address are folded into one.
+    32-bit words as a little-endian machine reads them; the four words of an IPv6 address are folded into one.
     """
     (folded,) = struct.unpack("<I", struct.pack(">HH", stream.source_port, stream.target_port))
     for address in (stream.source, stream.target):
@@ -68,7 +68,7 @@ def of_process(pid: int) -> list[list[Stream]]:
 
 
 def _end(text: str) -> tuple[str, int]:
-    """An address of /proc/net/tcp: words of 32 bits in the machine's order, then the port."""
+    """An address of /proc/net/tcp: 32-bit words in the machine's byte order, then the port."""
     digits, port = text.split(":")
     packed = b"".join(struct.pack("=I", int(digits[at : at + 8], 16)) for at in range(0, len(digits), 8))
     return str(ipaddress.ip_address(packed)), int(port, 16)
@@ -77,7 +77,7 @@ def _end(text: str) -> tuple[str, int]:
 def of_kernel(here: list[str], there: list[str], target: str, connections: int, streams: int) -> list[list[Stream]]:
     """`streams` to each of `connections` listeners on a host, with source ports that the kernel chose, in the order of opening.
 
-    `here` and `there` are the words that enter the hosts. subprocess.CalledProcessError where there is no way.
+    `here` and `there` are the command prefixes that enter the hosts. subprocess.CalledProcessError if there is no route.
     """
     with subprocess.Popen(
         _program(there, "serve", target, connections), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -91,9 +91,9 @@ def of_kernel(here: list[str], there: list[str], target: str, connections: int, 
 
 @contextlib.contextmanager
 def first_packets(inside: list[str], prefix: str) -> Iterator[dict[Stream, str]]:
-    """The interface by which the first packet of each stream leaves a host that forwards it, meanwhile; filled at the end.
+    """The interface by which the first packet of each stream leaves a forwarding host within the context; filled at the end.
 
-    Of interfaces whose names begin with `prefix`; `inside` are the words that enter the host.
+    Only interfaces whose names begin with `prefix`; `inside` is the command prefix that enters the host.
     """
     found: dict[Stream, str] = {}
     with subprocess.Popen(_program(inside, "watch", prefix), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
@@ -119,14 +119,14 @@ def _serve(address: str, count: str) -> None:
 
 
 def _connect(address: str, count: str, ports: str) -> None:
-    """Never binds, as NCCL's own transport: the kernel chooses the source port at each connect."""
+    """Like NCCL's own transport it does not bind: the kernel chooses the source port at each connect."""
     made = [[socket.create_connection((address, port), 5) for _ in range(int(count))] for port in json.loads(ports)]
     ends = [[(one.getsockname(), one.getpeername()) for one in some] for some in made]
     print(json.dumps([[(source[0], target[0], source[1], target[1]) for source, target in some] for some in ends]))
 
 
 def _watch(prefix: str) -> None:
-    """Hear all packets until the input ends; the first of a stream has SYN and no ACK."""
+    """Capture all packets until the input ends; the first of a stream has SYN and no ACK."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as heard:
         heard.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)  # all that comes while this has no core
         print(flush=True)

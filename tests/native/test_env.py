@@ -1,4 +1,4 @@
-"""What busbw asks the library that is built here."""
+"""busbw finds the library built here and reads the rates of its interfaces."""
 
 from pathlib import Path
 
@@ -10,7 +10,9 @@ from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.host import net_plugin, nvml
 
 
-def test_the_built_library_passes(plugin_library: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_busbw_env_net_exports_the_built_library(
+    plugin_library: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
     for name in CHANNEL_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -31,7 +33,7 @@ def test_the_built_library_passes(plugin_library: Path, monkeypatch: pytest.Monk
         ({"NCCL_SOCKET_IFNAME": "lo", "BUSBW_NET_SPEED": "fast"}, None),
     ],
 )
-def test_the_built_library_states_the_rate_of_its_interfaces(
+def test_the_built_library_reports_interface_rates(
     plugin_library: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], gbit: int | None
 ) -> None:
     monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))

@@ -22,7 +22,7 @@ LIMIT_S = 45
 
 
 @pytest.mark.parametrize("seed", range(1, COURSES + 1))
-def test_whatever_breaks_all_messages_arrive_as_they_were(job, own_rails, seed):
+def test_all_messages_arrive_intact_under_random_faults(job, own_rails, seed):
     rng = random.Random(seed)
     count, limited = rng.choice([2, 2, 3]), rng.random() < 0.6
     rails = own_rails(count, rng.choice([IPV4, IPV4, IPV6]))

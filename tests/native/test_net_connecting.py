@@ -1,4 +1,4 @@
-"""Rails that fail before or while a connection is opened: the others are enough, and one that recovers is used."""
+"""Rails that fail before or while a connection is opened: the others suffice, and one that recovers is used."""
 
 import time
 
@@ -21,13 +21,13 @@ def call_once(peer: Peer, do: str, what: object) -> int | None:
 
 
 @pytest.mark.parametrize("how", ["blackhole", "interface"])
-def test_a_rail_is_lost_before_the_peer_has_heard_which_streams_there_are(job, own_rails, how):
+def test_a_rail_fails_before_the_peer_knows_the_streams(job, own_rails, how):
     rails = own_rails(2)
     a, b = job(rails)
     listening = b.call("listen")
-    for _ in range(2):  # streams open, and show the token
+    for _ in range(2):  # streams open and send the token
         assert call_once(a, "connect", listening["handle"]) is None
-    assert call_once(b, "accept", listening["comm"]) is None  # they are welcome
+    assert call_once(b, "accept", listening["comm"]) is None  # they are accepted
     if how == "blackhole":
         rails.blackhole(0)
     else:
@@ -39,7 +39,7 @@ def test_a_rail_is_lost_before_the_peer_has_heard_which_streams_there_are(job, o
 
 
 @pytest.mark.parametrize("family", [IPV4, IPV6])
-def test_interfaces_that_are_set_down_are_waited_for_as_cables_are(job, own_rails, family):
+def test_connect_waits_for_an_interface_that_is_down(job, own_rails, family):
     rails = own_rails(2, family)
     a, b = job(rails)
     listening = b.call("listen")
@@ -54,7 +54,7 @@ def test_interfaces_that_are_set_down_are_waited_for_as_cables_are(job, own_rail
     fine(*move(a, b, (connected, accepted), SOME, limit_s=10), messages=2)
 
 
-def test_an_interface_of_the_receiver_has_gone(job, own_rails):
+def test_an_interface_of_the_receiver_is_missing(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)
     netlab.ip("-n", rails.hosts[1].namespace, "link", "del", rails.hosts[1].interfaces[1])
@@ -62,7 +62,7 @@ def test_an_interface_of_the_receiver_has_gone(job, own_rails):
 
 
 @pytest.mark.parametrize("streams", ["1", "4"])
-def test_the_first_rail_is_lost_before_and_the_last_after(job, own_rails, streams):
+def test_one_rail_fails_before_connecting_and_one_after(job, own_rails, streams):
     rails = own_rails(3)
     a, b = job(rails, BUSBW_NET_STREAMS=streams)
     rails.blackhole(0)

@@ -15,7 +15,7 @@ DEATH_S = 2.0
 
 
 @pytest.mark.parametrize(("posted", "sent"), [(0, 1), (10, 11), (16384, 16385), (M, 2 * M), (3, 64 * M)])
-def test_more_than_was_posted_is_an_error_and_touches_nothing_else(job, rail, version, posted, sent):
+def test_a_message_longer_than_its_buffer_is_an_error(job, rail, version, posted, sent):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": [[sent, 1, 0]]}], limit_s=2)
@@ -48,7 +48,7 @@ def test_a_sender_closes_with_requests_outstanding(job, family, version):
     assert b.call("close", way="recv", comm=receiver)["seconds"] < CLOSE_S
 
 
-def test_what_was_sent_before_a_close_still_arrives(job, rail, version):
+def test_messages_sent_before_a_close_still_arrive(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     some = [[size, number, 0] for number, size in enumerate([0, 10, 1000, 16000])]
@@ -57,10 +57,10 @@ def test_what_was_sent_before_a_close_still_arrives(job, rail, version):
     time.sleep(0.3)
     received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}], limit_s=5)["flows"][0]
     assert received["faults"] == []
-    assert received["done"] >= sent["done"], "done means that it can no longer be lost"
+    assert received["done"] >= sent["done"], "a completed message must not be lost"
 
 
-def test_close_does_not_wait_for_a_peer_that_does_not_answer(job, rail, version):
+def test_close_does_not_wait_for_a_stopped_peer(job, rail, version):
     a, b = job(rail, version)
     (sender, _), back = link(a, b)[0], link(b, a)[0]
     a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1, 0]] * 8}], until_posted=True)
@@ -74,7 +74,7 @@ def test_close_does_not_wait_for_a_peer_that_does_not_answer(job, rail, version)
 
 
 @pytest.mark.parametrize("dies", ["sender", "receiver", "waiting sender"])
-def test_a_peer_that_is_killed_is_named(job, family, version, dies):
+def test_a_killed_peer_is_named(job, family, version, dies):
     a, b = job(family, version)
     sender, receiver = link(a, b)[0]
     endless = [[M, 1, 0]] * 2000
@@ -94,7 +94,7 @@ def test_a_peer_that_is_killed_is_named(job, family, version, dies):
     assert family.hosts[host].interfaces[0] in log, log
 
 
-def test_a_peer_that_ends_without_closing_is_told_too(job, rail, version):
+def test_a_peer_that_exits_without_closing_is_reported(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     fine(*move(a, b, (sender, receiver), [[1000, 1, 0]]), messages=1)
@@ -103,7 +103,7 @@ def test_a_peer_that_ends_without_closing_is_told_too(job, rail, version):
     assert b.result()["flows"][0]["error"] == REMOTE_ERROR
 
 
-def test_a_process_that_is_stopped_for_a_while_is_no_error(job, rail):
+def test_a_briefly_stopped_peer_is_not_an_error(job, rail):
     a, b = job(rail, 11)
     pair = link(a, b)[0]
     some = [[M, number, 0] for number in range(300)]

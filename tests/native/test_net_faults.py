@@ -16,7 +16,7 @@ M = 1 << 20
 RATE_MBIT = 400.0
 RATE = RATE_MBIT * 1e6 / 8  # bytes a second of one rail
 GOES_ON_S = 2.0  # after a NIC is lost
-RUN = 40  # messages: many more than complete at once
+RUN = 40  # messages: many more than complete at the same moment
 UNSTALLED_S = 3.0  # after a path starts to drop everything, which must be noticed first
 
 
@@ -69,7 +69,7 @@ def rate_from(flow: dict[str, Any], since: float) -> float:
 
 
 @pytest.mark.parametrize(("how", "family", "seconds"), [("cable", IPV4, 5), ("interface", IPV4, 2), ("interface", IPV6, 2)])
-def test_a_link_that_is_down_for_seconds_is_waited_for(job, own_rails, how, family, seconds):
+def test_traffic_resumes_when_a_link_recovers_after_seconds(job, own_rails, how, family, seconds):
     rails = limited(own_rails(1, family))
     a, b = job(rails)
     count = begin(a, b, link(a, b)[0], seconds=2, rails=1)
@@ -92,7 +92,7 @@ def test_a_link_that_is_down_for_seconds_is_waited_for(job, own_rails, how, fami
 
 
 @pytest.mark.parametrize("lost", ["cable", "interface", "blackhole"])
-def test_one_of_two_nics_is_lost_for_good(job, own_rails, lost):
+def test_one_of_two_nics_fails_permanently(job, own_rails, lost):
     rails = limited(own_rails(2))
     a, b = job(rails)
     count = begin(a, b, link(a, b)[0], seconds=3, rails=2)
@@ -104,11 +104,11 @@ def test_one_of_two_nics_is_lost_for_good(job, own_rails, lost):
     assert min(before) > 0.25 * sum(before), f"both NICs carry messages: {before}"
     limit_s = UNSTALLED_S if lost == "blackhole" else GOES_ON_S
     assert pause(received, since) < limit_s
-    # What is left takes the other one 5 seconds.
+    # The other NIC needs 5 seconds for the rest.
     assert rate_from(received, since + limit_s) > 0.8 * RATE
 
 
-def test_the_nic_that_is_lost_may_be_the_one_that_connected_first(job, own_rails):
+def test_the_nic_that_connected_first_fails(job, own_rails):
     rails = limited(own_rails(2))
     a, b = job(rails)
     count = begin(a, b, link(a, b)[0], seconds=3, rails=2)
@@ -121,7 +121,7 @@ def test_the_nic_that_is_lost_may_be_the_one_that_connected_first(job, own_rails
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_nic_is_lost_while_its_link_is_full(job, own_rails, lost):
+def test_a_nic_fails_while_its_link_is_saturated(job, own_rails, lost):
     rails = own_rails(2)
     a, b = job(rails)
     pair, some = link(a, b)[0], [[M, number, 0] for number in range(1500)]
@@ -135,7 +135,7 @@ def test_a_nic_is_lost_while_its_link_is_full(job, own_rails, lost):
     assert pause(received, since) < UNSTALLED_S  # its windows may be closed at that moment
 
 
-def test_a_nic_is_lost_while_its_peer_takes_nothing(job, own_rails):
+def test_a_nic_fails_while_the_peer_is_not_receiving(job, own_rails):
     """The lost link's windows are closed, so nothing is retransmitted, and its probes get no answer."""
     rails = own_rails(2)
     a, b = job(rails)
@@ -150,7 +150,7 @@ def test_a_nic_is_lost_while_its_peer_takes_nothing(job, own_rails):
     assert pause({"times": [since, *received["times"]]}, since) < UNSTALLED_S
 
 
-def test_a_peer_that_takes_nothing_for_long_is_no_link_that_failed(job, own_rails):
+def test_a_slow_receiver_is_not_reported_as_a_failed_link(job, own_rails):
     a, b = job(own_rails(2))
     pair, some = link(a, b)[0], [[M, number, 0] for number in range(20)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=15)
@@ -160,7 +160,7 @@ def test_a_peer_that_takes_nothing_for_long_is_no_link_that_failed(job, own_rail
     assert "makes no progress" not in a.log()
 
 
-def test_small_messages_go_on_too(job, own_rails):
+def test_small_messages_continue_after_a_nic_fails(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)
     pair = link(a, b)[0]
@@ -172,7 +172,7 @@ def test_small_messages_go_on_too(job, own_rails):
         assert time.monotonic() - began < GOES_ON_S
 
 
-def test_when_no_route_is_left_the_peer_and_interface_are_named(job, own_rails):
+def test_losing_every_route_names_the_peer_and_interface(job, own_rails):
     rails = limited(own_rails(2))
     a, b = job(rails, BUSBW_NET_TIMEOUT="2")
     begin(a, b, link(a, b)[0], seconds=20, rails=2, limit_s=12)
@@ -188,7 +188,7 @@ def test_when_no_route_is_left_the_peer_and_interface_are_named(job, own_rails):
         assert other.address in log and rails.hosts[host].interfaces[0] in log, log
 
 
-def test_an_idle_connection_survives_a_link_that_was_away(job, own_rails):
+def test_an_idle_connection_survives_a_link_outage(job, own_rails):
     rails = own_rails(1)
     a, b = job(rails)
     pair = link(a, b)[0]

@@ -69,7 +69,7 @@ def version(libnccl: Path) -> int:
 
 @pytest.fixture
 def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Run:
-    """Takes communicators through libnccl with the plugin: its log, after a line for each call."""
+    """Creates and destroys communicators in libnccl with the plugin; returns one line for each call, then the log."""
     if shutil.which("nm") is None:
         pytest.skip("no nm (binutils) to find libnccl's functions with")
 
@@ -91,11 +91,11 @@ def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Ru
 
 
 def networks(log: str) -> list[str]:
-    """What each communicator got, in order."""
+    """The network of each communicator, in order."""
     return re.findall(r"Assigned NET plugin (\S+) to comm", log)
 
 
-def test_libnccl_takes_the_newest_table_that_it_knows_and_begins_with_it(log: Run, version: int) -> None:
+def test_libnccl_uses_the_newest_net_table_it_knows(log: Run, version: int) -> None:
     got = log(NCCL_NET="busbw")
     assert re.search(r"^ncclNetInit 0 changed$", got, re.MULTILINE), got
     table = newest({row.version: row.since for row in NET_TABLES.values()}, version)
@@ -106,9 +106,7 @@ def test_libnccl_takes_the_newest_table_that_it_knows_and_begins_with_it(log: Ru
     assert re.search(r"^ncclNetFinalize 0 ", got, re.MULTILINE), got
 
 
-def test_libnccl_finds_the_tuner_in_the_networks_library_and_no_profiler(
-    log: Run, libnccl: Path, version: int, plugin_library: Path
-) -> None:
+def test_libnccl_finds_a_tuner_but_no_profiler_in_the_library(log: Run, libnccl: Path, version: int, plugin_library: Path) -> None:
     """Unless named, NCCL looks for tuner and profiler in the network's library."""
     sought = {name.decode() for name in ENTRY.findall(libnccl.read_bytes())}
     library = CDLL(str(plugin_library))
@@ -119,14 +117,14 @@ def test_libnccl_finds_the_tuner_in_the_networks_library_and_no_profiler(
     assert re.search(rf"TUNER/Plugin: Using busbw \(v{table}\)", got), got
 
 
-def test_what_the_plugin_refuses_falls_back_to_sockets_with_one_line(log: Run) -> None:
+def test_a_bad_setting_falls_back_to_sockets_with_one_message(log: Run) -> None:
     got = log(BUSBW_NET_FAMILY="8")
     (line,) = (line for line in got.splitlines() if "busbw is not used: " in line)
     assert "NCCL INFO" in line and "BUSBW_NET_FAMILY" in line
     assert networks(got) == ["Socket"]
 
 
-def test_libnccl_opens_the_longest_path_that_busbw_allows_and_no_longer_one(log: Run, plugin_library: Path, tmp_path: Path) -> None:
+def test_libnccl_opens_paths_up_to_busbws_limit(log: Run, plugin_library: Path, tmp_path: Path) -> None:
     got = []
     for size in (PATH_BYTES, PATH_BYTES + 1):
         path = tmp_path / ("p" * (size - len(os.fsencode(tmp_path)) - 1))
@@ -136,7 +134,7 @@ def test_libnccl_opens_the_longest_path_that_busbw_allows_and_no_longer_one(log:
     assert got == [True, False]
 
 
-def test_communicators_after_the_last_one_has_gone_get_the_plugin_too(log: Run, version: int) -> None:
+def test_communicators_created_later_also_use_the_plugin(log: Run, version: int) -> None:
     """2.28 and 2.29 forget its name when they close the library, unless a variable keeps it open."""
     assert networks(log(3, NCCL_NET_PLUGIN_REF_COUNT="1")) == ["busbw"] * 3
     if version not in FORGETS:

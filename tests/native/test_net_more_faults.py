@@ -1,4 +1,4 @@
-"""Links that fail at awkward moments, a second fault after the first: the remaining paths are enough."""
+"""Links that fail at awkward moments, and a second fault after the first: the remaining paths suffice."""
 
 import time
 from typing import Any
@@ -40,8 +40,8 @@ def over(rails: Rails, rail: int, act: Any) -> bool:
     return sent[rail] > SOME > sum(sent) - sent[rail]
 
 
-def test_an_acknowledgement_after_its_stream_was_lost_goes_over_another(job, own_rails):
-    """Both messages are in the receiver's kernel when the rail is lost, and the second is taken when that is known."""
+def test_an_acknowledgement_moves_to_another_stream(job, own_rails):
+    """Both messages are in the receiver's kernel when the rail fails; the second is received once the failure is known."""
     rails = own_rails(2)
     a, b = job(rails, BUSBW_NET_STREAMS="2")
     pair = link(a, b)[0]
@@ -57,7 +57,7 @@ def test_an_acknowledgement_after_its_stream_was_lost_goes_over_another(job, own
     assert sent[1]["ended"] - taken < DOUBT_S
 
 
-def test_a_rail_that_was_away_serves_when_the_other_is_lost_later(job, own_rails):
+def test_a_recovered_rail_takes_over_when_the_other_fails(job, own_rails):
     rails = own_rails(2)
     rails.limit(5, burst_kb=16)
     a, b = job(rails, BUSBW_NET_STREAMS="2", BUSBW_NET_THREADS="2")
@@ -72,7 +72,7 @@ def test_a_rail_that_was_away_serves_when_the_other_is_lost_later(job, own_rails
     fine(*move(a, b, pair, [[60_000, 2, 0]], limit_s=15), messages=1)
 
 
-def test_a_peer_that_dies_is_told_of_where_one_rail_was_lost_before(job, own_rails):
+def test_a_peer_death_after_a_rail_failure_is_reported(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails, BUSBW_NET_STREAMS="4", BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="2")
     pair = link(a, b)[0]
@@ -86,8 +86,8 @@ def test_a_peer_that_dies_is_told_of_where_one_rail_was_lost_before(job, own_rai
     assert flow["error"] == REMOTE_ERROR
 
 
-def test_small_messages_are_looked_after_when_the_first_stream_has_died(job, own_rails):
-    """Rail 1 is lost until its streams are given up, then rail 0 with the inline stream; small messages are sent all the time."""
+def test_small_messages_survive_loss_of_the_inline_stream(job, own_rails):
+    """Rail 1 fails until its streams are abandoned, then rail 0 with the inline stream; small messages are sent throughout."""
     rails = own_rails(3)
     rails.limit(20)
     a, b = job(rails, BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="1")
@@ -103,7 +103,7 @@ def test_small_messages_are_looked_after_when_the_first_stream_has_died(job, own
     fine(a.result()["flows"][0], b.result()["flows"][0], messages=len(some))
 
 
-def test_small_messages_told_done_arrive_though_their_rail_was_lost_before_the_close(job, own_rails):
+def test_completed_small_messages_survive_a_lost_rail_and_close(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)
     pair = link(a, b)[0]
@@ -115,14 +115,14 @@ def test_small_messages_told_done_arrive_though_their_rail_was_lost_before_the_c
     fine(b.call("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=10)["flows"][0], messages=6)
 
 
-def test_small_messages_that_never_cease_do_not_hide_that_their_rail_is_lost(job, own_rails):
+def test_a_lost_rail_is_noticed_under_steady_small_messages(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)
     pair = link(a, b)[0]
     some = [[100, number, 0] for number in range(15)]
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=10)
     sent = []
-    for one in some:  # each sooner than what stands still is noticed
+    for one in some:  # each before a stall is noticed
         if len(sent) == 2:
             rails.blackhole(0)
         sent += a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": [one]}])["flows"][0]["times"]

@@ -1,7 +1,7 @@
 """Streams over bonds and equal-cost routes: which of several equal links each takes.
 
-A bond folds addresses and ports with exclusive or, and there the choice of ports makes the spread of all connections exact. Linux's routes
-take a keyed hash: there no ports are better than others, and streams spread as by lot.
+A bond combines addresses and ports by exclusive or, so the choice of ports makes the spread of all connections exact. Linux's routes use a
+keyed hash: no ports are better than others, and the spread is random.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ def test_streams_spread_over_equal_cost_routes(job, routed: Paths):
     chunks = Counter(seen[stream] for stream in of_chunks(made))
     assert max(chunks.values()) <= most_by_lot(STREAMS * CONNECTIONS, routed.count), chunks
 
-    # Nothing goes where none of a connection's streams goes: what the first packets showed holds for all.
+    # Links without a stream of the connection carry nothing: the first packets showed the routes of all.
     before = routed.carried()
     sent, received = move(a, b, pairs[0], [[M, number, 0] for number in range(32)])
     fine(sent, received, messages=32)
@@ -67,7 +67,7 @@ def test_streams_spread_over_equal_cost_routes(job, routed: Paths):
 
 
 @pytest.mark.parametrize("routed", [(4, IPV4)], indirect=True, ids=["4-IPv4"])
-def test_routes_that_hash_addresses_alone_send_all_streams_one_way(job, routed: Paths):
+def test_hashing_addresses_only_puts_all_streams_on_one_route(job, routed: Paths):
     a, b = job(routed)
     routed.hash_by(ADDRESSES)
     try:
@@ -80,17 +80,17 @@ def test_routes_that_hash_addresses_alone_send_all_streams_one_way(job, routed: 
 
 
 @pytest.mark.parametrize("routed", [(4, IPV4), (4, IPV6)], indirect=True, ids=["IPv4", "IPv6"])
-def test_streams_of_all_connections_are_even_over_the_slaves_of_a_bond(job, routed: Paths):
+def test_streams_of_all_connections_spread_evenly_over_a_bond(job, routed: Paths):
     a, b = job(routed)
     link(a, b, CONNECTIONS)
     made = of_process(a.process.pid)
     assert len(of_chunks(made)) == STREAMS * CONNECTIONS
     assert uneven([streams[1:] for streams in made]) == {}
-    # The same cannot be said of any ports: those that the kernel chooses, for a socket that is not bound, fall as by lot.
+    # Not all ports do this: those that the kernel chooses for unbound sockets spread at random.
     assert uneven(routed.of_kernel(CONNECTIONS, STREAMS)) != {}
 
 
-def test_streams_of_each_interface_are_even_over_the_slaves_of_its_own_bond(job, own_rails):
+def test_streams_of_each_interface_spread_evenly_over_its_bond(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)
     link(a, b, CONNECTIONS)
@@ -101,7 +101,7 @@ def test_streams_of_each_interface_are_even_over_the_slaves_of_its_own_bond(job,
         assert uneven([streams[small:] for streams in own]) == {}
 
 
-def test_processes_of_a_host_begin_one_after_the_other(job, own_rails):
+def test_streams_of_several_processes_spread_evenly_over_a_bond(job, own_rails):
     rails, made = own_rails(1), []
     for rank in range(4):
         a, b = job(rails, LOCAL_RANK=str(rank), BUSBW_NET_SPEED="10000")
@@ -114,7 +114,7 @@ def test_processes_of_a_host_begin_one_after_the_other(job, own_rails):
 def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
     """Streams on each slave where these differ by more than one, by how many connections and slaves there are.
 
-    Asked of the first connection, the first two, and so on, over each number of slaves: streams that take the slaves in turn never do.
+    Computed for the first connection, the first two and so on, and for each number of slaves; empty if the slaves are taken in turn.
     """
     found = {}
     for number, slaves in product(range(1, len(connections) + 1), SLAVES):
@@ -125,7 +125,7 @@ def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-def test_the_hash_of_a_bond_worked_by_hand():
+def test_the_bond_hash_matches_hand_computed_values():
     # Bytes 81 00 9c 41 of the ports ^ 00 00 03 00 of both addresses; the halves 81 00 ^ 9f 41 = 1e 41; 1e ^ 41 = 5f; 5f >> 1 = 2f.
     assert slave(Stream("10.79.1.1", "10.79.2.1", 0x8100, 0x9C41), 8) == 7
     # 00 03 00 00 of these addresses: 81 03 ^ 9f 41 = 1e 42; 1e ^ 42 = 5c; 5c >> 1 = 2e.

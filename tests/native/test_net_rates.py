@@ -1,7 +1,7 @@
-"""Links of a known rate, and how much of it messages reach.
+"""The share of a known link rate that messages reach.
 
 The limiter (tbf) counts frames without preamble, checksum and gap: 14 bytes of Ethernet, then the MTU, of which IPv4 and TCP with
-timestamps take 52. Headers of the transport's own count as loss.
+timestamps take 52. The transport's own headers count as loss.
 """
 
 import statistics
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_gro
 
 M = 1 << 20
 ETHERNET, HEADERS = 14, 52
-# A timer of a busy machine is late by more than the 0.5 ms that 64 kB last at 1 Gbit/s, and then tbf itself misses its rate:
+# On a busy machine a timer is late by more than the 0.5 ms that 64 kB take at 1 Gbit/s, and then tbf itself misses its rate:
 # a plain TCP stream got 85 to 97 % of what it gets with this.
 BURST_KB = 256
 OVERSHOOT = 1.02  # a burst, and messages whose bytes came just before the time that is looked at
@@ -27,7 +27,7 @@ SOME = 50
 
 
 def limited(rails: Rails, rate_mbit: float, mtu: int) -> Rails:
-    """The same with links of this rate and MTU."""
+    """The rails, with links of this rate and MTU."""
     try:
         rails.limit(rate_mbit, BURST_KB)
     except netlab.Unavailable as error:
@@ -39,12 +39,12 @@ def limited(rails: Rails, rate_mbit: float, mtu: int) -> Rails:
 
 
 def payload(mtu: int) -> float:
-    """Of what the limiter counts, the part that is TCP's payload."""
+    """The share of the bytes counted by the limiter that is TCP payload."""
     return (mtu - HEADERS) / (mtu + ETHERNET)
 
 
 def begin(a: Peer, b: Peer, seconds: float, rate_mbit: float) -> int:
-    """Messages of 1 MiB for so many seconds: how many."""
+    """Start 1 MiB messages for about this many seconds; returns their number."""
     sender, receiver = link(a, b)[0]
     count = int(seconds * rate_mbit * 1e6 / 8 / M)
     some = [[M, number, 0] for number in range(count)]
@@ -61,7 +61,7 @@ def mbit_s(flow: dict[str, Any], start: float, end: float) -> float:
     return statistics.median(SOME * M * 8 / 1e6 / (after - before) for before, after in zip(times, times[SOME:], strict=False))
 
 
-def test_a_link_of_one_gigabit_is_filled(job, own_rails):
+def test_a_one_gigabit_link_is_saturated(job, own_rails):
     a, b = job(limited(own_rails(1), 1000, mtu=1500))
     count = begin(a, b, 2.5, 1000)
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
@@ -70,7 +70,7 @@ def test_a_link_of_one_gigabit_is_filled(job, own_rails):
     assert 0.97 * most <= got <= OVERSHOOT * most
 
 
-def test_four_nics_are_filled_and_so_are_three_after_one_is_lost(job, own_rails):
+def test_four_nics_are_saturated_and_three_after_a_failure(job, own_rails):
     rails = limited(own_rails(4), 500, mtu=9000)
     a, b = job(rails)
     count = begin(a, b, 5, 2000)

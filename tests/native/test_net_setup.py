@@ -16,11 +16,11 @@ AT_ONCE_S = 0.02
 FOLLOWS = {"guid": 0, "ptrSupport": 1, "regIsGlobal": 0, "port": 0, "maxRecvs": 1, "netDeviceType": 0, "netDeviceVersion": 0}
 
 
-def test_a_device_is_an_interface_with_every_field_set(lone, rail, version):
+def test_every_interface_is_a_device_with_all_fields_set(lone, rail, version):
     begun = lone(version).call("init")
     assert begun["name"].lower() == "busbw"
     row = NET_TABLES[version]
-    assert set(begun["present"]) == {name for name, types in row.entries.items() if types}, "others would be called, or are missing"
+    assert set(begun["present"]) == {name for name, types in row.entries.items() if types}, "every function of the interface, and no other"
     (device,) = begun["devices"]
     assert device["name"] == rail.hosts[0].interfaces[0]
     assert device["pciPath"] is None, "a veth is on no PCI bus"
@@ -31,7 +31,7 @@ def test_a_device_is_an_interface_with_every_field_set(lone, rail, version):
         assert 1 << 30 <= device["maxP2pBytes"] <= 1 << 40 and 1 << 20 <= device["maxCollBytes"] <= 1 << 40
 
 
-def test_a_second_communicator_begins_and_ends_by_itself(job, rail):
+def test_init_and_finalize_work_for_a_second_communicator(job, rail):
     a, b = job(rail, 11)
     first = a.call("init")
     a.call("finalize")
@@ -40,7 +40,7 @@ def test_a_second_communicator_begins_and_ends_by_itself(job, rail):
     fine(*move(a, b, pair, [[1000, 1, 0]]), messages=1)
 
 
-def test_listen_returns_at_once_with_a_handle_of_its_own(job, family, version):
+def test_listen_returns_immediately_with_a_unique_handle(job, family, version):
     _, b = job(family, version)
     made = [b.call("listen") for _ in range(20)]
     assert all(one["comm"] for one in made)
@@ -52,12 +52,12 @@ def test_listen_returns_at_once_with_a_handle_of_its_own(job, family, version):
 
 
 @pytest.mark.parametrize("first", ["connect", "accept"])
-def test_both_orders_connect_and_no_call_waits(job, family, version, first):
+def test_connect_and_accept_in_either_order_never_block(job, family, version, first):
     a, b = job(family, version)
     listening = b.call("listen")
     if first == "accept":
         early = b.call("accept", listeners=[listening["comm"]], limit_s=0.3)
-        assert early["comms"] == [None], "nobody has come yet"
+        assert early["comms"] == [None], "no peer has connected yet"
         assert early["calls"] > 100 and early["slowest_s"] < AT_ONCE_S
     a.start("connect", handles=[listening["handle"]], limit_s=5)
     if first == "connect":
@@ -70,7 +70,7 @@ def test_both_orders_connect_and_no_call_waits(job, family, version, first):
     fine(*move(a, b, (connected["comms"][0], accepted["comms"][0]), [[100_000, 1, 0]]), messages=1)
 
 
-def test_connect_never_waits_for_a_process_that_does_not_answer(job, rail, version):
+def test_connect_does_not_block_on_a_stopped_process(job, rail, version):
     a, b = job(rail, version)
     listening = b.call("listen")
     b.process.send_signal(signal.SIGSTOP)
@@ -86,7 +86,7 @@ def test_connect_never_waits_for_a_process_that_does_not_answer(job, rail, versi
 
 
 @pytest.mark.parametrize("count", [64])
-def test_many_connections_are_made_at_once_in_both_directions(job, rail, version, count):
+def test_many_simultaneous_connections_in_both_directions(job, rail, version, count):
     a, b = job(rail, version)
     to_b, to_a = [b.call("listen") for _ in range(count)], [a.call("listen") for _ in range(count)]
     for peer, other, own in ((a, to_b, to_a), (b, to_a, to_b)):
@@ -108,7 +108,7 @@ def test_many_connections_are_made_at_once_in_both_directions(job, rail, version
     fine(*a.result()["flows"], *b.result()["flows"], messages=1)
 
 
-def test_memory_of_the_host_is_registered_and_no_other(job, rail, version):
+def test_only_host_memory_can_be_registered(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     a.call("memory", comm=sender)
@@ -121,12 +121,12 @@ def test_memory_of_the_host_is_registered_and_no_other(job, rail, version):
     assert flush.value.code == INTERNAL_ERROR
 
 
-def test_a_handle_that_no_listener_made_is_refused(job, rail, version):
+def test_a_forged_handle_is_refused(job, rail, version):
     a, b = job(rail, version)
     handle = bytes.fromhex(b.call("listen")["handle"])
     drawn = random.Random(4)
     strange = [drawn.randbytes(HANDLE_BYTES) for _ in range(50)] + [bytes(HANDLE_BYTES)]
-    # The first bytes say that it is a handle, and which kind.
+    # The first bytes identify a handle and its version.
     strange += [handle[:at] + bytes([handle[at] ^ 0xFF]) + handle[at + 1 :] for at in range(8)]
     outcomes = set()
     for one in strange:
@@ -135,4 +135,4 @@ def test_a_handle_that_no_listener_made_is_refused(job, rail, version):
         except Raised as raised:
             outcomes.add(raised.code)
     assert INVALID_USAGE in outcomes
-    assert outcomes <= {None, INVALID_USAGE}, "no comm comes of strange bytes"
+    assert outcomes <= {None, INVALID_USAGE}, "no forged handle may give a comm"

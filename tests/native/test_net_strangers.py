@@ -25,7 +25,7 @@ MORE_BYTES = 8_000_000
 
 @contextlib.contextmanager
 def stranger(on: Rails, kind: str, listener: Peer, token: bytes = b"") -> Iterator[dict[str, Any]]:
-    """On the first host, at every port that the process of the second listens on: what came back from the last port."""
+    """Connects from the first host to every listening port of the second's process; yields what came back from the last."""
     with contextlib.ExitStack() as undo:
         ports = listener.ports()
         assert ports, "the process listens on no port"
@@ -40,7 +40,7 @@ def stranger(on: Rails, kind: str, listener: Peer, token: bytes = b"") -> Iterat
 
 
 def begin_accept(peer: Peer, listener: int, limit_s: float = 10) -> None:
-    """The peer calls accept from now on, as NCCL does."""
+    """Let the peer call accept repeatedly, as NCCL does."""
     peer.call("begin", name="accept", line={"do": "accept", "listeners": [listener], "limit_s": limit_s})
 
 
@@ -55,7 +55,7 @@ def connect_in_time(a: Peer, b: Peer, handle: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_peer_gets_through_past_strangers(job, family, kind):
+def test_a_peer_connects_despite_strangers(job, family, kind):
     a, b = job(family, 11)
     fine(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0]] * 8), messages=8)  # so that memory of the first connection is not counted
     listening = b.call("listen")
@@ -66,13 +66,13 @@ def test_a_peer_gets_through_past_strangers(job, family, kind):
         assert b.call("usage")["rss"] - before["rss"] < MORE_BYTES
         pair = connect_in_time(a, b, listening["handle"])
         fine(*move(a, b, pair, [[1 << 20, 1, 0], [10, 2, 0]]), messages=2)
-        end = time.monotonic() + ENDED_S  # of the thread that called accept: a busy machine lets it go late
+        end = time.monotonic() + ENDED_S  # for the thread that called accept: it may end late on a busy machine
         while (threads := b.call("usage")["threads"]) > before["threads"] and time.monotonic() < end:
             time.sleep(0.05)
         assert threads <= before["threads"], "strangers get no threads"
 
 
-def test_strangers_in_the_middle_of_messages_disturb_nothing(job, rail):
+def test_strangers_do_not_disturb_messages_in_flight(job, rail):
     a, b = job(rail, 11)
     sender, receiver = link(a, b)[0]
     some = [[1 << 20, number, 0] for number in range(300)]
@@ -84,7 +84,7 @@ def test_strangers_in_the_middle_of_messages_disturb_nothing(job, rail):
     assert b.call("end", name="accept")["comms"] == [None]
 
 
-def test_the_right_token_alone_is_welcomed(job, rail):
+def test_only_the_right_token_is_accepted(job, rail):
     """Shows that the tests above depend on the token and not on the format."""
     _, b = job(rail, 11)
     listening = b.call("listen")
@@ -97,7 +97,7 @@ def test_the_right_token_alone_is_welcomed(job, rail):
     b.call("end", name="accept")
 
 
-def test_another_listeners_token_opens_nothing(job, rail, version):
+def test_the_token_of_another_listener_is_rejected(job, rail, version):
     a, b = job(rail, version)
     mine, other = b.call("listen"), b.call("listen")
     b.call("close", way="listen", comm=other["comm"])

@@ -43,7 +43,7 @@ def messages(sizes: list[int], posted: int = 0) -> list[list[int]]:
     return [[size, number, 0, max(size, posted)] for number, size in enumerate(sizes)]
 
 
-def test_messages_of_all_sizes_arrive_as_they_were(job, family, version):
+def test_messages_of_all_sizes_arrive_intact(job, family, version):
     a, b = job(family, version)
     sizes = EDGES + drawn_sizes(version, 150, 8 * M)
     sent, received = move(a, b, link(a, b)[0], messages(sizes))
@@ -60,7 +60,7 @@ def test_a_message_of_256_mib_arrives_between_small_ones(job, rail, version):
     assert received["sizes"] == sizes
 
 
-def test_what_is_posted_may_be_larger_than_what_is_sent(job, rail, version):
+def test_a_posted_buffer_may_be_larger_than_its_message(job, rail, version):
     a, b = job(rail, version)
     sizes = [0, 1, 1000, 70_000, M + 1]
     sent, received = move(a, b, link(a, b)[0], messages(sizes, posted=4 * M))
@@ -68,7 +68,7 @@ def test_what_is_posted_may_be_larger_than_what_is_sent(job, rail, version):
     assert received["sizes"] == sizes
 
 
-def test_eight_each_way_are_in_flight_and_only_the_oldest_is_tested(job, family, version):
+def test_eight_requests_in_flight_each_way(job, family, version):
     a, b = job(family, version)
     there, back = link(a, b)[0], link(b, a)[0]
     one_way, other_way = (messages([*drawn_sizes(seed, 150, 256 * K), *[M] * 50]) for seed in (1, 2))
@@ -80,7 +80,7 @@ def test_eight_each_way_are_in_flight_and_only_the_oldest_is_tested(job, family,
     assert [one["refused"] for one in of_a + of_b] == [0] * 4, "a window of eight is never refused"
 
 
-def test_a_request_that_was_preset_is_overwritten(job, rail, version):
+def test_a_preset_request_is_overwritten(job, rail, version):
     a, b = job(rail, version)
     sizes = [0, 100, 20_000, M]
     fine(*move(a, b, link(a, b)[0], messages(sizes), preset=1), messages=4)
@@ -110,7 +110,7 @@ def test_a_grouped_receive_is_matched_by_tags(job, rail, version, n):
     assert of_b[0]["sizes"] == [one[0] for one in posted]
 
 
-def test_a_send_that_cannot_now_is_taken_when_it_is_tried_again(job, rail, version):
+def test_a_deferred_send_succeeds_on_retry(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     many = messages([size + 200 * K for size in drawn_sizes(3, 300, 100 * K)])  # more than sockets hold
@@ -123,7 +123,7 @@ def test_a_send_that_cannot_now_is_taken_when_it_is_tried_again(job, rail, versi
 
 
 @pytest.mark.parametrize("size", [0, 1000, 4 * M])
-def test_messages_may_come_before_they_are_expected(job, rail, version, size):
+def test_messages_may_arrive_before_their_receive_is_posted(job, rail, version, size):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     some = messages([size] * 8)
@@ -133,7 +133,7 @@ def test_messages_may_come_before_they_are_expected(job, rail, version, size):
     fine(received, a.result()["flows"][0], messages=8)
 
 
-def test_a_connection_that_nobody_reads_holds_up_no_other(job, rail, version):
+def test_an_unread_connection_does_not_block_others(job, rail, version):
     a, b = job(rail, version)
     unread, read = link(a, b, 2)
     stuck = messages([8 * M] * 8)
@@ -144,7 +144,7 @@ def test_a_connection_that_nobody_reads_holds_up_no_other(job, rail, version):
 def test_one_thread_sends_while_another_connects(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
-    # 1 s or so of traffic; connections are made all the while.
+    # 1 s or so of traffic; connections are made meanwhile.
     some = messages([M] * 400)
     a.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": sender, "way": "send", "messages": some}]})
     b.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]})
@@ -155,7 +155,7 @@ def test_one_thread_sends_while_another_connects(job, rail, version):
         fine(*move(a, b, pair, messages([5000])), messages=1)
 
 
-def test_connections_that_are_idle_cost_no_processor_time(job, rail):
+def test_idle_connections_use_no_cpu_time(job, rail):
     a, b = job(rail, 11)
     link(a, b, 16)
     time.sleep(0.5)

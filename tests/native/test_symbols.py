@@ -42,9 +42,7 @@ def test_every_property_of_every_device_is_set(loader: Path, plugin_library: Pat
 
 
 @pytest.mark.parametrize(("env", "level"), [({"NCCL_NET": "BusBW"}, WARN), ({"NCCL_NET": "Socket"}, INFO), ({}, INFO)])
-def test_a_refused_setting_is_one_line_and_a_warning_only_where_busbw_is_asked_for(
-    loader: Path, plugin_library: Path, env: dict[str, str], level: int
-) -> None:
+def test_a_bad_setting_warns_only_if_busbw_was_requested(loader: Path, plugin_library: Path, env: dict[str, str], level: int) -> None:
     lines = load(loader, plugin_library, "init", BUSBW_NET_FAMILY="8", **env).splitlines()
     assert lines[1::2] == [f"{row.symbol}: {INVALID_USAGE}" for row in NET_TABLES.values()]
     for line in lines[::2]:
@@ -52,7 +50,7 @@ def test_a_refused_setting_is_one_line_and_a_warning_only_where_busbw_is_asked_f
         assert "BUSBW_NET_FAMILY" in line and "8" in line
 
 
-def test_nothing_else_is_exported(plugin_library: Path) -> None:
+def test_only_the_plugin_tables_are_exported(plugin_library: Path) -> None:
     if shutil.which("nm") is None:
         pytest.skip("no nm (binutils) to list the symbols")
     run = subprocess.run(["nm", "-D", "--defined-only", plugin_library], capture_output=True, text=True, check=True)

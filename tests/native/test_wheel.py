@@ -13,7 +13,7 @@ from busbw.core.native import LIBRARY, PACKAGE
 NATIVE = Path(__file__).parents[2] / "native"
 
 
-def test_the_wheel_holds_the_library_where_busbw_looks_for_it_and_needs_no_package(plugin_library: Path, tmp_path: Path) -> None:
+def test_the_wheel_contains_the_library_and_has_no_dependencies(plugin_library: Path, tmp_path: Path) -> None:
     if not find_spec("maturin") or not find_spec("cffi"):
         pytest.skip("no maturin with cffi to build a wheel with")
     command = [sys.executable, "-m", "maturin", "build", "--release", "--compatibility", "linux", "-i", sys.executable, "-o", tmp_path]

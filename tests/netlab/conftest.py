@@ -11,7 +11,7 @@ import pytest
 
 
 def _load(name: str) -> ModuleType:
-    # Tests are imported by path (importlib mode), so a neighbour is not importable by name.
+    # Tests are imported by path (importlib mode), so other modules of this folder are not importable by name.
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None

@@ -20,7 +20,7 @@ LIMIT_S = 20.0
 
 
 class Unavailable(Exception):
-    """This machine cannot make emulated hosts, and why."""
+    """This machine cannot emulate hosts; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Lab:
-    """The hosts, and the launch agent that stands for ssh between them: AGENT ADDRESS COMMAND."""
+    """The hosts, and the launch agent that replaces ssh between them: AGENT ADDRESS COMMAND."""
 
     hosts: list[Host]
     agent: Path
@@ -59,14 +59,14 @@ class Lab:
     def environment(self) -> dict[str, str]:
         """This process' environment, with Open MPI 4's and 5's settings to use the agent.
 
-        All hosts share this machine's cores, which no host knows: ranks that wait let others run.
+        All hosts share this machine's cores without knowing it: waiting ranks must yield.
         """
         agents = {"PRTE_MCA_plm_ssh_agent": str(self.agent), "OMPI_MCA_plm_rsh_agent": str(self.agent)}
         return {**os.environ, **agents, "OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
 def ip(*words: str) -> str:
-    """What `ip WORDS` prints; Unavailable when it fails."""
+    """The output of `ip ARGUMENTS`; Unavailable if it fails."""
     done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         raise Unavailable(f"ip {' '.join(words)}: {done.stderr.strip()}")
@@ -123,7 +123,7 @@ def _join(hosts: list[Host], token: str, undo: contextlib.ExitStack) -> None:
 
 
 def limit(host: Host, rate_mbit: float) -> None:
-    """Hold what the host sends down to a rate; Unavailable where tc cannot."""
+    """Limit the sending rate of a host; Unavailable where tc cannot."""
     shape = ["tbf", "rate", f"{rate_mbit:g}mbit", "burst", "256kb", "latency", "20ms"]
     words = ["tc", "-n", host.namespace, "qdisc", "add", "dev", host.interface, "root", *shape]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)

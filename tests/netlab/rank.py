@@ -1,4 +1,4 @@
-"""What each rank runs in these tests: join, say who it is, and wait where told to."""
+"""What each rank runs in these tests: join, report rank and host, and wait or abort as the arguments say."""
 
 import json
 import os

@@ -17,7 +17,7 @@ LIMIT_S = 20.0
 
 
 class Unavailable(Exception):
-    """This machine has no Slurm that could run, and why."""
+    """This machine cannot run Slurm; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def configure(lab: Any, folder: Path, cpus: int) -> None:
         # The nodes share the processors of one machine: binding would put the ranks of all nodes on the same ones.
         "TaskPlugin": "task/none",
         "MpiDefault": "none",
-        # One machine stands for several: its real number of processors does not count.
+        # One machine emulates several: its real number of processors is irrelevant.
         "SlurmdParameters": "config_overrides",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core",

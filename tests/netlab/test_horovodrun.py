@@ -1,4 +1,4 @@
-"""`busbw horovodrun` on two emulated hosts, whose names resolve to nothing: the ranks find each other, and the way between them."""
+"""`busbw horovodrun` on two emulated hosts, whose names resolve to nothing: the ranks find each other and the route between them."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def _run(two_hosts: Any, folder: Path, *words: str) -> "subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("words", [("--network-interfaces", "10.77.0.0/24"), ()], ids=["named", "found"])
-def test_a_script_of_horovods_runs_on_two_hosts(two_hosts: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_horovod_script_runs_on_two_hosts(two_hosts: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     done = _run(two_hosts, tmp_path, *words)
     assert done.returncode == 0, done.stderr

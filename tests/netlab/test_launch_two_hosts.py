@@ -96,7 +96,7 @@ def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
 
 
 @pytest.mark.skipif(not shutil.which("ssh"), reason="ssh is not installed")
-def test_a_host_that_real_ssh_cannot_reach_is_named(open_mpi, two_hosts):
+def test_a_host_unreachable_by_real_ssh_is_named(open_mpi, two_hosts):
     agentless = {name: value for name, value in two_hosts.environment().items() if not name.endswith("_agent")}
     asked = parse_hosts("10.77.0.1:1,10.77.0.9:1")
     argv = two_hosts.hosts[0].enter(*mpirun.command(open_mpi, ["true"], 2, asked))

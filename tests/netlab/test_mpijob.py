@@ -1,4 +1,4 @@
-"""What the launcher of a manifest's MPIJob runs, with the variables and the hostfile of the MPI Operator v0.6.0, over emulated workers."""
+"""The command of a manifest's MPIJob launcher, with the variables and the hostfile of the MPI Operator v0.6.0, over emulated workers."""
 
 import json
 import subprocess

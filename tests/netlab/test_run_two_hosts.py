@@ -1,4 +1,4 @@
-"""`busbw run --hosts` over two emulated hosts with the real mpirun: the data crosses the network, and the result says who took part."""
+"""`busbw run --hosts` over two emulated hosts with the real mpirun: the data crosses the network, and the result lists the hosts."""
 
 import json
 import os

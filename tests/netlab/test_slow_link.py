@@ -1,4 +1,4 @@
-"""A link that is slow is told from a rank that is late: four emulated hosts, one of which sends at 100 Mbit/s."""
+"""A slow link is distinguished from a late rank: four emulated hosts, one of which sends at 100 Mbit/s."""
 
 import json
 import os

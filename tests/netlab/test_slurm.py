@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-# After or before the faults, one of which sets the clock an hour on: Slurm's credentials would be out of date.
+# After or before the faults, one of which sets the clock an hour forward: Slurm's credentials would be out of date.
 pytestmark = [pytest.mark.netlab, pytest.mark.xdist_group("faults")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -104,7 +104,7 @@ def test_a_refusal_of_slurm_is_quoted(slurm_cluster):
     assert done.stderr.startswith("error: Slurm allocated no resources: Invalid partition name specified")
 
 
-def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
+def test_a_killed_rank_is_named_and_ends_the_job(slurm_cluster):
     process = start(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
     second = slurm_cluster.lab.hosts[1]
     try:
@@ -122,7 +122,7 @@ def test_a_rank_that_is_killed_is_named_and_ends_the_job(slurm_cluster):
 
 
 def interrupted(cluster: Any) -> tuple[int, str]:
-    """What a run over two nodes ends with that is interrupted once its ranks are there."""
+    """The outcome of a run over two nodes that is interrupted once its ranks have started."""
     process = start(cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
     try:
         assert until(lambda: all(len(ranks(host)) == 2 for host in cluster.lab.hosts))
@@ -134,9 +134,9 @@ def interrupted(cluster: Any) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def test_an_interrupt_leaves_nothing_in_slurm_nor_on_its_nodes(slurm_cluster):
+def test_an_interrupt_leaves_no_slurm_job_and_no_process(slurm_cluster):
     code, errors = interrupted(slurm_cluster)
-    if "open-mpi/ompi#12495" in errors:  # Open MPI's own fault, now and then
+    if "open-mpi/ompi#12495" in errors:  # an occasional fault of Open MPI itself
         assert ended(slurm_cluster)
         code, errors = interrupted(slurm_cluster)
     assert code == 130, errors
@@ -144,7 +144,7 @@ def test_an_interrupt_leaves_nothing_in_slurm_nor_on_its_nodes(slurm_cluster):
 
 
 def script(cluster: Any, *words: str) -> str:
-    """What sbatch's job of this manifest wrote, once it has ended well."""
+    """The output of this manifest's sbatch job after it ended successfully."""
     made = busbw(cluster, "manifest", "slurm", "--name", "probe", "--gpus-per-host", "0", "--ranks", "4", *words)
     assert made.returncode == 0, made.stderr
     cluster.folder.joinpath("job.sh").write_text(made.stdout)
@@ -155,7 +155,7 @@ def script(cluster: Any, *words: str) -> str:
     return log
 
 
-@pytest.mark.skipif(not Path(sys.executable).with_name("busbw").exists(), reason="busbw is not installed beside this Python")
+@pytest.mark.skipif(not Path(sys.executable).with_name("busbw").exists(), reason="the busbw command is not installed with this Python")
 def test_the_sbatch_script_of_a_manifest_measures(slurm_cluster):
     log = script(slurm_cluster, "--", "busbw", "run", "all_reduce", *SMALL)
     assert "on 2 hosts, mpi engine" in log

@@ -1,4 +1,4 @@
-"""`torchrun -m busbw run` on two emulated hosts, whose names resolve to nothing: Gloo finds the way to MASTER_ADDR."""
+"""`torchrun -m busbw run` on two emulated hosts, whose names resolve to nothing: Gloo finds the interface that reaches MASTER_ADDR."""
 
 import json
 import os
@@ -48,4 +48,4 @@ def test_ranks_of_two_hosts_measure_together(two_hosts, tmp_path, ifname):
     assert [device["host"] for device in result["world"]["devices"]] == [host.name for host in two_hosts.hosts]
     assert [row["size_bytes"] for row in result["rows"]] == [1024, 2048, 4096]
     assert all(row[placement]["wrong"] == 0 for row in result["rows"] for placement in ("out_of_place", "in_place"))
-    assert said[1][0] == ""  # the table is rank 0's alone
+    assert said[1][0] == ""  # only rank 0 prints the table

@@ -1,4 +1,4 @@
-"""Training over two emulated hosts with two ranks each: what methods say they send is what the interfaces send."""
+"""Training over two emulated hosts with two ranks each: the bytes that methods report match the interface counters."""
 
 import json
 import os
@@ -13,11 +13,11 @@ pytestmark = [pytest.mark.netlab, pytest.mark.torch]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 METHODS = "none,torch-fp16,2d,2d+int8,2d+int8+host,2d+topk+ratio=0.1"
-HEADERS = 1.06  # what packets have beside the data, and what else gloo tells
+HEADERS = 1.06  # headers of packets, and gloo's other messages
 GRADIENTS = 1_300_456 * 4
 
 
-def test_bytes_are_those_that_interfaces_send(two_hosts: Any, plugin_library: Path, tmp_path: Path) -> None:
+def test_reported_bytes_match_interface_counters(two_hosts: Any, plugin_library: Path, tmp_path: Path) -> None:
     first, second = two_hosts.hosts
     file = tmp_path / "r.json"
     words = ["train", "mlp-small", "--batch-size", "2", "--warmup", "3", "--iters", "1", "--batches", "3"]
@@ -32,7 +32,7 @@ def test_bytes_are_those_that_interfaces_send(two_hosts: Any, plugin_library: Pa
     for name in METHODS.split(","):
         counted, seen = runs[name]["counted"], runs[name]["seen"]
         assert counted <= seen <= counted * HEADERS, (name, counted, seen)
-    assert runs["torch-powersgd"]["counted"] is None, "nobody counts it"
+    assert runs["torch-powersgd"]["counted"] is None, "it reports no bytes"
     assert runs["torch-powersgd"]["seen"] < 0.1 * GRADIENTS
     assert runs["none"]["counted"] == pytest.approx(1.5 * GRADIENTS, rel=1e-6), "a ring of four leaves each host once"
     assert runs["2d"]["counted"] == pytest.approx(GRADIENTS, rel=0.01)

@@ -31,7 +31,7 @@ for _ in range(2):
     one.sendall(b"done")
     one.close()
 """
-# What rank 0 of a host does around a row, for two rows; the queue that drops is put there between them.
+# The readings that rank 0 of a host takes around a row, for two rows; the dropping queue is added between them.
 _SEND = f"""
 import msgspec, socket, sys
 from busbw.core.result import Device

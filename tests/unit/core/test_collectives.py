@@ -35,7 +35,7 @@ FACTORS: dict[str, Callable[[int], Fraction]] = {
 UNITS: dict[str, Callable[[int], int]] = {"1": lambda n: 1, "n": lambda n: n, "n-1": lambda n: n - 1}
 
 
-def test_there_are_the_eleven_of_nccl_tests() -> None:
+def test_the_collectives_are_the_eleven_of_nccl_tests() -> None:
     assert {row.name for row in COLLECTIVES} == set(NCCL_TESTS)
     assert len(COLLECTIVES) == 11
 
@@ -74,11 +74,11 @@ def test_buffers_and_bytes_are_those_of_nccl_tests(row: Collective, c: int, n: i
         ("gather", 100, 3, 8, 4),
     ],
 )
-def test_parts_are_cut_to_16_bytes(name: str, size: int, ranks: int, itemsize: int, count: int) -> None:
+def test_parts_are_multiples_of_16_bytes(name: str, size: int, ranks: int, itemsize: int, count: int) -> None:
     assert collective(name).buffers(size // itemsize, ranks, itemsize).count == count
 
 
-def test_what_reduces_what_has_a_root_and_what_is_not_checked_in_place() -> None:
+def test_which_collectives_reduce_have_a_root_or_skip_checks() -> None:
     assert {row.name for row in COLLECTIVES if row.reduces} == {"all_reduce", "reduce", "reduce_scatter"}
     assert {row.name for row in COLLECTIVES if row.rooted} == {"reduce", "broadcast", "gather", "scatter"}
     assert {row.name for row in COLLECTIVES if not row.in_place_checked} == {"alltoall", "alltoallv", "sendrecv"}
@@ -89,7 +89,7 @@ def test_what_reduces_what_has_a_root_and_what_is_not_checked_in_place() -> None
 
 
 @ALL
-def test_every_spelling_of_a_name_means_its_row(row: Collective) -> None:
+def test_every_spelling_of_a_name_finds_its_row(row: Collective) -> None:
     for name in (row.name, row.title, row.torch_name, *row.aliases):
         for spelling in (name, name.upper(), name.replace("_", "-"), name.replace("_", " "), name.replace("_", "")):
             assert collective(spelling) is row
@@ -104,14 +104,14 @@ def test_no_spelling_belongs_to_two_rows() -> None:
     assert len(spellings) == len(set(spellings))
 
 
-def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_name_is_refused_with_the_valid_names() -> None:
     with pytest.raises(UsageError, match="unknown collective 'allredcue'") as told:
         collective("allredcue")
     assert told.value.hint.startswith("did you mean all_reduce? the collectives are all_reduce, all_gather")
     assert all(row.name in told.value.hint for row in COLLECTIVES)
 
 
-def test_a_name_like_no_other_gets_no_suggestion() -> None:
+def test_a_dissimilar_name_gets_no_suggestion() -> None:
     with pytest.raises(UsageError) as told:
         collective("xyzzy")
     assert told.value.hint.startswith("the collectives are ")

@@ -1,4 +1,4 @@
-"""A result carries what concerns communication, and never a secret."""
+"""A result records the variables that concern communication, and never a secret."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,13 +37,13 @@ def test_a_secret_is_never_in_a_result(name: str, all_names: bool) -> None:
 
 
 @given(st.sampled_from(["HOME", "USER", "AWS_", "GITHUB_", "MY_NCCL_", "DATABASE_", "HF_"]), MIDDLES)
-def test_what_does_not_concern_communication_stays_out_or_is_masked(prefix: str, rest: str) -> None:
+def test_unrelated_variables_are_left_out_or_masked(prefix: str, rest: str) -> None:
     name = prefix + rest
     assert carried({name: VALUE}) == {}
     assert carried({name: VALUE}, all_names=True) == {name: MASK}
 
 
-def test_what_concerns_communication_is_kept_as_it_is_and_sorted() -> None:
+def test_communication_variables_are_kept_unchanged_and_sorted() -> None:
     environment = {
         "UCX_TLS": "rc",
         "NCCL_ALGO": "Ring",
@@ -61,7 +61,7 @@ def test_what_concerns_communication_is_kept_as_it_is_and_sorted() -> None:
     ]
 
 
-def test_what_launchers_tell_their_own_processes_stays_out() -> None:
+def test_internal_variables_of_launchers_are_left_out() -> None:
     names = ["orte_precondition_transports", "orte_hnp_uri", "orte_top_session_dir", "ess_base_jobid", "initial_wdir"]
     own = {f"OMPI_MCA_{name}": VALUE for name in names} | {"PMIX_SERVER_URI4": VALUE, "PMIX_NAMESPACE": VALUE}
     assert carried(own) == {}
@@ -70,7 +70,7 @@ def test_what_launchers_tell_their_own_processes_stays_out() -> None:
     assert carried(meant) == dict(sorted(meant.items()))
 
 
-def test_with_all_names_nothing_is_left_out() -> None:
+def test_all_names_keeps_every_variable() -> None:
     assert carried({"HOME": "/root", "NCCL_ALGO": "Ring"}, all_names=True) == {"HOME": MASK, "NCCL_ALGO": "Ring"}
 
 

@@ -1,4 +1,4 @@
-"""Exit codes are unique and explained, and every error leads to one and says what to do."""
+"""Exit codes are unique and explained, and every error has a code and a hint."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_codes_are_unique_fit_a_process_and_are_explained(codes: type[Exit | Ncc
     assert all(code.meaning for code in codes)
 
 
-def test_the_codes_are_those_promised() -> None:
+def test_the_exit_codes_are_those_documented() -> None:
     assert [int(code) for code in Exit] == [0, 1, 2, 3, 4, 130]
     assert [int(code) for code in NcclTestsExit] == [0, 1, 2, 3, 4, 5, 6, 7, 255]
 
@@ -26,7 +26,7 @@ def test_each_error_ends_with_its_code(kind: type[BusbwError], code: Exit) -> No
     assert issubclass(kind, BusbwError)
 
 
-def test_an_error_is_written_with_its_hint_after_a_blank_line() -> None:
+def test_the_hint_of_an_error_follows_a_blank_line() -> None:
     assert UsageError("-b 0: no", "start at 1 byte").render() == "error: -b 0: no\n\nhint: start at 1 byte"
     assert UsageError("-b 0: no").render() == "error: -b 0: no"
     assert str(UsageError("-b 0: no", "start at 1 byte")) == "-b 0: no"

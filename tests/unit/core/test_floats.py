@@ -1,4 +1,4 @@
-"""The bit patterns of the float types are those that numpy and ml_dtypes compute with."""
+"""The bit patterns of the float types are those of numpy and ml_dtypes."""
 
 from fractions import Fraction
 
@@ -17,9 +17,9 @@ FLOATS = [row for row in DTYPES if row.is_float]
 
 
 @pytest.mark.parametrize("row", SMALL, ids=lambda row: row.name)
-def test_every_pattern_of_8_and_16_bits_means_what_numpy_says(row: DType) -> None:
+def test_all_8_and_16_bit_patterns_decode_as_in_numpy(row: DType) -> None:
     patterns = np.arange(1 << row.bits, dtype=f"u{row.itemsize}")
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN says so
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN warns
         values = patterns.view(SCALAR[row.name]).astype(np.float64).tolist()
     for bits, value in enumerate(values):
         ours = decode(bits, row)
@@ -31,7 +31,7 @@ def test_every_pattern_of_8_and_16_bits_means_what_numpy_says(row: DType) -> Non
 
 @pytest.mark.parametrize("row", SMALL, ids=lambda row: row.name)
 @given(data=st.data())
-def test_rounding_is_numpys(row: DType, data: st.DataObject) -> None:
+def test_rounding_matches_numpy(row: DType, data: st.DataObject) -> None:
     value = data.draw(st.floats(-400, 400, width=32))
     rounded = np.float32(value).astype(SCALAR[row.name])
     ours = round_to_bits(Fraction(value), row)
@@ -47,12 +47,12 @@ def test_wide_types_round_trip_through_numpys_bits(double: float, single: float)
 
 
 @given(st.floats(-1e38, 1e38))
-def test_a_double_rounds_to_float_as_numpy_rounds_it(value: float) -> None:
+def test_a_double_rounds_to_float_as_in_numpy(value: float) -> None:
     assert decode(round_to_bits(Fraction(value), dtype("float")), dtype("float")) == Fraction(float(np.float32(value)))
 
 
 @pytest.mark.parametrize("row", FLOATS, ids=lambda row: row.name)
-def test_what_does_not_fit_is_refused(row: DType) -> None:
+def test_a_value_that_does_not_fit_is_refused(row: DType) -> None:
     low, high = row.unit_exponents
     largest = (1 << row.significand) - 1
     assert decode(encode(largest, high, row), row) == Fraction(largest) * Fraction(2) ** high
@@ -66,14 +66,14 @@ def test_what_does_not_fit_is_refused(row: DType) -> None:
 
 
 @pytest.mark.parametrize("row", FLOATS, ids=lambda row: row.name)
-def test_unit_exponents_are_as_wide_as_the_type_allows(row: DType) -> None:
+def test_unit_exponents_use_the_full_range_of_the_type(row: DType) -> None:
     low, high = row.unit_exponents
     assert low == 2 - (1 << (row.exponent_bits - 1)), "the smallest normal number"
     with pytest.raises(ValueError, match="too large"):
         encode((1 << row.significand) - 1, high + 1, row)
 
 
-def test_not_numbers_are_named() -> None:
+def test_nan_and_infinity_have_names() -> None:
     half, e4m3, e5m2 = dtype("half"), dtype("f8e4m3"), dtype("f8e5m2")
     assert [decode(bits, half) for bits in (0x7C00, 0xFC00, 0x7C01)] == ["inf", "-inf", "nan"]
     assert [decode(bits, e5m2) for bits in (0x7C, 0xFC, 0x7F)] == ["inf", "-inf", "nan"]

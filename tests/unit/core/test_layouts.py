@@ -48,7 +48,7 @@ def own_inputs(row: Collective, layout: Layout) -> list[list[Element]]:
 
 @ALL
 @given(st.data())
-def test_moves_lie_within_both_buffers_and_name_each_destination_once(row: Collective, data: st.DataObject) -> None:
+def test_moves_stay_in_the_buffers_and_do_not_overlap(row: Collective, data: st.DataObject) -> None:
     layout = data.draw(layout_of(row))
     for rank in range(layout.ranks):
         arrived: set[int] = set()
@@ -65,7 +65,7 @@ def test_moves_lie_within_both_buffers_and_name_each_destination_once(row: Colle
 
 @ALL
 @given(st.data())
-def test_only_reductions_have_several_sources_and_then_all_ranks_once(row: Collective, data: st.DataObject) -> None:
+def test_only_reductions_have_several_sources_all_ranks_once(row: Collective, data: st.DataObject) -> None:
     layout = data.draw(layout_of(row))
     for rank in range(layout.ranks):
         for move in row.moves(layout, rank):
@@ -107,7 +107,7 @@ def test_alltoall_is_its_own_inverse(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_alltoallv_undoes_itself_with_the_transposed_matrix(data: st.DataObject) -> None:
+def test_alltoallv_is_inverted_by_the_transposed_matrix(data: st.DataObject) -> None:
     row = collective("alltoallv")
     layout = data.draw(layout_of(row))
     back = Layout(0, layout.ranks, 0, tuple(zip(*layout.matrix, strict=True)))
@@ -124,7 +124,7 @@ def test_alltoallv_of_equal_parts_is_alltoall(ranks: int, part: int) -> None:
 
 
 @given(st.integers(1, 8), st.integers(1, 6))
-def test_sendrecv_comes_home_after_as_many_steps_as_there_are_ranks(ranks: int, count: int) -> None:
+def test_n_sendrecv_steps_on_n_ranks_restore_the_data(ranks: int, count: int) -> None:
     row, layout = collective("sendrecv"), Layout(count, ranks)
     start = held = own_inputs(row, layout)
     for _ in range(ranks):
@@ -132,12 +132,12 @@ def test_sendrecv_comes_home_after_as_many_steps_as_there_are_ranks(ranks: int, 
     assert held == start
 
 
-def test_hypercube_ends_as_all_gather_does() -> None:
+def test_hypercube_gives_the_result_of_all_gather() -> None:
     layout = Layout(4, 8)
     assert all(collective("hypercube").moves(layout, rank) == collective("all_gather").moves(layout, rank) for rank in range(8))
 
 
-def test_moves_by_hand() -> None:
+def test_moves_match_hand_computed_values() -> None:
     layout = Layout(4, 3, 2)
     assert collective("scatter").moves(layout, 1) == (Move(0, 4, ((2, 4),)),)
     assert collective("reduce_scatter").moves(layout, 1) == (Move(0, 4, ((0, 4), (1, 4), (2, 4))),)

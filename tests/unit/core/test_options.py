@@ -24,13 +24,13 @@ def test_letters_names_and_defaults_are_those_of_nccl_tests() -> None:
     assert {row.short: (row.long, row.default) for row in OPTIONS} == NCCL_TESTS
 
 
-def test_every_row_is_a_field_of_the_sweep_and_every_field_a_row() -> None:
+def test_options_and_sweep_fields_correspond_one_to_one() -> None:
     assert {row.field for row in OPTIONS} | OWN_FIELDS == set(SweepSpec.__struct_fields__)
     assert {row.field: row for row in OPTIONS} == BY_FIELD
 
 
 @pytest.mark.parametrize("what", ["short", "long", "field"])
-def test_nothing_is_named_twice(what: str) -> None:
+def test_option_names_are_unique(what: str) -> None:
     names = [getattr(row, what) for row in OPTIONS]
     assert len(names) == len(set(names))
 
@@ -41,10 +41,10 @@ def test_the_defaults_are_among_the_values_allowed(row: Option) -> None:
         assert (row.allowed, row.choices) == ("", ())
         return
     assert all(row.holds(value, strict=strict) for value in (row.default, row.default_for_run) for strict in (True, False))
-    assert not (row.choices and row.least is not None), "one way to say it"
+    assert not (row.choices and row.least is not None), "choices or a range, not both"
 
 
-def test_values_in_words() -> None:
+def test_allowed_values_are_described() -> None:
     assert BY_FIELD["average"].allowed == "0, 1, 2 or 3"
     assert BY_FIELD["cta_policy"].allowed == "-1, 0, 1 or 2"
     assert BY_FIELD["check"].allowed == "at least 0"
@@ -52,22 +52,22 @@ def test_values_in_words() -> None:
     assert BY_FIELD["op"].allowed == ""
 
 
-def test_each_face_calls_an_option_by_its_own_name() -> None:
+def test_each_frontend_uses_its_own_option_names() -> None:
     assert [BY_FIELD["agg_iters"].name(strict=strict) for strict in (True, False)] == ["--agg-iters", "-m"]
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.long)
-def test_a_row_explains_itself_and_its_defaults_are_of_its_kind(row: Option) -> None:
+def test_every_option_has_help_and_defaults_of_the_right_type(row: Option) -> None:
     assert row.help
     assert not row.help.endswith(".")
     assert type(row.default) is type(row.default_for_run) is KIND[row.kind]
     assert len(row.short) == 1
 
 
-def test_the_modern_face_differs_only_in_the_range_of_the_sweep() -> None:
+def test_busbw_run_changes_only_the_defaults_of_the_size_range() -> None:
     assert {row.short: row.default_for_run for row in OPTIONS if row.default_for_run != row.default} == {"b": 8, "e": 8 << 30, "f": 2}
 
 
-def test_a_sweep_made_without_options_has_one_of_the_two_defaults() -> None:
+def test_a_default_sweep_uses_one_of_the_two_defaults() -> None:
     spec = msgspec.structs.asdict(SweepSpec(collective="all_reduce"))
     assert all(spec[row.field] in (row.default, row.default_for_run) for row in OPTIONS)

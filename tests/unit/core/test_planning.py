@@ -1,4 +1,4 @@
-"""What is predicted for a step, and what is recommended."""
+"""The predicted time of a step, and the recommended method."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ Times = st.floats(0, 10)
 
 
 def planned(*exchanges: Exchange, target: float = 0.95) -> Plan:
-    """A step of 100 ms alone, whose three buckets are ready after 40, 60 and 90 ms."""
+    """A step of 100 ms without communication, whose three buckets are ready after 40, 60 and 90 ms."""
     return Plan(target, 0.1, 0.1, [Bucket(100 * M, 0.04), Bucket(10 * M, 0.06), Bucket(M, 0.09)], list(exchanges))
 
 
@@ -25,26 +25,26 @@ def taking(method: str, loss: int, *bucket_s: float, transport: str = "as-is") -
     ("bucket_s", "exposed"),
     [
         ((0.01, 0.01, 0.0), 0.0),
-        ((0.01, 0.01, 0.005), 0.005),  # what comes last is never hidden
-        ((0.02, 0.04, 0.001), 0.011),  # the second is still going when the third is ready
+        ((0.01, 0.01, 0.005), 0.005),  # the last exchange is never hidden
+        ((0.02, 0.04, 0.001), 0.011),  # the second is still running when the third is ready
         ((0.2, 0.1, 0.01), 0.26),  # the link is always busy: it begins at 40 ms and ends after 310
     ],
 )
-def test_what_is_exposed_is_what_ends_after_the_last_bucket_is_ready(bucket_s: tuple[float, ...], exposed: float) -> None:
+def test_exposed_time_is_counted_after_the_last_bucket_is_ready(bucket_s: tuple[float, ...], exposed: float) -> None:
     plan = planned(taking("none", 0, *bucket_s))
     assert plan.exposed_s(plan.exchanges[0]) == pytest.approx(exposed)
     assert plan.step_s(plan.exchanges[0]) == pytest.approx(0.1 + exposed)
     assert plan.efficiency(plan.exchanges[0]) == pytest.approx(0.1 / (0.1 + exposed))
 
 
-def test_what_an_exchange_computes_makes_the_next_bucket_late() -> None:
+def test_computation_of_an_exchange_delays_the_next_bucket() -> None:
     exchange = taking("topk", 4, 0.01, 0.01, 0.001)
     exchange.busy_s = [0.008, 0.004, 0.5]
-    assert planned(exchange).exposed_s(exchange) == pytest.approx(0.008 + 0.004 + 0.001), "but not the last one's own"
+    assert planned(exchange).exposed_s(exchange) == pytest.approx(0.008 + 0.004 + 0.001), "the last one's own computation does not count"
 
 
 @given(st.lists(st.tuples(Times, Times), min_size=1, max_size=9))
-def test_no_more_is_exposed_than_all_exchanges_take_and_no_less_than_the_last(pairs: list[tuple[float, float]]) -> None:
+def test_exposed_time_is_bounded_by_the_exchange_times(pairs: list[tuple[float, float]]) -> None:
     ready = sorted(one for one, _ in pairs)
     took = [one for _, one in pairs]
     plan = Plan(0.95, 1.0, 1.0, [Bucket(1, when) for when in ready], [taking("none", 0, *took)])
@@ -54,7 +54,7 @@ def test_no_more_is_exposed_than_all_exchanges_take_and_no_less_than_the_last(pa
     assert slower >= exposed - 1e-9
 
 
-def test_the_least_lossy_that_reaches_the_target_is_recommended() -> None:
+def test_the_least_lossy_method_reaching_the_target_is_chosen() -> None:
     none, bf16 = taking("none", 0, 0.2, 0.1, 0.01), taking("bf16", 1, 0.1, 0.05, 0.005)
     int8, topk = taking("int8", 2, 0.02, 0.01, 0.004), taking("topk", 4, 0.001, 0.001, 0.001)
     assert planned(topk, int8, bf16, none).recommended() is int8
@@ -63,7 +63,7 @@ def test_the_least_lossy_that_reaches_the_target_is_recommended() -> None:
     assert planned(none, bf16, int8, topk, tuned).recommended() is tuned, "a setting loses nothing"
 
 
-def test_what_was_trained_with_counts_as_it_was_measured() -> None:
+def test_a_measured_training_step_replaces_the_prediction() -> None:
     int8, low, topk = (
         taking("int8", 2, 0.02, 0.01, 0.004),
         taking("powersgd", 3, 0.001, 0.001, 0.002),
@@ -75,22 +75,22 @@ def test_what_was_trained_with_counts_as_it_was_measured() -> None:
     low.checked_s = 0.104
     assert plan.recommended() is low
     low.checked_s = topk.checked_s = 0.12
-    assert plan.recommended() is int8, "nothing reaches it, and this is fastest"
+    assert plan.recommended() is int8, "none reaches the target, and this is fastest"
 
 
-def test_where_nothing_reaches_it_the_least_lossy_of_the_fastest_is() -> None:
+def test_the_fastest_method_is_chosen_if_none_reaches_the_target() -> None:
     slow, fast, alike = taking("bf16", 1, 0.2, 0.1, 0.1), taking("topk", 4, 0.05, 0.05, 0.05), taking("int8", 2, 0.05, 0.05, 0.051)
     assert planned(slow, fast, alike, target=1.0).recommended() is alike
     assert planned().recommended() is None
 
 
-def test_losses_keep_their_numbers_and_have_an_order_of_their_own() -> None:
+def test_losses_have_fixed_numbers_and_their_own_order() -> None:
     assert [LOSSES[number].split()[:3] for number in (0, 2, 3, 4)] == [
         ["nothing"],
         ["rounded", "to", "8"],
         ["a", "low", "rank"],
         ["the", "largest", "now,"],
-    ], "results hold the numbers"
+    ], "result files contain the numbers"
     assert sorted(LEAST_FIRST) == list(range(len(LOSSES)))
     int4, low = taking("int4", 5, 0.001, 0.001, 0.001), taking("powersgd", 3, 0.001, 0.001, 0.001)
     assert planned(low, int4).recommended() is int4
@@ -104,11 +104,11 @@ def test_losses_keep_their_numbers_and_have_an_order_of_their_own() -> None:
         (" ,", "no transport given"),
     ],
 )
-def test_transports_that_cannot_be_meant(text: str, said: str) -> None:
+def test_invalid_transport_lists_are_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         transports.parse(text)
 
 
-def test_a_transport_says_how_a_shell_has_it() -> None:
+def test_a_transport_has_its_shell_command() -> None:
     as_is, tree, busbw = transports.parse("as-is, tree,busbw")
     assert (as_is.shell, tree.shell, busbw.shell) == ("", "export NCCL_ALGO=allreduce:tree", 'eval "$(busbw env net)"')

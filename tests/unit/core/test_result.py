@@ -1,4 +1,4 @@
-"""A result survives being written and read, and says its own average and whether data was wrong."""
+"""A result survives writing and reading, and gives its average and whether data was wrong."""
 
 import math
 
@@ -15,7 +15,7 @@ def test_a_result_reads_back_as_it_was_written() -> None:
     assert msgspec.json.decode(msgspec.json.encode(result), type=Result) == result
 
 
-def test_rows_of_one_result_do_not_become_those_of_another() -> None:
+def test_results_do_not_share_rows() -> None:
     one, other = (Result(SweepSpec(collective="all_reduce")) for _ in range(2))
     one.rows.append(Row(8, 2, "float", "sum", -1, None, None, 20))
     assert other.rows == []
@@ -27,7 +27,7 @@ def test_the_average_is_the_plain_mean_of_all_cells() -> None:
     assert math.isnan(Result(SweepSpec(collective="all_reduce")).average_busbw())
 
 
-def test_ranks_are_those_of_one_communicator() -> None:
+def test_the_rank_count_is_that_of_one_communicator() -> None:
     devices = [Device(rank, 1, "h", rank, "", "GPU") for rank in range(8)]
     assert (World([], 0).ranks, World(devices, 8).ranks) == (0, 8)
     for device in devices:
@@ -35,7 +35,7 @@ def test_ranks_are_those_of_one_communicator() -> None:
     assert World(devices, 8, groups=3).ranks == 3
 
 
-def test_wrong_data_is_known_by_its_out_of_bounds_count() -> None:
+def test_wrong_data_follows_from_the_out_of_bounds_count() -> None:
     result = Result(SweepSpec(collective="all_reduce"))
     assert not result.wrong()
     result.out_of_bounds = 1

@@ -15,13 +15,13 @@ LIBC = ctypes.CDLL(None)
 LIBC.strtol.restype = ctypes.c_long
 LIBC.atof.restype = ctypes.c_double
 FACTOR = {b"": 1, b"k": 1 << 10, b"m": 1 << 20, b"g": 1 << 30}
-# glibc also takes a number that breaks off ("100e", "0x", "1p-"), which other C libraries do not, and nobody means.
+# glibc also takes a number that breaks off ("100e", "0x", "1p-"), which other C libraries do not.
 BROKEN_OFF = re.compile(
     r"\s*[+-]?(0x([^0-9a-f.]|\.?$|\.[^0-9a-f])|0x[0-9a-f.]+p([^0-9+-]|[+-]\D|[+-]?$)|[\d.]+e([^0-9+-]|[+-]\D|[+-]?$)|0x$)", re.IGNORECASE
 )
 UNIT = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
 
-# Words close to a size: what people type, and what looks like a number but is none.
+# Text close to a size: common spellings, and what looks like a number but is not.
 NUMBERS = st.one_of(
     st.integers(-9, 1 << 40).map(str),
     st.floats(0, 1e12, allow_nan=False).map(repr),
@@ -51,9 +51,9 @@ def c_size(text: str) -> int | None:
 @example("1e6")
 @example("0x10")
 @example("0x1.8p3 M")
-@example("\u0663")  # an Arabic three is no digit to C
-@example("8\u212a")  # nor is the sign of the kelvin a K
-def test_a_size_is_what_sscanf_makes_of_it(text: str) -> None:
+@example("\u0663")  # C does not accept an Arabic digit three
+@example("8\u212a")  # nor the kelvin sign as K
+def test_sizes_are_parsed_as_by_sscanf(text: str) -> None:
     assume(not BROKEN_OFF.match(text))
     want = c_size(text)
     if want is None:
@@ -84,12 +84,12 @@ def test_a_size_is_what_sscanf_makes_of_it(text: str) -> None:
         ("1e-3K", 1),
     ],
 )
-def test_sizes_people_type(text: str, size: int) -> None:
+def test_common_spellings_of_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", " ", "T", "1T", "8B", "-1", "-1M", "M", "inf", "nan", "1e999", "1e308G", "0x1p99999", "0x", "ten"])
-def test_anything_else_is_refused_with_the_option_and_the_word(text: str) -> None:
+def test_an_invalid_size_is_refused_with_its_option_and_text(text: str) -> None:
     with pytest.raises(UsageError) as told:
         parse_size(text, "-b")
     assert told.value.message == f"-b: '{text}' is not a size"
@@ -105,7 +105,7 @@ def test_anything_else_is_refused_with_the_option_and_the_word(text: str) -> Non
 @example("-1")
 @example("9" * 5000)
 @example("-0x" + "f" * 40)
-def test_an_integer_is_what_strtol_makes_of_it(text: str) -> None:
+def test_integers_are_parsed_as_by_strtol(text: str) -> None:
     assert parse_int(text) == LIBC.strtol(text.encode(), None, 0)
 
 
@@ -125,7 +125,7 @@ def test_an_integer_is_what_strtol_makes_of_it(text: str) -> None:
 @example("-.5e1x")
 @example("1e999")
 @example("\v3")
-def test_a_number_is_what_atof_makes_of_it(text: str) -> None:
+def test_numbers_are_parsed_as_by_atof(text: str) -> None:
     want, got = LIBC.atof(text.encode()), parse_float(text)
     assert math.isnan(got) if math.isnan(want) else got == want
 

@@ -1,4 +1,4 @@
-"""Errors name each frontend's own options, wherever busbw raises them."""
+"""Errors name the options of the frontend in use."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from busbw.session.outside import TooFewGpus
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_every_row_takes_a_value_in_both_frontends_or_none(name: str) -> None:
+def test_every_option_reference_renders_in_both_frontends(name: str) -> None:
     run, compat = (render(option(name, 4), frontend) for frontend in (RUN, COMPAT))
     assert run != compat
     assert not any(mark in run + compat for mark in "{}\x02\x03")
@@ -28,7 +28,7 @@ def test_every_row_takes_a_value_in_both_frontends_or_none(name: str) -> None:
         ("leave out -n 4", "leave out -n 4", "leave out -n 4"),
     ],
 )
-def test_a_reference_is_written_as_the_frontend_does(text: str, run: str, compat: str) -> None:
+def test_option_references_follow_the_frontend(text: str, run: str, compat: str) -> None:
     assert (render(text, RUN), render(text, COMPAT)) == (run, compat)
 
 

@@ -36,7 +36,7 @@ def test_without_a_factor_sizes_grow_by_the_step() -> None:
 
 def test_one_size() -> None:
     assert sizes_of(min_bytes=64, max_bytes=64, step_factor=2) == [64]
-    assert sizes_of(min_bytes=64, max_bytes=64, step_factor=1, step_bytes=0) == [64], "a step of 0 has nowhere to go"
+    assert sizes_of(min_bytes=64, max_bytes=64, step_factor=1, step_bytes=0) == [64], "a single size needs no step"
 
 
 @given(st.integers(1, 1 << 20), st.integers(1, 1 << 24), st.integers(-2, 9), st.integers(1, 1 << 18))
@@ -54,19 +54,19 @@ def test_sizes_rise_from_the_smallest_to_at_most_the_largest(low: int, high: int
     assert len(seen) == 1000 or (seen[-1] * factor if factor > 1 else seen[-1] + step) > high
 
 
-def test_short_memory_lowers_both_ends() -> None:
+def test_little_memory_lowers_both_ends_of_the_range() -> None:
     asked = spec(min_bytes=1024, max_bytes=1 << 20, step_factor=2)
     assert list(sizes(asked, 4096)) == [1024, 2048, 4096]
     assert list(sizes(asked, 100)) == [100]
     assert list(warmup_sizes(asked, 100)) == [100]
 
 
-def test_warm_up_doubles_whatever_the_step_is() -> None:
+def test_warm_up_sizes_double_for_any_step() -> None:
     asked = spec(min_bytes=24, max_bytes=200, step_factor=1, step_bytes=8)
     assert list(warmup_sizes(asked, asked.max_bytes)) == [24, 48, 96, 192]
 
 
-def test_series_are_types_times_operators_times_roots_in_this_order() -> None:
+def test_series_are_ordered_by_type_operator_and_root() -> None:
     seen = [(one.dtype, one.op, one.root) for one in series(spec("reduce", datatype="all", op="all", root="all"), 3)]
     assert seen == [(dtype.name, op.name, root) for dtype in DTYPES for op in REDOPS for root in range(3)]
 
@@ -84,11 +84,11 @@ def test_series_are_types_times_operators_times_roots_in_this_order() -> None:
         ("sendrecv", ["sum"], [-1]),
     ],
 )
-def test_what_one_series_is_by_default(name: str, ops: list[str], roots: list[int]) -> None:
+def test_the_default_series_of_each_collective(name: str, ops: list[str], roots: list[int]) -> None:
     assert [(one.dtype, one.op, one.root) for one in series(spec(name), 2)] == [("float", op, root) for op in ops for root in roots]
 
 
-def test_only_sendrecv_repeats_itself_for_operators_it_does_not_use() -> None:
+def test_only_sendrecv_repeats_for_operators_it_does_not_use() -> None:
     assert [one.op for one in series(spec("sendrecv", op="all"), 2)] == [op.name for op in REDOPS]
     assert [one.op for one in series(spec("all_gather", op="all"), 2)] == [""]
 
@@ -101,7 +101,7 @@ def test_roots(root: str, roots: list[int]) -> None:
 
 
 @pytest.mark.parametrize("root", ["4", "-2", "99"])
-def test_a_root_that_is_no_rank_is_refused(root: str) -> None:
+def test_an_invalid_root_is_refused(root: str) -> None:
     with pytest.raises(UsageError, match=f"-r {root}: not one of the 4 ranks") as caught:
         list(series(spec("broadcast", root=root), 4))
     assert "0 to 3" in caught.value.hint
@@ -129,7 +129,7 @@ def test_a_root_that_is_no_rank_is_refused(root: str) -> None:
         ({"max_bytes": 10**30}, "-e 1000000000000000000000000000000: larger than any memory"),
     ],
 )
-def test_a_sweep_that_is_invalid_is_refused(fields: dict[str, int], words: str) -> None:
+def test_an_invalid_sweep_is_refused(fields: dict[str, int], words: str) -> None:
     with pytest.raises(UsageError) as told:
         check_spec(spec(**({"min_bytes": 8, "max_bytes": 1 << 20, "step_factor": 2} | fields)))
     assert told.value.message.startswith(words)
@@ -137,7 +137,7 @@ def test_a_sweep_that_is_invalid_is_refused(fields: dict[str, int], words: str) 
 
 
 @pytest.mark.parametrize("fields", [{"iters": 0}, {"run_cycles": 0}, {"check": 0}, {"min_bytes": 1}, {"step_bytes": 0, "step_factor": 2}])
-def test_what_nccl_tests_allows_is_allowed(fields: dict[str, int]) -> None:
+def test_values_that_nccl_tests_allows_are_allowed(fields: dict[str, int]) -> None:
     check_spec(spec(**fields))
 
 
@@ -162,7 +162,7 @@ SOFT: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("fields", SOFT, ids=str)
-def test_the_modern_face_refuses_what_the_other_takes_as_nccl_tests_does(fields: dict[str, object]) -> None:
+def test_busbw_run_refuses_odd_values_that_nccl_tests_accepts(fields: dict[str, object]) -> None:
     check_spec(spec(**fields))
     with pytest.raises(UsageError) as told:
         check_spec(spec(**fields), strict=True)
@@ -207,11 +207,11 @@ def test_messages_of_busbw_run_have_long_option_names(fields: dict[str, object],
     ],
     ids=str,
 )
-def test_what_the_modern_face_allows(fields: dict[str, object]) -> None:
+def test_busbw_run_accepts_valid_values(fields: dict[str, object]) -> None:
     check_spec(spec(**fields), strict=True)
 
 
-def test_8_bytes_of_float_over_two_ranks_are_a_gather_of_nothing() -> None:
+def test_8_bytes_of_float_on_two_ranks_gather_no_elements() -> None:
     for name in ("all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "hypercube"):
         buffers = collective(name).buffers(8 // 4, 2, 4)
         assert (buffers.send, buffers.recv, buffers.count) == (0, 0, 0)

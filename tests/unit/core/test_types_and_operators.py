@@ -1,4 +1,4 @@
-"""Element types and reduction operators are NCCL's, in the order nccl-tests runs them, under the names people type."""
+"""Element types and reduction operators are NCCL's, in the order nccl-tests runs them, with their aliases."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from busbw.core.redops import REDOPS, redop
 from busbw.engines.host_probe import bits_type, scalar_type
 
 
-def test_types_stand_in_the_order_of_nccls_numbers() -> None:
+def test_types_are_in_the_order_of_nccls_numbers() -> None:
     assert [row.name for row in DTYPES] == [
         "int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2",
     ]  # fmt: skip
@@ -17,7 +17,7 @@ def test_types_stand_in_the_order_of_nccls_numbers() -> None:
 
 
 @pytest.mark.parametrize("row", DTYPES, ids=lambda row: row.name)
-def test_a_type_is_as_wide_as_the_one_numpy_computes_with(row: DType) -> None:
+def test_a_type_has_the_width_of_its_numpy_type(row: DType) -> None:
     assert scalar_type(row).itemsize == bits_type(row).itemsize == row.itemsize
     assert row.bits == 8 * row.itemsize
     if row.is_float:
@@ -26,11 +26,11 @@ def test_a_type_is_as_wide_as_the_one_numpy_computes_with(row: DType) -> None:
         assert np.issubdtype(scalar_type(row), np.signedinteger) == (row.kind == "int")
 
 
-def test_operators_stand_in_the_order_of_minus_o_all_with_nccls_numbers() -> None:
+def test_operators_are_in_the_order_of_o_all_with_nccls_numbers() -> None:
     assert [(row.name, row.nccl) for row in REDOPS] == [("sum", 0), ("prod", 1), ("min", 3), ("max", 2), ("avg", 4), ("mulsum", None)]
 
 
-def test_every_name_means_one_row() -> None:
+def test_every_name_finds_exactly_one_row() -> None:
     for row in DTYPES:
         assert all(dtype(name) is row and dtype(name.upper()) is row for name in (row.name, *row.aliases))
     for op in REDOPS:
@@ -40,7 +40,7 @@ def test_every_name_means_one_row() -> None:
         assert len(every) == len(set(every))
 
 
-def test_unknown_names_are_refused_with_those_there_are() -> None:
+def test_unknown_names_are_refused_with_the_valid_names() -> None:
     with pytest.raises(UsageError, match="--datatype: unknown data type 'flaot'") as told:
         dtype("flaot")
     assert told.value.hint.startswith("did you mean float? the data types are ")
@@ -50,5 +50,5 @@ def test_unknown_names_are_refused_with_those_there_are() -> None:
     assert all(row.name in told.value.hint for row in REDOPS)
 
 
-def test_fp8_says_what_it_needs() -> None:
+def test_fp8_has_minimum_nccl_and_gpu_versions() -> None:
     assert {row.name: (row.min_nccl, row.min_sm) for row in DTYPES if row.min_nccl} == {"f8e4m3": (22400, 90), "f8e5m2": (22400, 90)}

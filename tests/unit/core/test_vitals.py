@@ -1,4 +1,4 @@
-"""Two readings of a host become the change between them: nothing that did not move, nothing invented for what is unknown."""
+"""The change between two readings of a host contains only counters that changed, and lists those that are unknown."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ def reading(at_s: float = 0.0, gpus: list[GpuReading] | None = None, **counters:
     return Reading("h1", at_s, gpus or [], counters)
 
 
-def test_only_what_moved_is_kept_and_traffic_stands_by_itself() -> None:
+def test_only_changed_counters_are_kept_and_traffic_separately() -> None:
     before = reading(1.0, eth0={"tx_bytes": 100, "rx_bytes": 7, "rx_errors": 3, "tx_dropped": 1}, tcp={"RetransSegs": 10, "TCPTimeouts": 2})
     after = reading(
         3.5, eth0={"tx_bytes": 350, "rx_bytes": 7, "rx_errors": 3, "tx_dropped": 5}, tcp={"RetransSegs": 1533, "TCPTimeouts": 2}
@@ -29,7 +29,7 @@ def test_only_what_moved_is_kept_and_traffic_stands_by_itself() -> None:
     )
 
 
-def test_rdma_data_is_counted_in_words_of_four_bytes() -> None:
+def test_rdma_data_counters_are_in_units_of_four_bytes() -> None:
     seen = change(reading(mlx5_0={"port_xmit_data": 5, "port_rcv_data": 1}), reading(mlx5_0={"port_xmit_data": 30, "port_rcv_data": 2}))
     assert (seen.sent, seen.received) == ({"mlx5_0": 100}, {"mlx5_0": 4})
 
@@ -40,30 +40,30 @@ def test_rdma_data_is_counted_in_words_of_four_bytes() -> None:
         ("packet_seq_err", 5, 9, 4),
         ("packet_seq_err", U32 - 3, 4, 7),  # wrapped
         ("packet_seq_err", 1000, 4, None),  # reset
-        ("np_cnp_sent", U32 - 3, 4, None),  # 64 bits do not wrap there
+        ("np_cnp_sent", U32 - 3, 4, None),  # a 64-bit counter did not wrap
         ("link_downed", 254, 255, 1),
-        ("link_downed", 255, 255, None),  # full: it would stay there whatever happens
+        ("link_downed", 255, 255, None),  # saturated: it cannot increase
         ("symbol_error", 255, 300, 45),
-        ("symbol_error", 1 << 16, 1 << 17, 1 << 16),  # a driver that counts further
-        ("port_xmit_wait", U32 - 3, 4, None),  # 32 bits, but it would have stayed
+        ("symbol_error", 1 << 16, 1 << 17, 1 << 16),  # a driver with a wider counter
+        ("port_xmit_wait", U32 - 3, 4, None),  # 32 bits, but it saturates
         ("port_xmit_data", 10, 10, 0),
     ],
 )
-def test_counters_that_wrap_fill_up_or_are_set_back(name: str, before: int, after: int, by: int | None) -> None:
+def test_increases_of_wrapping_saturating_and_reset_counters(name: str, before: int, after: int, by: int | None) -> None:
     assert increase(BY_NAME[name], before, after) == by
 
 
 @given(st.integers(0, U32 - 1), st.integers(0, U32 // 2 - 1))
-def test_a_wrapping_counter_gives_the_true_increase_or_none(before: int, by: int) -> None:
+def test_a_wrapping_counter_gives_the_true_increase(before: int, by: int) -> None:
     counter = BY_NAME["out_of_sequence"]
     assert increase(counter, before, (before + by) % U32) == by
 
 
-def test_a_counter_that_a_later_version_recorded_is_left_out() -> None:
+def test_a_counter_unknown_to_this_version_is_ignored() -> None:
     assert change(reading(tcp={"NewDrops": 1}), reading(tcp={"NewDrops": 5})).moved == {}
 
 
-def test_what_cannot_be_told_is_named_and_is_not_zero() -> None:
+def test_an_unknown_increase_is_listed_instead_of_zero() -> None:
     before = reading(mlx5_0={"link_downed": 255, "out_of_buffer": 500, "np_cnp_sent": 3})
     seen = change(before, reading(mlx5_0={"link_downed": 255, "out_of_buffer": 3, "np_cnp_sent": 3, "rp_cnp_handled": 9}))
     assert seen.moved == {}, "rp_cnp_handled was unknown before"
@@ -74,7 +74,7 @@ def gpu(sm: int | None, reasons: int | None = None, **counters: int) -> GpuReadi
     return GpuReading("0000:1b:00", sm, 1980, 2619, 2619, reasons, 64, 512, counters)
 
 
-def test_a_throttled_gpu_shows_its_clocks_and_what_held_them_back_for_how_long() -> None:
+def test_a_throttled_gpu_shows_clocks_reasons_and_durations() -> None:
     before = gpu(1980, 0x0, thermal_policy=10**9, ecc_corrected=4, nvlink_replay=7)
     seen = change(reading(0, [before]), reading(2, [gpu(1410, 0x48, thermal_policy=15 * 10**8, ecc_corrected=6, nvlink_replay=7)]))
     assert (seen.sm_mhz, seen.sm_before_mhz, seen.sm_max_mhz, seen.memory_mhz) == ([1410], [1980], [1980], [])
@@ -87,7 +87,7 @@ def test_an_idle_gpu_at_its_set_clocks_is_not_throttled() -> None:
     assert change(reading(0, [gpu(1980, 0x1)]), reading(1, [gpu(1980, 0x3)])).throttled == {}
 
 
-def test_a_gpu_that_says_nothing_is_unknown() -> None:
+def test_a_gpu_without_readings_is_unknown() -> None:
     silent = GpuReading("0000:43:00")
     seen = change(reading(0, [gpu(1980), silent]), reading(1, [gpu(1980), silent]))
     assert (seen.sm_mhz, seen.power_w, seen.sm_before_mhz) == ([1980, None], [512, None], [])
@@ -95,7 +95,7 @@ def test_a_gpu_that_says_nothing_is_unknown() -> None:
     assert (nothing.sm_mhz, nothing.temperature_c) == ([], [])
 
 
-def test_a_change_is_bounded_whatever_a_host_has() -> None:
+def test_the_size_of_a_change_is_bounded() -> None:
     ports = {f"v{number:03}": {"tx_bytes": number, "tx_dropped": 1} for number in range(300)}
     events = [XidEvent(f"0000:{number:02x}:00", 31) for number in range(64)]
     seen = change(reading(**{name: {"tx_bytes": 0, "tx_dropped": 0} for name in ports}), Reading("h1", 1, [], ports, events))
@@ -103,8 +103,8 @@ def test_a_change_is_bounded_whatever_a_host_has() -> None:
     assert (len(seen.events), len(seen.moved)) == (EVENTS_KEPT, MOVED_KEPT)
 
 
-def test_thirty_rows_of_two_hosts_with_eight_gpus_and_eight_ports_stay_below_50_kb() -> None:
-    """As files hold them, indented: healthy GPUs, and ports whose congestion control is at work."""
+def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
+    """Indented as in result files: healthy GPUs, and ports with active congestion control."""
 
     def host(at_s: float, step: int) -> Reading:
         gpus = [GpuReading(f"0000:{number:02x}:00", 1980, 1980, 2619, 2619, 0, 41 + step, 500 + number) for number in range(8)]
@@ -117,7 +117,7 @@ def test_thirty_rows_of_two_hosts_with_eight_gpus_and_eight_ports_stay_below_50_
     assert 60 * len(msgspec.json.format(msgspec.json.encode(one), indent=1)) < 50_000
 
 
-def test_the_table_has_every_counter_once_and_knows_what_throttles() -> None:
+def test_counters_are_unique_and_throttling_has_a_severity() -> None:
     assert len(BY_NAME) == len(COUNTERS)
     assert [counter for place in Owner for counter in at(place)] == list(COUNTERS)
     assert {counter.name for counter in COUNTERS if counter.kind is Kind.THROTTLE} == POLICY_SEVERITY.keys() <= REASON_SEVERITY.keys()
@@ -139,7 +139,7 @@ def test_counters_of_gpus_are_fields_of_nvml() -> None:
     assert [counter.source for counter in at(Owner.GPU) if not isinstance(getattr(nvml, counter.source, None), int)] == []
 
 
-def test_xids_have_a_meaning_and_unknown_ones_say_so() -> None:
+def test_xids_have_a_meaning_or_refer_to_the_catalog() -> None:
     assert len({row.number for row in XIDS}) == len(XIDS)
     assert (xid(79).meaning, xid(147).meaning) == ("GPU has fallen off the bus", "NVLink error")
     assert "Xid catalog" in xid(9999).meaning and "Xid catalog" in xid(9999).fix

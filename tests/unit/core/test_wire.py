@@ -1,4 +1,4 @@
-"""Every figure survives being written and read, nan and infinities too, and stays what it is in plain JSON."""
+"""Every number survives writing and reading, including nan and infinities, and finite ones are plain JSON numbers."""
 
 import json
 import math
@@ -20,18 +20,20 @@ def one(cell: Cell) -> Result:
 
 
 @given(FLOATS, st.none() | FLOATS, st.none() | st.lists(FLOATS, max_size=3), st.none() | st.lists(st.lists(FLOATS, max_size=2), max_size=2))
-def test_what_is_written_is_read(time: float, cpu: float | None, samples: list[float] | None, each: list[list[float]] | None) -> None:
+def test_a_result_survives_encoding_and_decoding(
+    time: float, cpu: float | None, samples: list[float] | None, each: list[list[float]] | None
+) -> None:
     result = one(Cell(time, 1.0, -time, cpu_time_s=cpu, samples_s=samples, process_samples_s=each))
     assert repr(wire.decode(wire.encode(result), Result)) == repr(result)  # nan is not equal to itself
 
 
-def test_words_stay_words() -> None:
+def test_strings_like_nan_stay_strings() -> None:
     result = one(Cell(math.nan, 1.0, 1.0, 3, mismatches=[Mismatch(0, 7, "inf", "nan", 3)]))
     result.environment = {"NCCL_TESTS_MIN_BW": "nan"}
     assert repr(wire.decode(wire.encode(result), Result)) == repr(result)
 
 
-def test_other_programs_see_numbers_where_there_are_any() -> None:
+def test_finite_values_are_plain_json_numbers() -> None:
     cell = json.loads(wire.encode(one(Cell(math.inf, math.nan, 2.5, samples_s=[1.0, -math.inf]))))["rows"][0]["out_of_place"]
     assert (cell["time_s"], cell["algbw"], cell["busbw"], cell["samples_s"], cell["cpu_time_s"]) == ("inf", "nan", 2.5, [1.0, "-inf"], None)
     result = one(Cell(1.0, 2.0, 3.0))
@@ -39,6 +41,6 @@ def test_other_programs_see_numbers_where_there_are_any() -> None:
 
 
 @pytest.mark.parametrize("text", [b'{"schema": "busbw.result/1"', b'{"schema": 3}', b"[]"])
-def test_what_is_no_result_is_refused(text: bytes) -> None:
+def test_invalid_result_json_is_refused(text: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         wire.decode(text, Result)

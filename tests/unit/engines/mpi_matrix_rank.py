@@ -29,7 +29,7 @@ from busbw.measure.plan import Calls
 
 ODD_ELEMENTS = 517
 LONG_ELEMENTS = 40_000  # more than verification computes at once
-HANGS_S = 80  # where every rank stands then goes to stderr, before whoever started it gives up
+HANGS_S = 80  # then every rank prints its stack to stderr, before the test times out
 ROOM_BYTES = LONG_ELEMENTS * 8 + 64
 
 
@@ -97,7 +97,7 @@ class Matrix:
         self.flipped.append((name, victim, told, tally.mismatches, (tally.wrong, tally.bad_rounds)))
 
     def reported(self) -> tuple[list[str], list[str]]:
-        """The combinations whose flipped bit was seen as it was flipped, by its rank alone; and a line for each that was not."""
+        """The combinations whose flipped bit was reported exactly, by its own rank only; and a line for each other one."""
         caught, missed = set(), []
         for one in zip(*self.control.allgather(self.flipped), strict=True):
             name, victim, *_ = one[0]
@@ -117,7 +117,7 @@ class Matrix:
 
 
 def refusals(engine: MpiEngine) -> list[str]:
-    """What the engine says to what MPI cannot do."""
+    """The errors of the engine for operations that MPI does not support."""
     row, count = COLLECTIVES[0], LARGEST_COUNT + 1
     too_long = Call(row, dtype("int8"), REDOPS[0], Layout(count, engine.size), count, count, in_place=False)
     said = []
@@ -132,7 +132,7 @@ def refusals(engine: MpiEngine) -> list[str]:
 
 
 def main() -> int:
-    """Run the matrix; exits 0 also when data was wrong, which the JSON tells."""
+    """Run the matrix; exits 0 even if data was wrong: the JSON has the outcome."""
     faulthandler.dump_traceback_later(HANGS_S)
     control = join(dict(os.environ), expect=None)
     engine = MpiEngine(control.comm, control.rank, 0)  # type: ignore[attr-defined]

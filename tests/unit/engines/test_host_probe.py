@@ -1,4 +1,4 @@
-"""The verification data must be exact whatever order the ranks are combined in, for every type, operator and number of ranks."""
+"""The verification data must be exact for every order of combining the ranks, and for every type, operator and number of ranks."""
 
 import random
 from fractions import Fraction
@@ -60,7 +60,7 @@ def test_any_order_gives_the_expected_bits(op, dtype, ranks, seed, index, rng: r
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(FLOATS), st.integers(2, 40), st.integers(0, 1000))
-def test_average_is_exact_when_each_contribution_is_divided_first(dtype, ranks, index):
+def test_the_average_is_exact_if_each_input_is_divided_first(dtype, ranks, index):
     probe = Probe(7, dtype, next(op for op in REDOPS if op.name == "avg"), ranks)
     if probe.tolerance:
         return
@@ -75,7 +75,7 @@ def test_average_is_exact_when_each_contribution_is_divided_first(dtype, ranks, 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("op", REDOPS, ids=lambda o: o.name)
 def test_results_differ_from_inputs_and_between_elements(dtype, op):
-    """A collective that did nothing, or put elements one place off, must be seen."""
+    """A collective that did nothing, or shifted elements by one index, must be detected."""
     probe = Probe(11, dtype, op, 2)
     results = Chunk(probe, 0, 200).reduced().tolist()
     assert len(set(results)) > 5
@@ -103,7 +103,7 @@ def test_encode_decode_every_pattern_of_small_types(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
-def test_a_chunk_does_not_depend_on_where_it_starts(dtype):
+def test_data_does_not_depend_on_how_it_is_split_into_chunks(dtype):
     probe = Probe(5, dtype, REDOPS[0], 3)
     whole = Chunk(probe, 0, 5000).sent(1)
     assert np.array_equal(whole[1234:1300], Chunk(probe, 1234, 66).sent(1))

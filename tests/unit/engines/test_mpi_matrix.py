@@ -1,4 +1,4 @@
-"""The matrix: every collective x type x operator x placement x root on real CPU ranks gives the right data, and wrong data is found.
+"""The matrix: every collective x type x operator x placement x root on real CPU ranks gives correct data, and wrong data is found.
 
 One mpirun for each number of ranks runs mpi_matrix_rank.py, which verifies several sizes of every combination, also tiny, odd and
 shifted ones, and flips one bit of one rank's receive buffer after every combination.
@@ -30,7 +30,7 @@ Matrix = Callable[[int], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
-    """What the matrix saw on that many ranks; run once each."""
+    """The outcome of the matrix on that many ranks; run once each."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         found = mpirun.find()
@@ -42,7 +42,7 @@ def matrix() -> Matrix:
         said: list[bytes] = []
         talk: list[bytes] = []
         line = mpirun.command(found, [sys.executable, str(PROGRAM)], ranks)
-        # A rank that waits gives its processor away, so that a busy machine is slow but not stuck.
+        # A waiting rank yields its processor, so that a busy machine is slow but not stuck.
         env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMPI_MCA_mpi_yield_when_idle": "1"}
         try:
             status = job.run(line, env, said.append, talk.append, LIMIT_S)
@@ -56,7 +56,7 @@ def matrix() -> Matrix:
 
 
 def combinations(ranks: int) -> set[str]:
-    """Every collective, type, operator and root that there is for this number of ranks."""
+    """Every combination of collective, type, operator and root for this number of ranks."""
     return {
         f"{row.name} {kind.name} {op} {root}"
         for row in COLLECTIVES
@@ -68,7 +68,7 @@ def combinations(ranks: int) -> set[str]:
 
 
 @RANKS
-def test_every_combination_gives_the_right_data(matrix: Matrix, ranks: int) -> None:
+def test_every_combination_gives_correct_data(matrix: Matrix, ranks: int) -> None:
     seen = matrix(ranks)
     assert seen["ranks"] == ranks
     assert seen["wrong"] == []
@@ -78,13 +78,13 @@ def test_every_combination_gives_the_right_data(matrix: Matrix, ranks: int) -> N
 
 
 @RANKS
-def test_one_flipped_bit_is_reported_at_its_rank_and_offset_with_both_values(matrix: Matrix, ranks: int) -> None:
+def test_one_flipped_bit_is_reported_with_rank_offset_and_values(matrix: Matrix, ranks: int) -> None:
     seen = matrix(ranks)
     assert seen["missed"] == []
     assert set(seen["caught"]) == combinations(ranks)
 
 
-def test_what_mpi_cannot_do_is_told_before_it_is_tried(matrix: Matrix) -> None:
+def test_unsupported_mpi_operations_are_refused_in_advance(matrix: Matrix) -> None:
     too_long, graph = matrix(2)["refusals"]
     assert too_long == "all_reduce: 2147483648 elements are more than MPI's count of 2147483647"
     assert graph.startswith("-G: the mpi engine has no CUDA graphs")
@@ -95,4 +95,4 @@ def test_every_rank_is_a_device_and_shares_the_hosts_memory(matrix: Matrix) -> N
     assert seen["devices"] == [0, 1]
     assert seen["library"] == "mpi"
     share, whole = seen["memory"]
-    assert share == pytest.approx(whole / 2, rel=0.05), "asked one after the other, while others use memory too"
+    assert share == pytest.approx(whole / 2, rel=0.05), "read one after the other, while other programs use memory too"

@@ -1,4 +1,4 @@
-"""Collectives made of send and receive move every element where the table of collectives says, for any number of ranks.
+"""Collectives made of send and receive move every element to the destination in the table of collectives, for any number of ranks.
 
 The calls are carried out here on byte arrays by NCCL's rules for groups, which is what an NCCL older than 2.28 would do on GPUs.
 """
@@ -59,7 +59,7 @@ def end_group(wires: list[Wire]) -> None:
             wire.memory[address : address + size] = data
         wire.sends.clear()
         wire.receives.clear()
-    assert not any(mail.values()), "a send that nobody receives"
+    assert not any(mail.values()), "a send without a receive"
 
 
 def call_of(name: str, ranks: int, *, in_place: bool) -> Call:
@@ -92,7 +92,7 @@ def carry_out(call: Call, wires: list[Wire]) -> None:
         if not (BY_NAME[name].ranks_power_of_two and ranks & (ranks - 1)) and (BY_NAME[name].in_place_checked or not in_place)
     ],
 )
-def test_every_element_arrives_where_the_table_says(name, ranks, in_place):
+def test_every_element_arrives_at_its_destination(name, ranks, in_place):
     row, item = BY_NAME[name], INT32.itemsize
     call = call_of(name, ranks, in_place=in_place)
     wires = [Wire() for _ in range(ranks)]
@@ -115,7 +115,7 @@ def test_every_element_arrives_where_the_table_says(name, ranks, in_place):
 
 
 @pytest.mark.parametrize(("in_place", "steps"), [(False, 1), (True, 0)])
-def test_a_hypercube_of_one_rank_is_a_copy_or_nothing(in_place, steps):
+def test_a_hypercube_of_one_rank_copies_only_out_of_place(in_place, steps):
     call, wire = call_of("hypercube", 1, in_place=in_place), Wire()
     address = placed(0, 0, RECV_AT)
     message = Message(Rank(wire, OLD_NCCL, None, wire, 0, 1), call, address(call, "send"), address(call, "recv"))
@@ -123,7 +123,7 @@ def test_a_hypercube_of_one_rank_is_a_copy_or_nothing(in_place, steps):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-def test_mulsum_multiplies_by_one_on_even_ranks_and_by_two_on_odd(dtype):
+def test_mulsum_multiplies_by_1_on_even_and_2_on_odd_ranks(dtype):
     ones = {"half": 0x3C00, "float": 0x3F800000, "double": 0x3FF << 52, "bfloat16": 0x3F80, "f8e4m3": 0x38, "f8e5m2": 0x3C}
     one = int.from_bytes(premultiplier(dtype, 4), "little")
     two = int.from_bytes(premultiplier(dtype, 5), "little")
@@ -148,7 +148,7 @@ class Ops:
         self.log.append(("reduce", arguments[2:6]))
 
 
-def test_mulsum_makes_its_operator_for_each_call_and_drops_it():
+def test_mulsum_creates_and_destroys_its_operator_per_call():
     mulsum = next(op for op in REDOPS if op.name == "mulsum")
     ops, stream = Ops(), Wire()
     call = Call(BY_NAME["reduce"], INT32, mulsum, Layout(10, 2, 1), 10, 10, in_place=False)

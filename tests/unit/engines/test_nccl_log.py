@@ -1,4 +1,4 @@
-"""NCCL's log is heard while it starts, goes where the user wants it, and costs nothing afterwards."""
+"""NCCL's log is captured while it starts, goes where the user wants it, and costs nothing afterwards."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ def run(program: str, *words: str, **variables: str) -> subprocess.CompletedProc
 
 
 def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
-    """What it writes to stdout and to stderr."""
+    """Its stdout and stderr."""
     done = run(program, *words, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -63,45 +63,45 @@ def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("text", "networks"), [(BEFORE_2_28, ("Socket",)), (SINCE_2_28, ("IB",)), (TWO, ("AWS Libfabric", "Socket")), ("", ())]
 )
-def test_networks_are_those_that_nccls_lines_name(text: str, networks: tuple[str, ...]) -> None:
+def test_networks_are_read_from_nccls_log_lines(text: str, networks: tuple[str, ...]) -> None:
     log = Log()
     log.text = text
     assert log.networks == networks
 
 
-def test_where_nobody_asked_for_a_log_nobody_sees_one() -> None:
+def test_the_log_is_not_shown_unless_requested() -> None:
     out, heard = python(PLAYED)
     assert (out, heard) == ("", "('Socket',) []")
 
 
 @pytest.mark.parametrize("level", ["INFO", "trace"])
-def test_a_log_that_the_user_reads_on_stdout_stays_whole(level: str) -> None:
+def test_a_log_requested_on_stdout_is_complete(level: str) -> None:
     out, heard = python(PLAYED, NCCL_DEBUG=level)
     assert out.splitlines() == ["h:1:1 [0] NCCL INFO Using network Socket", "h:1:1 [0] NCCL INFO later"]
     assert heard == "('Socket',) ['NCCL_DEBUG']"
 
 
-def test_what_nccl_said_before_it_killed_the_process_is_shown() -> None:
+def test_log_lines_before_a_crash_are_shown() -> None:
     dying = PLAYED.replace('Socket\\n")', 'Socket\\n")\n    os.kill(os.getpid(), 9)')
     done = run(dying, NCCL_DEBUG="INFO")
     assert done.returncode == -9
     assert done.stdout == "h:1:1 [0] NCCL INFO Using network Socket\n"
 
 
-def test_a_file_of_the_user_is_read_and_left_as_it_is(tmp_path: Path) -> None:
+def test_the_users_log_file_is_read_and_kept(tmp_path: Path) -> None:
     file = tmp_path / "log.txt"
     out, heard = python(PLAYED, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(file))
     assert (out, heard) == ("", "('Socket',) ['NCCL_DEBUG', 'NCCL_DEBUG_FILE']")
     assert "later" in file.read_text()
 
 
-def test_a_quieter_level_names_no_network() -> None:
+def test_a_lower_log_level_gives_no_network() -> None:
     out, heard = python(PLAYED, NCCL_DEBUG="WARN")
-    assert "Using network" in out, "what NCCL says at that level goes where it always went"
+    assert "Using network" in out, "log lines of that level go to stdout as usual"
     assert heard == "() ['NCCL_DEBUG']"
 
 
-def test_an_error_inside_gives_the_variables_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_listening_restores_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NCCL_DEBUG", raising=False)
     monkeypatch.setenv("NCCL_DEBUG_SUBSYS", "COLL")
     before = list(Path("/proc/self/fd").iterdir())
@@ -112,13 +112,13 @@ def test_an_error_inside_gives_the_variables_back(monkeypatch: pytest.MonkeyPatc
     assert list(Path("/proc/self/fd").iterdir()) == before
 
 
-def test_a_file_name_is_read_as_nccl_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placeholders_in_the_log_file_name_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.node", lambda: "gpu7.example.org")
     assert expanded("/tmp/n.%h.%p.100%%.%x") == f"/tmp/n.gpu7.{os.getpid()}.100%.%x"
 
 
 @pytest.mark.parametrize("level", ["", "INFO"])
-def test_a_real_nccl_is_heard(level: str) -> None:
+def test_the_log_of_a_real_nccl_is_captured(level: str) -> None:
     found = find_spec("nvidia.nccl") if find_spec("nvidia") else None
     places = found.submodule_search_locations or () if found else ()
     libraries = [file for place in places for file in Path(place).glob("lib/libnccl.so.2")]
@@ -127,4 +127,4 @@ def test_a_real_nccl_is_heard(level: str) -> None:
     variables = {"NCCL_DEBUG": level} if level else {}
     out, heard = python(REAL, str(libraries[0]), NCCL_SOCKET_IFNAME="lo", **variables)
     assert "NCCL INFO" in heard
-    assert (heard.splitlines()[0] in out) == bool(level), "what is heard is shown where the user asked for it alone"
+    assert (heard.splitlines()[0] in out) == bool(level), "captured lines are shown only if the user asked for them"

@@ -1,4 +1,4 @@
-"""probe.cu, built as plain C++, must give the bits of host_probe.py for every type, operator, rank and index, and see all wrong ones."""
+"""probe.cu, built as plain C++, must give the bits of host_probe.py for every type, operator, rank and index, and detect all wrong ones."""
 
 import ctypes
 import shutil

@@ -1,4 +1,4 @@
-"""The table of engines: names, what each ignores of a sweep, and who chooses where ranks run elsewhere."""
+"""The table of engines: names, the options each ignores, and the choice of an engine for ranks on other hosts."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ OTHERS = {"stream_null": 1, "local_register": 2, "cta_policy": 2, "memory": 1, "
 NEVER = {"nccl": (), "torch": ("-y 1", "-R 2", "-x 2", "-M 1"), "mpi": ("-y 1", "-R 2", "-x 2", "-M 1")}
 
 
-def test_a_misspelt_engine_is_told_which_was_meant() -> None:
+def test_a_misspelled_engine_gets_a_suggestion() -> None:
     with pytest.raises(UsageError, match="--engine: unknown engine 'ncll'") as told:
         engine("ncll")
     assert told.value.hint == "did you mean nccl? the engines are nccl, torch, mpi, sim"
@@ -29,16 +29,16 @@ def test_each_engine_names_the_options_it_ignores(row: registry.EngineRow) -> No
     assert set(row.ignores) <= set(BY_FIELD)
 
 
-def test_an_ignored_option_is_refused_with_the_engines_that_use_it() -> None:
+def test_an_ignored_option_is_refused_and_names_its_engines() -> None:
     with pytest.raises(UsageError, match="--local-register 2, --memory 1: not used by engine mpi") as told:
         refuse_ignored(msgspec.structs.replace(PLAIN, local_register=2, memory=1), "mpi")
     assert told.value.hint == "leave it out, or add --engine nccl"
     refuse_ignored(msgspec.structs.replace(PLAIN, timeout=5), "mpi")
 
 
-def test_ranks_elsewhere_choose_auto_themselves() -> None:
+def test_ranks_on_other_hosts_choose_auto_themselves() -> None:
     assert choose_for(AUTO, elsewhere=True) == (None, "")
-    assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), "though this machine has no GPU"
+    assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), "even if this machine has no GPU"
     here, _ = choose_for(AUTO, elsewhere=False)
     assert here is not None
     with pytest.raises(UsageError):

@@ -1,4 +1,4 @@
-"""The simulated engine moves real data, tells the faults it was asked for, and takes exactly the time its model says."""
+"""The simulated engine moves real data, injects the requested faults, and takes exactly the time of its model."""
 
 import math
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_data_of_every_type_operator_placement_and_root_is_right(row: Collective
 
 
 @ALL
-def test_an_injected_wrong_element_is_reported_at_its_rank_and_offset(row: Collective) -> None:
+def test_an_injected_error_is_reported_at_its_rank_and_offset(row: Collective) -> None:
     made = engine(2, corrupt_rank=1, corrupt_offset=5)
     for calls, in_place in combinations(row, 2):
         right, wrong = checked(made, calls.at(64 * calls.dtype.itemsize, in_place=in_place))
@@ -72,14 +72,14 @@ def test_an_injected_wrong_element_is_reported_at_its_rank_and_offset(row: Colle
         assert wrong.got == bytes([wrong.expected[0] ^ 1]) + wrong.expected[1:]
 
 
-def test_a_fault_outside_of_the_buffer_harms_nothing() -> None:
+def test_a_fault_outside_the_buffer_has_no_effect() -> None:
     for parameters in ({"corrupt_rank": 1.0, "corrupt_offset": 500.0}, {"corrupt_rank": 7.0}):
         made = engine(2, **parameters)
         calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2)
         assert [wrong.count for wrong in checked(made, calls.at(64, in_place=False))] == [0, 0]
 
 
-def test_without_new_input_an_operation_moves_nothing_so_that_sweeps_are_fast() -> None:
+def test_repeated_operations_on_the_same_input_move_no_data() -> None:
     made = engine(2)
     call = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2).at(64, in_place=False)
     launch = made.bind(call)
@@ -126,7 +126,7 @@ def test_a_seed_repeats_a_run_and_another_one_does_not() -> None:
     assert [cell.samples_s for cell in cells(one)] != [cell.samples_s for cell in cells(other)]
 
 
-def test_a_dip_halves_the_speed_of_its_size_alone() -> None:
+def test_a_dip_halves_the_speed_of_its_size_only() -> None:
     plain, dipped = rows("broadcast", 2, QUIET), rows("broadcast", 2, QUIET | {"dip_bytes": 4096.0})
     ratios = {
         a.size_bytes: y.time_s / x.time_s for a, b in zip(plain, dipped, strict=True) for x, y in zip(cells([a]), cells([b]), strict=True)
@@ -134,7 +134,7 @@ def test_a_dip_halves_the_speed_of_its_size_alone() -> None:
     assert ratios == pytest.approx({1024: 1.0, 4096: 2.0, 16384: 1.0, 65536: 1.0})
 
 
-def test_outliers_take_ten_times_as_long_as_often_as_asked() -> None:
+def test_outliers_are_ten_times_slower_at_the_given_rate() -> None:
     samples = [
         sample
         for cell in cells(rows("broadcast", 2, QUIET | {"outlier": 0.1}, per_iter_timing=1, iters=200, max_bytes=1 << 10))
@@ -146,7 +146,7 @@ def test_outliers_take_ten_times_as_long_as_often_as_asked() -> None:
     assert all(sample == pytest.approx(10 * min(samples)) for sample in slow)
 
 
-def test_noise_is_as_wide_as_asked() -> None:
+def test_noise_has_the_given_width() -> None:
     samples = [
         sample
         for cell in cells(rows("broadcast", 2, QUIET | {"noise": 0.05}, per_iter_timing=1, iters=400, max_bytes=1 << 10))
@@ -166,7 +166,7 @@ def test_parameters_are_read_by_name() -> None:
 
 
 @pytest.mark.parametrize("item", ["alpha=5", "noise", "noise=", "noise=much", "=1", "noise=nan"])
-def test_a_parameter_that_is_none_is_refused(item: str) -> None:
+def test_an_unknown_or_malformed_parameter_is_refused(item: str) -> None:
     with pytest.raises(UsageError) as told:
         parse_parameters(f"gbps=100,{item}")
     assert told.value.message == f"--sim: '{item}' is not a parameter and its number"
@@ -186,25 +186,25 @@ def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> No
 
 
 @pytest.mark.parametrize("item", ["late_rank=1.5", "slow_rank=0.5", "corrupt_offset=2.5", "dip_bytes=0.1", "seed=1.1"])
-def test_what_counts_something_is_a_whole_number(item: str) -> None:
+def test_parameters_that_are_counts_must_be_whole_numbers(item: str) -> None:
     with pytest.raises(UsageError, match=f"--sim: '{item}' is not a whole number"):
         parse_parameters(item)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_defaults_and_both_ends_of_a_range_are_in_it(name: str) -> None:
+def test_defaults_and_range_limits_are_accepted(name: str) -> None:
     for value in (PARAMETERS[name].default, PARAMETERS[name].least, PARAMETERS[name].most):
         assert parse_parameters(f"{name}={value!r}") == {name: value}
 
 
 @pytest.mark.parametrize("end", ["least", "most"])
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_both_ends_of_a_range_run(name: str, end: str) -> None:
+def test_sweeps_run_at_range_limits(name: str, end: str) -> None:
     seen = cells(rows("all_reduce", 2, QUIET | {name: getattr(PARAMETERS[name], end)}, max_bytes=1 << 10))
     assert all(math.isfinite(cell.time_s) and cell.time_s > 0 for cell in seen)
 
 
-def test_it_runs_every_type_and_operator_has_a_device_a_rank_and_no_graphs() -> None:
+def test_the_simulation_supports_all_types_but_no_cuda_graphs() -> None:
     made = engine(3)
     assert [device.rank for device in made.devices()] == [0, 1, 2]
     assert all(made.unsupported(row, kind, op) is None for row in COLLECTIVES for kind in DTYPES for op in REDOPS)

@@ -1,4 +1,4 @@
-"""The torch engine on CPUs: whatever PyTorch's Gloo takes gives the right data, and what it refuses it refuses in words, without a hang.
+"""The torch engine on CPUs: what PyTorch's Gloo supports gives correct data, and the rest is refused with a reason, without a hang.
 
 torch_gloo_rank.py runs the table on two ranks, once under mpirun and once under torchrun.
 """
@@ -25,21 +25,21 @@ LAUNCHERS = pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 PROGRAM = Path(__file__).with_name("torch_gloo_rank.py")
 SOURCE = Path(__file__).parents[3] / "src"
 Matrix = Callable[[str], dict[str, Any]]
-# What every PyTorch since 2.4 takes; newer ones may take more.
+# Supported by every PyTorch since 2.4; newer ones may support more.
 TYPES = ("int8", "uint8", "int32", "int64", "half", "float", "double")
 OPERATORS = ("sum", "prod", "min", "max")
 
 
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
-    """What the matrix saw under that launcher; run once each."""
+    """The outcome of the matrix under that launcher; run once each."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
 
     @cache
     def run(launcher: str) -> dict[str, Any]:
         said: list[bytes] = []
         talk: list[bytes] = []
-        # Without a GPU in sight the engine takes Gloo.
+        # Without a visible GPU the engine uses Gloo.
         env = {
             **os.environ,
             "PYTHONPATH": str(SOURCE),
@@ -71,7 +71,7 @@ def combinations(types: tuple[str, ...], operators: tuple[str, ...]) -> set[str]
 
 
 @LAUNCHERS
-def test_what_gloo_takes_gives_the_right_data(matrix: Matrix, launcher: str) -> None:
+def test_supported_gloo_combinations_give_correct_data(matrix: Matrix, launcher: str) -> None:
     seen = matrix(launcher)
     assert (seen["ranks"], seen["backend"], seen["devices"]) == (2, "gloo", [0, 1])
     assert seen["wrong"] == []
@@ -79,7 +79,7 @@ def test_what_gloo_takes_gives_the_right_data(matrix: Matrix, launcher: str) -> 
 
 
 @LAUNCHERS
-def test_wrong_data_is_seen_on_every_rank(matrix: Matrix, launcher: str) -> None:
+def test_wrong_data_is_detected_on_every_rank(matrix: Matrix, launcher: str) -> None:
     seen = matrix(launcher)
     rows = [BY_NAME[name.split()[0]] for name in seen["verified"]]
     calls = sum((2 if row.in_place_checked else 1) * (2 if row.rooted else 1) for row in rows)
@@ -87,7 +87,7 @@ def test_wrong_data_is_seen_on_every_rank(matrix: Matrix, launcher: str) -> None
 
 
 @LAUNCHERS
-def test_what_gloo_refuses_is_refused_on_all_ranks_with_pytorchs_reason(matrix: Matrix, launcher: str) -> None:
+def test_gloo_refusals_are_the_same_on_all_ranks_and_quoted(matrix: Matrix, launcher: str) -> None:
     seen = matrix(launcher)
     everything = combinations(tuple(kind.name for kind in DTYPES), tuple(op.name for op in REDOPS))
     assert set(seen["verified"]) | set(seen["refused"]) == everything
@@ -96,5 +96,5 @@ def test_what_gloo_refuses_is_refused_on_all_ranks_with_pytorchs_reason(matrix: 
     assert "Gloo" in seen["refused"]["all_reduce float mulsum"], "mulsum is NCCL's own"
 
 
-def test_both_launchers_give_the_same_engine(matrix: Matrix) -> None:
+def test_both_launchers_give_the_same_outcome(matrix: Matrix) -> None:
     assert matrix("mpirun") == matrix("torchrun")

@@ -1,4 +1,4 @@
-"""One rank of test_torch_gloo.py: verifies every combination that PyTorch's Gloo takes, and notes what it refuses and why.
+"""One rank of test_torch_gloo.py: verifies every combination that PyTorch's Gloo supports, and records what it refuses and why.
 
 Started under mpirun or torchrun. Rank 0 prints one JSON object.
 """
@@ -24,7 +24,7 @@ SIZES = (16, 1000)  # elements: the smallest, and parts that are not a power of 
 
 
 class Matrix:
-    """Runs every combination; all ranks take the same path, also past what is refused."""
+    """Runs every combination; all ranks take the same path, including after refusals."""
 
     def __init__(self, engine: TorchEngine, control: Control) -> None:
         self.engine, self.control = engine, control
@@ -71,7 +71,7 @@ class Matrix:
 
 
 def main() -> int:
-    """Run the matrix; exits 0 also when data was wrong, which the JSON tells."""
+    """Run the matrix; exits 0 even if data was wrong: the JSON has the outcome."""
     control = join(dict(os.environ), expect=2)
     engine = TorchEngine(control, SweepSpec(collective="reduce"), control.rank, 0, control.rank)
     engine.allocate(ROOM_BYTES, ROOM_BYTES)

@@ -25,7 +25,7 @@ for number, name in enumerate(("eth0", "eth1", "veth9", "docker0", "tun0", "bare
     if name != "bare0":
         ip("addr", "add", f"10.7.{number}.1/24", "dev", name)
 selected = ("docker0", "bare0")
-# The kernel tells of carriers in its own time: where many links change, up to a second late.
+# The kernel reports carrier changes with a delay: up to a second if many links change.
 deadline = time.monotonic() + 20
 while len(carrier.linked(("docker0", "bare0", "veth9", "tun0", "eth0", "eth1"))) < 6 and time.monotonic() < deadline:
     time.sleep(0.01)

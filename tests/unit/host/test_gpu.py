@@ -1,4 +1,4 @@
-"""GPUs through NVML. A stand-in shaped like `pynvml` is used at that boundary alone, since machines without a driver run these tests;
+"""GPUs through NVML. A stand-in shaped like `pynvml` is used only at that boundary, since machines without a driver run these tests;
 the recorded answer of a real driver is in test_hosts.py, and the real import path without a driver is tried below."""
 
 import json
@@ -20,7 +20,7 @@ class NVMLError(Exception):
 
 
 def fake_nvml(*, links: int = 12, common: int | None = 25000, per_link: int | None = None, lost: bool = False) -> Any:
-    """The part of pynvml that is used, over one GPU like an A100 (and a second one that is lost)."""
+    """The part of pynvml that is used, with one GPU like an A100 (and a second one that is lost)."""
 
     def fail(code: int, text: str) -> Any:
         raise NVMLError(code, text)
@@ -69,12 +69,12 @@ def test_a_gpu_without_nvlink_has_zero_links() -> None:
     assert (gpu.nvlink, gpu.nvlink_rate) == (0, None)
 
 
-def test_a_gpu_that_does_not_answer_is_named() -> None:
+def test_an_unresponsive_gpu_is_named() -> None:
     gpus = read_gpus(machine(collect(fake_nvml(lost=True))))
     assert len(gpus.gpus) == 1 and gpus.reason == "NVML cannot read GPU 1: GPU is lost" and gpus.driver == "550.1"
 
 
-def test_no_gpu_at_all_is_a_reason_too() -> None:
+def test_a_host_without_gpus_gives_a_reason() -> None:
     assert read_gpus(machine({"driver": "550.1", "gpus": []})).reason == "NVML lists no GPU"
 
 
@@ -91,7 +91,7 @@ def test_the_real_package_without_a_driver_gives_a_reason() -> None:
 
 
 def test_a_missing_package_gives_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)  # what the import system does for a module that is not there
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)  # as the import system fails for a missing module
     with pytest.raises(Unavailable, match="nvidia-ml-py is not installed"):
         read_nvml()
 

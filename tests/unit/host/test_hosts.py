@@ -1,5 +1,5 @@
-"""Whole machines, recorded: what read_host makes of each. The archives of make.py are by hand, h200x2-recorded is a real machine's
-(its boot id, kernel suffix and the other lines of meminfo taken out)."""
+"""Hosts read from recordings of whole machines. The archives of make.py are written by hand; h200x2-recorded is from a real machine
+(without its boot id, kernel suffix and the other lines of meminfo)."""
 
 import runpy
 from pathlib import Path
@@ -21,7 +21,7 @@ def host(name: str) -> Host:
 
 
 @pytest.mark.parametrize("name", sorted(MADE["HOSTS"]))
-def test_the_committed_archives_are_what_make_writes(name: str) -> None:
+def test_the_committed_archives_match_the_output_of_make(name: str) -> None:
     assert (HOSTS / f"{name}.jsonl").read_text() == MADE["archive"](name)
 
 
@@ -81,5 +81,5 @@ def test_this_machine_reads_the_same_from_its_own_recording() -> None:
     recording = Recording(Live())
     here = read_host(recording)
     assert here.hostname and here.cpus > 0 and here.memory_bytes > 0
-    assert here.gpus or here.gpu_reason, "a machine without readable GPUs says why"
+    assert here.gpus or here.gpu_reason, "a machine without readable GPUs gives the reason"
     assert read_host(parse_archive(recording.archive())) == here

@@ -1,4 +1,4 @@
-"""The plugin's library is found without importing its package, and whatever is wrong with it is told before NCCL meets it."""
+"""The plugin's library is found without importing its package, and its errors are reported before NCCL loads it."""
 
 import sys
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def test_a_path_longer_than_nccl_keeps_is_refused(monkeypatch: pytest.MonkeyPatc
         assert f"the path has {size} bytes, NCCL takes at most 254" in error(net_plugin.find).message
 
 
-def test_a_comma_would_end_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_path_with_a_comma_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "a,b.so"
     path.touch()
     monkeypatch.setenv("BUSBW_PLUGIN", str(path))

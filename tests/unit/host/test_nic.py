@@ -1,4 +1,4 @@
-"""Ports in sysfs that need judgement: bonds, virtual functions, ports that are down, two ports on one device."""
+"""Special cases of ports in sysfs: bonds, virtual functions, ports that are down, two ports on one device."""
 
 import json
 
@@ -40,7 +40,7 @@ def only(nics: list[Nic]) -> Nic:
 @pytest.mark.parametrize(
     ("mode", "second", "rate"), [("802.3ad 4", "up", 25e9), ("802.3ad 4", "down", 12.5e9), ("active-backup 1", "up", 12.5e9)]
 )
-def test_a_bond_carries_what_its_slaves_that_are_up_carry(mode: str, second: str, rate: float) -> None:
+def test_a_bond_has_the_total_rate_of_its_slaves_that_are_up(mode: str, second: str, rate: float) -> None:
     files = interface("eth1", 100000) | interface("eth2", 100000, second) | interface("bond0", 12345)
     files |= {"/sys/class/net/bond0/bonding/slaves": "eth1 eth2", "/sys/class/net/bond0/bonding/mode": mode}
     nic = only(read_nics(machine(files, device_of("net/eth1", "net/eth2"))))

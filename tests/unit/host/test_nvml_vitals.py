@@ -1,4 +1,4 @@
-"""NVML's readings from moment to moment. A stand-in shaped like `pynvml` serves at that boundary alone; tests/gpu reads real GPUs."""
+"""Repeated readings through NVML. A stand-in shaped like `pynvml` is used only at that boundary; tests/gpu reads real GPUs."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +71,7 @@ def test_clocks_reasons_temperature_and_counters_of_a_gpu() -> None:
     assert "nvlink_crc_data" not in gpu.counters, "what this release of NVML does not know is not asked for"
 
 
-def test_an_older_driver_is_called_by_the_former_name() -> None:
+def test_an_older_driver_is_called_by_the_old_function_name() -> None:
     assert read(Session(["0000:1b:00"], fake_nvml(old=True))).gpus[0].reasons == 0x8
 
 
@@ -90,7 +90,7 @@ def test_without_events_all_other_readings_remain() -> None:
     assert said.reason == "NVML events: Not Supported" and said.gpus[0].sm_mhz == 1410
 
 
-def test_a_gpu_that_is_lost_is_there_without_readings() -> None:
+def test_a_lost_gpu_is_listed_without_readings() -> None:
     first, second = read(Session(["0000:1b:00", "0000:9d:00"], fake_nvml(lost="0000:9d:00.0"))).gpus
     assert first.sm_mhz == 1410 and (second.bus, second.sm_mhz, second.counters) == ("0000:9d:00", None, {})
 

@@ -1,4 +1,4 @@
-"""Processes and links of this machine, as the kernel shows them."""
+"""Processes of this machine as the kernel reports them."""
 
 import os
 import select
@@ -13,7 +13,7 @@ from busbw.host import process
 SOURCE = str(Path(__file__).parents[3] / "src")
 
 
-def test_a_process_is_seen_running_stopped_dead_and_gone() -> None:
+def test_process_states_running_stopped_dead_and_absent() -> None:
     child = subprocess.Popen(["sleep", "60"])
     assert process.state(child.pid) in "SRD"
     assert process.name(child.pid) == "sleep"
@@ -34,7 +34,7 @@ def _becomes(pid: int, letter: str) -> bool:
     return process.state(pid) == letter
 
 
-def test_a_name_with_brackets_and_blanks_hides_nothing() -> None:
+def test_a_process_name_may_contain_brackets_and_blanks() -> None:
     assert process.stat_fields("12 (a) b) (c) T 7 12 12") == ("T", 7)
     assert process.stat_fields("12 gone") is None
 
@@ -51,7 +51,7 @@ def test_siblings_are_those_of_the_same_parent() -> None:
     assert not found & {asking.pid, os.getpid()}
 
 
-def test_a_watched_process_rings_when_it_ends() -> None:
+def test_a_watched_process_is_reported_when_it_ends() -> None:
     child = subprocess.Popen(["sleep", "60"])
     descriptor = process.watch(child.pid)
     assert descriptor is not None

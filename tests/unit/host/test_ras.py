@@ -1,4 +1,4 @@
-"""NCCL RAS over a real socket: the client's words and limits, against a server that answers as NCCL's source says it does."""
+"""NCCL RAS over a real socket: the client's requests and limits, against a server that answers as in NCCL's source."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""One interface reads a live machine, a directory tree and an archive, and says why something could not be read."""
+"""One interface reads a live machine, a directory tree and an archive, and gives a reason for whatever could not be read."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_recorded_tree_never_executes_calls(tree: Path) -> None:
     assert machine.call("other", lambda: "ran").reason == "the recording has no 'other'"
 
 
-def test_an_archive_gives_the_answers_that_were_recorded(tree: Path, tmp_path: Path) -> None:
+def test_an_archive_returns_the_recorded_answers(tree: Path, tmp_path: Path) -> None:
     recording = Recording(Live(tree))
     asked = ("/sys/class/net/eth0/speed", "/sys/blob", "/nothing")
     first = [recording.read(path) for path in asked]

@@ -1,4 +1,4 @@
-"""A host is read again and again: trees of files that change between readings, the real machine, and a log that grows."""
+"""Repeated readings of a host: trees of files that change between readings, the real machine, and a log that grows."""
 
 import json
 import time
@@ -80,13 +80,13 @@ def test_only_requested_ports_are_read(tree: Path) -> None:
     assert "symbol_error" not in seen.counters["mlx5_0"], "text that is not a number is unknown"
 
 
-def test_sysfs_of_another_network_namespace_is_not_believed(tree: Path) -> None:
+def test_sysfs_of_another_network_namespace_is_ignored(tree: Path) -> None:
     (tree / "sys/class/net/veth7").mkdir()
     with closing(Vitals(CPU, Live(tree))) as vitals:
         assert "carrier_down_count" not in vitals.read().counters["eth0"]
 
 
-def test_a_machine_without_any_of_the_files_is_unknown(tmp_path: Path) -> None:
+def test_a_machine_without_any_files_gives_empty_readings(tmp_path: Path) -> None:
     with closing(Vitals(GPU, Live(tmp_path))) as vitals:
         seen = vitals.read()
         after = vitals.read()
@@ -107,7 +107,7 @@ def test_a_file_that_goes_away_is_absent_from_the_next_reading(tmp_path: Path) -
     }  # fmt: skip
 
 
-def test_gpus_of_a_recording_come_from_what_nvml_said(tree: Path) -> None:
+def test_gpus_of_a_recording_come_from_nvmls_recorded_answers(tree: Path) -> None:
     said = {"gpus": [{"bus": "0000:1b:00", "sm_mhz": 1410, "reasons": 64}], "events": [{"bus": "0000:1b:00", "number": 79}]}
     (tree / "calls").mkdir()
     (tree / "calls/nvml_vitals").write_text(json.dumps(said))
@@ -141,7 +141,7 @@ def test_old_log_lines_are_skipped_and_old_formats_parsed() -> None:
     assert xids("NVRM: GPU at PCI:0000:03:00: GPU-b850f46d") == []
 
 
-def test_the_real_log_is_followed_from_its_end_or_says_why_not() -> None:
+def test_the_real_log_is_followed_or_gives_a_reason() -> None:
     with ExitStack() as opened:
         kernel_log = KernelLog(Live(), opened)
         assert kernel_log.read() == [] or kernel_log.reason == ""
@@ -156,10 +156,10 @@ def test_this_machine_is_read_fast_and_shows_traffic() -> None:
         readings = [vitals.read() for _ in range(50)]
         mean_s = (time.perf_counter() - start) / 50
     assert change(before, readings[-1]).seconds > 0
-    assert mean_s < 0.02, "a reading takes longer than what it accompanies"
+    assert mean_s < 0.02, "a reading takes too long"
 
 
-def test_what_is_no_table_gives_nothing() -> None:
+def test_malformed_tables_give_no_counters() -> None:
     assert device_counters(b"nonsense\n eth0: 1 2 3\n eth1: a b\n") == {}
     assert snmp(b"Tcp: A B\nTcp: 1\nTcpExt: A\n") == {}
     assert snmp(b"Tcp: A B\nTcpExt: 1 2\n") == {}

@@ -16,7 +16,7 @@ Agent = Callable[[str], None]
 
 @pytest.fixture
 def agent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """Puts a program in the agent's place: it has the host in $1, and the words for that host's login shell after it."""
+    """Replaces the agent by a script: $1 is the host, and the command for that host's login shell follows."""
 
     def put(script: str) -> None:
         file = tmp_path / "agent"
@@ -27,7 +27,7 @@ def agent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     return put
 
 
-def test_states_are_read_by_a_shell_of_any_kind(agent_does: Agent) -> None:
+def test_process_states_are_read_with_any_shell(agent_does: Agent) -> None:
     for login in filter(shutil.which, ("sh", "bash", "dash", "csh", "tcsh", "fish")):
         agent_does(f'shift; exec {login} -c "$*"')
         found = agent.states({"h1": [os.getpid(), 4999999]}, 5)["h1"]
@@ -60,8 +60,8 @@ def test_a_missing_agent_gives_no_host_states(monkeypatch: pytest.MonkeyPatch) -
     assert agent.states({"h1": [1]}, 1) == {"h1": {}}
 
 
-def test_what_the_agent_leaves_behind_is_not_waited_for(agent_does: Agent) -> None:
-    agent_does('sleep 20 & shift; exec sh -c "$*"')  # a connection kept for the next one holds what it inherited
+def test_background_processes_of_the_agent_are_not_awaited(agent_does: Agent) -> None:
+    agent_does('sleep 20 & shift; exec sh -c "$*"')  # a connection kept open for reuse holds inherited descriptors
     start = time.monotonic()
     assert (agent.states({"h1": [os.getpid()]}, 5)["h1"] or {}).keys() == {os.getpid()}
     assert time.monotonic() - start < 3

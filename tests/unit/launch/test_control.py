@@ -1,4 +1,4 @@
-"""Which channel a process joins, and when it refuses to be one of many alone."""
+"""Which control channel a process joins, and when it refuses to start without the other ranks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The diagnosis: what is certain goes before what is likely, and every message names ranks, hosts, phase and what to type."""
+"""The diagnosis: certain causes come before likely ones, and every message names ranks, hosts, phase and a command."""
 
 from dataclasses import replace
 

@@ -40,7 +40,7 @@ def test_the_nearest_launcher_gives_the_rank(env, launcher, place):
         {**TASK, "SLURM_STEP_ID": "4294967291"},  # batch script
         {**TASK, "SLURM_STEP_ID": "4294967290"},  # salloc's interactive step
         {**TASK, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},  # srun --pty bash
-        {"RANK": "0", "WORLD_SIZE": "2"},  # nowhere to meet
+        {"RANK": "0", "WORLD_SIZE": "2"},  # no address for the rendezvous
         {"OMPI_COMM_WORLD_RANK": "0"},
     ],
 )

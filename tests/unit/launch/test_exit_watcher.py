@@ -1,4 +1,4 @@
-"""The process that ended first is known, however soon others follow it."""
+"""The process that ended first is identified even if others follow immediately."""
 
 import subprocess
 import sys

@@ -181,7 +181,7 @@ def test_known_failures_are_explained(tail, words, hint):
     assert error.exit == 3
 
 
-def test_every_row_is_met_by_a_case():
+def test_every_known_failure_has_a_case():
     from re import search
 
     texts = [" ".join(tail.replace("\0", " ").split()) + " " for tail, _, _ in CASES]

@@ -1,4 +1,4 @@
-"""--hosts and --hostfile: what is read, how ranks are shared out, and what is refused."""
+"""--hosts and --hostfile: parsing, the distribution of ranks, and invalid input."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ names = st.from_regex(r"[a-z][a-z0-9-]{0,8}[a-z0-9](\.[a-z]{2,4})?", fullmatch=T
 
 
 @given(st.lists(st.builds(Host, names, st.integers(0, 64)), min_size=1, max_size=5, unique_by=lambda host: host.name))
-def test_what_is_written_is_read_back(hosts):
+def test_hosts_survive_formatting_and_parsing(hosts):
     assert parse_hosts(",".join(map(str, hosts))) == tuple(hosts)
 
 

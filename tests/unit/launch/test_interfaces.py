@@ -1,4 +1,4 @@
-"""--ifname in NCCL's words or as a network, turned into what MPI, NCCL and Gloo take."""
+"""--ifname in NCCL's syntax or as a network, translated for MPI, NCCL and Gloo."""
 
 import os
 import socket

@@ -40,7 +40,7 @@ def test_the_schema_rejects_unknown_fields():
         jsonschema.validate(made, SCHEMA)
 
 
-def test_worker_pods_have_what_nccl_needs():
+def test_worker_pods_have_the_resources_nccl_needs():
     spec = job(Pods("i", rdma="rdma/hca=8"))["spec"]
     worker = spec["mpiReplicaSpecs"]["Worker"]
     pod = worker["template"]["spec"]

@@ -1,4 +1,4 @@
-"""The command lines for Open MPI 4 and 5, and which mpirun is taken."""
+"""The command lines for Open MPI 4 and 5, and which mpirun is accepted."""
 
 import os
 import shlex
@@ -78,7 +78,7 @@ def test_plm_isolated_is_refused_for_several_hosts(monkeypatch, installed, name)
     monkeypatch.setenv(name, "isolated")
     with pytest.raises(UsageError, match=f"^{name}=isolated keeps Open MPI {installed.version} from starting ranks on other hosts"):
         mpirun.command(installed, ["rank"], 16, HOSTS)
-    assert "--host" not in mpirun.command(installed, ["rank"], 2), "on this machine it may"
+    assert "--host" not in mpirun.command(installed, ["rank"], 2), "allowed on this machine"
 
 
 def test_user_ssh_options_are_kept_and_only_for_ssh():
@@ -89,7 +89,7 @@ def test_user_ssh_options_are_kept_and_only_for_ssh():
     assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -q"}) == "-o BatchMode=yes -o ConnectTimeout=10"
 
 
-def test_a_variable_with_an_impossible_name_is_refused():
+def test_an_invalid_variable_name_is_refused():
     with pytest.raises(UsageError, match="'A B' is not the name"):
         mpirun.command(FIVE, ["rank"], 1, env={"A B": "1"})
 
@@ -120,7 +120,7 @@ def test_another_mpi_is_refused_by_its_version_text(tmp_path, says):
     assert "busbw[mpi]" in caught.value.hint
 
 
-def test_an_mpirun_that_hangs_or_is_missing_is_refused(tmp_path, monkeypatch):
+def test_a_hanging_or_missing_mpirun_is_refused(tmp_path, monkeypatch):
     with pytest.raises(NoMeasurement, match="no mpirun"):
         mpirun.find([str(tmp_path / "absent")])
     monkeypatch.setattr(mpirun, "VERSION_LIMIT_S", 0.2)
@@ -132,7 +132,7 @@ def test_an_mpirun_that_hangs_or_is_missing_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.torch
-def test_torchruns_line():
+def test_the_torchrun_command_line():
     pytest.importorskip("torch", reason="PyTorch is not installed")
     assert torchrun.command(["rank"], 4) == [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "--no-python", "rank",

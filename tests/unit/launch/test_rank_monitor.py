@@ -1,4 +1,4 @@
-"""When a launcher has heard enough: limits of each stage, on real processes of this machine."""
+"""When a launcher stops waiting: the limits of each stage, with real processes of this machine."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def test_requested_interfaces_are_watched_if_present() -> None:
     assert all(RankMonitor(2, (), 5, 5, ifname=name).linked == usual for name in ("nosuch0", "198.51.100.0/24"))
 
 
-def test_lines_that_are_no_report_are_not_taken() -> None:
+def test_other_lines_are_not_taken_for_reports() -> None:
     assert not RankMonitor(2, (), 5, 5).take("NCCL INFO")
 
 
@@ -110,7 +110,7 @@ def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subpro
         made.take(encode(Here(rank, host, 50 + rank)))
     made.take(encode(Gone(1, "h1", 50)))
     made.take(encode(Gone(1, "h2", 52)))
-    made.take(encode(Gone(1, "h2", 9999)))  # no rank: the launch agent, say
+    made.take(encode(Gone(1, "h2", 9999)))  # not a rank, for example the launch agent
     assert "rank 2 on h2" in str(made.death("h2"))
     assert "rank 0 on h1" in str(made.death())
     assert RankMonitor(3, (), 5.0, 10.0).death() is None
@@ -161,7 +161,7 @@ def test_time_while_the_launcher_is_stopped_is_ignored(sleepers: list[subprocess
     assert not made.halted
 
 
-def test_a_number_that_is_another_process_here_is_not_watched() -> None:
+def test_a_pid_of_another_process_on_this_host_is_not_watched() -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         made = RankMonitor(1, (), 5.0, 10.0)
         made.take(encode(Here(0, HOST, other.pid)))

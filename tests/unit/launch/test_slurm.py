@@ -1,4 +1,4 @@
-"""srun's command line: the numbers of a step, what busbw keeps to itself, and PMIx by the name that srun lists."""
+"""srun's command line: the numbers of a step, lines that busbw suppresses, and PMIx by the name that srun lists."""
 
 import os
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_on_one_node_mpi_keeps_its_shared_memory():
     assert words[-2:] == ["--gpu-bind=none", "rank"]
 
 
-def test_what_the_user_set_for_mpi_stays():
+def test_mpi_settings_of_the_user_are_kept():
     words = slurm.command(SRUN, ["rank"], slurm.settle(Step(nodes=2), {}), "", {"OMPI_MCA_btl": "self,vader"})
     assert not any(word.startswith("OMPI_MCA_btl=") for word in words)
     assert "OMPI_MCA_pml=ob1" in words
@@ -106,7 +106,7 @@ def test_options_that_change_the_output_are_refused(text):
 
 
 @pytest.mark.parametrize("text", ["-N 2", "-N2", "--nodes=2", "-n 4", "--ntasks-per-node 8"])
-def test_numbers_go_to_busbw(text):
+def test_options_set_by_busbw_are_refused(text):
     with pytest.raises(UsageError, match="busbw sets") as caught:
         slurm.split(text)
     assert "--nodes 2" in caught.value.hint
@@ -118,7 +118,7 @@ def test_an_unclosed_quote_is_refused():
 
 
 @pytest.mark.parametrize(("listed", "name"), [(LISTED, "pmix"), (LISTED_20_11, "pmix_v3"), ("pmix_v5\npmix_v10\n", "pmix_v10")])
-def test_pmix_is_found_by_the_name_it_has(listed, name):
+def test_pmix_is_found_by_its_listed_name(listed, name):
     assert slurm.pmix(listed) == name
 
 
@@ -138,7 +138,7 @@ def test_queue_state_follows_srun_messages():
     assert not queue.waiting
 
 
-def test_only_sruns_report_of_an_end_is_kept_back():
+def test_only_sruns_exit_reports_are_suppressed():
     assert slurm.own_line("srun: error: h2: task 3: Killed")
     assert slurm.own_line("slurmstepd-h1: error: *** STEP 4.0 ON h1 CANCELLED AT 2026-11-21T23:36:09 ***")
     assert not slurm.own_line("srun: job 7 queued and waiting for resources")

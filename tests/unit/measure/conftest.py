@@ -1,4 +1,4 @@
-"""A sweep on the simulated engine that notes what is asked of it: `measured` runs one and gives rows, notes and that log."""
+"""A sweep on the simulated engine that logs its calls: `measured` runs one and returns rows, notes and the log."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from busbw.measure.plan import buffer_bytes, capped_max
 from busbw.measure.runner import Runner
 
 settings.register_profile("busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busbw")  # a busy machine is no failure
+settings.load_profile("busbw")  # a busy machine must not fail a test
 
 QUIET = {"noise": 0.0, "alpha_us": 10.0, "gbps": 100.0}
 ONE_SIZE = {"min_bytes": 1024, "max_bytes": 1024, "step_factor": 2, "iters": 3, "warmup_iters": 0, "check": 0}
@@ -62,7 +62,7 @@ class Noting(SimEngine):
 
 
 class Barriers(SoloControl):
-    """One process, whose barriers are noted and take a while."""
+    """One process, whose barriers are logged and take virtual time."""
 
     def __init__(self, engine: SimEngine, seconds: float) -> None:
         self._engine, self._seconds = engine, seconds
@@ -75,7 +75,7 @@ class Barriers(SoloControl):
 
 @dataclass(slots=True)
 class Measured:
-    """What a sweep gave."""
+    """The outcome of a sweep."""
 
     engine: Any
     runner: Runner
@@ -93,7 +93,7 @@ class Measured:
         return [entry[0] for entry in self.engine.log]
 
     def timed(self) -> list[tuple[Any, ...]]:
-        """What happened from the barrier before the first timed loop to the one after it (run it with -z 0 or 2)."""
+        """The log from the barrier before the first timed loop to the one after it (run it with -z 0 or 2)."""
         first, second = [i for i, word in enumerate(self.words) if word == "barrier"][:2]
         return list(self.engine.log[first + 1 : second])
 

@@ -1,4 +1,4 @@
-"""One rank of test_jobs.py: what only several processes can show. Rank 0 prints one JSON object.
+"""One rank of test_jobs.py, for what needs several processes. Rank 0 prints one JSON object.
 
 `job_rank.py averages` takes each way of averaging a time over ranks; `job_rank.py measure FIELDS` runs a whole job on the mpi engine.
 """
@@ -18,7 +18,7 @@ from busbw.measure.timing import over_ranks
 
 
 def main() -> int:
-    """What the first word asks for."""
+    """Runs the mode that the first argument names."""
     control = join(dict(os.environ), expect=None)
     if sys.argv[1] == "averages":
         seconds = [over_ranks(control, float(control.rank + 1), average) for average in (0, 1, 2, 3, 9)]
@@ -29,7 +29,7 @@ def main() -> int:
         spec = msgspec.convert({"collective": "all_reduce", **json.loads(sys.argv[2])}, SweepSpec)
         events: list[Event] = []
         measure(SweepJob(sweep=spec, engine="mpi"), control, events.append)
-        assert control.rank == 0 or not events, "only process 0 tells"
+        assert control.rank == 0 or not events, "only process 0 emits events"
         sys.stdout.writelines(encode(event).decode() for event in events)
     sys.stdout.flush()
     control.close()

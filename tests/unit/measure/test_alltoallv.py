@@ -9,22 +9,22 @@ from busbw.measure.alltoallv import elements, generated_bytes, parse_matrix
 
 
 @given(st.integers(0, 1 << 34), st.integers(1, 33), st.floats(0, 1))
-def test_generated_bytes_are_whole_grains_and_sum_to_no_more_than_asked(total: int, ranks: int, spread: float) -> None:
+def test_generated_bytes_are_multiples_of_16_within_the_total(total: int, ranks: int, spread: float) -> None:
     matrix = generated_bytes(total, ranks, spread)
     assert all(size % 16 == 0 and size >= 0 for row in matrix for size in row)
     columns = list(zip(*matrix, strict=True))
-    assert len({sum(line) for line in (*matrix, *columns)}) == 1, "every rank sends and receives as much"
+    assert len({sum(line) for line in (*matrix, *columns)}) == 1, "every rank sends and receives the same total"
     # Each value loses at most one grain.
     assert total - 16 * ranks - 1 < sum(matrix[0]) <= total
 
 
 @given(st.integers(0, 1 << 34), st.integers(1, 33), st.floats(0, 1))
-def test_every_rank_has_the_same_row_turned_to_its_place(total: int, ranks: int, spread: float) -> None:
+def test_the_row_of_each_rank_is_row_0_rotated(total: int, ranks: int, spread: float) -> None:
     matrix = generated_bytes(total, ranks, spread)
     assert all(matrix[i][j] == matrix[0][(j - i) % ranks] for i in range(ranks) for j in range(ranks))
 
 
-def test_spread_0_is_even_and_spread_1_grows_with_distance_and_leaves_nothing_to_oneself() -> None:
+def test_spread_0_is_even_and_spread_1_grows_with_distance() -> None:
     assert generated_bytes(4096, 4, 0.0) == [[1024] * 4] * 4
     assert generated_bytes(6144, 4, 1.0) == [[0, 1024, 2048, 3072], [3072, 0, 1024, 2048], [2048, 3072, 0, 1024], [1024, 2048, 3072, 0]]
 
@@ -38,7 +38,7 @@ def test_a_larger_matrix_is_cut_to_the_ranks() -> None:
     assert parse_matrix("0 16 32\n48 64 80\n1 2 x\n", 2, 1.0, "m.txt") == [[0, 16], [48, 64]]
 
 
-def test_a_matrix_is_read_by_lines_with_blanks_or_commas_and_scaled() -> None:
+def test_a_matrix_has_blanks_or_commas_and_is_scaled() -> None:
     text = "# bytes from each rank\n0 160\n\n 32.5,\t48 \n"
     assert parse_matrix(text, 2, 1.0, "m.txt") == [[0, 160], [32, 48]]
     assert parse_matrix(text, 2, 0.5, "m.txt") == [[0, 80], [16, 16]]
@@ -49,7 +49,7 @@ def test_the_rest_of_a_line_after_a_hash_is_a_comment() -> None:
 
 
 @pytest.mark.parametrize("scale", [float("inf"), float("nan"), -1.0])
-def test_a_scale_that_is_none_is_named_by_its_variable(scale: float) -> None:
+def test_an_invalid_scale_names_its_variable(scale: float) -> None:
     with pytest.raises(UsageError, match=f"NCCL_TESTS_ALLTOALLV_MATRIX_SCALE={scale:g}: not a finite number"):
         parse_matrix("0 0\n0 0\n", 2, scale, "m.txt")
 
@@ -61,7 +61,7 @@ def test_a_scale_that_is_none_is_named_by_its_variable(scale: float) -> None:
         ("1", 1e30, "m.txt: row 0: '1' times NCCL_TESTS_ALLTOALLV_MATRIX_SCALE 1e+30 is more than any memory holds"),
     ],
 )
-def test_an_impossible_size_is_refused_where_it_stands(value: str, scale: float, message: str) -> None:
+def test_an_impossible_size_is_refused_with_its_row(value: str, scale: float, message: str) -> None:
     with pytest.raises(UsageError) as told:
         parse_matrix(f"0 {value}\n0 0\n", 2, scale, "m.txt")
     assert told.value.message == message

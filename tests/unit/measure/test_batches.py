@@ -1,4 +1,4 @@
-"""Timed batches and what becomes of them: on the simulated queue, and on one real process with its clock."""
+"""Timed batches and their evaluation, on the simulated queue and in one real process with its clock."""
 
 import time
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def sampled(made: SimEngine, sampling: Sampling) -> Cell:
 
 
 class Log(SimEngine):
-    """Notes every launch, fence and mark."""
+    """Logs every launch, fence and mark."""
 
     log: list[str]
 
@@ -64,8 +64,8 @@ def test_marks_enclose_each_operation_after_its_fence() -> None:
     made.allocate(1 << 16, 1 << 16)
     HeldBatches(made, SPEC).take([launch(made)] * 40, 1e-3)
     text = " ".join(made.log)
-    assert text.count("mark launch mark") == 40, "nothing comes between the marks but the operation"
-    assert text.replace("mark launch mark", "").count("launch") == 0, "an operation of 1 ms needs no others before it"
+    assert text.count("mark launch mark") == 40, "only the operation is between the marks"
+    assert text.replace("mark launch mark", "").count("launch") == 0, "an operation of 1 ms needs no padding"
     assert text.count("fence mark launch") >= 40 and 40 <= made.log.count("fence") <= 80
 
 
@@ -86,10 +86,10 @@ def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
         made.allocate(1 << 16, 1 << 16)
         HeldBatches(made, SPEC).take([launch(made)] * 100, 1e-5)
         logs.append(made.log)
-    assert logs[0] == logs[1], "a fence more on one rank would hang the job"
+    assert logs[0] == logs[1], "an extra fence on one rank would hang the job"
 
 
-def test_a_quiet_engine_is_known_after_the_fewest_samples() -> None:
+def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
     cell = sampled(engine(noise=0.001, alpha_us=20.0), Sampling())
     assert (len(cell.samples_s or []), cell.stopped, cell.dropped) == (8, "ok", 0)
     assert cell.low_s is not None
@@ -102,7 +102,7 @@ def test_a_quiet_engine_is_known_after_the_fewest_samples() -> None:
 def test_lateness_is_separate_from_operation_time() -> None:
     cell = sampled(engine(alpha_us=20.0, late_rank=2, late_us=100.0), Sampling())
     assert cell.time_s == pytest.approx(120e-6, rel=0.01), "from the first rank's start"
-    assert cell.op_s == pytest.approx(20e-6, rel=0.05), "what the last one saw"
+    assert cell.op_s == pytest.approx(20e-6, rel=0.05), "as the last rank measured it"
     assert cell.late_s == [pytest.approx(0.0, abs=1e-9)] * 2 + [pytest.approx(100e-6, rel=1e-3)] + [pytest.approx(0.0, abs=1e-9)]
 
 
@@ -113,14 +113,14 @@ def test_a_group_of_operations_counts_as_that_many() -> None:
     assert precise.cell(seen, Sampling(), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
 
 
-def test_a_fixed_number_is_taken_as_given() -> None:
+def test_a_fixed_sample_count_is_kept() -> None:
     cell = sampled(engine(noise=0.3), Sampling(fixed=17))
     assert (len(cell.samples_s or []), cell.stopped) == (17, "fixed")
     few = sampled(engine(noise=0.3), Sampling(fixed=3))
     assert (few.low_s, few.high_s, len(few.samples_s or [])) == (None, None, 3)
 
 
-def test_the_tail_has_an_interval() -> None:
+def test_the_tail_has_a_confidence_interval() -> None:
     cell = sampled(engine(noise=0.01, outlier=0.03), Sampling(tail=True, confidence=0.95))
     assert cell.p99_s is not None
     assert len(cell.samples_s or []) >= 299
@@ -137,7 +137,7 @@ def timed(wait_s: float) -> Callable[[], None]:
 
 
 class Ticking(SimEngine):
-    """Its clock counts in 32 ns, and durations of nothing differ by some ticks."""
+    """Its clock counts in 32 ns, and empty durations differ by some ticks."""
 
     def elapsed_s(self, first: int, last: int) -> list[float]:
         return [32e-9 * (40 + first % 7) for _ in self.ranks]
@@ -156,7 +156,7 @@ def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     assert (cell.tick_s, cell.low_s, cell.high_s) == (32e-9, pytest.approx(plain[0] - 32e-9), pytest.approx(plain[1] + 32e-9))
 
 
-def test_by_the_clock_operations_are_timed_one_by_one() -> None:
+def test_with_a_host_clock_operations_are_timed_one_by_one() -> None:
     for _ in range(20):  # a busy machine makes operations longer, never shorter
         taken = ClockedBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
         middle = sorted(taken.durations_s[0])[4]
@@ -191,7 +191,7 @@ def test_lateness_of_independent_groups() -> None:
     assert seen is not None
     found = precise.cell(seen, Sampling(fixed=8), 1, Rates(1e6, 1.0))
     assert found.time_s == pytest.approx(1e-3), "the slower group"
-    assert found.late_s == [0.0, 0.0, 0.0], "nobody waited for the other group"
+    assert found.late_s == [0.0, 0.0, 0.0], "no rank waited for the other group"
 
 
 def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +205,6 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
     [(1e-6, 0.0, 8), (0.5, 0.0, 6), (0.5, 2.9, 1), (10.0, 0.0, 1)],
     ids=["short", "long", "late", "longer"],
 )
-def test_samples_fit_into_the_time_of_a_cell(typical_s: float, spent_s: float, taken: int) -> None:
+def test_samples_fit_into_the_time_limit_of_a_cell(typical_s: float, spent_s: float, taken: int) -> None:
     assert precise.fitting(8, Sampling(max_time_s=1.0), typical_s, spent_s) == taken
     assert precise.fitting(8, Sampling(fixed=8), typical_s, spent_s) == 8

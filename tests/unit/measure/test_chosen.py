@@ -1,4 +1,4 @@
-"""The engine `auto`: chosen on the hosts of the ranks, and told where it is not the GPUs."""
+"""The engine `auto` is chosen on the hosts of the ranks, with a reason if GPUs are not used."""
 
 from busbw.core.sweep import SweepSpec
 from busbw.engines.registry import choose

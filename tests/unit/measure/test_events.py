@@ -1,4 +1,4 @@
-"""What ranks tell the launcher survives the line it travels in, and other lines are not taken for it."""
+"""Events from ranks to the launcher survive encoding as a line, and other lines are not taken for events."""
 
 import msgspec
 import pytest

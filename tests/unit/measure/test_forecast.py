@@ -1,4 +1,4 @@
-"""How much longer a sweep takes: from the last cell, in proportion to bytes."""
+"""The remaining time of a sweep is estimated from the last cell, in proportion to bytes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from busbw.core.sweep import Sampling
 from busbw.measure.forecast import Forecast
 
 
-def test_nothing_is_known_before_the_first_cell() -> None:
+def test_there_is_no_forecast_before_the_first_cell() -> None:
     assert Forecast([8, 16], Sampling(), 8).left_s() is None
 
 
@@ -28,7 +28,7 @@ def test_classic_timing_takes_a_fixed_number_of_operations() -> None:
     assert forecast.left_s() == pytest.approx((0.1 + 2.0) + 2 * (0.2 + 4.0))
 
 
-def test_at_the_end_nothing_is_left() -> None:
+def test_the_forecast_is_zero_at_the_end() -> None:
     forecast = Forecast([8], Sampling(), 8)
     for _ in range(2):
         forecast.learn(8, 0.1, 0.5, 1e-6)

@@ -1,4 +1,4 @@
-"""A whole job on one process and on several real ones: what is told, averages over ranks, groups, and what a failing rank says."""
+"""A whole job in one process and in several: its events, averages over ranks, groups, and the report of a failing rank."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_a_size_beyond_memory_is_lowered_with_a_note() -> None:
     party = Party(SoloControl(), SoloControl(), 0, 1, 0)
     lowered, _ = prepare(SweepJob(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {}))
     assert lowered.reduced_max_bytes == (3 << 20) // 2 // 3
-    assert lowered.spec.max_bytes == 1 << 30, "what was asked for stays on record"
+    assert lowered.spec.max_bytes == 1 << 30, "the requested size stays in the result"
     kept, max_bytes = prepare(SweepJob(sweep=spec(), engine="sim"), party, Small(2, {}))
     assert (kept.reduced_max_bytes, max_bytes) == (None, 4096)
 
@@ -118,7 +118,7 @@ def test_a_failing_rank_reports_reason_and_exit_code(
     assert told[0].hint.startswith(hint)
 
 
-def test_a_ranks_stdout_holds_events_alone() -> None:
+def test_a_ranks_stdout_contains_only_events() -> None:
     job = encode(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2))
     line = [sys.executable, "-m", "busbw.session.rank", job]
     done = subprocess.run(line, capture_output=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": SOURCE}, check=False)
@@ -129,7 +129,7 @@ def test_a_ranks_stdout_holds_events_alone() -> None:
 
 @pytest.fixture(scope="module")
 def ranks() -> Run:
-    """Runs job_rank.py on so many ranks; the lines of JSON it printed."""
+    """Runs job_rank.py on a number of ranks; returns the JSON lines it printed."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
         found = mpirun.find()
@@ -149,7 +149,7 @@ def ranks() -> Run:
     return run
 
 
-def test_times_over_ranks_are_first_mean_least_or_most(ranks: Run) -> None:
+def test_times_over_ranks_are_first_mean_minimum_or_maximum(ranks: Run) -> None:
     (line,) = ranks(3, "averages")
     assert json.loads(line) == [[1.0, 2.0, 1.0, 3.0, 2.0]] * 3, "-a 0 to 3, and any other is the mean; the same on all ranks"
 
@@ -176,7 +176,7 @@ def test_cell_samples_are_the_maxima_over_processes(ranks: Run) -> None:
         assert (cell.wrong, cell.skipped) == (0, 1)
 
 
-def test_a_split_makes_groups_that_measure_side_by_side(ranks: Run) -> None:
+def test_groups_of_a_split_measure_simultaneously(ranks: Run) -> None:
     fields = {"min_bytes": 4096, "max_bytes": 4096, "iters": 2}
     result, (row,) = whole(ranks(4, "measure", json.dumps(fields), NCCL_TESTS_SPLIT="MOD 2"))
     assert (result.world.processes, result.world.groups, result.world.ranks) == (4, 2, 2)

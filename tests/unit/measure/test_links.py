@@ -1,4 +1,4 @@
-"""Pairs of ranks alone: which, how many, and what a slow one looks like."""
+"""Measurements of single pairs of ranks: which pairs, how many, and how a slow one is found."""
 
 import pytest
 
@@ -48,5 +48,5 @@ def test_only_pairs_of_a_late_rank_wait_for_it() -> None:
 
 
 @pytest.mark.parametrize(("ranks", "room"), [(2, 1 << 20), (4, 1 << 12)], ids=["nothing to compare", "no room for data"])
-def test_where_pairs_would_say_nothing_none_are_measured(ranks: int, room: int) -> None:
+def test_pairs_are_not_measured_when_uninformative(ranks: int, room: int) -> None:
     assert measured(ranks, room) == []

@@ -1,4 +1,4 @@
-"""A run uses the network it asked for, or it ends before anything is measured and says which one NCCL took."""
+"""A run uses the requested network, or ends before the first measurement and names the one NCCL chose."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ NCCL = Library("nccl", 22809)
 
 
 class Ranks(SoloControl):
-    """This process among others, of which each has said its host and networks."""
+    """This process among others, each with its host and networks."""
 
     def __init__(self, *said: tuple[str, tuple[str, ...]]) -> None:
         self._said = list(said)
@@ -36,7 +36,7 @@ def job(net: str = "", engine: str = "nccl") -> SweepJob:
 
 
 def starting(work: SweepJob, *lines: str) -> Sequence[str]:
-    """Start as an engine does whose NCCL writes these lines; the networks that were heard."""
+    """Start like an engine whose NCCL logs these lines; returns the networks found."""
     with network.starting(work, SoloControl()) as log, Path(os.environ["NCCL_DEBUG_FILE"]).open("w") as file:
         file.writelines(f"h:1:1 [0] NCCL INFO {line}\n" for line in lines)
     return log.networks
@@ -44,7 +44,7 @@ def starting(work: SweepJob, *lines: str) -> Sequence[str]:
 
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a rank sets for good ends with the test."""
+    """Restores the variables that a rank sets permanently."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
     for name in (
         "NCCL_DEBUG",
@@ -63,13 +63,13 @@ def test_the_network_travels_to_the_ranks_with_the_job() -> None:
     assert '"net"' not in encode(job())
 
 
-def test_what_was_asked_wins_over_the_environment() -> None:
+def test_net_overrides_the_environment() -> None:
     os.environ["NCCL_NET"], os.environ["NCCL_IB_DISABLE"] = "Socket", "1"
     assert starting(job("ib"), "Using network IB") == ("IB",)
     assert (os.environ["NCCL_NET"], os.environ["NCCL_IB_DISABLE"]) == ("IB", "0")
 
 
-def test_without_net_the_environment_is_nccls_own_business() -> None:
+def test_without_net_the_environment_is_unchanged() -> None:
     os.environ["NCCL_NET"] = "AWS Libfabric"
     assert starting(job(), "Using network AWS Libfabric") == ("AWS Libfabric",)
     assert os.environ["NCCL_NET"] == "AWS Libfabric"
@@ -98,7 +98,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, library: Callable[..., Path]) -> Pat
 def test_all_ranks_use_the_fastest_hosts_channels(
     monkeypatch: pytest.MonkeyPatch, others: tuple[int | None, ...], made: str | None
 ) -> None:
-    """Unless somebody has chosen, for whichever rank."""
+    """Unless the user has chosen channels for any rank."""
 
     class Others(SoloControl):
         def allgather(self, value: Any) -> list[Any]:
@@ -115,7 +115,7 @@ def test_all_ranks_use_the_fastest_hosts_channels(
     ("other", "gpus", "made"),
     [
         (("h2", 1, None), 1, "256"),
-        (("h2", 1, "512"), 1, None),  # chosen there, for that rank alone
+        (("h2", 1, "512"), 1, None),  # chosen on that host, for that rank only
         (("h2", 1, None), 2, None),
         (("h2", 2, None), 1, None),
         ((platform.node(), 1, None), 1, None),  # two ranks here
@@ -163,7 +163,7 @@ def test_a_result_names_all_networks_in_use() -> None:
 
 
 @pytest.mark.parametrize("used", ["busbw", "BusBW"])
-def test_the_network_asked_for_is_confirmed_whatever_its_case(used: str) -> None:
+def test_the_network_name_is_compared_without_case(used: str) -> None:
     assert network.agreed(job("busbw"), Ranks(("a", (used,))), NCCL, ()) == used
 
 

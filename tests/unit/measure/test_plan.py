@@ -1,4 +1,4 @@
-"""What is run for a size: the memory cap, the calls' counts and columns, and where alltoallv's bytes come from."""
+"""The calls made for a size: the memory cap, counts and columns, and the sources of alltoallv's bytes."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_the_cap_of_an_h200_of_141_gib_by_hand() -> None:
     assert memory_cap(SweepSpec(collective="all_reduce", check=0), 16 * GIB + 2) == (13 * GIB + 2) // 2
 
 
-def test_a_small_machine_gives_half_of_what_it_has() -> None:
+def test_the_cap_of_a_small_machine_is_half_its_memory() -> None:
     for memory in (1 << 20, GIB, 2 * GIB):
         assert memory_cap(SweepSpec(collective="all_reduce"), memory) == memory // 2 // 3
 
@@ -74,7 +74,7 @@ def test_columns_of_4096_bytes_of_float_on_four_ranks(name: str, size: int, coun
 
 
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "alltoallv", "hypercube"])
-def test_parts_of_less_than_16_bytes_are_none_at_all(name: str) -> None:
+def test_parts_of_less_than_16_bytes_are_empty(name: str) -> None:
     made = calls(name, size=8)
     assert made.moved_bytes(made.at(8, in_place=False)) == (0, 0, 0)
 
@@ -122,7 +122,7 @@ def test_a_matrix_file_gives_each_pair_its_bytes_and_no_count(monkeypatch: pytes
         (None, {MATRIX: "", SPREAD: "nan"}, 4096, f"{SPREAD}=nan: not a number from 0 to 1"),
     ],
 )
-def test_what_alltoallv_cannot_use_is_refused(
+def test_invalid_alltoallv_settings_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, variables: dict[str, str], max_bytes: int, words: str
 ) -> None:
     file = tmp_path / "matrix"
@@ -136,7 +136,7 @@ def test_what_alltoallv_cannot_use_is_refused(
     assert told.value.hint
 
 
-def test_a_matrix_file_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_binary_matrix_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "matrix"
     file.write_bytes(b"\xff\xfe\x00")
     monkeypatch.setenv(MATRIX, str(file))

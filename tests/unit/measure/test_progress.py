@@ -1,4 +1,4 @@
-"""How long a step may take: the limit, or more where the size before it took that long."""
+"""The time limit of a step: the given limit, or more if the previous size took that long."""
 
 import itertools
 import math

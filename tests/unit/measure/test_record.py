@@ -1,4 +1,4 @@
-"""The result file: written after every row, whole at any moment, and refused before anything runs when it could not be written."""
+"""The result file: written after every row, complete at any moment, and refused before the run if it cannot be written."""
 
 import os
 import stat
@@ -35,10 +35,10 @@ def read(file: Path) -> Result:
     return msgspec.json.decode(file.read_bytes(), type=Result)
 
 
-def test_the_file_holds_every_row_as_soon_as_it_is_there(tmp_path: Path) -> None:
+def test_every_row_is_written_to_the_file_immediately(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     record = Record(file)
-    assert not file.exists(), "nothing is written before there is something to tell"
+    assert not file.exists(), "nothing is written before the run starts"
     record.take(started())
     assert (read(file).rows, read(file).complete) == ([], False)
     for number in range(3):
@@ -50,14 +50,14 @@ def test_the_file_holds_every_row_as_soon_as_it_is_there(tmp_path: Path) -> None
     assert (read(file).complete, read(file).end) == (True, "2026-01-01 00:00:00")
 
 
-def test_notes_are_no_part_of_the_result(tmp_path: Path) -> None:
+def test_notes_are_not_part_of_the_result(tmp_path: Path) -> None:
     record = Record(tmp_path / "result.json")
     record.take(Note("hello"))
     assert list(tmp_path.iterdir()) == []
     assert record.result is None
 
 
-def test_the_file_is_readable_by_all_and_the_only_one_left(tmp_path: Path) -> None:
+def test_the_file_is_world_readable_and_the_only_one_left(tmp_path: Path) -> None:
     record = Record(tmp_path / "result.json")
     record.take(started())
     record.take(row(0))
@@ -65,7 +65,7 @@ def test_the_file_is_readable_by_all_and_the_only_one_left(tmp_path: Path) -> No
     assert stat.S_IMODE((tmp_path / "result.json").stat().st_mode) == 0o644
 
 
-def test_without_a_file_the_result_is_kept_in_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_the_result_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     record = Record(None)
     record.take(started())
@@ -98,7 +98,7 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
         done.set()
         thread.join()
     assert seen == sorted(seen)
-    assert len(set(seen)) > 3, "the reader met several states"
+    assert len(set(seen)) > 3, "the reader saw several states"
 
 
 def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_an_unwritable_path_is_refused_before_the_run(tmp_path: Path, name: str,
     assert told.value.hint
 
 
-def test_a_link_stays_one_and_the_file_it_leads_to_is_written(tmp_path: Path) -> None:
+def test_a_symlink_is_kept_and_its_target_is_written(tmp_path: Path) -> None:
     link = tmp_path / "latest.json"
     link.symlink_to("runs/5.json")
     (tmp_path / "runs").mkdir()
@@ -184,7 +184,7 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(full_disk: Path) -> Non
     assert [one.name for one in full_disk.iterdir()] == ["result.json"]
     record.result.rows.clear()
     record.take(row(0))
-    assert record.problem is None, "a later write that works ends the problem"
+    assert record.problem is None, "a later successful write ends the problem"
     (full_disk / "result.json").unlink()
     (full_disk / "filler").write_bytes(b"x" * (32 << 10))
     with pytest.raises(NoMeasurement, match="No space left on device"):
@@ -220,5 +220,5 @@ def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path) -> None:
     kept = read(full_disk / "result.json")
     assert not kept.complete
     assert [int(one[0]) for one in rows][: len(kept.rows)] == [one.size_bytes for one in kept.rows]
-    assert len(rows) == 24 > len(kept.rows) > 0, "the sweep goes on, and rows that do not fit into the file are still printed"
+    assert len(rows) == 24 > len(kept.rows) > 0, "the sweep continues, and rows that do not fit into the file are printed"
     assert "# Avg bus bandwidth" in done.stdout

@@ -1,4 +1,4 @@
-"""The order of a sweep: warm-up, rotation of buffers, cycles, check rounds, and what each row then says."""
+"""The order of a sweep: warm-up, rotation of buffers, cycles and check rounds, and the fields of each row."""
 
 import re
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def shifts(entries: list[tuple[Any, ...]]) -> list[int]:
 def test_iterations_take_the_buffer_positions_in_turn(measured: Measure) -> None:
     assert shifts(measured("broadcast", max_bytes=4096, step_factor=8, iters=6).timed()) == [0, 1024, 2048, 3072, 0, 1024]
     assert shifts(measured("broadcast", max_bytes=3000, step_factor=8, iters=5).timed()) == [0, 1024, 0, 1024, 0]
-    assert shifts(measured("broadcast", iters=3).timed()) == [0, 0, 0], "one size alone stays where it is"
+    assert shifts(measured("broadcast", iters=3).timed()) == [0, 0, 0], "a single size keeps its offset"
 
 
 def test_buffer_rotation_and_unalignment_offsets(measured: Measure) -> None:
@@ -58,7 +58,7 @@ def test_warm_up_of_precise_timing_depends_on_size(measured: Measure, monkeypatc
     def launches_before_the_samples() -> list[int]:
         seen = measured("broadcast", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=1, check=1, sampling=Sampling(fixed=1))
         words = [entry[0] if entry[0] != "launch" else entry[1].send * 4 for entry in seen.engine.log]
-        begun = words.index(64)  # the clock's own marks come before
+        begun = words.index(64)  # after the marks that measure the clock itself
         return [word for word in words[begun : words.index("mark", begun)] if word in (64, 128, 256)]
 
     with_untimed = launches_before_the_samples()
@@ -80,7 +80,7 @@ def test_a_row_records_its_operator_and_root(measured: Measure) -> None:
 
 
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "alltoallv", "hypercube"])
-def test_8_bytes_of_float_on_two_ranks_are_a_row_of_nothing(measured: Measure, name: str) -> None:
+def test_8_bytes_of_float_on_two_ranks_give_an_empty_row(measured: Measure, name: str) -> None:
     (row,) = measured(name, min_bytes=8, max_bytes=8, check=1).rows
     assert (row.size_bytes, row.count, row.out_of_place.busbw, row.out_of_place.wrong) == (0, 0, 0, 0)
     assert row.out_of_place.time_s > 0
@@ -96,18 +96,18 @@ def test_hypercube_on_three_ranks_leaves_the_table_empty(measured: Measure) -> N
 
 def test_an_unchecked_cell_has_no_wrong_count(measured: Measure) -> None:
     assert [cell.wrong for cell in measured("all_reduce", check=0).cells] == [None, None]
-    assert [cell.wrong for cell in measured("alltoall", check=1).cells] == [0, None], "in place it is timed but has no right answer"
+    assert [cell.wrong for cell in measured("alltoall", check=1).cells] == [0, None], "in place it is timed but has no defined result"
 
 
 def test_each_round_is_checked_on_new_data(measured: Measure) -> None:
     seen = measured("all_reduce", check=4)
     before_timing = seen.words[: seen.words.index("barrier")]
-    assert before_timing == ["launch", "wait"] * 5, "the last is the untimed one right before the clock"
+    assert before_timing == ["launch", "wait"] * 5, "the last is the untimed one before timing starts"
     assert [cell.wrong for cell in seen.cells] == [0, 0]
     assert seen.runner.out_of_bounds == 0
 
 
-def test_wrong_data_is_counted_located_and_spelled_out(measured: Measure) -> None:
+def test_wrong_data_is_counted_and_described_with_its_offset(measured: Measure) -> None:
     seen = measured("all_reduce", ranks=4, check=1, datatype="int8", sim={"corrupt_rank": 2, "corrupt_offset": 100})
     assert seen.runner.out_of_bounds == 2, "one for each placement"
     for cell in seen.cells:
@@ -133,14 +133,14 @@ class BadFromThirdRound(SimEngine):
             self.view(call, "recv", 1)[0] ^= 0x80
 
 
-def test_a_later_round_finds_what_the_first_did_not(measured: Measure) -> None:
+def test_a_later_round_finds_errors_the_first_missed(measured: Measure) -> None:
     assert measured("all_reduce", check=2, kind=BadFromThirdRound).rows[0].out_of_place.wrong == 0
     out_of_place, in_place = measured("all_reduce", check=5, kind=BadFromThirdRound).cells
     assert (out_of_place.wrong, in_place.wrong) == (1, 1)
 
 
 class BadWhereShifted(SimEngine):
-    """Wrong in every operation but those at the start of the buffers, which are the ones that ordinary checks see."""
+    """Wrong in every operation except those at the start of the buffers, which ordinary checks examine."""
 
     def _corrupt(self, call: Call) -> None:
         if call.shift_bytes:
@@ -148,31 +148,31 @@ class BadWhereShifted(SimEngine):
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather", "broadcast", "scatter"])
-def test_check_timed_finds_what_ordinary_checks_do_not(measured: Measure, name: str) -> None:
+def test_check_timed_finds_errors_that_ordinary_checks_miss(measured: Measure, name: str) -> None:
     fields = {"kind": BadWhereShifted, "max_bytes": 4096, "step_factor": 8, "check": 1, "datatype": "int32"}
     blind, seeing = measured(name, **fields), measured(name, **fields, check_timed=True)
     assert [cell.wrong for cell in blind.cells] == [0, 0]
     out_of_place, in_place = seeing.cells
     assert out_of_place.wrong == 2, "iterations 1 and 2 of 3 are shifted"
     assert [(m.rank, m.offset) for m in out_of_place.mismatches] == [(1, 1), (1, 1)]
-    # A reduction in place changes its own input, so what later iterations should give is not known.
+    # An in-place reduction changes its own input, so the results of later iterations are unknown.
     assert in_place.wrong == (0 if name == "all_reduce" else 2)
     assert seeing.runner.out_of_bounds == (2 if name == "all_reduce" else 4)
 
 
 @pytest.mark.parametrize("grouped", [1, 3])
-def test_check_timed_looks_only_where_precise_timing_wrote(measured: Measure, grouped: int) -> None:
+def test_check_timed_checks_only_offsets_precise_timing_wrote(measured: Measure, grouped: int) -> None:
     fields = {"check": 1, "check_timed": True, "max_bytes": 65536, "step_factor": 8, "agg_iters": grouped, "sampling": Sampling()}
     assert [cell.wrong for cell in measured("broadcast", **fields).cells] == [0] * 6
 
 
-def test_check_timed_passes_right_data_and_needs_checks(measured: Measure) -> None:
+def test_check_timed_passes_correct_data_and_requires_checks(measured: Measure) -> None:
     assert [cell.wrong for cell in measured("alltoall", check=1, check_timed=True, max_bytes=4096, step_factor=8).cells] == [0, None]
     assert [cell.wrong for cell in measured("all_reduce", check=0, check_timed=True).cells] == [None, None]
 
 
 class AllWrong(SimEngine):
-    """Every rank's every element."""
+    """Corrupts every element of every rank."""
 
     def _corrupt(self, call: Call) -> None:
         for rank in self.ranks:
@@ -202,7 +202,7 @@ def test_all_types_skips_unsupported_ones_with_a_note(measured: Measure) -> None
     assert seen.notes == ["skipped half sum: no half here"]
 
 
-def test_the_one_type_that_was_asked_for_is_refused(measured: Measure) -> None:
+def test_a_single_unsupported_type_is_refused(measured: Measure) -> None:
     with pytest.raises(NoMeasurement, match=re.escape("all_reduce of half sum: no half here")):
         measured("all_reduce", datatype="half", kind=NoHalf)
 

@@ -1,4 +1,4 @@
-"""The classic loop: what is timed, in which order, and what -m, -z, -I, -C and -T change. Time is virtual, so figures are exact."""
+"""The classic loop: what is timed, in which order, and the effects of -m, -z, -I, -C and -T. Time is virtual, so figures are exact."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def test_the_steps_of_a_classic_cell(measured: Measure) -> None:
     assert [cell.time_s for cell in seen.cells] == pytest.approx([OPERATION_S] * 2)
 
 
-def test_only_a_barrier_stands_between_the_untimed_operation_and_the_clock(measured: Measure) -> None:
+def test_only_a_barrier_follows_the_untimed_operation(measured: Measure) -> None:
     class Binding(Noting):
         def bind(self, call: Call) -> Launch:
             self.log.append(("bind",))
@@ -32,7 +32,7 @@ def test_only_a_barrier_stands_between_the_untimed_operation_and_the_clock(measu
     assert words[clock - 4 : clock] == ["bind", "launch", "wait", "barrier"]
 
 
-def test_an_untimed_operation_never_writes_what_a_later_check_reads(measured: Measure) -> None:
+def test_check_timed_skips_the_untimed_operation(measured: Measure) -> None:
     words = measured("broadcast", check_timed=True, check=1).words
     assert words[: words.index("barrier")].count("launch") == 1, "the one checked before timing"
 
@@ -65,7 +65,7 @@ def test_aggregated_operations_report_the_time_of_one(measured: Measure) -> None
         (7, ["launch", "wait"]),
     ],
 )
-def test_z_waits_and_meets_after_each_operation(measured: Measure, mode: int, each: list[str]) -> None:
+def test_z_waits_or_synchronizes_after_each_operation(measured: Measure, mode: int, each: list[str]) -> None:
     words = measured("broadcast", blocking=mode).words
     start = words.index("barrier") + 1
     assert words[start : start + 3 * len(each) + 2] == [*each * 3, "wait", "barrier"]
@@ -124,6 +124,6 @@ def test_no_iterations_give_a_row_whose_time_is_not_zero(measured: Measure) -> N
     assert 0 < cell.time_s < 1e-6
 
 
-def test_a_cuda_graph_where_there_are_none_is_refused(measured: Measure) -> None:
+def test_cuda_graphs_are_refused_by_an_engine_without_them(measured: Measure) -> None:
     with pytest.raises(NoMeasurement, match="-G: the sim engine has no CUDA graphs"):
         measured("broadcast", cudagraph=1)

@@ -1,4 +1,4 @@
-"""What is written before and expected after a call: every element of the receive buffer is looked at, once."""
+"""Data written before a call and expected after it: every element of the receive buffer is checked exactly once."""
 
 import pytest
 from hypothesis import given
@@ -78,7 +78,7 @@ def test_ranks_without_a_result_keep_their_buffer() -> None:
     assert expected(gather, 1) == [Region(0, 4, "untouched"), Region(4, 4, "sent", 1, 0), Region(8, 4, "untouched")]
 
 
-def test_in_place_sentinels_surround_the_own_part() -> None:
+def test_in_place_sentinels_surround_the_ranks_own_part() -> None:
     call = Call(collective("all_gather"), dtype("float"), None, Layout(4, 3), 4, 12, True)
     assert around(call, 1) == [Region(0, 4, "untouched"), Region(8, 4, "untouched")]
 

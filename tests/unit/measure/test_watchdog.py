@@ -1,4 +1,4 @@
-"""The watchdog in real processes: it speaks in time with what the rank does, does not bark at slow sizes, and leaves nothing behind."""
+"""The watchdog in real processes: it reports a stall in time, does not report slow sizes, and leaves no process behind."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_a_rank_reports_its_start_and_later_its_stall() -> None:
     assert any("test_watchdog.py" in call for call in told.doing) or any("threading.py" in call for call in told.doing)
 
 
-def test_places_that_change_in_time_are_left_alone() -> None:
+def test_a_phase_that_changes_in_time_is_not_a_stall() -> None:
     made, said, stalled = dog(limit_s=0.3)
     for step in range(12):
         made.at("timing", f"{8 << step} in place")
@@ -119,7 +119,7 @@ def test_a_neighbours_exit_is_reported_immediately() -> None:
         assert rank.stderr is not None
         assert isinstance(decode(rank.stderr.readline()), Here)
         other.stderr.readline()
-        time.sleep(0.5)  # until it has looked for its neighbours
+        time.sleep(0.5)  # until it has found its neighbours
         other.kill()
         told = decode(rank.stderr.readline())
         rank.kill()

@@ -1,4 +1,4 @@
-"""`busbw.run` as a program uses it: on simulated ranks in this process, and on real MPI ranks."""
+"""`busbw.run` as called by a program: on simulated ranks in this process, and on real MPI ranks."""
 
 import json
 import logging

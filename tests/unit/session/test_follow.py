@@ -1,4 +1,4 @@
-"""Which error a launched job ends with, told by real processes in a launcher's place: what caused the end goes before what followed."""
+"""The error of a launched job, with real processes in place of the launcher: the cause comes before its consequences."""
 
 import contextlib
 import shlex
@@ -77,7 +77,7 @@ def test_a_launcher_that_hangs_after_a_failure_is_killed(monkeypatch: pytest.Mon
     assert time.monotonic() - start < 10
 
 
-def test_a_launcher_that_falls_silent_is_ended() -> None:
+def test_a_launcher_that_becomes_silent_is_ended() -> None:
     start = time.monotonic()
     error = ended(then="sleep 60")
     assert isinstance(error, NoMeasurement)
@@ -85,7 +85,7 @@ def test_a_launcher_that_falls_silent_is_ended() -> None:
     assert time.monotonic() - start < 15
 
 
-def test_the_echo_of_a_death_is_not_talk_and_an_mpi_error_is() -> None:
+def test_exit_messages_are_hidden_and_mpi_errors_shown() -> None:
     lines = (
         "[h1:12] Delaying for 1 seconds before aborting",
         "[h1:00000] *** An error occurred in Socket closed",
@@ -126,7 +126,7 @@ RACE = (
 
 
 @pytest.mark.parametrize("races", [1, 2])
-def test_a_race_of_mpi_while_it_starts_is_run_again_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], races: int) -> None:
+def test_a_startup_race_of_mpi_is_retried_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], races: int) -> None:
     count = shlex.quote(str(tmp_path / "starts"))
     good = "; ".join(
         f"echo {shlex.quote(event(one).decode().strip())}" for one in (Started(Result(SPEC)), Ended("2026-11-23T12:00:00Z", {}))

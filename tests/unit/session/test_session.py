@@ -1,4 +1,4 @@
-"""What a rank under an outer launcher tells people of itself."""
+"""Messages to the user from a rank under an outer launcher."""
 
 import pytest
 
