@@ -54,7 +54,7 @@ def test_everything_can_be_checked_and_given_as_json(run):
         (("mlp", "--json", "no/where.json"), "error: --json no/where.json: No such file or directory"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_anything_starts(run, words, said):
+def test_invalid_arguments_are_refused_before_the_start(run, words, said):
     done = run("busbw", "plan", *words)
     assert (done.code, done.err.splitlines()[0]) == (2, said)
 

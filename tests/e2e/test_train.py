@@ -55,10 +55,10 @@ def test_a_language_model_under_an_outer_mpirun():
     [
         (("vgg",), "error: there is no model 'vgg' to train"),
         (("mlp", "--compare", "none,none"), "error: 'none,none' names none twice"),
-        (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name what to run"),
+        (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name methods to run"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_anything_starts(run, words, said):
+def test_invalid_arguments_are_refused_before_the_start(run, words, said):
     done = run("busbw", "train", *words)
     assert (done.code, done.err.splitlines()[0]) == (2, said)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.parameters import Share, not_empty
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
-from busbw.cli.words import Share, filled
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
@@ -28,7 +28,7 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 @click.option("--tolerance", type=Share(0.0, 10.0), default="5%", show_default=True, help="largest difference treated as equal")
 @click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="confidence level, over all cells together")
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
-@click.option("--collective", default=None, callback=filled, help="the collective of logs that do not name it")
+@click.option("--collective", default=None, callback=not_empty, help="the collective of logs that do not name it")
 def command(a: str, b: str, tolerance: float, confidence: float, format_name: str, collective: str | None) -> int:
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import click
 
+from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer, talk
-from busbw.cli.words import filled
 from busbw.core.networks import THREADS_VARIABLE, blocks, channels, chosen
 from busbw.host import net_plugin, nvml
 from busbw.launch import interfaces
@@ -34,7 +34,7 @@ def command() -> None:
 
 @command.command("net", context_settings=_SETTINGS, short_help="The network plugin: many TCP streams.")
 @click.option(
-    "--ifname", default="", callback=filled, help="also NCCL_SOCKET_IFNAME: a name, prefix, ^exclusion, or a network like 10.1.0.0/16"
+    "--ifname", default="", callback=not_empty, help="also NCCL_SOCKET_IFNAME: a name, prefix, ^exclusion, or a network like 10.1.0.0/16"
 )
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="sh", show_default=True, help="how they are written")
 def net(ifname: str, format_name: str) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.parameters import File, not_empty
 from busbw.cli.streams import answer, talk
-from busbw.cli.words import File, filled
 from busbw.core.errors import UsageError
 from busbw.launch import hosts, mpirun
 from busbw.session.where import FORWARDED, PER_HOST
@@ -44,13 +44,13 @@ def _tuning(command: click.Command) -> click.Command:
 @_tuning
 @click.command("horovodrun", context_settings=_SETTINGS, short_help="Start a script of Horovod's on several ranks, as horovodrun does.")
 @click.option("-np", "--num-proc", "ranks", type=click.IntRange(min=1), help="number of ranks  [default: the hosts' slots]")
-@click.option("-H", "--hosts", "host_list", default="", callback=filled, help="hosts and ranks on each: h1:2,h2:2")
+@click.option("-H", "--hosts", "host_list", default="", callback=not_empty, help="hosts and ranks on each: h1:2,h2:2")
 @click.option("-hostfile", "--hostfile", type=File(), help="file of hosts: `h1 slots=2` a line")
 @click.option(
     "--network-interfaces",
     "ifname",
     default="",
-    callback=filled,
+    callback=not_empty,
     help="names, a prefix, or a network like 10.1.0.0/16, for MPI, Gloo and NCCL",
 )
 @click.option("--gloo", is_flag=True, help="what CPU operations use anyway")

@@ -5,13 +5,14 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
 import click
 
 from busbw.cli.streams import ReaderGone, answering, bug, stop_writing, talk
-from busbw.core.errors import BusbwError
+from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.version import __version__
 
@@ -43,6 +44,13 @@ class _Lazy(click.Group):
             return None
         command: click.Command = import_module(f"busbw.cli.{cmd_name}").command
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        names = dict(COMMANDS)
+        if args[0] not in names and not ctx.resilient_parsing:
+            close = [f"did you mean '{name}'? " for name in get_close_matches(args[0], names, n=1)]
+            raise UsageError(f"no such command '{args[0]}'", "".join(close) + "busbw --help lists all commands")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from busbw.core.result import AnyResult, Result, TrainResult
 from busbw.core.spelling import render
 from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
 from busbw.measure.record import Record
+from busbw.session.outside import Launch
 from busbw.session.sink import OWN, Frontend, Sink
 from busbw.views import training
 from busbw.views.registry import View
@@ -25,11 +25,11 @@ def exit_code(result: AnyResult | None) -> int:
     return int(Exit.BAD if result and result.wrong() else Exit.OK)
 
 
-def print_command(argv: Sequence[str]) -> int:
+def print_command(prepared: Launch | None) -> int:
     """Print the launcher's command line, for --dry-run."""
-    if not argv:
+    if prepared is None:
         raise UsageError("--dry-run: this engine runs in this process and starts no ranks", "leave out --dry-run")
-    answer(shlex.join(argv) + "\n")
+    answer(shlex.join(prepared.argv) + "\n")
     return int(Exit.OK)
 
 

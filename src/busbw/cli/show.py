@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer
-from busbw.cli.words import filled
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
@@ -17,7 +17,7 @@ from busbw.views.registry import VIEWS, kind, render, view
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(v.name for v in VIEWS))
-@click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
+@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
 def command(file: str, format_name: str, collective: str | None) -> int:
     """Print the result in FILE (- = stdin): busbw.result/1, or nccl-tests' JSON or text of any age.
 
