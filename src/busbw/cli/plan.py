@@ -7,7 +7,7 @@ import click
 
 from busbw.cli.output import Output
 from busbw.cli.parameters import COUNT, Share, argv, not_empty
-from busbw.cli.shared_options import result_file, result_options, start_options, take_where, training_options
+from busbw.cli.shared_options import format_option, result_file, result_options, start_options, take_where, training_options
 from busbw.cli.streams import answer
 from busbw.core import transports
 from busbw.core.errors import UsageError
@@ -57,14 +57,10 @@ class PlanOutput(Output):
 @click.option("--steps", "batches", type=COUNT, default=20, show_default=True, help="steps of each measurement and of each check")
 @click.option("--replays", type=COUNT, default=5, show_default=True, help="timed repetitions of each exchange")
 @click.option(
-    "--check",
-    type=click.Choice(("best", "all", "none")),
-    default="best",
-    show_default=True,
-    help="exchanges to check by training",
+    "--check", type=click.Choice(("best", "all", "none")), default="best", show_default=True, help="exchanges to check by training"
 )
 @start_options
-@click.option("--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="output on stdout")
+@format_option
 @result_options
 def command(
     model_name: str, compare: str, tried: str, target: float, replays: int, check: str, format_name: str, json_name: str, force: bool,
@@ -83,10 +79,10 @@ def command(
     where = Where(**take_where(fields))
     methods, ways = defaults(where)
     names = tuple(method.name for method in parse_all(compare or ",".join(methods)))
+    spec, plan = TrainSpec(model=known(model_name), methods=names, iters=1, **fields), PlanSpec(replays=replays, target=target)
     job = PlanJob(
-        engine="torch", program="busbw plan", argv=argv(), limit_s=limit_s, start_limit_s=launch_limit_s,
-        training=TrainSpec(model=known(model_name), methods=names, iters=1, **fields), plan=PlanSpec(replays=replays, target=target),
-    )  # fmt: skip
+        engine="torch", program="busbw plan", argv=argv(), training=spec, plan=plan, limit_s=limit_s, start_limit_s=launch_limit_s
+    )
     tried_ways = transports.parse(tried or ",".join(ways))
     file = result_file(json_name)
     if file is not None:

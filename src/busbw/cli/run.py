@@ -73,7 +73,7 @@ _sampling_options = options(
         "--precision", type=Share(0, 1), show_default="1% on GPUs, 5% on CPUs", help="how far the median's interval may reach to each side",
     ),
     click.option("--confidence", type=Share(0.5, 0.99999), default="99%", show_default=True, help="of that interval"),
-    click.option("--max-time", type=Seconds(), default=Sampling().max_time_s, show_default=True, help="for each size and placement"),
+    click.option("--max-time", type=Seconds(), default=Sampling().max_time_s, show_default=True, help="seconds per size and placement"),
     click.option("--tail", is_flag=True, help="also measure the 99th percentile, which takes several hundred samples"),
     click.option(
         "--repeats", type=click.IntRange(1, 1000), default=1, show_default=True,
@@ -121,7 +121,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     type=Seconds(zero=True),
     default=60.0,
     show_default=True,
-    help="without a completed operation; more if the previous size was slow; 0 = no limit",
+    help="seconds without a completed operation; more if the previous size was slow; 0 = no limit",
 )
 @_sampling_options
 @options(*map(_option, SWEEP_OPTIONS))

@@ -31,7 +31,14 @@ start_options = options(
     click.option("--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8"),
     click.option("--hostfile", type=File(), help="file with one host per line: `h1 slots=8`"),
     click.option("--ifname", default="", callback=not_empty, help="network interface for MPI, PMIx, Gloo and NCCL"),
-    click.option("--launch-limit", "launch_limit_s", type=Seconds(), default=120.0, show_default=True, help="until all ranks have joined"),
+    click.option(
+        "--launch-limit",
+        "launch_limit_s",
+        type=Seconds(),
+        default=120.0,
+        show_default=True,
+        help="seconds until all ranks must have joined",
+    ),
     click.option("--slurm", is_flag=True, help="start the ranks with srun, in the current allocation or a new one"),
     click.option("--nodes", type=click.IntRange(1), help="with --slurm: nodes  [default: the allocation's]"),
     click.option("--ntasks-per-node", type=click.IntRange(1), help="with --slurm: ranks on each node  [default: one per GPU]"),
@@ -45,7 +52,9 @@ training_options = options(
         "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="bf16, fp16: autocast; tf32: fp32 on TF32"
     ),
     click.option("--bucket-mb", type=click.FloatRange(0, min_open=True), default=25.0, show_default=True, help="DDP's bucket_cap_mb"),
-    click.option("--limit", "limit_s", type=Seconds(zero=True), default=300.0, show_default=True, help="for one iteration; 0 = no limit"),
+    click.option(
+        "--limit", "limit_s", type=Seconds(zero=True), default=300.0, show_default=True, help="seconds for one iteration; 0 = no limit"
+    ),
 )
 net_option = click.option(
     "--net",
@@ -56,6 +65,9 @@ net_option = click.option(
 result_options = options(
     click.option("--json", "json_name", default="", callback=not_empty, help="write the result to this file as it grows; - = stdout"),
     click.option("--force", is_flag=True, help="let --json replace an existing file"),
+)
+format_option = click.option(
+    "--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="output on stdout"
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
 

@@ -4,17 +4,9 @@ from typing import Any
 
 import click
 
+from busbw.cli import shared_options as shared
 from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
 from busbw.cli.parameters import COUNT, argv, not_empty
-from busbw.cli.shared_options import (
-    dry_run_option,
-    net_option,
-    result_file,
-    result_options,
-    start_options,
-    take_where,
-    training_options,
-)  # fmt: skip
 from busbw.core.errors import UsageError
 from busbw.core.training import TrainSpec
 from busbw.measure.job import TrainJob
@@ -28,7 +20,7 @@ from busbw.train.names import known
 
 @click.command("train", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model_name", metavar="MODEL")
-@training_options
+@shared.training_options
 @click.option("--accel", default="", callback=not_empty, help="one method, instead of plain DDP")
 @click.option(
     "--compare", default="", callback=not_empty, help="methods to run in turn, like none,bf16,torch-powersgd,2d+int8,topk+ratio=0.01"
@@ -37,11 +29,11 @@ from busbw.train.names import known
 @click.option("--iters", type=COUNT, default=10, show_default=True, help="iterations; each gives a rate")
 @click.option("--batches", type=COUNT, default=10, show_default=True, help="steps per iteration")
 @click.option("--rounds", type=COUNT, default=1, show_default=True, help="times to run all methods in turn")
-@start_options
-@net_option
-@click.option("--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="output on stdout")
-@result_options
-@dry_run_option
+@shared.start_options
+@shared.net_option
+@shared.dry_run_option
+@shared.format_option
+@shared.result_options
 def command(
     model_name: str, accel: str, compare: str, net: str | None, format_name: str, json_name: str, force: bool, dry_run: bool,
     limit_s: float, launch_limit_s: float, **fields: Any,
@@ -52,15 +44,15 @@ def command(
     torch-powersgd (torch's own hooks), and methods and settings of busbw.accel joined by +, such as 2d+int8 or topk+ratio=0.001.
     The reference page on training lists them all.
     """
-    where = Where(**take_where(fields))
+    where = Where(**shared.take_where(fields))
     if accel and compare:
         raise UsageError("--accel and --compare both name methods to run", "name all of them with --compare")
     methods = tuple(method.name for method in parse_all(compare or accel or NONE))
+    spec = TrainSpec(model=known(model_name), methods=methods, **fields)
     job = TrainJob(
-        engine="torch", program="busbw train", argv=argv(), net=net or "", limit_s=limit_s, start_limit_s=launch_limit_s,
-        training=TrainSpec(model=known(model_name), methods=methods, **fields),
-    )  # fmt: skip
+        engine="torch", program="busbw train", argv=argv(), net=net or "", training=spec, limit_s=limit_s, start_limit_s=launch_limit_s
+    )
     if dry_run:
         return print_command(launch(job, where))
     output = JsonOutput if json_name == "-" or format_name == "json" else TrainOutput
-    return exit_code(run(job, where, output(Record(result_file(json_name), overwrite=force))))
+    return exit_code(run(job, where, output(Record(shared.result_file(json_name), overwrite=force))))

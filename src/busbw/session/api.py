@@ -1,4 +1,4 @@
-"""The library's entry: `busbw.run` measures a collective and returns the result. The command line uses it too."""
+"""The Python API: `busbw.run` measures a collective and returns the result. The command line uses it too."""
 
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -16,7 +16,7 @@ from busbw.session.where import Where
 
 
 class Options(TypedDict, total=False):
-    """Where and how to run; each is the option of `busbw run` with the same name."""
+    """Where and how to run, as the options of `busbw run`."""
 
     ranks: int | None  # local ranks, or ranks over all hosts; all GPUs, or two CPU ranks, by default
     hosts: str  # "h1:8,h2:8"
@@ -30,7 +30,7 @@ class Options(TypedDict, total=False):
     ideal: str  # expected busbw in GB/s
     limit_s: float  # seconds without a completed operation until the run is stopped; 0: no limit
     launch_limit_s: float  # seconds until all ranks must have joined
-    program: str  # who called, for the result
+    program: str  # the caller, recorded in the result
     argv: list[str]
 
 

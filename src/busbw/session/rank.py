@@ -1,4 +1,4 @@
-"""The program that a launcher starts as every rank: join the others, perform the job, and report from rank 0.
+"""The program that a launcher starts as every rank: join the others, run the job, and report from rank 0.
 
 Started as `python -m busbw.session.rank JOB`.
 """
@@ -23,7 +23,7 @@ from busbw.session.watching import DAEMONS, ask_nccl, watched
 
 
 def perform(job: AnyJob, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
-    """This process' part of a job; `emit` is called on process 0 alone, `at` with every phase that the process enters."""
+    """Run this process' part of a job. `emit` is called on process 0 only, `at` before every phase."""
     if isinstance(job, SweepJob):
         measure(job, control, emit, at)
     else:
@@ -33,18 +33,16 @@ def perform(job: AnyJob, control: Control, emit: Emit, at: At = lambda *_: None)
 
 
 def chosen(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
-    """The job with its engine. Process 0 chooses `auto` for all: the host that launched them may have no GPU. Collective."""
+    """The job with `auto` replaced by process 0's choice: the launching host may have no GPU. Collective."""
     if job.engine != AUTO:
         return job
-    name, missing = control.bcast(_choice() if control.rank == 0 else None)
-    if missing and control.rank == 0:
-        emit(Note(f"note: measuring on CPUs: {missing}"))
-    return msgspec.structs.replace(job, engine=name)
-
-
-def _choice() -> tuple[str, str]:
-    row, missing = choose(AUTO)
-    return row.name, missing
+    name = None
+    if control.rank == 0:
+        row, missing = choose(AUTO)
+        name = row.name
+        if missing:
+            emit(Note(f"note: measuring on CPUs: {missing}"))
+    return msgspec.structs.replace(job, engine=control.bcast(name))
 
 
 def failed(error: BaseException, control: Control | None) -> Failed:
@@ -59,7 +57,7 @@ def failed(error: BaseException, control: Control | None) -> Failed:
 
 
 def fail(error: BaseException, control: Control | None) -> int:
-    """Report why this rank gives up, end the job, and return the exit code."""
+    """Report why this rank ends, abort the job, and return the exit code."""
     report = failed(error, control)
     if report.exit == Exit.BUG:
         traceback.print_exception(error)
@@ -70,7 +68,7 @@ def fail(error: BaseException, control: Control | None) -> int:
 
 
 def claim_stdout() -> Callable[[Event], None]:
-    """Keep stdout for events: everything else that is written to it (NCCL_DEBUG) goes to stderr from now on."""
+    """Reserve stdout for events, and redirect all other output to it (NCCL_DEBUG) to stderr."""
     own = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
 
