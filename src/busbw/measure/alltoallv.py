@@ -1,4 +1,4 @@
-"""The bytes that each pair of ranks exchanges in alltoallv: generated with a spread, or from a matrix file.
+"""The bytes from each rank to each other in alltoallv: generated with a spread, or from a matrix file.
 
 As in nccl-tests 2.19.6: values are rounded down to a multiple of 16 bytes; at a spread of 1 a rank sends nothing to itself.
 """

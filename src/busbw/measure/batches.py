@@ -46,9 +46,7 @@ class Batches(Protocol):
     progress: Progress
 
     def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
-        """Run and time the launches, one operation each, in step with all other processes. `typical_s` estimates their duration and is
-        the same on all processes.
-        """
+        """Run and time the launches in step with all processes. `typical_s` estimates a duration, the same on all processes."""
 
 
 class HeldBatches:
@@ -69,7 +67,7 @@ class HeldBatches:
         self.progress = Progress(0)
         self._most = max(MOST_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
-        self._fence()  # its set-up must not wait in a held queue
+        self._fence()  # its setup must not wait in a held queue
         engine.synchronize(spec.timeout)
         self.tick_s = self._tick()
         self._costs = engine.name != "sim"  # a simulated launch costs nothing
@@ -117,10 +115,10 @@ class HeldBatches:
 
 
 class ClockedBatches:
-    """Operations that are complete when their launch returns: each starts at an agreed time of synchronised clocks.
+    """Operations that are complete when their launch returns: each starts at an agreed time of synchronized clocks.
 
-    Clocks are synchronised for every batch, so that drift does not matter. `late_s` is an injected delay. A rank that misses its time, for
-    example because the scheduler suspended it, starts at once and its lateness is recorded.
+    Clocks are synchronized for every batch, so that drift does not matter. `late_s` is an injected delay. A rank that misses its time, for
+    example because the scheduler suspended it, starts immediately, and its lateness is recorded.
     """
 
     def __init__(self, control: Control, late_s: float = 0.0) -> None:
@@ -130,7 +128,7 @@ class ClockedBatches:
         self._clocks = Clocks(control)
 
     def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
-        """See Batches. Each operation has its slot of the clock."""
+        """See Batches. Each operation has its own time slot."""
         clock = time.perf_counter
         ahead = self._clocks.offset_s()
         slot = SLACK * typical_s + SLOT_MARGIN_S

@@ -21,6 +21,7 @@ from busbw.core.exits import Exit
 from busbw.core.reports import Gone, Here, Report, Stalled, Working
 from busbw.host import carrier, process
 from busbw.launch import interfaces
+from busbw.measure.job import Job
 from busbw.measure.progress import Pace, Progress
 
 GATHERING = frozenset({"start", "rendezvous"})  # ranks of this host are still starting
@@ -53,35 +54,25 @@ class Phase:
 
 
 class Watchdog:
-    """Watches the main thread of rank `rank`; reports go to `report`, on rank 0 with the current work if `progress`.
+    """Watches the main thread of rank `rank` with the limits of `job`; reports go to `report`, on rank 0 with the current work if asked.
 
     If the job is not ended after a report, the rank exits with `code`. It first kills its parent if that is one of the `daemons` (by name),
     which could outlive the job.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        limit_s: float,
-        start_limit_s: float,
-        report: Reporter,
-        *,
-        daemons: tuple[str, ...] = (),
-        code: int = Exit.UNKNOWN,
-        progress: bool = False,
-    ) -> None:
+    def __init__(self, rank: int, job: Job, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> None:
         now = time.monotonic()
         self._rank, self._host, self._report = rank, os.uname().nodename, report
         self._daemons, self._code = daemons, code
-        self._reports_work = progress and rank == 0
-        self._pace = Pace(limit_s)
-        self._start_deadline = now + start_limit_s if start_limit_s else math.inf
+        self._reports_work = job.progress and rank == 0
+        self._pace = Pace(job.limit_s)
+        self._start_deadline = now + job.start_limit_s if job.start_limit_s else math.inf
         self.phase = Phase(0, "start", "", now)
         self.library: Callable[[], str] | None = None  # gets the report of the communication library
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
         self._linked = carrier.linked(self._selected)
         self._main = threading.main_thread().ident
-        self._poll_s = min([POLL_S, *(limit / 4 for limit in (limit_s, start_limit_s) if limit)])
+        self._poll_s = min([POLL_S, *(limit / 4 for limit in (job.limit_s, job.start_limit_s) if limit)])
         self._completed, self._progressed = self.phase.completed(), now
         self._last_here = self._last_work = now
         self._stopped, self._starting = False, True

@@ -18,7 +18,7 @@ def watched(job: AnyJob, report: Reporter, daemons: tuple[str, ...] = (), code: 
     """Start a watchdog for this process."""
     member = detect(os.environ)
     rank = member.rank if member else 0
-    dog = Watchdog(rank, job.limit_s, job.start_limit_s, report, daemons=daemons, code=code, progress=job.progress)
+    dog = Watchdog(rank, job, report, daemons, code)
     ask_nccl(dog, job, rank)
     dog.start()
     return dog

@@ -1,4 +1,4 @@
-"""The watchdog in real processes: it speaks in time with what the rank does, does not bark at slow sizes, and leaves nothing behind."""
+"""The watchdog in real processes: it reports stalls in time, tolerates slow sizes, and leaves no process behind."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from busbw.core.reports import Gone, Here, Report, Stalled, decode
+from busbw.measure.job import Job
 from busbw.measure.progress import Progress
 from busbw.measure.watchdog import Watchdog
 
@@ -17,17 +18,17 @@ def dog(limit_s: float = 0.2, start_limit_s: float = 0.2, rank: int = 0) -> tupl
     said: list[Report] = []
     stalled = threading.Event()
 
-    def tell(report: Report) -> None:
+    def record(report: Report) -> None:
         said.append(report)
         if isinstance(report, Stalled):
             stalled.set()
 
-    made = Watchdog(rank, limit_s, start_limit_s, tell)
+    made = Watchdog(rank, Job(limit_s=limit_s, start_limit_s=start_limit_s), record)
     made.start()
     return made, said, stalled
 
 
-def test_a_rank_says_that_it_is_here_and_later_where_it_stands_and_what_it_does() -> None:
+def test_a_stalled_rank_reports_its_phase_and_calls() -> None:
     made, said, stalled = dog()
     made.at("timing", "8 in place")
     assert stalled.wait(5)
@@ -40,7 +41,7 @@ def test_a_rank_says_that_it_is_here_and_later_where_it_stands_and_what_it_does(
     assert any("test_watchdog.py" in call for call in told.doing) or any("threading.py" in call for call in told.doing)
 
 
-def test_places_that_change_in_time_are_left_alone() -> None:
+def test_phases_within_their_limit_are_not_reported() -> None:
     made, said, stalled = dog(limit_s=0.3)
     for step in range(12):
         made.at("timing", f"{8 << step} in place")
@@ -89,9 +90,10 @@ def test_operations_that_end_are_progress_and_the_limit_counts_from_the_last() -
 RANK = """
 import sys, time
 from busbw.measure import watchdog
+from busbw.measure.job import Job
 from busbw.measure.events import say
 watchdog.GRACE_S = 0.3
-dog = watchdog.Watchdog(int(sys.argv[1]), float(sys.argv[2]), 0, say)
+dog = watchdog.Watchdog(int(sys.argv[1]), Job(limit_s=float(sys.argv[2])), say)
 dog.start()
 dog.at("init")
 dog.at("timing", "8")
