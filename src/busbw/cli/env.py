@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
 
 import click
 
@@ -16,17 +15,6 @@ from busbw.launch import interfaces
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-def _dotenv(variables: Mapping[str, str], before: str = "") -> str:
-    return "".join(f"{before}{name}={shlex.quote(value)}\n" for name, value in variables.items())
-
-
-FORMATS: dict[str, Callable[[Mapping[str, str]], str]] = {
-    "sh": lambda variables: _dotenv(variables, "export "),
-    "json": lambda variables: json.dumps(variables, indent=1) + "\n",
-    "dotenv": _dotenv,
-}
-
-
 @click.group("env", context_settings=_SETTINGS)
 def command() -> None:
     """Print the variables that make any NCCL program use busbw's plugins."""
@@ -36,7 +24,7 @@ def command() -> None:
 @click.option(
     "--ifname", default="", callback=not_empty, help="also NCCL_SOCKET_IFNAME: a name, prefix, ^exclusion, or a network like 10.1.0.0/16"
 )
-@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="sh", show_default=True, help="output format")
+@click.option("--format", "format_name", type=click.Choice(("sh", "json", "dotenv")), default="sh", show_default=True, help="output format")
 def net(ifname: str, format_name: str) -> int:
     """The network plugin, for this shell: eval "$(busbw env net)".
 
@@ -52,5 +40,7 @@ def net(ifname: str, format_name: str) -> int:
     if same:
         variables |= same
         talk(f"note: {' and '.join(f'{name}={value}' for name, value in same.items())} must be the same on all hosts")
-    answer(FORMATS[format_name](variables))
+    prefix = "export " if format_name == "sh" else ""
+    lines = "".join(f"{prefix}{name}={shlex.quote(value)}\n" for name, value in variables.items())
+    answer(json.dumps(variables, indent=1) + "\n" if format_name == "json" else lines)
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.parameters import File, not_empty
+from busbw.cli.shared_options import options
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError
 from busbw.launch import hosts, mpirun
@@ -33,15 +34,15 @@ FLAGS = (
 )
 
 
-def _tuning(command: click.Command) -> click.Command:
-    for name, variable, factor in VALUES:
-        kind = click.IntRange(min=0) if factor else str
-        command.params.append(click.Option([name], type=kind, metavar=None if factor else "FILE", help=f"sets {variable}"))
-    command.params += [click.Option([name], is_flag=True, help=f"sets {variable}") for name, variable in FLAGS]
-    return command
+_tuning_options = [
+    *(
+        click.option(name, type=click.IntRange(0) if factor else str, metavar=None if factor else "FILE", help=f"sets {variable}")
+        for name, variable, factor in VALUES
+    ),
+    *(click.option(name, is_flag=True, help=f"sets {variable}") for name, variable in FLAGS),
+]
 
 
-@_tuning
 @click.command("horovodrun", context_settings=_SETTINGS, short_help="Start a Horovod script on several ranks, like horovodrun.")
 @click.option("-np", "--num-proc", "ranks", type=click.IntRange(min=1), help="number of ranks  [default: the hosts' slots]")
 @click.option("-H", "--hosts", "host_list", default="", callback=not_empty, help="hosts and ranks on each: h1:2,h2:2")
@@ -50,6 +51,7 @@ def _tuning(command: click.Command) -> click.Command:
 @click.option("--gloo", is_flag=True, expose_value=False, help="ignored: CPU operations always use Gloo")
 @click.option("--mpi", is_flag=True, help="not supported: CPU operations use Gloo")
 @click.option("--dry-run", is_flag=True, help="print mpirun's command line and stop")
+@options(*_tuning_options)
 @click.argument("args", nargs=-1, required=True, metavar="COMMAND...")
 def command(
     ranks: int | None, host_list: str, hostfile: Path | None, ifname: str, mpi: bool, dry_run: bool, args: tuple[str, ...], **tuning: object

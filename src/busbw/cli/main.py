@@ -16,20 +16,20 @@ from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.version import __version__
 
-COMMANDS: tuple[tuple[str, str], ...] = (
-    ("run", "Measure a collective and verify its data."),
-    ("train", "Train a model on synthetic samples, alone and with each method of gradient exchange."),
-    ("plan", "Recommend the gradient exchange that hides the network and loses least."),
-    ("horovodrun", "Start a Horovod script on several ranks, like horovodrun."),
-    ("compat", "Install commands named all_reduce_perf, ... that behave like nccl-tests."),
-    ("show", "Print a result, or output of nccl-tests, in any format."),
-    ("report", "Write results as one HTML page: plots, table, machine, findings."),
-    ("compare", "Compare two results: same, slower, faster or ambiguous."),
-    ("history", "Record results, list and plot them, and check a run against earlier ones."),
-    ("manifest", "Print a job for Kubernetes or Slurm."),
-    ("env", "Print the variables that make any NCCL program use busbw's plugins."),
-    ("engines", "List the engines, and what the unavailable ones need."),
-)
+COMMANDS = {
+    "run": "Measure a collective and verify its data.",
+    "train": "Train a model on synthetic samples, alone and with each method of gradient exchange.",
+    "plan": "Recommend the gradient exchange that hides the network and loses least.",
+    "horovodrun": "Start a Horovod script on several ranks, like horovodrun.",
+    "compat": "Install commands named all_reduce_perf, ... that behave like nccl-tests.",
+    "show": "Print a result, or output of nccl-tests, in any format.",
+    "report": "Write results as one HTML page: plots, table, machine, findings.",
+    "compare": "Compare two results: same, slower, faster or ambiguous.",
+    "history": "Record results, list and plot them, and check a run against earlier ones.",
+    "manifest": "Print a job for Kubernetes or Slurm.",
+    "env": "Print the variables that make any NCCL program use busbw's plugins.",
+    "engines": "List the engines, and what the unavailable ones need.",
+}
 _PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")
 
 
@@ -37,24 +37,23 @@ class _Lazy(click.Group):
     """Imports a subcommand's module on first use, so that `busbw --version` is instant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, _ in COMMANDS]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in dict(COMMANDS):
+        if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"busbw.cli.{cmd_name}").command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        names = dict(COMMANDS)
-        if args[0] not in names and not ctx.resilient_parsing:
-            close = [f"did you mean '{name}'? " for name in get_close_matches(args[0], names, n=1)]
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            close = [f"did you mean '{name}'? " for name in get_close_matches(args[0], COMMANDS, n=1)]
             raise UsageError(f"no such command '{args[0]}'", "".join(close) + "busbw --help lists all commands")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS))
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -100,7 +99,7 @@ def guarded(args: Sequence[str]) -> int:
 def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
     # For an option without its value click does not name the command.
-    command = context.command_path if context else " ".join(["busbw", *(arg for arg in args[:1] if arg in dict(COMMANDS))])
+    command = context.command_path if context else " ".join(["busbw", *(arg for arg in args[:1] if arg in COMMANDS)])
     help_only = isinstance(error, click.exceptions.NoArgsIsHelpError)
     talk(error.format_message() if help_only else f"error: {error.format_message()}\n\nhint: {command} --help")
     return int(Exit.USAGE)

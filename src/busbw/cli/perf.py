@@ -131,10 +131,8 @@ def _refuse(spec: SweepSpec) -> None:
     if spec.device_implementation > 0:
         if spec.local_register != SYMMETRIC:
             raise BadArguments("device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)")
-        raise NotSupported(
-            f"-D {spec.device_implementation}: kernels that use NCCL's device API (LSA, multimem, GIN) are compiled C++; busbw has none",
-            "leave out -D, or use NVIDIA's nccl-tests for this one",
-        )
+        message = f"-D {spec.device_implementation}: busbw has no kernels that use NCCL's device API (LSA, multimem, GIN)"
+        raise NotSupported(message, "leave out -D, or use NVIDIA's nccl-tests for this one")
 
 
 def _output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
@@ -156,8 +154,10 @@ def _output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
 
 def _below_minimum(result: AnyResult | None) -> bool:
     """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW, as the text states."""
-    least = minimum_gb_s(result) if isinstance(result, Result) and result.rows else None
-    return least is not None and isinstance(result, Result) and result.average_busbw() < 0.9 * least * 1e9
+    if not isinstance(result, Result) or not result.rows:
+        return False
+    least = minimum_gb_s(result)
+    return least is not None and result.average_busbw() < 0.9 * least * 1e9
 
 
 KIND_EXIT = {"TimedOut": NcclTestsExit.TIMEOUT, "CudaFailed": NcclTestsExit.CUDA, "TooFewGpus": NcclTestsExit.NOT_IMPLEMENTED}

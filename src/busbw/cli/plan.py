@@ -73,9 +73,8 @@ def command(
     no settings.
     """
     if environment.detect(os.environ) is not None:
-        raise UsageError(
-            "busbw plan starts jobs, but this process is a rank of one", "run it outside mpirun, srun or torchrun, with --hosts"
-        )
+        message = "busbw plan starts jobs, but this process is a rank of one"
+        raise UsageError(message, "run it outside mpirun, srun or torchrun, with --hosts")
     where = Where(**take_where(fields))
     methods, ways = defaults(where)
     names = tuple(method.name for method in parse_all(compare or ",".join(methods)))

@@ -23,45 +23,33 @@ from busbw.session.outside import launch
 from busbw.stats.sampling import MOST_TAIL_SAMPLES
 from busbw.views.registry import VIEWS, view
 
-
-class Size(click.ParamType[int]):
-    """A size argument: bytes, or a number with K, M or G."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes."""
-        return value if isinstance(value, int) else parse_size(str(value), param.opts[0] if param else "size")
-
-
-class Rounds(click.ParamType[int]):
-    """Rounds of checks, or `timed`: one round, and what the timed iterations wrote."""
-
-    name = "rounds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Rounds; TIMED for `timed`."""
-        if value == "timed":
-            return TIMED
-        if not str(value).isdecimal():
-            raise UsageError(f"--check: '{value}' is not a number of rounds", "give 0, 1 or more, or `timed`")
-        return int(value)
-
-
 TIMED = -1
 SWEEP_OPTIONS = [row for row in OPTIONS if not row.compat_only]
-_TYPES: dict[str, Any] = {"check": Rounds(), "int": int, "size": Size(), "word": str}
+
+
+def _size(_: click.Context, parameter: click.Parameter, value: str) -> int:
+    return parse_size(value, parameter.opts[0])
+
+
+def _rounds(_: click.Context, _parameter: click.Parameter, value: str) -> int:
+    if value != "timed" and not value.isdecimal():
+        raise UsageError(f"--check: '{value}' is not a number of rounds", "give 0, 1 or more, or `timed`")
+    return TIMED if value == "timed" else int(value)
 
 
 def _option(row: Option) -> Callable[[Any], Any]:
     # -n means ranks, as with mpirun.
     names = [row.name(strict=True), *([f"--{row.long}"] if "_" in row.long else []), *([] if row.short == "n" else [f"-{row.short}"])]
-    kind = _TYPES.get(row.field) or _TYPES[row.kind]
+    kind = "rounds" if row.field == "check" else row.kind
+    callback = {"size": _size, "rounds": _rounds}.get(kind)
     text = f"{row.help}; `timed` = also verify what the timed iterations wrote" if row.field == "check" else row.help
-    values = f"[{'|'.join(map(str, row.choices))}]" if row.choices else None
-    bounds = f"; {row.allowed}" if row.allowed and not row.choices else ""
+    values = f"[{'|'.join(map(str, row.choices))}]" if row.choices else kind.upper() if callback else None
+    allowed = f"; {row.allowed}" if row.allowed and not row.choices else ""
     default = short_size(row.default_for_run) if row.kind == "size" else row.default_for_run
-    return click.option(*names, row.field, type=kind, default=default, show_default=True, help=text + bounds, metavar=values)
+    return click.option(
+        *names, row.field, type=int if kind == "int" else str, callback=callback, default=default, show_default=True,
+        help=text + allowed, metavar=values,
+    )  # fmt: skip
 
 
 _sampling_options = options(

@@ -21,7 +21,9 @@ class StatusLine:
     def show(self, work: Working) -> None:
         """Write the line again unless something was printed in the last QUIET_S seconds."""
         if self.visible and time.monotonic() - self._quiet_since >= QUIET_S:
-            left = f", about {_duration(work.left_s)} left" if work.left_s is not None else ""
+            left = ""
+            if work.left_s is not None:
+                left = f", about {work.left_s:.0f} s left" if work.left_s < 120 else f", about {work.left_s / 60:.0f} min left"
             what = f"{work.phase}: {work.detail}" if work.detail else work.phase
             sys.stderr.write(f"{_ERASE}{what}{left}")
             sys.stderr.flush()
@@ -33,7 +35,3 @@ class StatusLine:
             sys.stderr.write(_ERASE)
             sys.stderr.flush()
         self._quiet_since, self._shown = time.monotonic(), False
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

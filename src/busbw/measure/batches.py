@@ -59,10 +59,8 @@ class HeldBatches:
     def __init__(self, engine: Engine, spec: SweepSpec) -> None:
         blocking = [name for name in BLOCKING if os.environ.get(name, "0") not in ("", "0")]
         if blocking:
-            raise NoMeasurement(
-                f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue, which is held until all are enqueued",
-                f"unset {blocking[0]}, or use --timing classic",
-            )
+            message = f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue, which is held until all are enqueued"
+            raise NoMeasurement(message, f"unset {blocking[0]}, or use --timing classic")
         self._engine, self._limit_s = engine, spec.timeout
         self.progress = Progress(0)
         self._most = max(MOST_HELD // spec.agg_iters, 1)
@@ -132,7 +130,10 @@ class ClockedBatches:
         clock = time.perf_counter
         ahead = self._clocks.offset_s()
         slot = SLACK * typical_s + SLOT_MARGIN_S
-        begin = float(self._control.bcast(self._lead_s() + clock())) - ahead
+        before = clock()
+        self._control.barrier()
+        # Ten barriers are enough for the message with the common start to reach all ranks.
+        begin = float(self._control.bcast(clock() + 10 * (clock() - before) + SLOT_MARGIN_S)) - ahead
         starts: list[float] = []
         ends: list[float] = []
         self.progress.batch = ends
@@ -148,12 +149,6 @@ class ClockedBatches:
         shared = [start + ahead for start in starts]
         earliest = [-value for value in self._control.reduce_all([-start for start in shared], "max")]
         return Taken([durations], [[start - first for start, first in zip(shared, earliest, strict=True)]])
-
-    def _lead_s(self) -> float:
-        """The time for the message with the common start to reach all ranks: that of ten barriers, measured for each batch."""
-        start = time.perf_counter()
-        self._control.barrier()
-        return 10 * (time.perf_counter() - start) + SLOT_MARGIN_S
 
 
 def _until(moment: float) -> None:

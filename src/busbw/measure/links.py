@@ -65,10 +65,5 @@ def _pair(engine: Engine, control: Control, batches: Batches, call: Call, pair: 
     every = control.gather({rank: one for rank, one in zip(engine.ranks, spans, strict=True) if rank in pair})
     if every is None:
         return None
-    columns = [one for some in every for one in some.values()]
-    return min(_together(operation) for operation in zip(*columns, strict=True))
-
-
-def _together(spans: Sequence[tuple[float, float]]) -> float:
-    """Seconds from the last start to the last end, from each rank's lateness and duration."""
-    return max(late + duration for late, duration in spans) - max(late for late, _ in spans)
+    operations = zip(*(one for some in every for one in some.values()), strict=True)
+    return float(min(max(late + duration for late, duration in both) - max(late for late, _ in both) for both in operations))

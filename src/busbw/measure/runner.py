@@ -1,5 +1,6 @@
 """One process' part of a sweep: for every series warm up, then for every size verify, time and report, in step with the others."""
 
+import itertools
 import random
 import time
 from collections.abc import Sequence
@@ -65,24 +66,19 @@ class Runner:
         if self.spec.row.ranks_power_of_two and ranks & (ranks - 1):
             self._emit(Note("\n".join([f"nRanks {ranks} is not a power of 2, skipping"] * self.job.size), answer=True))
             return
-        self._forecast = self._whole(len(list(series(self.spec, ranks))))
-        cycle = 0
-        while self.spec.run_cycles == 0 or cycle < self.spec.run_cycles:
-            for one in series(self.spec, self.engine.size):
+        sampling, every_series = self.spec.sampling, list(series(self.spec, ranks))
+        passes = sampling.repeats - self.repeat if sampling else max(self.spec.run_cycles, 1)
+        rows = list(sizes(self.spec, self.max_bytes)) * len(every_series) * passes
+        self._forecast = Forecast(rows, sampling, first(sampling) if sampling else self.spec.iters)
+        for _ in range(self.spec.run_cycles) if self.spec.run_cycles else itertools.count():
+            for one in every_series:
                 self._series(one)
-            cycle += 1
 
     def links(self, devices: Sequence[Device]) -> list[Link]:
         """The links between pairs of ranks, with precise timing and one communicator of three or more ranks; otherwise []."""
         if not self.spec.sampling or self.group.size != self.job.size:
             return []
         return links.measure(self.engine, self.job, self._batches, devices, self.max_bytes, self.at, self.spec.timeout)
-
-    def _whole(self, count: int) -> Forecast:
-        """The forecast for this and all later passes over the sizes of `count` series."""
-        passes = self.spec.sampling.repeats - self.repeat if self.spec.sampling else max(self.spec.run_cycles, 1)
-        every = list(sizes(self.spec, self.max_bytes)) * count * passes
-        return Forecast(every, self.spec.sampling, first(self.spec.sampling) if self.spec.sampling else self.spec.iters)
 
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
@@ -173,13 +169,10 @@ class Runner:
     def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally, progress: Progress) -> float:
         """Verify one operation per round until a rank finds wrong data; returns the seconds of the last operation."""
         took_s = [0.0]
-
-        def once() -> None:
-            took_s.append(self._once_s(launch))
-
         for round_number in range(self.spec.check):
             probe = self._probe(call, round_number)
-            tally.add(self.engine.ranks, verification.run_round(self.engine, call, once, probe), probe)
+            wrong = verification.run_round(self.engine, call, lambda: took_s.append(self._once_s(launch)), probe)
+            tally.add(self.engine.ranks, wrong, probe)
             progress.done += 1
             if self.spec.check > 1 and self.job.reduce_all([float(tally.bad_rounds)], "max")[0]:
                 break

@@ -9,7 +9,7 @@ import msgspec
 
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.result import Device, Result
+from busbw.core.result import Result
 from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine
@@ -80,7 +80,9 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repea
         if note:
             emit(Note(note))
     _summarize_alltoallv(job, opened, max_bytes, emit if first else None)
-    with closing(HostSampler(own_devices(job, party, result))) as host_sampler:
+    samples = party.local == 0 and job.sweep.sampling is not None  # one process of each host, with precise timing
+    own = [device for device in result.world.devices if samples and device.host == platform.node()]
+    with closing(HostSampler(own)) as host_sampler:
         runner = Runner(
             opened, job=party.job, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, at=at, late_s=late_s,
             host_sampler=host_sampler, repeat=repeat,
@@ -119,13 +121,6 @@ def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     result.reduced_max_bytes = max_bytes if max_bytes < job.sweep.max_bytes else None
     result.ideal, result.endpoint_ideal = best, endpoint
     return result, max_bytes
-
-
-def own_devices(job: SweepJob, party: Party, result: Result) -> list[Device]:
-    """The devices of this host, on the process that samples the host during precise timing; [] on all others."""
-    if party.local != 0 or job.sweep.sampling is None:
-        return []
-    return [device for device in result.world.devices if device.host == platform.node()]
 
 
 def _summarize_alltoallv(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit | None) -> None:

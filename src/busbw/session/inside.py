@@ -19,9 +19,8 @@ from busbw.measure.job import AnyJob, SweepJob
 from busbw.measure.watchdog import Reporter
 from busbw.session.follow import RankFailed
 from busbw.session.outside import limited
-from busbw.session.rank import chosen, failed, perform
+from busbw.session.rank import ask_nccl, chosen, failed, perform, watched
 from busbw.session.sink import Sink
-from busbw.session.watching import ask_nccl, watched
 from busbw.session.where import Where
 
 SAME_ERROR_S = 2.0
@@ -32,11 +31,9 @@ def inside(asked: AnyJob, where: Where, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     from busbw.launch.join import join
 
-    if not where.local or where.ranks:
-        raise UsageError(
-            "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of a running job",
-            "leave them to the outer launcher",
-        )
+    if where.ranks or where.hosts or where.hostfile or where.step:
+        message = "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of a running job"
+        raise UsageError(message, "leave them to the outer launcher")
     limits = limited(asked)
     if isinstance(limits, SweepJob) and limits.compat:
         limits = msgspec.structs.replace(limits, start_limit_s=0.0)  # nccl-tests has no limit but -T

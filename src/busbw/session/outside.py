@@ -24,10 +24,8 @@ class TooFewGpus(NoMeasurement):
     """More GPUs are requested than present; the message is that of nccl-tests."""
 
     def __init__(self, asked: int, present: int) -> None:
-        super().__init__(
-            f"Invalid number of GPUs: {asked} requested but only {present} were found.",
-            f"ask for at most {present}, or {option('hosts')}",
-        )
+        message = f"Invalid number of GPUs: {asked} requested but only {present} were found."
+        super().__init__(message, f"ask for at most {present}, or {option('hosts')}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,20 +91,19 @@ def limited(job: AnyJob) -> AnyJob:
 def _local_ranks(row: EngineRow, job: AnyJob, where: Where) -> int:
     """Ranks on this machine: as requested, one per GPU, or two on CPUs. UsageError or TooFewGpus for too many."""
     net_plugin.variables(job.net)  # reports a missing plugin before ranks are started
-    ranks = where.ranks or _default_ranks(row, job)
+    if where.ranks:
+        ranks = where.ranks
+    elif isinstance(job, SweepJob) and job.compat:
+        ranks = job.sweep.nthreads * job.sweep.ngpus
+    elif row.name == "nccl":
+        ranks = gpu_count()
+    else:
+        ranks = (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
     if row.name == "nccl" and ranks > gpu_count():
         raise TooFewGpus(ranks, gpu_count())
     if row.name != "nccl" and ranks > RANKS_A_CORE * (os.cpu_count() or 1):
         raise UsageError(f"{option('ranks', ranks)}: more than {RANKS_A_CORE} ranks per core of this machine", option("fewer_ranks"))
     return ranks
-
-
-def _default_ranks(row: EngineRow, job: AnyJob) -> int:
-    if isinstance(job, SweepJob) and job.compat:
-        return job.sweep.nthreads * job.sweep.ngpus
-    if row.name == "nccl":
-        return gpu_count()
-    return (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
 
 
 def program(job: AnyJob) -> list[str]:

@@ -12,7 +12,7 @@ from busbw.accel.methods import CODECS
 from busbw.core import transports
 from busbw.core.errors import BusbwError
 from busbw.core.planning import AS_IS, Exchange
-from busbw.core.result import AnyResult, PlanResult, TrainResult
+from busbw.core.result import PlanResult, TrainResult
 from busbw.core.transports import Transport
 from busbw.engines.registry import torch_gpus
 from busbw.host import net_plugin
@@ -47,7 +47,11 @@ class Planner:
                     raise
                 sink.note(f"note: {way.name} could not be measured: {error.message}")
             finally:
-                whole = _merged(whole, sink.record.result)
+                new = sink.record.result
+                if isinstance(new, PlanResult) and whole and whole.plan and new.plan:
+                    whole.plan.exchanges += new.plan.exchanges
+                elif isinstance(new, PlanResult):
+                    whole = whole or new
                 self._save(whole, sink)
         assert whole is not None
         self._check(whole, ways, check)
@@ -93,17 +97,6 @@ class Planner:
             for one in exchanges:
                 one.checked_s = result.training.step_s(one.method) if isinstance(result, TrainResult) else None
         return all(one.checked_s for one in exchanges)
-
-
-def _merged(whole: PlanResult | None, new: AnyResult | None) -> PlanResult | None:
-    """`whole` with the exchanges of `new`."""
-    if not isinstance(new, PlanResult):
-        return whole
-    if whole is None:
-        return new
-    if whole.plan and new.plan:
-        whole.plan.exchanges += new.plan.exchanges
-    return whole
 
 
 @contextlib.contextmanager

@@ -14,12 +14,18 @@ import msgspec
 from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.core.exits import Exit
 from busbw.engines.registry import AUTO, choose
-from busbw.host import process
+from busbw.host import process, ras
+from busbw.host.source import Unavailable
 from busbw.launch.control import Control
+from busbw.launch.environment import detect
 from busbw.measure.events import At, Emit, Event, Failed, Note, encode, say, say_failed
 from busbw.measure.job import AnyJob, SweepJob, decode
 from busbw.measure.sweep import measure
-from busbw.session.watching import DAEMONS, ask_nccl, watched
+from busbw.measure.watchdog import Reporter, Watchdog
+
+DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
+RAS_LIMIT_S = 3.0
+RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
 
 
 def perform(job: AnyJob, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
@@ -43,6 +49,30 @@ def chosen(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
         if missing:
             emit(Note(f"note: measuring on CPUs: {missing}"))
     return msgspec.structs.replace(job, engine=control.bcast(name))
+
+
+def watched(job: AnyJob, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> Watchdog:
+    """Start a watchdog for this process."""
+    member = detect(os.environ)
+    rank = member.rank if member else 0
+    dog = Watchdog(rank, job, report, daemons, code)
+    ask_nccl(dog, job, rank)
+    dog.start()
+    return dog
+
+
+def ask_nccl(dog: Watchdog, job: AnyJob, rank: int) -> None:
+    """Make process 0 query NCCL's RAS service when a limit passes. Called again once the engine is known."""
+    if rank == 0 and job.engine == "nccl":
+        dog.library = nccl_report
+
+
+def nccl_report() -> str:
+    """The report of NCCL's RAS service, or why there is none."""
+    try:
+        return ras.status(ras.address(), RAS_LIMIT_S)[:RAS_CHARACTERS]
+    except Unavailable as error:
+        return str(error)
 
 
 def failed(error: BaseException, control: Control | None) -> Failed:

@@ -27,11 +27,6 @@ class Where:
     ifname: str = ""
     step: Step | None = None
 
-    @property
-    def local(self) -> bool:
-        """Whether neither hosts nor a Slurm step are given."""
-        return not (self.hosts or self.hostfile or self.step)
-
     def named(self) -> tuple[Host, ...]:
         """The hosts, with their slots where given."""
         if self.hostfile:
