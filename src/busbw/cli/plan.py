@@ -1,4 +1,4 @@
-"""`busbw plan`: which way of exchanging gradients hides the network and loses least."""
+"""`busbw plan`: which exchange of gradients hides the network and loses least."""
 
 import os
 from typing import Any
@@ -66,7 +66,7 @@ def command(
     model_name: str, compare: str, tried: str, target: float, replays: int, check: str, format_name: str, json_name: str, force: bool,
     limit_s: float, launch_limit_s: float, **fields: Any,
 ) -> int:  # fmt: skip
-    """Recommend how to exchange the gradients of MODEL: the way that hides the network and loses least.
+    """Recommend how to exchange the gradients of MODEL: the exchange that hides the network and loses least.
 
     Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each bucket with every method and
     transport. Predicts the step from these, then trains with the recommended exchange; if that falls short, with the next one. Changes
@@ -76,13 +76,13 @@ def command(
         message = "busbw plan starts jobs, but this process is a rank of one"
         raise UsageError(message, "run it outside mpirun, srun or torchrun, with --hosts")
     where = Where(**take_where(fields))
-    methods, ways = defaults(where)
+    methods, suitable = defaults(where)
     names = tuple(method.name for method in parse_all(compare or ",".join(methods)))
     spec, plan = TrainSpec(model=known(model_name), methods=names, iters=1, **fields), PlanSpec(replays=replays, target=target)
     job = PlanJob(
         engine="torch", program="busbw plan", argv=argv(), training=spec, plan=plan, limit_s=limit_s, start_limit_s=launch_limit_s
     )
-    tried_ways = transports.parse(tried or ",".join(ways))
+    wanted = transports.parse(tried or ",".join(suitable))
     file = result_file(json_name)
     if file is not None:
         check_writable(file, overwrite=force)
@@ -91,7 +91,7 @@ def command(
     def sink(first: bool) -> Output:
         return PlanOutput(first=first) if table else Output(Record(), save_unasked=False)
 
-    result = Planner(job, where, file, sink).run(tried_ways, check)
+    result = Planner(job, where, file, sink).run(wanted, check)
     answer(planning.footer(result) if table else encoded(result).decode())
     if file is not None:
         save(encoded(result), file)  # earlier failures were only warnings

@@ -112,13 +112,13 @@ def now() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def say_failed(failed: Failed) -> None:
+def write_failure(failed: Failed) -> None:
     """Write a failure to stderr for the launcher, in one write so that lines of several ranks do not mix."""
     sys.stderr.write(f"{FAILED_PREFIX}{msgspec.json.encode(failed).decode()}\n")
     sys.stderr.flush()
 
 
-def say(report: reports.Report) -> None:
+def write_report(report: reports.Report) -> None:
     """Write a report to stderr, bypassing Python's buffer, whose lock may be held."""
     os.write(2, f"{reports.encode(report)}\n".encode())
 

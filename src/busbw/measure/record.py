@@ -17,7 +17,7 @@ from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surv
 from busbw.model.findings import findings
 
 QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
-WRITING_SHARE = 0.1  # so that a tenth of the time goes into it
+WRITING_SHARE = 0.1  # so that writing takes a tenth of the time
 
 
 def encoded(result: AnyResult) -> bytes:

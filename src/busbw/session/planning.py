@@ -32,20 +32,21 @@ class Planner:
     file: Path | None
     sink: Callable[[bool], Sink]
 
-    def run(self, ways: Sequence[Transport], check: str) -> PlanResult:
-        """Measure over every transport, then check as `check` says: the `best` exchange, `all` or `none`.
+    def run(self, wanted: Sequence[Transport], check: str) -> PlanResult:
+        """Measure over every transport, then check by training: the `best` exchange, `all` or `none`.
 
-        The error of the first transport is raised; a later transport that fails is left out. The file gets what was measured either way.
+        The error of the first transport is raised; a later one that fails is left out. The file gets all completed measurements.
         """
         whole: PlanResult | None = None
-        for way in ways:
+        for transport in wanted:
             sink = self.sink(whole is None)
             try:
-                self._run(way, msgspec.structs.replace(self.job, plan=msgspec.structs.replace(self.job.plan, transport=way.name)), sink)
+                plan = msgspec.structs.replace(self.job.plan, transport=transport.name)
+                self._run(transport, msgspec.structs.replace(self.job, plan=plan), sink)
             except BusbwError as error:
                 if whole is None:
                     raise
-                sink.note(f"note: {way.name} could not be measured: {error.message}")
+                sink.note(f"note: {transport.name} could not be measured: {error.message}")
             finally:
                 new = sink.record.result
                 if isinstance(new, PlanResult) and whole and whole.plan and new.plan:
@@ -54,12 +55,12 @@ class Planner:
                     whole = whole or new
                 self._save(whole, sink)
         assert whole is not None
-        self._check(whole, ways, check)
+        self._check(whole, wanted, check)
         return whole
 
-    def _run(self, way: Transport, job: PlanJob | TrainJob, sink: Sink) -> None:
-        with _environment(way.variables):
-            run(msgspec.structs.replace(job, net=way.net), self.where, sink)
+    def _run(self, transport: Transport, job: PlanJob | TrainJob, sink: Sink) -> None:
+        with _environment(transport.variables):
+            run(msgspec.structs.replace(job, net=transport.net), self.where, sink)
 
     def _save(self, result: PlanResult | None, sink: Sink) -> None:
         """Write the file. A failure is only reported: the result is also on stdout."""
@@ -69,29 +70,29 @@ class Planner:
         except BusbwError as error:
             sink.note(f"warning: {error.message}; measuring continues")
 
-    def _check(self, whole: PlanResult, ways: Sequence[Transport], check: str) -> None:
+    def _check(self, whole: PlanResult, wanted: Sequence[Transport], check: str) -> None:
         """Train with all exchanges, or with the recommended one until a checked one remains recommended."""
         plan = whole.plan
         if plan is None or check == "none":
             return
         if check == "all":
-            for way in ways:
-                self._train(way, [one for one in plan.exchanges if one.transport == way.name])
+            for transport in wanted:
+                self._train(transport, [one for one in plan.exchanges if one.transport == transport.name])
         else:
             while (best := plan.recommended()) and best.checked_s is None and self._train(transports.BY_NAME[best.transport], [best]):
                 self._save(whole, self.sink(False))
         self._save(whole, self.sink(False))
 
-    def _train(self, way: Transport, exchanges: Sequence[Exchange]) -> bool:
+    def _train(self, transport: Transport, exchanges: Sequence[Exchange]) -> bool:
         """Train with each exchange and store its step; whether all of them were trained."""
         sink = self.sink(False)
         common = {name: getattr(self.job, name) for name in Job.__struct_fields__}
         spec = msgspec.structs.replace(self.job.training, methods=tuple(one.method for one in exchanges))
         try:
             if exchanges:
-                self._run(way, TrainJob(training=spec, **common), sink)
+                self._run(transport, TrainJob(training=spec, **common), sink)
         except BusbwError as error:  # the plan is valid without it
-            sink.note(f"note: the training over {way.name} did not end: {error.message}")
+            sink.note(f"note: the training over {transport.name} did not end: {error.message}")
         finally:
             result = sink.record.result
             for one in exchanges:

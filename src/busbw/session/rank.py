@@ -18,7 +18,7 @@ from busbw.host import process, ras
 from busbw.host.source import Unavailable
 from busbw.launch.control import Control
 from busbw.launch.environment import detect
-from busbw.measure.events import At, Emit, Event, Failed, Note, encode, say, say_failed
+from busbw.measure.events import At, Emit, Event, Failed, Note, encode, write_failure, write_report
 from busbw.measure.job import AnyJob, SweepJob, decode
 from busbw.measure.sweep import measure
 from busbw.measure.watchdog import Reporter, Watchdog
@@ -91,7 +91,7 @@ def fail(error: BaseException, control: Control | None) -> int:
     report = failed(error, control)
     if report.exit == Exit.BUG:
         traceback.print_exception(error)
-    say_failed(report)
+    write_failure(report)
     if control is not None and control.size > 1:
         control.abort(report.exit, report.message)
     return report.exit
@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     job = decode((sys.argv[1:] if argv is None else argv)[0])
     control: Control | None = None
     try:
-        dog = watched(job, say, DAEMONS)
+        dog = watched(job, write_report, DAEMONS)
         dog.at("rendezvous", "")
         control = join(dict(os.environ), expect=job.ranks // job.gpus_per_process or None)
         job = chosen(job, control, emit)

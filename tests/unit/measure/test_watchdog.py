@@ -91,9 +91,9 @@ RANK = """
 import sys, time
 from busbw.measure import watchdog
 from busbw.measure.job import Job
-from busbw.measure.events import say
+from busbw.measure.events import write_report
 watchdog.GRACE_S = 0.3
-dog = watchdog.Watchdog(int(sys.argv[1]), Job(limit_s=float(sys.argv[2])), say)
+dog = watchdog.Watchdog(int(sys.argv[1]), Job(limit_s=float(sys.argv[2])), write_report)
 dog.start()
 dog.at("init")
 dog.at("timing", "8")
