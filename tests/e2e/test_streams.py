@@ -35,7 +35,7 @@ def test_a_reader_who_leaves_at_once_is_no_failure(tmp_path: Path, words: str) -
 def test_the_json_file_is_complete_if_stdout_is_closed(tmp_path: Path) -> None:
     done = shell(f"busbw {RUN} -N 20 --json r.json | head -1", tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
-    assert done.stderr == "note: stdout was closed; measuring goes on for r.json (Ctrl-C ends it)\n"
+    assert done.stderr == "note: stdout was closed; measuring continues for r.json (Ctrl-C ends it)\n"
     result = json.loads((tmp_path / "r.json").read_bytes())
     assert (result["complete"], result["rows"][-1]["size_bytes"]) == (True, 1 << 20)
 

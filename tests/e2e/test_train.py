@@ -55,7 +55,7 @@ def test_a_language_model_under_an_outer_mpirun():
     [
         (("vgg",), "error: unknown model 'vgg'"),
         (("mlp", "--compare", "none,none"), "error: 'none,none' names none twice"),
-        (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name what to run"),
+        (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name methods to run"),
     ],
 )
 def test_invalid_arguments_are_refused_before_the_start(run, words, said):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.parameters import Share, not_empty
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.cli.words import Share, filled
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
@@ -29,7 +29,7 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 @click.option("--tolerance", type=Share(0.0, 10.0), default="5%", show_default=True, help="largest difference treated as equal")
 @click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="confidence level, over all cells together")
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
-@click.option("--collective", default=None, callback=filled, help="the collective of logs that do not name it")
+@click.option("--collective", default=None, callback=not_empty, help="the collective of logs that do not name it")
 @click.option("--table", "tables", type=click.IntRange(1), multiple=True, help="which table of logs that hold several; twice: of A, of B")
 def command(a: str, b: str, tolerance: float, confidence: float, format_name: str, collective: str | None, tables: tuple[int, ...]) -> int:
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.

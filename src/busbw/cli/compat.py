@@ -1,4 +1,4 @@
-"""`busbw compat DIR`: links under the names of nccl-tests' binaries."""
+"""`busbw compat DIR`: links named like the binaries of nccl-tests."""
 
 import shutil
 import sys
@@ -14,9 +14,9 @@ from busbw.core.errors import UsageError
 @click.command("compat", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("directory", type=click.Path(path_type=Path))
 def command(directory: Path) -> int:
-    """Put links named all_reduce_perf, all_reduce_perf_mpi, ... into DIRECTORY; called by such a name, busbw is nccl-tests.
+    """Create links named all_reduce_perf, all_reduce_perf_mpi, ... in DIRECTORY. Under such a name busbw behaves like nccl-tests.
 
-    Put DIRECTORY on PATH to use them; an existing file that is not such a link is never touched.
+    Add DIRECTORY to PATH to use them. Existing files that are not links are never replaced.
     """
     target = program()
     names = [f"{row.name}_perf{suffix}" for row in COLLECTIVES for suffix in ("", "_mpi")]
@@ -25,17 +25,17 @@ def command(directory: Path) -> int:
         for name in names:
             _link(directory / name, target)
     except OSError as error:
-        raise UsageError(f"{directory}: {error.strerror}", "name a directory that you may write") from error
+        raise UsageError(f"{directory}: {error.strerror}", "name a directory that you can write to") from error
     answer(f'{len(names)} links in {directory}; use them with: export PATH="{directory.resolve()}:$PATH"\n')
     return 0
 
 
 def program() -> Path:
-    """The installed `busbw` script, which the links point to."""
-    beside = Path(sys.executable).with_name("busbw")
-    found = beside if beside.exists() else shutil.which("busbw")
+    """The installed `busbw` script, the target of the links."""
+    sibling = Path(sys.executable).with_name("busbw")
+    found = sibling if sibling.exists() else shutil.which("busbw")
     if not found:
-        raise UsageError("the busbw script is not installed beside this Python, nor on PATH", "pip install busbw")
+        raise UsageError("the busbw script is neither in the directory of this Python nor on PATH", "pip install busbw")
     return Path(found).absolute()
 
 

@@ -1,4 +1,4 @@
-"""`busbw engines`: what can run here."""
+"""`busbw engines`: the engines and their availability."""
 
 import click
 
@@ -8,11 +8,10 @@ from busbw.engines.registry import ENGINES
 
 @click.command("engines", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> int:
-    """Which engines can run on this machine, and what the others lack."""
+    """List the engines that can run on this machine, and what the others need."""
     for row in ENGINES:
         reason = row.availability()
-        state = "ready" if reason is None else f"no: {reason}"
-        answer(f"{row.name:6} {row.help:44} {state}\n")
+        answer(f"{row.name:6} {row.help:44} {'ready' if reason is None else f'no: {reason}'}\n")
         if reason is not None:
             answer(f"{'':6} {row.install}\n")
     return 0

@@ -1,14 +1,13 @@
-"""`busbw env`: variables for the shell, so that any program that uses NCCL gets busbw's plugins."""
+"""`busbw env`: shell variables that make any NCCL program use busbw's plugins."""
 
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
 
 import click
 
+from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer, talk
-from busbw.cli.words import filled
 from busbw.core.networks import THREADS_VARIABLE, blocks, channels, chosen
 from busbw.host import net_plugin, nvml
 from busbw.launch import interfaces
@@ -16,41 +15,32 @@ from busbw.launch import interfaces
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-def _dotenv(variables: Mapping[str, str], before: str = "") -> str:
-    return "".join(f"{before}{name}={shlex.quote(value)}\n" for name, value in variables.items())
-
-
-FORMATS: dict[str, Callable[[Mapping[str, str]], str]] = {
-    "sh": lambda variables: _dotenv(variables, "export "),
-    "json": lambda variables: json.dumps(variables, indent=1) + "\n",
-    "dotenv": _dotenv,
-}
-
-
 @click.group("env", context_settings=_SETTINGS)
 def command() -> None:
-    """Print the variables that make any program's NCCL use busbw's plugins."""
+    """Print the variables that make any NCCL program use busbw's plugins."""
 
 
 @command.command("net", context_settings=_SETTINGS, short_help="The network plugin: many TCP streams.")
 @click.option(
-    "--ifname", default="", callback=filled, help="also NCCL_SOCKET_IFNAME: a name, prefix, ^exclusion, or a network like 10.1.0.0/16"
+    "--ifname", default="", callback=not_empty, help="also NCCL_SOCKET_IFNAME: a name, prefix, ^exclusion, or a network like 10.1.0.0/16"
 )
-@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="sh", show_default=True, help="how they are written")
+@click.option("--format", "format_name", type=click.Choice(("sh", "json", "dotenv")), default="sh", show_default=True, help="output format")
 def net(ifname: str, format_name: str) -> int:
     """The network plugin, for this shell: eval "$(busbw env net)".
 
-    Looks first whether the plugin is there, loads, and has what NCCL looks for; exit code 3 where it does not.
+    First checks that the plugin is installed, loads, and has the symbols that NCCL needs; exit code 3 if not.
     """
     net_plugin.check(net_plugin.find())
     variables = net_plugin.variables("busbw")
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
     wanted = 0 if chosen(os.environ) else channels(net_plugin.rate({**os.environ, **variables}))
-    # How many ranks a job will have here nobody knows yet.
-    alike = blocks(wanted, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
-    if alike:
-        variables |= alike
-        talk(f"note: {' and '.join(f'{name}={value}' for name, value in alike.items())} must be the same on all hosts")
-    answer(FORMATS[format_name](variables))
+    # The number of ranks of a future job is unknown.
+    same = blocks(wanted, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
+    if same:
+        variables |= same
+        talk(f"note: {' and '.join(f'{name}={value}' for name, value in same.items())} must be the same on all hosts")
+    prefix = "export " if format_name == "sh" else ""
+    lines = "".join(f"{prefix}{name}={shlex.quote(value)}\n" for name, value in variables.items())
+    answer(json.dumps(variables, indent=1) + "\n" if format_name == "json" else lines)
     return 0

@@ -1,4 +1,4 @@
-"""nccl-tests' command line, by its rules: permuted words, `-b8`, `--minb 8`, last one wins, other words ignored."""
+"""The command line of nccl-tests, by its rules: options in any order, `-b8`, `--minb 8`, the last wins, other arguments are ignored."""
 
 import getopt
 from collections.abc import Sequence
@@ -14,23 +14,23 @@ _BY_FLAG: dict[str, Option] = {flag: row for row in OPTIONS for flag in (f"-{row
 
 
 class BadArguments(UsageError):
-    """What nccl-tests refuses with exit code 255."""
+    """Arguments that nccl-tests rejects with exit code 255."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The values by SweepSpec field; `help` when -h was given, and getopt's message for an option that does not exist."""
+    """Values by SweepSpec field; `help` for -h or an unknown option, with getopt's `message` about that."""
 
     fields: dict[str, int | str]
     help: bool
     message: str = ""
 
 
-def parse(words: Sequence[str]) -> Parsed:
-    """The options of a command line; BadArguments for a size that is none."""
+def parse(args: Sequence[str]) -> Parsed:
+    """The options of a command line; BadArguments for an invalid size."""
     fields: dict[str, int | str] = {row.field: row.default for row in OPTIONS}
     try:
-        pairs, _ = getopt.gnu_getopt(list(words), SHORT, LONG)
+        pairs, _ = getopt.gnu_getopt(list(args), SHORT, LONG)
     except getopt.GetoptError as error:
         return Parsed(fields, True, str(error))
     for flag, text in pairs:
@@ -54,7 +54,7 @@ def _value(row: Option, text: str) -> int | str:
 
 
 def usage(program: str) -> str:
-    """What -h prints, from the option table."""
+    """The text of -h, from the option table."""
     lines = [f"USAGE: {program} "]
     lines += [f"\t[-{row.short},--{row.long} <{row.kind}>] {row.help}" for row in OPTIONS]
     return "\n".join([*lines, "\t[-h,--help]"]) + "\n"

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from busbw.cli.parameters import File, Share, not_empty
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
-from busbw.cli.words import File, Share, filled
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
@@ -33,8 +33,8 @@ def _db(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option("--collective", default="", callback=filled, help="only runs of this collective")(function)
-    return click.option("--machine", default="", callback=filled, help="only machines with this in their name")(function)
+    function = click.option("--collective", default="", callback=not_empty, help="only runs of this collective")(function)
+    return click.option("--machine", default="", callback=not_empty, help="only machines with this in their name")(function)
 
 
 @click.group("history", context_settings=HELP)
@@ -48,7 +48,7 @@ def command() -> None:
 
 @command.command("add", context_settings=HELP)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--collective", default=None, callback=filled, help="the collective of logs that do not name it")
+@click.option("--collective", default=None, callback=not_empty, help="the collective of logs that do not name it")
 @_db
 def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
     """Add the results in FILE... (- = stdin), as busbw show reads them. The same result twice is stored once.
@@ -102,7 +102,7 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
 @click.argument("file", metavar="FILE")
 @click.option("--last", type=click.IntRange(2), default=LAST, show_default=True, help="runs to compare with, at most")
 @click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="how sure to be, over the whole sweep")
-@click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
+@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
 @_db
 def check_(file: str, last: int, confidence: float, collective: str | None, db: Path) -> int:
     """Say whether the result in FILE (- = stdin) is slower than the last runs of its machine that have the same cells.

@@ -1,4 +1,4 @@
-"""`busbw horovodrun`: horovodrun's words for Open MPI's mpirun, and `import horovod.torch` finds busbw's in the scripts it starts."""
+"""`busbw horovodrun`: horovodrun's options for Open MPI's mpirun. In scripts it starts, `import horovod.torch` imports busbw's."""
 
 import os
 import shlex
@@ -7,16 +7,17 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.parameters import File, not_empty
+from busbw.cli.shared_options import options
 from busbw.cli.streams import answer, talk
-from busbw.cli.words import File, filled
 from busbw.core.errors import UsageError
 from busbw.launch import hosts, mpirun
-from busbw.session.where import FORWARDED, PER_HOST
+from busbw.session.where import FORWARDED, Where, forwarded
 
 MODULE = "busbw.horovod"
-# What follows COMMAND is its own.
+# Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
-# horovodrun's options with a value, the variable that each sets, and by what the value is multiplied.
+# horovodrun's options with a value, the variable that each sets, and the factor of the value (0: a text).
 VALUES = (
     ("--timeline-filename", "HOROVOD_TIMELINE", 0),
     ("--fusion-threshold-mb", "HOROVOD_FUSION_THRESHOLD", 1 << 20),
@@ -33,56 +34,42 @@ FLAGS = (
 )
 
 
-def _tuning(command: click.Command) -> click.Command:
-    for name, variable, factor in VALUES:
-        kind = click.IntRange(min=0) if factor else str
-        command.params.append(click.Option([name], type=kind, metavar=None if factor else "FILE", help=f"sets {variable}"))
-    command.params += [click.Option([name], is_flag=True, help=f"sets {variable}") for name, variable in FLAGS]
-    return command
+_tuning_options = [
+    *(
+        click.option(name, type=click.IntRange(0) if factor else str, metavar=None if factor else "FILE", help=f"sets {variable}")
+        for name, variable, factor in VALUES
+    ),
+    *(click.option(name, is_flag=True, help=f"sets {variable}") for name, variable in FLAGS),
+]
 
 
-@_tuning
-@click.command("horovodrun", context_settings=_SETTINGS, short_help="Start a script of Horovod's on several ranks, as horovodrun does.")
+@click.command("horovodrun", context_settings=_SETTINGS, short_help="Start a Horovod script on several ranks, like horovodrun.")
 @click.option("-np", "--num-proc", "ranks", type=click.IntRange(min=1), help="number of ranks  [default: the hosts' slots]")
-@click.option("-H", "--hosts", "host_list", default="", callback=filled, help="hosts and ranks on each: h1:2,h2:2")
-@click.option("-hostfile", "--hostfile", type=File(), help="file of hosts: `h1 slots=2` a line")
-@click.option(
-    "--network-interfaces",
-    "ifname",
-    default="",
-    callback=filled,
-    help="names, a prefix, or a network like 10.1.0.0/16, for MPI, Gloo and NCCL",
-)
-@click.option("--gloo", is_flag=True, help="what CPU operations use anyway")
-@click.option("--mpi", is_flag=True, help="not there: CPU operations use Gloo")
+@click.option("-H", "--hosts", "host_list", default="", callback=not_empty, help="hosts and ranks on each: h1:2,h2:2")
+@click.option("-hostfile", "--hostfile", type=File(), help="file with one host per line: `h1 slots=2`")
+@click.option("--network-interfaces", "ifname", default="", callback=not_empty, help="names, a prefix, or a network like 10.1.0.0/16")
+@click.option("--gloo", is_flag=True, expose_value=False, help="ignored: CPU operations always use Gloo")
+@click.option("--mpi", is_flag=True, help="not supported: CPU operations use Gloo")
 @click.option("--dry-run", is_flag=True, help="print mpirun's command line and stop")
-@click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
+@options(*_tuning_options)
+@click.argument("args", nargs=-1, required=True, metavar="COMMAND...")
 def command(
-    ranks: int | None,
-    host_list: str,
-    hostfile: Path | None,
-    ifname: str,
-    gloo: bool,
-    mpi: bool,
-    dry_run: bool,
-    words: tuple[str, ...],
-    **tuning: object,
+    ranks: int | None, host_list: str, hostfile: Path | None, ifname: str, mpi: bool, dry_run: bool, args: tuple[str, ...], **tuning: object
 ) -> int:
-    """Run COMMAND on each rank. Becomes mpirun, whose exit code is the answer.
+    """Run COMMAND on each rank, through mpirun, and exit with its code.
 
-    In `python train.py ...` the script's `import horovod.torch` finds busbw.horovod.torch.
+    In `python train.py ...` the script's `import horovod.torch` imports busbw.horovod.torch.
     """
-    places = hosts.read_hostfile(str(hostfile)) if hostfile else hosts.parse_hosts(host_list) if host_list else ()
-    if not places and ranks is None:
-        raise UsageError("how many ranks?", "busbw horovodrun -np 2 python train.py")
-    if places:
-        places = hosts.share(places, ranks)
+    named = Where(hosts=host_list, hostfile=hostfile).named()
+    if not named and ranks is None:
+        raise UsageError("no number of ranks is given", "busbw horovodrun -np 2 python train.py")
+    if named:
+        named = hosts.share(named, ranks)
     if mpi:
         talk("note: --mpi: operations on CPUs use Gloo, not MPI")
-    prefixes = (*FORWARDED, "HOROVOD_", "LIGHT_")
-    carried = {name: value for name, value in os.environ.items() if places and name.startswith(prefixes) and name not in PER_HOST}
-    count = sum(place.slots for place in places) or ranks or 1
-    line = mpirun.command(mpirun.find(), program(words), count, places, ifname, {**carried, **variables(tuning)})
+    carried = forwarded((*FORWARDED, "HOROVOD_", "LIGHT_")) if named else {}
+    count = sum(host.slots for host in named) or ranks or 1
+    line = mpirun.command(mpirun.find(), program(args), count, named, ifname, {**carried, **variables(tuning)})
     if dry_run:
         answer(shlex.join(line) + "\n")
     else:
@@ -91,22 +78,18 @@ def command(
 
 
 def variables(tuning: dict[str, object]) -> dict[str, str]:
-    """What the tuning options that were given set."""
-    said = {f"--{name.replace('_', '-')}": value for name, value in tuning.items()}
-    values = {
-        variable: str(int(str(said[name])) * factor if factor else said[name])
-        for name, variable, factor in VALUES
-        if said[name] is not None
-    }
-    return values | {variable: "1" for name, variable in FLAGS if said[name]}
+    """The environment variables for the given tuning options."""
+    given = {f"--{name.replace('_', '-')}": str(value) for name, value in tuning.items() if value is not None and value is not False}
+    values = {variable: str(int(given[name]) * factor) if factor else given[name] for name, variable, factor in VALUES if name in given}
+    return values | {variable: "1" for name, variable in FLAGS if name in given}
 
 
-def program(words: Sequence[str]) -> list[str]:
-    """COMMAND, where it is a Python script one for which `horovod` is busbw's."""
-    if not Path(words[0]).name.startswith("python"):
-        return list(words)
+def program(args: Sequence[str]) -> list[str]:
+    """COMMAND; a Python script is started such that `import horovod` imports busbw's."""
+    if not Path(args[0]).name.startswith("python"):
+        return list(args)
     at = 1
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
-        at += 2 if words[at] in ("-W", "-X") else 1
-    runs_file = at < len(words) and words[at] not in ("-m", "-c")
-    return [*words[:at], "-m", MODULE, *words[at:]] if runs_file else list(words)
+    while at < len(args) and args[at].startswith("-") and args[at] not in ("-m", "-c"):
+        at += 2 if args[at] in ("-W", "-X") else 1
+    runs_file = at < len(args) and args[at] not in ("-m", "-c")
+    return [*args[:at], "-m", MODULE, *args[at:]] if runs_file else list(args)

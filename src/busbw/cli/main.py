@@ -1,87 +1,89 @@
-"""The command line: which face was called, and how errors leave it. Subcommands are imported when they are used."""
+"""The entry point: selects the frontend, and turns errors into messages and exit codes. Subcommands are imported when used."""
 
 import contextlib
 import os
 import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
 import click
 
-from busbw.cli.streams import ReaderGone, answering, bug, stop_writing, talk
-from busbw.core.errors import BusbwError
+from busbw.cli.streams import ReaderGone, bug, guarded_stdout, stop_writing, talk
+from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.version import __version__
 
-COMMANDS: tuple[tuple[str, str], ...] = (
-    ("run", "Measure a collective and verify its data."),
-    ("train", "Train a model on synthetic samples: its rate alone, and with each way to exchange gradients."),
-    ("plan", "Say which way to exchange gradients hides the network here, and loses least."),
-    ("horovodrun", "Start a script of Horovod's on several ranks, as horovodrun does."),
-    ("compat", "Make commands named all_reduce_perf, ... that behave as nccl-tests does."),
-    ("show", "Print a result again, in any format; reads nccl-tests' output too."),
-    ("report", "Write results as one HTML page: plots, table, machine, findings."),
-    ("compare", "Compare two results: same, slower, faster or ambiguous."),
-    ("history", "Keep results, list and plot them, and say whether a run differs from the last ones."),
-    ("manifest", "Print a job for Kubernetes or Slurm."),
-    ("env", "Print the variables that make any program's NCCL use busbw's plugins."),
-    ("engines", "Which engines can run here, and what the others lack."),
-)
+COMMANDS = {
+    "run": "Measure a collective and verify its data.",
+    "train": "Train a model on synthetic samples, alone and with each method of gradient exchange.",
+    "plan": "Recommend the gradient exchange that hides the network and loses least.",
+    "horovodrun": "Start a Horovod script on several ranks, like horovodrun.",
+    "compat": "Install commands named all_reduce_perf, ... that behave like nccl-tests.",
+    "show": "Print a result, or output of nccl-tests, in any format.",
+    "report": "Write results as one HTML page: plots, table, machine, findings.",
+    "compare": "Compare two results: same, slower, faster or ambiguous.",
+    "history": "Record results, list and plot them, and check a run against earlier ones.",
+    "manifest": "Print a job for Kubernetes or Slurm.",
+    "env": "Print the variables that make any NCCL program use busbw's plugins.",
+    "engines": "List the engines, and what the unavailable ones need.",
+}
 _PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")
 
 
 class _Lazy(click.Group):
-    """Imports a subcommand's module on first use, so that `busbw --version` stays instant."""
+    """Imports a subcommand's module on first use, so that `busbw --version` is instant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, _ in COMMANDS]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in dict(COMMANDS):
+        if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"busbw.cli.{cmd_name}").command
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            close = [f"did you mean '{name}'? " for name in get_close_matches(args[0], COMMANDS, n=1)]
+            raise UsageError(f"no such command '{args[0]}'", "".join(close) + "busbw --help lists all commands")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS))
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", prog_name="busbw")
 def cli() -> None:
-    """How fast the links between your GPUs are, how fast they should be, and why they are not."""
+    """Measure collectives between GPUs, verify their data, and compare the speed with what the links can carry."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `busbw` and, through a link's name, of the compat face. Returns the exit code."""
-    program, *words = sys.argv if argv is None else argv
-    with_home()
+    """Entry point of `busbw` and, under names like all_reduce_perf, of the compat commands. Returns the exit code."""
+    program, *args = sys.argv if argv is None else argv
+    with contextlib.suppress(RuntimeError):  # the user has no home directory
+        os.environ.setdefault("HOME", str(Path.home()))  # services lack it, and Open MPI does not start without it
     if _PERF.match(Path(program).name):
         from busbw.cli.perf import perf
 
-        return perf(program, words)
-    return guarded(words)
+        return perf(program, args)
+    return guarded(args)
 
 
-def with_home() -> None:
-    """Set HOME where it is not, as in services: Open MPI does not start without."""
-    with contextlib.suppress(RuntimeError):  # nobody knows where it is
-        os.environ.setdefault("HOME", str(Path.home()))
-
-
-def guarded(words: Sequence[str]) -> int:
-    """Run a subcommand; errors become a line, a hint and an exit code."""
+def guarded(args: Sequence[str]) -> int:
+    """Run a subcommand; errors become a message, a hint and an exit code."""
     try:
-        with answering():
-            code = cli.main(list(words), prog_name="busbw", standalone_mode=False)
+        with guarded_stdout():
+            code = cli.main(list(args), prog_name="busbw", standalone_mode=False)
         return int(code or 0)
     except click.exceptions.Abort:
         return int(Exit.INTERRUPTED)
     except click.ClickException as error:
-        return _usage(error, words)
+        return _usage(error, args)
     except BusbwError as error:
         talk(error.render())
         return int(error.exit)
@@ -90,18 +92,16 @@ def guarded(words: Sequence[str]) -> int:
     except ReaderGone:
         stop_writing()
         return int(Exit.OK)
-    except Exception as error:  # noqa: BLE001 - the last resort, by design
+    except Exception as error:  # noqa: BLE001 - any other exception is a bug
         return bug(error)
 
 
-def _usage(error: click.ClickException, words: Sequence[str]) -> int:
+def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        talk(error.format_message())
-        return int(Exit.USAGE)
-    # Where an option lacks its value click does not say whose it is.
-    command = context.command_path if context else " ".join(["busbw", *(word for word in words[:1] if word in dict(COMMANDS))])
-    talk(f"error: {error.format_message()}\n\nhint: {command} --help")
+    # For an option without its value click does not name the command.
+    command = context.command_path if context else " ".join(["busbw", *(arg for arg in args[:1] if arg in COMMANDS)])
+    help_only = isinstance(error, click.exceptions.NoArgsIsHelpError)
+    talk(error.format_message() if help_only else f"error: {error.format_message()}\n\nhint: {command} --help")
     return int(Exit.USAGE)
 
 

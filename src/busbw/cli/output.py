@@ -1,7 +1,6 @@
 """What a command prints while it runs: the result on stdout, messages on stderr."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from busbw.core.result import AnyResult, Result, TrainResult
 from busbw.core.spelling import render
 from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
 from busbw.measure.record import Record
+from busbw.session.outside import Launch
 from busbw.session.sink import OWN, Frontend, Sink
 from busbw.views import training
 from busbw.views.registry import View
@@ -25,16 +25,16 @@ def exit_code(result: AnyResult | None) -> int:
     return int(Exit.BAD if result and result.wrong() else Exit.OK)
 
 
-def print_command(argv: Sequence[str]) -> int:
+def print_command(prepared: Launch | None) -> int:
     """Print the launcher's command line, for --dry-run."""
-    if not argv:
+    if prepared is None:
         raise UsageError("--dry-run: this engine runs in this process and starts no ranks", "leave out --dry-run")
-    answer(shlex.join(argv) + "\n")
+    answer(shlex.join(prepared.argv) + "\n")
     return int(Exit.OK)
 
 
 class Output(Sink):
-    """Prints messages, and keeps the rows of a run that broke off in a file: in one of its own where `save_unasked`."""
+    """Prints messages, and saves the rows of a run that ended early: without --json in a new file if `save_unasked`."""
 
     def __init__(self, record: Record, frontend: Frontend = OWN, *, save_unasked: bool = True) -> None:
         super().__init__(record, frontend)
@@ -44,19 +44,19 @@ class Output(Sink):
 
     @property
     def progress(self) -> bool:
-        """Whether a person watches stderr."""
+        """Whether stderr is a terminal."""
         return self._status.visible
 
     def working(self, work: Working) -> None:
-        """Show what is measured once nothing was printed for a while."""
+        """Show the current work if nothing was printed for a while."""
         self._status.show(work)
 
     def take(self, event: Event) -> None:
-        """Record the event and print it. When the reader of stdout is gone, only a run with a file goes on."""
+        """Record the event and print it. After stdout was closed, only a run with a file continues."""
         super().take(event)
         if self.record.problem and not self._warned:
             self._warned = True
-            talk(f"warning: {render(self.record.problem.message)}; measuring goes on, and the file is tried again")
+            talk(f"warning: {render(self.record.problem.message)}; measuring continues, and the file will be tried again")
         try:
             if isinstance(event, Note):
                 self.print_note(event)
@@ -66,13 +66,13 @@ class Output(Sink):
             if self.record.file is None:
                 raise
             stop_writing()
-            talk(f"note: stdout was closed; measuring goes on for {self.record.file} (Ctrl-C ends it)")
+            talk(f"note: stdout was closed; measuring continues for {self.record.file} (Ctrl-C ends it)")
 
     def show(self, event: Event, result: AnyResult) -> None:
-        """Print what follows from an event."""
+        """Print the event."""
 
     def print_note(self, note: Note) -> None:
-        """Print a rank's note, the same line of several ranks once."""
+        """Print a note; a line that several ranks sent is printed once."""
         talk("\n".join(dict.fromkeys(note.text.splitlines())))
 
     def note(self, text: str) -> None:
@@ -82,7 +82,7 @@ class Output(Sink):
     error = note
 
     def broke_off(self, reason: str) -> str:
-        """Save what was measured; where it is, '' when nothing was measured."""
+        """Save what was measured; returns a sentence about the file, '' if nothing was measured."""
         record = self.record
         super().broke_off(reason)
         count = record.measured
@@ -108,7 +108,7 @@ class SweepOutput(Output):
         self.view = view
 
     def show(self, event: Event, result: AnyResult) -> None:
-        """Header, rows and footer, each as soon as it is known where the view streams."""
+        """Header, rows and footer; a view that does not stream prints all with the footer."""
         assert isinstance(result, Result)
         if isinstance(event, Started) and self.view.streams:
             self._print("header", result)
@@ -118,7 +118,7 @@ class SweepOutput(Output):
             self._print("footer", result)
 
     def print_note(self, note: Note) -> None:
-        """Notes that nccl-tests has on stdout are part of its text, one line for each rank."""
+        """In the nccl-tests view, notes that nccl-tests writes to stdout go there, one line per rank."""
         if note.answer and self.view.name == "nccl-tests":
             answer(note.text + "\n")
         else:
@@ -132,7 +132,7 @@ class TrainOutput(Output):
     """Prints a training line by line, then the table of methods."""
 
     def show(self, event: Event, result: AnyResult) -> None:
-        """Each iteration as soon as it is measured."""
+        """Header, iterations, method ends and footer."""
         assert isinstance(result, TrainResult)
         if isinstance(event, Started):
             answer(training.header(result, width()))
@@ -145,7 +145,7 @@ class TrainOutput(Output):
 
 
 class JsonOutput(Output):
-    """Prints the result as JSON when the run has ended."""
+    """Prints the result as JSON at the end."""
 
     def show(self, event: Event, result: AnyResult) -> None:
         """The whole result, once."""

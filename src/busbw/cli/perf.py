@@ -1,7 +1,7 @@
-"""The compat face: called as `all_reduce_perf` (a link that `busbw compat` made), busbw behaves as that binary of nccl-tests.
+"""The nccl-tests frontend: called as `all_reduce_perf`, by a link that `busbw compat` created, busbw behaves like that binary.
 
-Deviations, each on purpose: `-b 0` and steps that would never end are refused; `-r all` works; every GPU stands in JSON's devices;
-JSON's environment keeps all names but masks values that do not concern communication.
+Intended differences: `-b 0` and endless steps are rejected; `-r all` works; the JSON lists every GPU under devices, and masks the values
+of environment variables that do not concern communication.
 """
 
 import os
@@ -43,14 +43,14 @@ SYMMETRIC = 2
 START_LIMIT_S = 120.0  # until all ranks have joined
 
 
-class NotThere(UsageError):
-    """A feature of nccl-tests that busbw does not have."""
+class NotSupported(UsageError):
+    """A feature of nccl-tests that busbw lacks."""
 
 
-def perf(program: str, words: Sequence[str]) -> int:
-    """Run one nccl-tests binary; returns its exit code."""
+def perf(program: str, args: Sequence[str]) -> int:
+    """Behave like one nccl-tests binary; returns its exit code."""
     try:
-        return _perf(program, words)
+        return _perf(program, args)
     except BadArguments as error:
         talk(error.message)
         return int(NcclTestsExit.BAD_ARGUMENTS)
@@ -59,17 +59,17 @@ def perf(program: str, words: Sequence[str]) -> int:
     except ReaderGone:
         stop_writing()
         return int(NcclTestsExit.OK)
-    except Exception as error:  # noqa: BLE001 - the last resort, by design
+    except Exception as error:  # noqa: BLE001 - any other exception is a bug
         bug(error)
         return int(NcclTestsExit.INTERNAL)
 
 
-def _perf(program: str, words: Sequence[str]) -> int:
+def _perf(program: str, args: Sequence[str]) -> int:
     name = Path(program).name
     collective = name.removesuffix("_mpi").removesuffix("_perf")
     if collective not in BY_NAME:
-        raise BadArguments(f"{name}: busbw knows no such test", f"link one of {', '.join(f'{known}_perf' for known in BY_NAME)}")
-    parsed = parse(words)
+        raise BadArguments(f"{name}: unknown test", f"link one of {', '.join(f'{known}_perf' for known in BY_NAME)}")
+    parsed = parse(args)
     if parsed.help:
         if parsed.message:
             talk(f"{program}: {parsed.message}")
@@ -82,7 +82,7 @@ def _perf(program: str, words: Sequence[str]) -> int:
     spec, file = output_file(spec)
     record = Record(file, lambda result: nccl_tests_json.render(result).encode())
     engine = os.environ.get("BUSBW_ENGINE", AUTO)
-    job = SweepJob(sweep=spec, engine=engine, program=name, argv=[program, *words], compat=True, start_limit_s=START_LIMIT_S)
+    job = SweepJob(sweep=spec, engine=engine, program=name, argv=[program, *args], compat=True, start_limit_s=START_LIMIT_S)
     try:
         code = exit_code(run(job, Where(), SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False)))
     except KeyboardInterrupt:
@@ -94,7 +94,7 @@ def _perf(program: str, words: Sequence[str]) -> int:
 
 
 def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
-    """nccl-tests' soft fall-backs: a value that cannot be meant is replaced, with the message to print. Names match to the letter."""
+    """The spec with invalid values replaced as nccl-tests does, and the messages to print. Names are case-sensitive."""
     notes: list[str] = []
     change: dict[str, Any] = {}
 
@@ -112,9 +112,9 @@ def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
     if per_iteration not in (0, 1):
         replace("per_iter_timing", per_iteration := 0, f"invalid value {spec.per_iter_timing} for -I, per-iteration timing is off")
     elif per_iteration and spec.cudagraph > 0:
-        replace("per_iter_timing", per_iteration := 0, "-I does not go with -G, per-iteration timing is off")
+        replace("per_iter_timing", per_iteration := 0, "-I cannot be combined with -G, per-iteration timing is off")
     if spec.blocking == BARRIER_OUTSIDE and spec.cudagraph > 0:
-        replace("blocking", 0, "-z 3 does not go with -G, using -z 0")
+        replace("blocking", 0, "-z 3 cannot be combined with -G, using -z 0")
     if spec.per_iter_skip and not (per_iteration and 0 <= spec.per_iter_skip <= spec.iters - 1):
         replace("per_iter_skip", 0, f"-K {spec.per_iter_skip} needs -I and fewer than {spec.iters} iterations, using 0")
     if spec.cudagraph < 0:
@@ -132,10 +132,8 @@ def _refuse(spec: SweepSpec) -> None:
     if spec.device_implementation > 0:
         if spec.local_register != SYMMETRIC:
             raise BadArguments("device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)")
-        raise NotThere(
-            f"-D {spec.device_implementation}: kernels that use NCCL's device API (LSA, multimem, GIN) are compiled C++; busbw has none",
-            "leave out -D, or use NVIDIA's nccl-tests for this one",
-        )
+        message = f"-D {spec.device_implementation}: busbw has no kernels that use NCCL's device API (LSA, multimem, GIN)"
+        raise NotSupported(message, "leave out -D, or use NVIDIA's nccl-tests for this one")
 
 
 def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
@@ -159,11 +157,11 @@ def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
 
 
 def _below_minimum(result: AnyResult | None) -> bool:
-    """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW, as the text says."""
-    if not isinstance(result, Result):
+    """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW, as the text states."""
+    if not isinstance(result, Result) or not result.rows:
         return False
     least = minimum_gb_s(result)
-    return least is not None and bool(result.rows) and result.average_busbw() < 0.9 * least * 1e9
+    return least is not None and result.average_busbw() < 0.9 * least * 1e9
 
 
 KIND_EXIT = {"TimedOut": NcclTestsExit.TIMEOUT, "CudaFailed": NcclTestsExit.CUDA, "TooFewGpus": NcclTestsExit.NOT_IMPLEMENTED}
@@ -172,7 +170,7 @@ KIND_EXIT = {"TimedOut": NcclTestsExit.TIMEOUT, "CudaFailed": NcclTestsExit.CUDA
 def exit_of(error: BusbwError) -> int:
     """nccl-tests' exit code for an error."""
     kind = error.kind if isinstance(error, RankFailed) else type(error).__name__
-    if isinstance(error, NotThere):
+    if isinstance(error, NotSupported):
         return int(NcclTestsExit.NOT_IMPLEMENTED)
     if error.exit == Exit.BUG:
         return int(NcclTestsExit.INTERNAL)
@@ -183,10 +181,10 @@ COMPAT = Frontend(exit_of, spelling.COMPAT)
 
 
 def _failed(error: BusbwError) -> int:
-    """The line on stdout that wrappers of nccl-tests look for, the words for people on stderr, and the exit code."""
+    """Print the line that wrappers of nccl-tests parse to stdout and the error to stderr; returns the exit code."""
     code = exit_of(error)
-    word = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
+    kind = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
-        answer(f"{platform.node().split('.')[0]}: Test {word} '{spelling.render(error.template, spelling.COMPAT)}'\n")
+        answer(f"{platform.node().split('.')[0]}: Test {kind} '{spelling.render(error.template, spelling.COMPAT)}'\n")
     talk(error.render(spelling.COMPAT))
     return code

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.parameters import not_empty
 from busbw.cli.show import read_sweep, table_option
 from busbw.cli.streams import answer
-from busbw.cli.words import filled
 from busbw.core.comparison import Comparison
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
@@ -21,9 +21,9 @@ DEFAULT = "report.html"
 @click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "-o", "--output", callback=filled, help="where the page goes, - = stdout; by default beside the first FILE, under its name with .html"
+    "-o", "--output", callback=not_empty, help="where the page goes, - = stdout; by default next to the first FILE, with its name and .html"
 )
-@click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
+@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
 @table_option
 def command(files: tuple[str, ...], output: str | None, collective: str | None, table: int | None) -> int:
     """Write the results in FILE... (up to 8, - = stdin) as one self-contained HTML page, and print its path.

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
+from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
-from busbw.cli.words import filled
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import LOG_TABLES
@@ -22,7 +22,7 @@ table_option = click.option("--table", type=click.IntRange(1), default=None, hel
 @click.argument("file")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(v.name for v in VIEWS))
 @table_option
-@click.option("--collective", default=None, callback=filled, help="the collective of a log that does not name it")
+@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
 def command(file: str, format_name: str, collective: str | None, table: int | None) -> int:
     """Print the result in FILE (- = stdin): busbw.result/1, or nccl-tests' JSON or text of any age.
 

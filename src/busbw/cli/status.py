@@ -1,4 +1,4 @@
-"""A line on the terminal that says what is measured while nothing else is printed."""
+"""A status line on the terminal, shown while nothing else is printed."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ _ERASE = "\r\x1b[2K"
 
 
 class StatusLine:
-    """The line, on stderr where that is a terminal. Whatever else is printed erases it first."""
+    """The line, on stderr if that is a terminal. Any other output erases it first."""
 
     def __init__(self) -> None:
         self.visible = sys.stderr is not None and sys.stderr.isatty()
@@ -19,21 +19,19 @@ class StatusLine:
         before_output(self.erase)
 
     def show(self, work: Working) -> None:
-        """Write the line anew unless something else was printed within the last QUIET_S seconds."""
+        """Write the line again unless something was printed in the last QUIET_S seconds."""
         if self.visible and time.monotonic() - self._quiet_since >= QUIET_S:
-            left = f", about {_duration(work.left_s)} left" if work.left_s is not None else ""
+            left = ""
+            if work.left_s is not None:
+                left = f", about {work.left_s:.0f} s left" if work.left_s < 120 else f", about {work.left_s / 60:.0f} min left"
             what = f"{work.phase}: {work.detail}" if work.detail else work.phase
             sys.stderr.write(f"{_ERASE}{what}{left}")
             sys.stderr.flush()
             self._shown = True
 
     def erase(self) -> None:
-        """Remove the line, since something else is printed now."""
+        """Remove the line before other output."""
         if self._shown:
             sys.stderr.write(_ERASE)
             sys.stderr.flush()
         self._quiet_since, self._shown = time.monotonic(), False
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

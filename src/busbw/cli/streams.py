@@ -1,4 +1,4 @@
-"""stdout is the answer, stderr the talk: how both are written, and what happens when nobody reads them."""
+"""Output: the answer on stdout, messages on stderr, and what happens when a stream cannot be written."""
 
 import contextlib
 import os
@@ -12,21 +12,21 @@ from busbw.core.exits import Exit
 
 
 class ReaderGone(Exception):
-    """The reader of stdout (head, less) has seen enough; that is no failure."""
+    """The reader of stdout (head, less) closed it, which is not a failure."""
 
 
 _listeners: list[Callable[[], None]] = []  # called before anything is printed
 
 
 def before_output(listener: Callable[[], None]) -> None:
-    """Call `listener` before each output of this process, in place of the one given before."""
+    """Call `listener` before each output of this process. It replaces an earlier one."""
     _listeners[:] = [listener]
 
 
 def answer(text: str | bytes) -> None:
-    """Part of the answer, on stdout at once; ReaderGone when nobody reads it, NoMeasurement when it cannot be written.
+    """Write part of the answer to stdout and flush. Bytes are written unchanged.
 
-    Bytes have an encoding of their own and are written as they are.
+    ReaderGone if stdout was closed by its reader, NoMeasurement if it cannot be written.
     """
     if sys.stdout is None:
         return
@@ -34,8 +34,7 @@ def answer(text: str | bytes) -> None:
 
     for listener in _listeners:
         listener()
-
-    with _told():
+    with _stdout_errors():
         if isinstance(text, bytes):
             sys.stdout.buffer.write(text)
         else:
@@ -44,49 +43,49 @@ def answer(text: str | bytes) -> None:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """What cannot be written to stdout ends as `answer` says."""
+def _stdout_errors() -> Iterator[None]:
+    """Errors of writing to stdout become those of `answer`."""
     try:
         yield
     except BrokenPipeError as error:
         raise ReaderGone from error
     except OSError as error:
         stop_writing()
-        raise NoMeasurement(f"stdout: {error.strerror or error}", "make room, or write to another place") from error
+        raise NoMeasurement(f"stdout: {error.strerror or error}", "free some space, or write elsewhere") from error
 
 
 class _Stdout:
-    """A stream that fails as `answer` does."""
+    """A stream with the errors of `answer`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        if text == "":  # so click tries whether a stream takes text, and what it raises then is dropped
+        if text == "":  # click tests with it whether a stream is for text, and ignores what it raises
             return 0
-        with _told():
+        with _stdout_errors():
             return self._stream.write(text)
 
     def flush(self) -> None:
-        with _told():
+        with _stdout_errors():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def answering() -> contextlib.AbstractContextManager[Any]:
-    """While it lasts, whatever writes to stdout by itself fails as `answer` does: click writes the help and the version."""
+def guarded_stdout() -> contextlib.AbstractContextManager[Any]:
+    """Everything written to stdout within it has the errors of `answer`: click prints the help and the version itself."""
     return contextlib.nullcontext() if sys.stdout is None else contextlib.redirect_stdout(cast(TextIO, _Stdout(sys.stdout)))
 
 
 def stop_writing(stream: int = 1) -> None:
-    """Whatever is still written to stdout goes nowhere, so that leaving Python does not fail on it; to stderr with 2."""
+    """Discard all further output to file descriptor `stream`, so that Python's exit does not fail on it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def talk(text: str) -> None:
-    """A line for the person, never for a program. Where it cannot be written the measurement goes on without it."""
+    """Write a message for people to stderr. If that fails, measuring continues without messages."""
     if sys.stderr is not None:
         try:
             for listener in _listeners:
@@ -98,7 +97,7 @@ def talk(text: str) -> None:
 
 
 def bug(error: Exception) -> int:
-    """An error that nobody expected, with what a report needs."""
+    """Report an unexpected error with its traceback; returns the exit code."""
     traceback.print_exception(error)
     talk(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above")
     return int(Exit.BUG)

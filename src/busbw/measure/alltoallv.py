@@ -1,4 +1,4 @@
-"""The bytes that each pair of ranks exchanges in alltoallv: generated with a spread, or from a matrix file.
+"""The bytes from each rank to each other in alltoallv: generated with a spread, or from a matrix file.
 
 Rules of nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes; with a spread of 1 only a single rank sends to itself.
 """

@@ -46,9 +46,7 @@ class Batches(Protocol):
     progress: Progress
 
     def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
-        """Run and time the launches, one operation each, in step with all other processes. `typical_s` estimates their duration and is
-        the same on all processes.
-        """
+        """Run and time the launches in step with all processes. `typical_s` estimates a duration, the same on all processes."""
 
 
 class HeldBatches:
@@ -61,15 +59,13 @@ class HeldBatches:
     def __init__(self, engine: Engine, spec: SweepSpec) -> None:
         blocking = [name for name in BLOCKING if os.environ.get(name, "0") not in ("", "0")]
         if blocking:
-            raise NoMeasurement(
-                f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue, which is held until all are enqueued",
-                f"unset {blocking[0]}, or use --timing classic",
-            )
+            message = f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue, which is held until all are enqueued"
+            raise NoMeasurement(message, f"unset {blocking[0]}, or use --timing classic")
         self._engine, self._limit_s = engine, spec.timeout
         self.progress = Progress(0)
         self._most = max(MOST_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
-        self._fence()  # its set-up must not wait in a held queue
+        self._fence()  # its setup must not wait in a held queue
         engine.synchronize(spec.timeout)
         self.tick_s = self._tick()
         self._costs = engine.name != "sim"  # a simulated launch costs nothing
@@ -117,10 +113,10 @@ class HeldBatches:
 
 
 class ClockedBatches:
-    """Operations that are complete when their launch returns: each starts at an agreed time of synchronised clocks.
+    """Operations that are complete when their launch returns: each starts at an agreed time of synchronized clocks.
 
-    Clocks are synchronised for every batch, so that drift does not matter. `late_s` is an injected delay. A rank that misses its time, for
-    example because the scheduler suspended it, starts at once and its lateness is recorded.
+    Clocks are synchronized for every batch, so that drift does not matter. `late_s` is an injected delay. A rank that misses its time, for
+    example because the scheduler suspended it, starts immediately, and its lateness is recorded.
     """
 
     def __init__(self, control: Control, late_s: float = 0.0) -> None:
@@ -130,11 +126,14 @@ class ClockedBatches:
         self._clocks = Clocks(control)
 
     def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
-        """See Batches. Each operation has its slot of the clock."""
+        """See Batches. Each operation has its own time slot."""
         clock = time.perf_counter
         ahead = self._clocks.offset_s()
         slot = SLACK * typical_s + SLOT_MARGIN_S
-        begin = float(self._control.bcast(self._lead_s() + clock())) - ahead
+        before = clock()
+        self._control.barrier()
+        # Ten barriers are enough for the message with the common start to reach all ranks.
+        begin = float(self._control.bcast(clock() + 10 * (clock() - before) + SLOT_MARGIN_S)) - ahead
         starts: list[float] = []
         ends: list[float] = []
         self.progress.batch = ends
@@ -150,12 +149,6 @@ class ClockedBatches:
         shared = [start + ahead for start in starts]
         earliest = [-value for value in self._control.reduce_all([-start for start in shared], "max")]
         return Taken([durations], [[start - first for start, first in zip(shared, earliest, strict=True)]])
-
-    def _lead_s(self) -> float:
-        """The time for the message with the common start to reach all ranks: that of ten barriers, measured for each batch."""
-        start = time.perf_counter()
-        self._control.barrier()
-        return 10 * (time.perf_counter() - start) + SLOT_MARGIN_S
 
 
 def _until(moment: float) -> None:

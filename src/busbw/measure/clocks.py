@@ -1,8 +1,8 @@
-"""How far the monotonic clocks of hosts are apart, measured over the control channel.
+"""Offsets between the monotonic clocks of hosts, measured over the control channel.
 
-Ranks pair up in log2(p) rounds as in HCA (Hunold and Carpen-Amarie 2018): in round k rank r + 2^k learns from rank r, which knows its own
-distance from rank 0. A pair exchanges messages back and forth; the quickest round trip bounds the error by half its duration. Drift is
-left out: clocks are compared anew for every batch, and drift apart by about 10 us a second at worst.
+Ranks pair up in log2(p) rounds as in HCA (Hunold and Carpen-Amarie 2018): in round k rank r + 2^k learns its offset from rank r, which
+already knows its own. The fastest of several round trips bounds the error by half its duration. Drift, at worst about 10 us per second,
+is ignored because offsets are measured for every batch.
 """
 
 import time
@@ -16,17 +16,16 @@ ROUND_TRIPS = 20
 
 @lru_cache(maxsize=1)
 def identity() -> str:
-    """What processes have in common that share one monotonic clock: the booted kernel, and the time namespace."""
+    """An id of the monotonic clock that this process shares with others: the booted kernel and the time namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        namespace = Path("/proc/self/ns/time").readlink()
-    except OSError:  # no such namespace before Linux 5.6
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot} {namespace}"
+        return f"{boot} {Path('/proc/self/ns/time').readlink()}"
+    except OSError:  # Linux before 5.6
+        return boot
 
 
 class Clocks:
-    """The clocks of a job's processes; made once, with a channel for every pair, and asked for each batch. Both are collective."""
+    """The clocks of a job's processes, with a channel for every pair. The constructor and `offset_s` are collective."""
 
     def __init__(self, control: Control) -> None:
         self._pairs: list[Control | None] = []  # this process' partner in each round
@@ -41,7 +40,7 @@ class Clocks:
             reach *= 2
 
     def offset_s(self) -> float:
-        """Seconds to add to this process' perf_counter for process 0's; 0.0 where all share one clock."""
+        """Seconds to add to this process' perf_counter to get process 0's; 0.0 if all share one clock."""
         mine = 0.0
         for pair in self._pairs:
             if pair is not None:
@@ -50,7 +49,7 @@ class Clocks:
 
 
 def _learn(pair: Control, mine: float) -> float:
-    """Process 0 of the pair tells its clock and its own offset, and gets its value back; the other one's offset is returned to it."""
+    """This process' offset, which process 1 of the pair learns from process 0; `mine` is process 0's own."""
     best, found = float("inf"), mine
     for _ in range(ROUND_TRIPS):
         start = time.perf_counter()
@@ -59,5 +58,5 @@ def _learn(pair: Control, mine: float) -> float:
         trip = time.perf_counter() - start
         if theirs is not None and trip < best:
             best, found = trip, start + trip / 2 - theirs[1]
-    told = pair.bcast((found, mine))
-    return mine if pair.rank == 0 else told[0] + told[1]
+    offset = sum(pair.bcast((found, mine)))
+    return mine if pair.rank == 0 else float(offset)

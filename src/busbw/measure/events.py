@@ -1,7 +1,8 @@
-"""What rank 0 reports while it measures, one JSON object per line, and what any rank reports when it fails."""
+"""The events that rank 0 reports while it measures, one JSON object per line, and the report of a rank that fails."""
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
@@ -17,20 +18,20 @@ FAILED_PREFIX = "busbw-failed: "
 
 
 class Started(msgspec.Struct, tag="started", tag_field="event"):
-    """All ranks are joined and have their buffers; `result` holds everything but what is measured."""
+    """All ranks have joined and allocated their buffers; `result` has everything but measurements."""
 
     result: AnyResult
 
 
 class RowDone(msgspec.Struct, tag="row", tag_field="event"):
-    """One row is measured; `out_of_bounds` counts the checks so far that saw wrong data."""
+    """One row is measured; `out_of_bounds` is the number of checks so far that found wrong data."""
 
     row: Row
     out_of_bounds: int = 0
 
 
 class Iteration(msgspec.Struct, tag="iteration", tag_field="event"):
-    """One iteration of a training is measured: samples a second and rank."""
+    """One iteration of a training is measured; `rate` is in samples per second and rank."""
 
     method: str
     round: int
@@ -57,7 +58,7 @@ class Exchanged(msgspec.Struct, tag="exchanged", tag_field="event"):
 
 
 class Note(msgspec.Struct, tag="note", tag_field="event"):
-    """A line for the reader; `answer` where nccl-tests has it on stdout."""
+    """A message; `answer` if nccl-tests prints it on stdout."""
 
     text: str
     answer: bool = False
@@ -76,14 +77,14 @@ Emit = Callable[[Event], None]
 
 
 class At(Protocol):
-    """Called when a rank enters a phase, with a detail such as the size, and with its progress through the phase."""
+    """A function to call before each phase."""
 
     def __call__(self, phase: str, detail: str, progress: Progress | None = None, /) -> None:
-        """Called before the phase begins."""
+        """`detail` is, for example, the size; `progress` that through the phase."""
 
 
 class Failed(msgspec.Struct):
-    """Why a rank gave up: the message and hint of a BusbwError, the rank and host, and the exit code."""
+    """Why a rank ended: message and hint of a BusbwError, exit code, rank and host."""
 
     message: str
     hint: str
@@ -97,7 +98,7 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event, strict=False
 
 
 def decode(line: bytes) -> Event:
-    """The event of one line; msgspec.DecodeError where it is not one."""
+    """The event of one line; msgspec.DecodeError if it is none."""
     return _decoder.decode(line)
 
 
@@ -106,19 +107,24 @@ def encode(event: Event) -> bytes:
     return wire.encode(event) + b"\n"
 
 
-def say_failed(failed: Failed) -> None:
-    """Write a failure to stderr, where the launcher reads it, in one write so that lines of several ranks do not mix."""
+def now() -> str:
+    """The local time in the format of nccl-tests' JSON."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def write_failure(failed: Failed) -> None:
+    """Write a failure to stderr for the launcher, in one write so that lines of several ranks do not mix."""
     sys.stderr.write(f"{FAILED_PREFIX}{msgspec.json.encode(failed).decode()}\n")
     sys.stderr.flush()
 
 
-def say(report: reports.Report) -> None:
+def write_report(report: reports.Report) -> None:
     """Write a report to stderr, bypassing Python's buffer, whose lock may be held."""
     os.write(2, f"{reports.encode(report)}\n".encode())
 
 
 def failure(line: str) -> Failed | None:
-    """The failure that a line of stderr holds, if any."""
+    """The failure in a line of stderr, if any."""
     at = line.find(FAILED_PREFIX)
     if at < 0:
         return None

@@ -1,4 +1,4 @@
-"""How much longer a sweep will take, from the cells measured so far."""
+"""Estimates the remaining time of a sweep from the cells measured so far."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ PLACEMENTS = 2
 
 
 class Forecast:
-    """Estimates the rest of a sweep. `sizes` are the bytes of all its rows in order; `sampling` is None for classic timing."""
+    """`sizes` are the bytes of all rows in order; `sampling` is None for classic timing."""
 
     def __init__(self, sizes: Sequence[int], sampling: Sampling | None, least_samples: int) -> None:
         self._left = [size for size in sizes for _ in range(PLACEMENTS)]
@@ -16,14 +16,14 @@ class Forecast:
         self._check_s_byte = self._timing_s = self._operation_s_byte = 0.0
 
     def learn(self, size: int, check_s: float, timing_s: float, operation_s: float) -> None:
-        """A cell of `size` bytes is done: seconds of its check, of its timing, and of one operation."""
+        """A cell of `size` bytes is measured: seconds of its check, its timing, and one operation."""
         if self._left:
             self._left.pop(0)
         self._check_s_byte, self._operation_s_byte = check_s / max(size, 1), operation_s / max(size, 1)
         self._timing_s = timing_s
 
     def left_s(self) -> float | None:
-        """Seconds until the sweep ends; None before the first cell. Checks and operations take time in proportion to bytes."""
+        """Seconds until the sweep ends, with checks and operations proportional to bytes; None before the first cell."""
         if not self._timing_s:
             return None
         return sum(self._check_s_byte * size + self._timing_of(size) for size in self._left)

@@ -13,7 +13,8 @@ def color(process: int, environment: Mapping[str, str]) -> int:
     """The group of `process`; 0 without these variables. UsageError for MOD and DIV by less than 1."""
     mask = environment.get("NCCL_TESTS_SPLIT_MASK")
     if mask is not None:
-        return process & _hexadecimal(mask)
+        digits = re.match(r"\s*(?:0[xX])?([0-9a-fA-F]+)", mask)
+        return process & int(digits.group(1), 16) if digits else 0
     text = environment.get("NCCL_TESTS_SPLIT")
     match = _FORM.match(text) if text else None
     if not match:
@@ -27,8 +28,3 @@ def color(process: int, environment: Mapping[str, str]) -> int:
     if value <= 0:
         raise UsageError(f"NCCL_TESTS_SPLIT={text}: dividing processes by {value}", "give a number above 0")
     return process % value if operation in ("mod", "%") else process // value
-
-
-def _hexadecimal(text: str) -> int:
-    match = re.match(r"\s*(?:0[xX])?([0-9a-fA-F]+)", text)
-    return int(match.group(1), 16) if match else 0

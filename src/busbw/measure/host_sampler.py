@@ -11,7 +11,7 @@ from busbw.host.vitals import Vitals
 
 
 class HostSampler:
-    """Readings of one host, by the one process of it that was given `devices`, its own; others read nothing."""
+    """Readings of this host, by the one of its processes that gets its `devices`; others read nothing."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._vitals = Vitals(devices) if devices else None
@@ -19,17 +19,17 @@ class HostSampler:
         self._events: list[XidEvent] = []
 
     def look(self) -> bool:
-        """Whether heat or a power brake held a GPU of this host back since the last look."""
+        """Whether heat or a power brake slowed a GPU of this host since the last look."""
         before = self._latest
         if self._vitals is None or before is None:
             return False
         self._latest = self._vitals.read()
         self._events += self._latest.events
-        held = change(before, self._latest).throttled
-        return any(REASON_SEVERITY.get(reason) is Severity.BAD for reasons in held.values() for reason in reasons)
+        throttled = change(before, self._latest).throttled
+        return any(REASON_SEVERITY.get(reason) is Severity.BAD for reasons in throttled.values() for reason in reasons)
 
     def row(self) -> HostChange | None:
-        """What changed since the last row, with a last look."""
+        """The changes since the last row."""
         first = self._row
         if first is None:
             return None
@@ -39,6 +39,6 @@ class HostSampler:
         return change(first, last)
 
     def close(self) -> None:
-        """Let the readers go."""
+        """Close the readers."""
         if self._vitals is not None:
             self._vitals.close()

@@ -1,4 +1,4 @@
-"""Injected faults, to see how busbw reports them: `late:rank=2,us=200`. The result records them."""
+"""Injected faults, to see how busbw reports them: `late:rank=2,us=200`."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ HINT = "write it like --inject late:rank=2,us=200"
 
 
 class Late(NamedTuple):
-    """A rank that begins every operation later than it could."""
+    """A rank that starts every operation late."""
 
     rank: int
     us: float
 
 
 def parse(text: str) -> Late | None:
-    """The fault that the words describe; None for ''. UsageError for anything else."""
+    """The fault that the text describes; None for ''. UsageError if it is invalid."""
     if not text:
         return None
     kind, _, rest = text.partition(":")
@@ -33,20 +33,18 @@ def parse(text: str) -> Late | None:
 
 
 def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
-    """Seconds by which this process, `rank` of `ranks`, shall begin late.
+    """Seconds by which this process, `rank` of `ranks`, must start late.
 
-    UsageError for a rank that does not exist and for the sim engine. NoMeasurement where operations are queued on a GPU, which the host
-    cannot delay.
+    UsageError for a missing rank and for the sim engine, NoMeasurement for operations queued on a GPU, which the host cannot delay.
     """
     if late is None:
         return 0.0
-    if engine.name == "sim":  # all its ranks live in one process, and its clock is its own
+    if engine.name == "sim":  # its ranks share a process and a simulated clock
         asked = f"late:rank={late.rank},us={late.us:g}"
-        raise UsageError(f"--inject {asked}: --sim tells the sim engine its faults", f"--sim late_rank={late.rank},late_us={late.us:g}")
+        raise UsageError(f"--inject {asked}: the sim engine takes faults from --sim", f"--sim late_rank={late.rank},late_us={late.us:g}")
     if late.rank >= ranks:
         raise UsageError(f"--inject late:rank={late.rank}: there is no such rank among {ranks}", f"use a rank from 0 to {ranks - 1}")
     if engine.queued:
-        raise NoMeasurement(
-            f"--inject: the {engine.name} engine begins operations on its own", "use --engine mpi, or --engine sim --sim late_rank=2"
-        )
+        what = f"--inject: the {engine.name} engine starts operations on the GPU, where they cannot be delayed"
+        raise NoMeasurement(what, "use --engine mpi, or --engine sim --sim late_rank=2")
     return late.us * 1e-6 if late.rank == rank else 0.0

@@ -1,4 +1,4 @@
-"""What every rank receives: what to measure, with which engine, and what the result must record of the call."""
+"""The job that every rank receives: what to measure, with which engine, and the call to record in the result."""
 
 import msgspec
 
@@ -9,11 +9,11 @@ from busbw.engines.registry import AUTO
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What all jobs have in common.
+    """The fields of all jobs.
 
-    `ranks` is the number asked for (0: as many as the launcher started), so that a split brain is noticed. `limit_s` is the time without
-    a completed operation after which the job is stopped, `start_limit_s` the same for what precedes the first one (0: no limit). `net` is
-    the network that NCCL must use ('' for NCCL's own choice). With `progress` rank 0 reports once a second what it is doing.
+    `ranks` is the expected number (0: as many as the launcher started), so that a split job is detected. After `limit_s` without a
+    completed operation, or `start_limit_s` before the first, the job is stopped (0: no limit). `net` is the network that NCCL must use
+    ('' for NCCL's choice). With `progress` rank 0 reports once a second what it is doing.
     """
 
     engine: str = AUTO
@@ -48,7 +48,7 @@ class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
 
 
 class PlanJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="plan"):
-    """What a plan is made of: steps, buckets and exchanges of a training."""
+    """The measurements for a plan: steps, buckets and exchanges of a training."""
 
     training: TrainSpec
     plan: PlanSpec
@@ -58,7 +58,7 @@ AnyJob = SweepJob | TrainJob | PlanJob
 
 
 def encode(job: AnyJob) -> str:
-    """The job as one argument of a command line, without the values that are defaults."""
+    """The job as one command-line argument, without default values."""
     fields = msgspec.to_builtins(job)
     if isinstance(job, SweepJob):
         plain = msgspec.to_builtins(SweepSpec(collective=""))
@@ -67,6 +67,6 @@ def encode(job: AnyJob) -> str:
 
 
 def decode(text: str) -> AnyJob:
-    """The job in that argument."""
+    """The job in such an argument."""
     job: AnyJob = msgspec.json.decode(text, type=AnyJob)
     return job

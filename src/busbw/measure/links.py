@@ -1,7 +1,6 @@
-"""Every pair of ranks alone: what tells a slow link from a rank that is late, which the collective itself cannot.
+"""Measures the link of each pair of ranks, which distinguishes a slow link from a late rank.
 
-Pairs exchange data one after the other while all others rest, so that no pair's time is another's. Of ranks that share a host one speaks
-for it where there are several hosts; on one host all do.
+Pairs exchange data one after the other while the other ranks are idle. With several hosts one rank per host is measured, on one host all.
 """
 
 import itertools
@@ -24,18 +23,18 @@ ITEM = "float"
 
 
 def pairs(devices: Sequence[Device]) -> list[tuple[int, int]]:
-    """The ranks to pair: one a host, or all of the only host; near ones first where there are too many."""
+    """The pairs to measure: one rank per host, or all ranks of a single host. Beyond MOST_PAIRS distant pairs are left out."""
     first = {device.host: device.rank for device in reversed(devices)}
     ranks = sorted(first.values()) if len(first) > 1 else sorted(device.rank for device in devices)
     count = len(ranks)
-    near = sorted(itertools.combinations(range(count), 2), key=lambda pair: min(pair[1] - pair[0], count - pair[1] + pair[0]))
-    return [(ranks[a], ranks[b]) for a, b in near[:MOST_PAIRS]]
+    nearest = sorted(itertools.combinations(range(count), 2), key=lambda pair: min(pair[1] - pair[0], count - pair[1] + pair[0]))
+    return [(ranks[a], ranks[b]) for a, b in nearest[:MOST_PAIRS]]
 
 
 def measure(
     engine: Engine, control: Control, batches: Batches, devices: Sequence[Device], room_bytes: int, at: At, limit_s: float
 ) -> list[Link]:
-    """The links of all pairs, on process 0; [] elsewhere, with fewer than three ranks to compare, or with no room for data."""
+    """The links of all pairs, on process 0; [] elsewhere, with fewer than three ranks, or with too little memory."""
     chosen, size = pairs(devices), min(BYTES, room_bytes)
     row, kind = BY_NAME["alltoallv"], dtype(ITEM)
     if len(chosen) < 3 or size < LEAST_BYTES or engine.unsupported(row, kind, None):
@@ -53,10 +52,9 @@ def measure(
 
 
 def _pair(engine: Engine, control: Control, batches: Batches, call: Call, pair: set[int], limit_s: float) -> float | None:
-    """From when both ranks had begun to when both had ended, in the quickest operation: whatever else the machine does only adds to it.
+    """Seconds of the fastest operation, from the later start to the later end, so that a late rank does not count as a slow link.
 
-    A rank that is late makes the other wait: that is no time of the link. Behind a fence, where batches say nothing of it, all begin
-    at once.
+    Operations behind a fence start together, and batches then contain no lateness.
     """
     launch = engine.bind(call)
     launch()
@@ -67,10 +65,5 @@ def _pair(engine: Engine, control: Control, batches: Batches, call: Call, pair: 
     every = control.gather({rank: one for rank, one in zip(engine.ranks, spans, strict=True) if rank in pair})
     if every is None:
         return None
-    columns = [one for some in every for one in some.values()]
-    return min(_together(operation) for operation in zip(*columns, strict=True))
-
-
-def _together(spans: Sequence[tuple[float, float]]) -> float:
-    """Seconds from the last begin to the last end, of each rank's lateness and duration."""
-    return max(late + duration for late, duration in spans) - max(late for late, _ in spans)
+    operations = zip(*(one for some in every for one in some.values()), strict=True)
+    return float(min(max(late + duration for late, duration in both) - max(late for late, _ in both) for both in operations))

@@ -1,4 +1,4 @@
-"""The processes of a job: who takes part, and what every result records of them."""
+"""The processes of a job and their groups, and the facts that every result records about them."""
 
 import os
 import platform
@@ -7,18 +7,18 @@ from typing import Any, Protocol
 
 from busbw.core.env import carried
 from busbw.core.result import Device, Library, World
-from busbw.core.topology import Host, Topology
+from busbw.core.topology import Topology
 from busbw.core.version import __version__
 from busbw.host.read import read_host
 from busbw.launch.control import Control
+from busbw.measure.events import now
 from busbw.measure.groups import color
 from busbw.measure.job import Job
-from busbw.measure.runner import now
 
 
 @dataclass(slots=True)
 class Party:
-    """The channels of the job and of this process' group, the group's color, the number of groups, the process' index on its host."""
+    """The control channels of the job and of this process' group, the group's color, the number of groups, the index on the host."""
 
     job: Control
     group: Control
@@ -28,13 +28,13 @@ class Party:
 
 
 class Opened(Protocol):
-    """What the ranks of this process run on: an engine, or a rank of PyTorch."""
+    """An engine, or a rank of PyTorch."""
 
     def devices(self) -> list[Device]:
-        """One for each local rank."""
+        """The device of each local rank."""
 
     def library(self) -> Library:
-        """Versions of what moves the data."""
+        """Versions of the communication library."""
 
 
 def join_groups(control: Control) -> Party:
@@ -48,11 +48,9 @@ def join_groups(control: Control) -> Party:
 
 
 def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) -> dict[str, Any]:
-    """The fields of core.result.Outcome that are known before anything is measured. Collective.
-
-    `all_names` keeps environment variables that do not concern communication, with masked values.
-    """
+    """The fields of core.result.Outcome known before measuring; `all_names` keeps all variables, with masked values. Collective."""
     devices = [device for some in party.job.allgather(opened.devices()) for device in some]
+    hosts = party.job.allgather(read_host() if party.local == 0 else None)
     return {
         "tool": f"busbw {__version__}",
         "argv": job.argv,
@@ -60,12 +58,6 @@ def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) ->
         "start": now(),
         "library": opened.library(),
         "world": World(devices, party.job.size, party.groups),
-        "topology": read_topology(party),
+        "topology": Topology([host for host in hosts if host is not None]),
         "environment": carried(os.environ, all_names=all_names),
     }
-
-
-def read_topology(party: Party) -> Topology:
-    """Every host's hardware, read once a host."""
-    mine: Host | None = read_host() if party.local == 0 else None
-    return Topology([host for host in party.job.allgather(mine) if host is not None])

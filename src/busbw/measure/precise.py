@@ -66,7 +66,7 @@ def run(
 
 
 def fitting(samples: int, sampling: Sampling, typical_s: float, spent_s: float) -> int:
-    """So many of `samples` as fit into the time of a cell, one at least. Up to GRACE_S more than that may go into the first few."""
+    """How many of `samples` fit into the time of a cell plus GRACE_S; at least one."""
     if sampling.fixed or typical_s <= 0:
         return samples
     return max(1, min(samples, int((sampling.max_time_s + GRACE_S - spent_s) / typical_s)))
@@ -117,7 +117,8 @@ def _add(seen: Measured, every: Sequence[tuple[int, list[list[float]], list[list
     spans: dict[int, list[list[float]]] = {}
     own: dict[int, list[list[float]]] = {}
     for team, durations, late in every:
-        spans.setdefault(team, []).extend(_sums(late, durations) if late else durations)
+        ends = [[wait + one for wait, one in zip(*pair, strict=True)] for pair in zip(late, durations, strict=True)] if late else durations
+        spans.setdefault(team, []).extend(ends)
         own.setdefault(team, []).extend(durations)
     longest = {team: [max(values) for values in zip(*ranks, strict=True)] for team, ranks in spans.items()}
     shortest = [[min(values) for values in zip(*ranks, strict=True)] for ranks in own.values()]
@@ -127,7 +128,3 @@ def _add(seen: Measured, every: Sequence[tuple[int, list[list[float]], list[list
     seen.longest_s += [round(max(values), DIGITS) for values in zip(*longest.values(), strict=True)]
     seen.shortest_s += [round(max(values), DIGITS) for values in zip(*shortest, strict=True)]
     seen.late_s = [before + now for before, now in zip(seen.late_s or [[] for _ in lateness], lateness, strict=True)]
-
-
-def _sums(late: list[list[float]], durations: list[list[float]]) -> list[list[float]]:
-    return [[wait + own for wait, own in zip(*pair, strict=True)] for pair in zip(late, durations, strict=True)]

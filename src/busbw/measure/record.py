@@ -1,4 +1,4 @@
-"""The result as it grows: events in, one result out, written to its file after every row."""
+"""Collects events into the result, and writes it to its file after every row."""
 
 import os
 import tempfile
@@ -13,23 +13,22 @@ from busbw.core import wire
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.result import AnyResult, PlanResult, Result, TrainResult
 from busbw.core.spelling import option
-from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surveyed, Trained
+from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surveyed, Trained, now
 from busbw.model.findings import findings
 
 QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
-WRITING_SHARE = 0.1  # so that a tenth of the time goes into it
+WRITING_SHARE = 0.1  # so that writing takes a tenth of the time
 
 
 def encoded(result: AnyResult) -> bytes:
-    """A result as files hold it."""
+    """A result in the format of files."""
     return msgspec.json.format(wire.encode(result), indent=1) + b"\n"
 
 
 class Record:
-    """Collects one run. `result` is None until all ranks have joined; `file` is kept up to date with what `render` makes of it.
+    """Collects one run. `result` is None until all ranks have joined; `file` is updated with the output of `render`.
 
-    A file that cannot be written does not stop the run: `problem` is the error until a later write succeeds. `overwrite` allows `file`
-    to exist.
+    A failed write does not stop the run: `problem` is its error until a later write succeeds. `overwrite` allows `file` to exist.
     """
 
     def __init__(self, file: Path | None = None, render: Callable[[Any], bytes] = encoded, *, overwrite: bool = True) -> None:
@@ -66,10 +65,10 @@ class Record:
         self._write(last=isinstance(event, Ended))
 
     def broke_off(self, reason: str) -> None:
-        """The run ended early: add the reason and the findings to what was measured, and write the file."""
+        """The run ended early: add the reason and the findings, and write the file."""
         if self.result is not None:
             self.result.errors.append(reason)
-            self.result.end = time.strftime("%Y-%m-%d %H:%M:%S")
+            self.result.end = now()
             self.result.findings = findings(self.result, self.result.topology)
             self._write(last=True)
 
@@ -79,7 +78,7 @@ class Record:
         return self.result.measured if self.result else 0
 
     def keep(self, file: Path) -> None:
-        """Write to another file; NoMeasurement when that fails."""
+        """Write to another file; NoMeasurement if that fails."""
         save(self._render(self.result), file)
         self.file, self.saved = file, self.measured
 
@@ -97,10 +96,10 @@ class Record:
 
 
 def save(data: bytes, file: Path) -> None:
-    """Write the whole file in one step: a reader sees the old one or the new one. NoMeasurement when it cannot be written."""
+    """Replace the file atomically; NoMeasurement if it cannot be written."""
     draft = None
     try:
-        target = Path(os.path.realpath(file))  # a link stays one
+        target = Path(os.path.realpath(file))  # keeps a symbolic link
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as draft:
             draft.write(data)
         Path(draft.name).chmod(0o644)
@@ -112,18 +111,17 @@ def save(data: bytes, file: Path) -> None:
 
 
 def check_writable(file: Path, *, overwrite: bool = True) -> None:
-    """UsageError, before anything is measured, where the result could not be written, or would replace a file without `overwrite`."""
+    """UsageError if the result could not be written, or would replace a file without `overwrite`."""
     if not overwrite and file.is_file() and file.stat().st_size:
         raise UsageError(f"{option('json', file)}: the file exists", "name another file, or replace it with --force")
     try:
         target = Path(os.path.realpath(file))
         if file.is_dir():
             raise IsADirectoryError(21, "is a directory")
-        if file.exists() and not file.is_file():  # it would be replaced by a file
+        if file.exists() and not file.is_file():  # writing would replace it
             raise OSError(22, "is a device or a pipe")
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}."):
             pass
     except OSError as error:
-        raise UsageError(
-            f"{option('json', file)}: {error.strerror or error}", "name a file in a directory that exists and can be written"
-        ) from error
+        hint = "name a file in a directory that exists and can be written"
+        raise UsageError(f"{option('json', file)}: {error.strerror or error}", hint) from error

@@ -1,19 +1,20 @@
-"""One process' part of a sweep: for every series warm up, then for every size verify, time and report, in step with all others."""
+"""One process' part of a sweep: for every series warm up, then for every size verify, time and report, in step with the others."""
 
+import itertools
 import random
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import KW_ONLY, dataclass, field
 
 from busbw.core.probe import Probe
-from busbw.core.result import Cell, Device, Link, Mismatch, Row
+from busbw.core.result import Cell, Device, Link, Row
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.engines.base import Call, Engine, Launch
 from busbw.launch.control import Control
 from busbw.measure import links, precise, timing, verification
 from busbw.measure.batches import MOST_HELD, MOST_LEAD, Batches, ClockedBatches, HeldBatches
-from busbw.measure.events import At, Emit, Note, RowDone
+from busbw.measure.events import At, Emit, Event, Note, RowDone, now
 from busbw.measure.forecast import Forecast
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls, Rates, refuse_unsupported
@@ -21,93 +22,85 @@ from busbw.measure.progress import Progress
 from busbw.stats.sampling import THROTTLED_TAKES, first
 
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
-PLACES_BOUND = 4096  # buffer positions a cell takes in turn; more would only cost memory
-SMALLEST_TIME_S = 1e-9  # a clock that saw nothing pass must not divide by zero
-LONG_S = 20e-3  # an operation so long shows nothing of what ran before it
-WARM_UP_BYTES = 64 << 20  # beyond it a library takes no other path
+MOST_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
+LONG_S = 20e-3  # a longer operation is not affected by the one before it
+WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 
 
+@dataclass
 class Runner:
     """Runs a sweep on an engine. `job` joins all processes, `group` those of this communicator (the same without a split).
 
-    `at` is called with the phase that begins (warm-up, verify, timing) and its detail (`1 MiB in place`); `late_s` delays this process on
-    purpose; `host_sampler` reads the counters of its host; `repeat` is how often the communicators were recreated.
+    `at` is called before each phase (warm-up, verify, timing) with its detail (`1 MiB in place`); `late_s` is an injected delay of this
+    process; `host_sampler` reads the counters of its host; `repeat` is how often the communicators were recreated.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        job: Control,
-        group: Control,
-        spec: SweepSpec,
-        max_bytes: int,
-        emit: Emit,
-        at: At = lambda *_: None,
-        late_s: float = 0.0,
-        host_sampler: HostSampler | None = None,
-        repeat: int = 0,
-    ) -> None:
-        self.engine, self.job, self.group, self.spec = engine, job, group, spec
-        self.max_bytes, self.at = max_bytes, at
-        self.emit = emit if job.rank == 0 else _silent
-        self.out_of_bounds = 0
+    engine: Engine
+    _: KW_ONLY
+    job: Control
+    group: Control
+    spec: SweepSpec
+    max_bytes: int
+    emit: Emit
+    at: At = lambda *_: None
+    late_s: float = 0.0
+    host_sampler: HostSampler = field(default_factory=lambda: HostSampler(()))
+    repeat: int = 0
+    out_of_bounds: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the batches of precise timing."""
+        spec = self.spec
         self._forecast = Forecast((), None, 0)
-        self.host_sampler, self.repeat = host_sampler or HostSampler(()), repeat
         self._iters = min(first(spec.sampling), MOST_HELD) if spec.sampling else spec.iters
         most = MOST_HELD + MOST_LEAD if spec.sampling else spec.iters * max(spec.cudagraph, 1)
-        self._at_once = most * spec.agg_iters  # operations of a device queue that are waited for together
+        self._awaited_together = most * spec.agg_iters  # operations of a device queue
         self._batches: Batches
         if spec.sampling:
-            self._batches = HeldBatches(engine, spec) if engine.queued else ClockedBatches(job, late_s)
-            self._team = int(group.bcast(job.rank))  # ranks of different groups do not wait for each other
+            self._batches = HeldBatches(self.engine, spec) if self.engine.queued else ClockedBatches(self.job, self.late_s)
+            self._team = int(self.group.bcast(self.job.rank))  # ranks of different groups do not wait for each other
 
     def sweep(self) -> None:
-        """All cycles of all series. A collective that needs a power of two of ranks leaves the table empty otherwise."""
+        """Run all cycles of all series; only a note if the collective needs a power of two of ranks and there are others."""
         ranks = self.engine.size
         if self.spec.row.ranks_power_of_two and ranks & (ranks - 1):
-            self.emit(Note("\n".join([f"nRanks {ranks} is not a power of 2, skipping"] * self.job.size), answer=True))
+            self._emit(Note("\n".join([f"nRanks {ranks} is not a power of 2, skipping"] * self.job.size), answer=True))
             return
-        self._forecast = self._whole(len(list(series(self.spec, ranks))))
-        cycle = 0
-        while self.spec.run_cycles == 0 or cycle < self.spec.run_cycles:
-            for one in series(self.spec, self.engine.size):
+        sampling, every_series = self.spec.sampling, list(series(self.spec, ranks))
+        passes = sampling.repeats - self.repeat if sampling else max(self.spec.run_cycles, 1)
+        rows = list(sizes(self.spec, self.max_bytes)) * len(every_series) * passes
+        self._forecast = Forecast(rows, sampling, first(sampling) if sampling else self.spec.iters)
+        for _ in range(self.spec.run_cycles) if self.spec.run_cycles else itertools.count():
+            for one in every_series:
                 self._series(one)
-            cycle += 1
 
     def links(self, devices: Sequence[Device]) -> list[Link]:
-        """Every pair of ranks alone, where ranks are timed precisely and there are three or more of one communicator."""
+        """The links between pairs of ranks, with precise timing and one communicator of three or more ranks; otherwise []."""
         if not self.spec.sampling or self.group.size != self.job.size:
             return []
         return links.measure(self.engine, self.job, self._batches, devices, self.max_bytes, self.at, self.spec.timeout)
 
-    def _whole(self, count: int) -> Forecast:
-        """The forecast of this pass over all sizes, for `count` series, and of the passes that follow."""
-        passes = self.spec.sampling.repeats - self.repeat if self.spec.sampling else max(self.spec.run_cycles, 1)
-        every = list(sizes(self.spec, self.max_bytes)) * count * passes
-        return Forecast(every, self.spec.sampling, first(self.spec.sampling) if self.spec.sampling else self.spec.iters)
-
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
-        # GPUs may differ between hosts: what one of them lacks, none runs.
+        # GPUs may differ between hosts: all ranks skip what one of them does not support.
         reasons = self.job.allgather(self.engine.unsupported(calls.collective, calls.dtype, calls.reduction))
         reason = next(filter(None, reasons), None)
         if reason:
             if "all" not in (self.spec.datatype.lower(), self.spec.op.lower()):
                 refuse_unsupported(reason, calls)
-            self.emit(Note(f"skipped {calls.dtype.name} {one.op}".rstrip() + f": {reason}"))
+            self._emit(Note(f"skipped {calls.dtype.name} {one.op}".rstrip() + f": {reason}"))
             return
         self._warm_up(calls)
         order = list(sizes(self.spec, self.max_bytes))
         if self.spec.sampling and self.spec.sampling.repeats > 1:
-            random.Random(self.repeat).shuffle(order)  # alike on all ranks
+            random.Random(self.repeat).shuffle(order)  # the same on all ranks
         for size in order:
             self._row(calls, size)
 
     def _warm_up(self, calls: Calls) -> None:
         if not self.spec.warmup_iters:
             return
-        # Precisely timed, every size has an untimed operation of its own: large ones need no other.
+        # With precise timing every size has an untimed operation, and large sizes need no other warm-up.
         most = min(self.max_bytes, max(self.spec.min_bytes, WARM_UP_BYTES)) if self.spec.sampling else self.max_bytes
         for size in warmup_sizes(self.spec, most):
             progress = self._begin("warm-up", short_size(size), size, self.spec.warmup_iters)
@@ -119,7 +112,7 @@ class Runner:
             progress.done += self.engine.queued
 
     def _begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
-        """Say what begins now; a device queue's `operations` are waited for at once, others one by one."""
+        """Report the phase that begins. The `operations` of a device queue are awaited together, others one by one."""
         progress = Progress(size, max(operations, 1) if self.engine.queued else 1, self._forecast.left_s())
         self.at(phase, detail, progress)
         return progress
@@ -128,14 +121,14 @@ class Runner:
         out_of_place, in_place = (self._cell(calls, size, in_place=placed) for placed in (False, True))
         machine = self.job.gather(self.host_sampler.row()) if self.spec.sampling else None
         if out_of_place is None or in_place is None:
-            return  # process 0 has the figures
+            return  # not process 0
         call = calls.at(size, in_place=False)
         size_bytes, count, _ = calls.moved_bytes(call)
-        stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S") if self.spec.report_timestamps else ""
+        stamp = now() if self.spec.report_timestamps else ""
         one, iters = calls.series, len(out_of_place.samples_s or ()) if self.spec.sampling else self.spec.iters
         row = Row(size_bytes, count, one.dtype, one.op, one.root, out_of_place, in_place, iters, stamp, repeat=self.repeat)
         row.machine = [change for change in machine or [] if change] or None
-        self.emit(RowDone(row, self.out_of_bounds))
+        self._emit(RowDone(row, self.out_of_bounds))
 
     def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell | None:
         call = calls.at(size, in_place=in_place)
@@ -173,29 +166,26 @@ class Runner:
         return time.perf_counter() - begun
 
     def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally, progress: Progress) -> float:
-        """Rounds of one verified operation each, until one is bad anywhere. The seconds of the last operation."""
+        """Verify one operation per round until a rank finds wrong data; returns the seconds of the last operation."""
         took_s = [0.0]
-
-        def once() -> None:
-            took_s.append(self._once_s(launch))
-
         for round_number in range(self.spec.check):
             probe = self._probe(call, round_number)
-            tally.add(self.engine.ranks, verification.run_round(self.engine, call, once, probe), probe)
+            wrong = verification.run_round(self.engine, call, lambda: took_s.append(self._once_s(launch)), probe)
+            tally.add(self.engine.ranks, wrong, probe)
             progress.done += 1
             if self.spec.check > 1 and self.job.reduce_all([float(tally.bad_rounds)], "max")[0]:
                 break
         return took_s[-1]
 
     def _probe(self, call: Call, round_number: int) -> Probe:
-        # Sizes share a seed, so that one size's data serves the next; rounds differ, so that nothing left over can pass.
+        # Sizes share a seed so that data can be reused; rounds differ so that data of an earlier round cannot pass.
         return Probe(round_number + 1, call.dtype, call.op, self.engine.size)
 
     def _timed(self, calls: Calls, call: Call, size: int, where: str, tally: verification.Tally | None, usual_s: float) -> Cell | None:
         size_bytes, rates = calls.moved_bytes(call)[0], calls.rates(call)
-        places = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
-        iters = self._iters  # those that are surely taken: what is verified after them must have been written by them
-        shifts = [size_bytes * i for i in range(min(places, max(iters * self.spec.agg_iters, 1), PLACES_BOUND))]
+        positions = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
+        iters = self._iters  # certainly run: data verified afterwards must come from them
+        shifts = [size_bytes * i for i in range(min(positions, max(iters * self.spec.agg_iters, 1), MOST_POSITIONS))]
         targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
         verify = self.spec.check_timed and iters > 0 and not (call.in_place and call.collective.reduces)
         if verify and tally:
@@ -203,7 +193,7 @@ class Runner:
             for target in targets:
                 verification.write(self.engine, target, probe)
                 progress.done += 1
-        progress = self._begin("timing", where, size, self._at_once)
+        progress = self._begin("timing", where, size, self._awaited_together)
         launches = [self.engine.bind(target) for target in targets]
         sampling = self.spec.sampling
         if sampling:
@@ -221,10 +211,10 @@ class Runner:
     def _precise(
         self, launches: Sequence[Launch], sampling: Sampling, usual_s: float, progress: Progress, rates: Rates, least: int
     ) -> Cell | None:
-        """The cell, on process 0 alone. Samples taken while heat or a power limit slowed a GPU down are taken again, twice at most."""
+        """The cell, on process 0 only. Samples during which heat or a power limit slowed a GPU are repeated once or twice."""
         steps = timing.steps(self.engine, self.job, launches, self.spec, self._iters)
         if self.spec.agg_iters > 1:
-            steps[0]()  # a group may take other paths than an operation: what it sets up must not wait in a held queue
+            steps[0]()  # a group may use other paths, whose setup must not wait in a held queue
             self.engine.synchronize(self.spec.timeout)
         usual = self.job.reduce_all([usual_s], "max")[0]
         self._batches.progress = progress
@@ -243,7 +233,7 @@ class Runner:
 
     def _classic(self, launches: Sequence[Launch], progress: Progress, rates: Rates) -> Cell:
         seen = timing.run(self.engine, self.job, launches, self.spec, progress)
-        cell = rates.cell(max(timing.over_ranks(self.job, seen.time_s, self.spec.average), SMALLEST_TIME_S))
+        cell = rates.cell(max(timing.over_ranks(self.job, seen.time_s, self.spec.average), precise.SMALLEST_TIME_S))
         if self.spec.report_cputime:
             cell.cpu_time_s = float(self.job.bcast(seen.cpu_time_s))
         if seen.samples_s:
@@ -255,20 +245,14 @@ class Runner:
         return cell
 
     def _share(self, tally: verification.Tally, cell: Cell | None) -> None:
-        """Add up what every process saw."""
+        """Add the counts of all processes to the cell."""
         every = self.job.gather((tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT]))
         if every is None or cell is None:
             return
         cell.wrong = sum(wrong for wrong, _, _ in every)
         self.out_of_bounds += sum(rounds for _, rounds, _ in every)
-        seen: list[Mismatch] = [mismatch for _, _, mismatches in every for mismatch in mismatches]
-        cell.mismatches = seen[:MISMATCHES_KEPT]
+        cell.mismatches = [mismatch for _, _, mismatches in every for mismatch in mismatches][:MISMATCHES_KEPT]
 
-
-def _silent(event: object) -> None:
-    """Only process 0 speaks."""
-
-
-def now() -> str:
-    """The time of day as nccl-tests' JSON writes it."""
-    return time.strftime("%Y-%m-%d %H:%M:%S")
+    def _emit(self, event: Event) -> None:
+        if self.job.rank == 0:
+            self.emit(event)

@@ -9,36 +9,30 @@ import msgspec
 
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.result import Device, Result
+from busbw.core.result import Result
 from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
 from busbw.measure import inject, network, plan
-from busbw.measure.events import At, Emit, Ended, Note, Started
+from busbw.measure.events import At, Emit, Ended, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import SweepJob
 from busbw.measure.party import Party, facts, join_groups
-from busbw.measure.runner import Runner, now
+from busbw.measure.runner import Runner
 from busbw.model.bounds import given
 from busbw.model.world import ideals
 
 GPU_PRECISION, CPU_PRECISION = 0.01, 0.05
-DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
-RAS_LIMIT_S = 3.0
-RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
 
 
 def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
-    """Run the whole job on this process; `emit` is called on process 0 alone, `at` told each place the process comes to."""
+    """Run this process' part of the job. `emit` is called on process 0 only, `at` before every phase."""
     party = join_groups(control)
     row = engine(job.engine)
     if job.engine == "mpi" and job.gpus_per_process > 1:
-        ranks = control.size * job.gpus_per_process
-        raise NoMeasurement(
-            f"-t and -g ask for {job.gpus_per_process} ranks a process, and a CPU rank is a process of its own",
-            f"mpirun -np {ranks}, without -t and -g",
-        )
+        message = f"-t and -g request {job.gpus_per_process} ranks per process, but each CPU rank is a separate process"
+        raise NoMeasurement(message, f"mpirun -np {control.size * job.gpus_per_process}, without -t and -g")
     if job.compat:
         ignored = ignored_options(job.sweep, row.name, strict=False)
         if ignored and control.rank == 0:
@@ -61,16 +55,16 @@ def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: Non
             if control.rank == 0 and repeat == repeats - 1:
                 emit(ended)
         except BaseException as error:
-            told = opened.explained(error) if isinstance(error, Exception) else error
+            explained = opened.explained(error) if isinstance(error, Exception) else error
             opened.close(abort=True)
-            if told is not error:
-                raise told from error
+            if explained is not error:
+                raise explained from error
             raise
         opened.close()
 
 
 def settled(job: SweepJob, opened: Engine) -> SweepJob:
-    """The job with a precision: where none was asked for, what such ranks can reach; those on CPUs share them with all else."""
+    """The job with a default precision that its ranks can reach; CPU ranks share their cores with other processes."""
     sampling = job.sweep.sampling
     if sampling is None or sampling.precision:
         return job
@@ -78,20 +72,23 @@ def settled(job: SweepJob, opened: Engine) -> SweepJob:
     return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
 
 
-def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repeat: int, heard: Sequence[str]) -> Ended:
-    """The whole sweep on communicators just made, and what there is to tell at its end; `heard` are the networks NCCL named meanwhile."""
+def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repeat: int, networks: Sequence[str]) -> Ended:
+    """One pass of the sweep on new communicators; `networks` are those that NCCL named while creating them."""
     first = party.job.rank == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
     late_s = inject.delay_s(inject.parse(job.inject), opened, party.job.rank, party.job.size)
     at("prepare", "")
     result, max_bytes = prepare(job, party, opened)
-    result.library.network = network.agreed(job, party.job, result.library, heard)
+    result.library.network = network.agreed(job, party.job, result.library, networks)
     if first:
         emit(Started(result))
-        for note in filter(None, [network.unconfirmed(job, result.library.network)]):
+        note = network.unconfirmed(job, result.library.network)
+        if note:
             emit(Note(note))
-    _summarise_alltoallv(job, opened, max_bytes, emit if first else None)
-    with closing(HostSampler(own_devices(job, party, result))) as host_sampler:
+    _summarize_alltoallv(job, opened, max_bytes, emit if first else None)
+    samples = party.local == 0 and job.sweep.sampling is not None  # one process of each host, with precise timing
+    own = [device for device in result.world.devices if samples and device.host == platform.node()]
+    with closing(HostSampler(own)) as host_sampler:
         runner = Runner(
             opened, job=party.job, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, at=at, late_s=late_s,
             host_sampler=host_sampler, repeat=repeat,
@@ -102,19 +99,19 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repea
 
 
 def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:
-    """UsageError where groups of different sizes would run different sweeps, and wait for each other for ever."""
+    """UsageError if groups of different sizes would run different sweeps and so wait for each other forever."""
     spec = job.sweep
     every_root = spec.row.rooted and spec.root.strip().lower() in ("all", "-1")
     if len(sizes) > 1 and (every_root or spec.row.ranks_power_of_two):
         what = f"{spec.collective} with every root" if every_root else spec.collective
-        found = ", ".join(map(str, sorted(sizes)))
-        raise UsageError(
-            f"NCCL_TESTS_SPLIT makes groups of {found} ranks, and {what} takes a different sweep in each", "split into equal groups"
+        message = (
+            f"NCCL_TESTS_SPLIT creates groups of {', '.join(map(str, sorted(sizes)))} ranks, and {what} needs a different sweep in each"
         )
+        raise UsageError(message, "split into equal groups")
 
 
 def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
-    """Agree on the largest size, make the buffers, and gather what the result says of the world. The same on all processes."""
+    """Agree on the largest size, allocate the buffers, and gather the facts of the result; returns both. Collective."""
     roots(job.sweep, opened.size)
     refuse_out_of_step(job, set(party.job.allgather(opened.size)))
     memory = [size for size in party.job.allgather(opened.memory_bytes()) if size is not None]
@@ -132,14 +129,7 @@ def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     return result, max_bytes
 
 
-def own_devices(job: SweepJob, party: Party, result: Result) -> list[Device]:
-    """The devices of this host, for the one process of it that samples the host during precise timing; [] for all others."""
-    if party.local != 0 or job.sweep.sampling is None:
-        return []
-    return [device for device in result.world.devices if device.host == platform.node()]
-
-
-def _summarise_alltoallv(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit | None) -> None:
+def _summarize_alltoallv(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit | None) -> None:
     if emit is None or not job.sweep.row.uneven or os.environ.get(ALLTOALLV.print_summary, "0") in ("", "0"):
         return
     calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size)

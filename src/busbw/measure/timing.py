@@ -1,7 +1,7 @@
 """Classic timing: the same steps as nccl-tests.
 
-One untimed operation, a barrier, then n iterations of m operations enqueued back to back, and one wait at the end. So the time is a
-pipelined mean by the host's clock, not a latency: for small sizes it is the longer of enqueueing and running.
+One untimed operation, a barrier, then n iterations of m operations enqueued back to back, and one wait at the end. The time is a pipelined
+mean, not a latency: for small sizes it is the longer of enqueueing and running.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
         turn, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
     else:
         count = spec.iters
-    progress.batch = left = itertools.repeat(True, count)  # as fast as a slice, and the watchdog can read its length
+    progress.batch = left = itertools.repeat(True, count)  # as fast as a slice, and its length can be read by the watchdog
     iterations = itertools.compress(itertools.cycle(turn), left)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     if not spec.check_timed:  # else it would write what the check is to find written by timed operations
@@ -57,7 +57,7 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
 def steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, iters: int) -> list[Launch]:
     """The iterations as functions to call in turn, `iters` at most: m operations in a group, and the waits of -z.
 
-    They are made before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would add a tenth.
+    They are created before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would add a tenth.
     """
     size, count = spec.agg_iters, len(launches)
     if size == 1:

@@ -1,16 +1,16 @@
-"""Verification of one call: what to write, what must arrive and what must stay, from the collective's moves."""
+"""Verification of one call: the data to write, to expect, and to find unchanged, from the collective's moves."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from busbw.core.layouts import InPlace, Move
+from busbw.core.layouts import InPlace
 from busbw.core.probe import Probe
 from busbw.core.result import Mismatch
 from busbw.engines.base import Call, Engine, Region, Wrong
 
 
 def write(engine: Engine, call: Call, probe: Probe) -> None:
-    """Fill every local rank's buffers: sentinels where data arrives, then the rank's own input."""
+    """Fill every local rank's buffers: sentinels where data will arrive, then the rank's input."""
     for memory, rank in zip(engine.memories(), engine.ranks, strict=True):
         if not call.in_place:
             memory.write(call, "recv", [Region(0, call.recv, "untouched")], probe)
@@ -20,31 +20,27 @@ def write(engine: Engine, call: Call, probe: Probe) -> None:
 
 
 def around(call: Call, rank: int) -> list[Region]:
-    """The receive buffer but for the rank's own part, which an in-place call already holds."""
+    """The receive buffer except the rank's own part, which is the input of an in-place call."""
     own, end = rank * call.layout.count, (rank + 1) * call.layout.count
     return [Region(0, own, "untouched"), Region(end, call.recv - end, "untouched")]
 
 
 def expected(call: Call, rank: int) -> list[Region]:
-    """What `rank`'s receive buffer must hold after the call: moved or reduced data, and all else as it was."""
+    """The receive buffer of `rank` after the call: moved or reduced data, and the rest unchanged."""
     moves = sorted(call.collective.moves(call.layout, rank), key=lambda move: move.dst)
     regions, done = [], 0
     for move in moves:
         regions += untouched(call, rank, done, move.dst)
-        regions.append(_arrived(call, move))
+        source, first = move.sources[0]
+        # A reduction over one rank still multiplies or divides, so it is not sent data.
+        kind = "reduced" if call.collective.reduces else "sent"
+        regions.append(Region(move.dst, move.length, kind, source, first))
         done = move.dst + move.length
     return [region for region in (*regions, *untouched(call, rank, done, call.recv)) if region.length > 0]
 
 
-def _arrived(call: Call, move: Move) -> Region:
-    rank, first = move.sources[0]
-    # With one rank a reduction has one source, and still multiplies, divides or adds nothing: the closed form holds.
-    kind = "reduced" if call.collective.reduces else "sent"
-    return Region(move.dst, move.length, kind, rank, first)
-
-
 def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
-    """Elements no move names: the sentinel, or in place the rank's own input."""
+    """Elements without a move: sentinels, or in place the rank's input."""
     if not call.in_place:
         return [Region(start, end - start, "untouched")]
     if call.collective.in_place is InPlace.SEND_IN_RECV:
@@ -58,13 +54,13 @@ def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
 
 
 def check(engine: Engine, call: Call, probe: Probe) -> list[Wrong]:
-    """What each local rank's receive buffer got wrong."""
+    """The wrong elements in each local rank's receive buffer."""
     return [memory.check(call, "recv", expected(call, rank), probe) for memory, rank in zip(engine.memories(), engine.ranks, strict=True)]
 
 
 @dataclass(slots=True)
 class Tally:
-    """Wrong elements of one cell over rounds and local ranks, with each rank's first mismatch."""
+    """The wrong elements of one cell over rounds and local ranks, with each rank's first mismatch."""
 
     wrong: int = 0
     bad_rounds: int = 0
@@ -81,7 +77,7 @@ class Tally:
 
 
 def run_round(engine: Engine, call: Call, once: Callable[[], object], probe: Probe) -> list[Wrong]:
-    """Write, run the operation once to its end, compare."""
+    """Write the input, complete the operation, and compare."""
     write(engine, call, probe)
     once()
     return check(engine, call, probe)

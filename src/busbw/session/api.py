@@ -1,25 +1,22 @@
-"""The library's entry: `busbw.run` measures a collective and returns the result. The command line uses it too."""
+"""The Python API: `busbw.run` measures a collective and returns the result. The command line uses it too."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from busbw.core.collectives import collective as collective_row
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
-from busbw.engines.registry import AUTO
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.launch.slurm import Step
 from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
-from busbw.session.outside import launch
 from busbw.session.sink import Sink
 from busbw.session.start import run as start
 from busbw.session.where import Where
 
 
 class Options(TypedDict, total=False):
-    """Where and how to run; each is the option of `busbw run` with the same name."""
+    """Where and how to run, as the options of `busbw run`."""
 
     ranks: int | None  # local ranks, or ranks over all hosts; all GPUs, or two CPU ranks, by default
     hosts: str  # "h1:8,h2:8"
@@ -33,7 +30,7 @@ class Options(TypedDict, total=False):
     ideal: str  # expected busbw in GB/s
     limit_s: float  # seconds without a completed operation until the run is stopped; 0: no limit
     launch_limit_s: float  # seconds until all ranks must have joined
-    program: str  # who called, for the result
+    program: str  # the caller, recorded in the result
     argv: list[str]
 
 
@@ -46,40 +43,19 @@ def run(collective: str | SweepSpec, *, sink: Sink | None = None, **options: Unp
 
     Raises UsageError for invalid arguments and NoMeasurement where no measurement is possible.
     """
-    job, where = _job(collective, options)
+    job, where = prepare(collective, **options)
     result = start(job, where, sink or Sink(Record()))
     return result if isinstance(result, Result) else Result(spec=job.sweep)
 
 
-def command_line(collective: str | SweepSpec, **options: Unpack[Options]) -> Sequence[str]:
-    """The launcher's command line that `run` would start; empty where the engine runs in this process."""
-    prepared = launch(*_job(collective, options))
-    return prepared.argv if prepared else []
-
-
-def _job(collective: str | SweepSpec, options: Options) -> tuple[SweepJob, Where]:
+def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[SweepJob, Where]:
+    """The job that `run` would start, and where; raises as `run` does."""
     if isinstance(collective, str):
         collective = SweepSpec(collective=collective_row(collective).name, step_factor=2, sampling=Sampling(precision=0.0))
     check_spec(collective, strict=True)
     dtypes(collective)
     redops(collective)
-    job = SweepJob(
-        sweep=collective,
-        engine=options.get("engine", AUTO),
-        program=options.get("program", "busbw.run"),
-        argv=options.get("argv", []),
-        ideal=options.get("ideal", ""),
-        inject=options.get("inject", ""),
-        net=options.get("net", ""),
-        simulation=parse_parameters(options.get("simulation", "")),
-        limit_s=options.get("limit_s", 60.0),
-        start_limit_s=options.get("launch_limit_s", 120.0),
-    )
-    where = Where(
-        ranks=options.get("ranks"),
-        hosts=options.get("hosts", ""),
-        hostfile=options.get("hostfile"),
-        ifname=options.get("ifname", ""),
-        step=options.get("step"),
-    )
-    return job, where
+    given: dict[str, Any] = {"program": "busbw.run", "limit_s": 60.0, "launch_limit_s": 120.0, "simulation": "", **options}
+    where = Where(**{name: given.pop(name) for name in ("ranks", "hosts", "hostfile", "ifname", "step") if name in given})
+    simulation, start_limit_s = parse_parameters(given.pop("simulation")), given.pop("launch_limit_s")
+    return SweepJob(sweep=collective, simulation=simulation, start_limit_s=start_limit_s, **given), where

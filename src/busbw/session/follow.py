@@ -1,4 +1,4 @@
-"""Following a launcher to its end: events go to the sink, and every failure ends as an error that names its cause."""
+"""Follows a launcher to its end: events go to the sink, and a failure becomes an error that names its cause."""
 
 import os
 import time
@@ -25,7 +25,7 @@ ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it f
 
 
 class RankFailed(BusbwError):
-    """A rank gave up and reported why; its exit code and the class of its error are kept."""
+    """A rank ended and reported why; `exit` and `kind` are its exit code and the class of its error."""
 
     def __init__(self, failed: Failed) -> None:
         # A usage error is the same on all ranks.
@@ -52,12 +52,12 @@ class Follower:
         self._after_death = False  # a rank had exited before the first one that reported a failure
 
     def follow(self, argv: list[str], launch_limit_s: float) -> None:
-        """Run the launcher; RankFailed or NoMeasurement where it fails."""
+        """Run the launcher; RankFailed or NoMeasurement if it fails."""
         status = job.run(
             argv,
             os.environ,
             self._on_line,
-            self._on_talk,
+            self._on_message,
             launch_limit_s,
             self.hosts,
             verdict=self._verdict,
@@ -72,15 +72,15 @@ class Follower:
         try:
             event: Event = decode(line)
         except msgspec.DecodeError:
-            self._on_talk(line)
+            self._on_message(line)
             return
         if not isinstance(event, Note):
             self.ranks.event(leaving=isinstance(event, Ended))
         if isinstance(event, Started):
-            self.ranks.library = event.result.library.engine == "nccl"  # only now known where the ranks chose it
+            self.ranks.library = event.result.library.engine == "nccl"  # with `auto` known only now
         self.sink.take(event)
 
-    def _on_talk(self, line: bytes) -> None:
+    def _on_message(self, line: bytes) -> None:
         text = line.decode(errors="replace").replace("\0", "").rstrip()  # mpirun 5 writes stray NULs
         failed = failure(text)
         if failed:
@@ -96,7 +96,7 @@ class Follower:
             self.sink.note(text)
 
     def _verdict(self) -> BusbwError | None:
-        """The error with which to stop a job that keeps running."""
+        """The error with which to stop a job that is still running."""
         if self._failures:
             return RankFailed(self._failures[0]) if time.monotonic() - self._failed_at > ABORT_S else None
         for change in self.ranks.changes():
@@ -106,10 +106,10 @@ class Follower:
     def _why(self, status: int) -> BusbwError | None:
         """The error of a job that has exited."""
         text = in_order("\n".join(self._tail), self.ranks.gone)
-        if status == 0 and self._complete() and not self._failures:
+        result = self.sink.record.result
+        if status == 0 and result is not None and result.complete and not self._failures:
             return None
-        # A rank that dies breaks the others' connections: their errors are not the cause, and one may abort before the launcher has
-        # seen the death.
+        # The death of a rank causes errors on others, and one of them may abort before the launcher has seen the death.
         death = job.explain(status, text, self.hosts) if died(text) else None
         if death is None and (self._after_death or not self._failures):
             death = self.ranks.death(aborting_host(text))
@@ -121,9 +121,6 @@ class Follower:
         error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
         error.template += self._reached()
         return error
-
-    def _complete(self) -> bool:
-        return self.sink.record.result is not None and self.sink.record.result.complete
 
     def _reached(self) -> str:
         match self.sink.record.result:
@@ -140,10 +137,10 @@ class Follower:
 
 
 def follow(argv: list[str], launch_limit_s: float, make: Callable[[], Follower]) -> None:
-    """Follow the job that `argv` starts to its end; start it a second time after a transient failure of the start."""
+    """Start the job with `argv` and follow it to its end; a transient failure of the start is retried once."""
     follower = make()
     try:
         follower.follow(argv, launch_limit_s)
     except StartFailed as error:
-        follower.sink.note(f"note: {error.message}; started once more")
+        follower.sink.note(f"note: {error.message}; starting again")
         make().follow(argv, launch_limit_s)

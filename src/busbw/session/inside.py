@@ -12,16 +12,15 @@ from busbw.core.errors import BusbwError, TimedOut, UsageError
 from busbw.core.exits import Exit
 from busbw.core.reports import Report, Stalled
 from busbw.core.spelling import option
-from busbw.engines.registry import AUTO, choose, engine
+from busbw.engines.registry import engine
 from busbw.launch import interfaces, job
 from busbw.launch.control import Control
 from busbw.measure.job import AnyJob, SweepJob
-from busbw.measure.watchdog import Tell, Watchdog
+from busbw.measure.watchdog import Reporter
 from busbw.session.follow import RankFailed
 from busbw.session.outside import limited
-from busbw.session.rank import failed, perform
+from busbw.session.rank import ask_nccl, chosen, failed, perform, watched
 from busbw.session.sink import Sink
-from busbw.session.watching import ask_nccl, watched
 from busbw.session.where import Where
 
 SAME_ERROR_S = 2.0
@@ -29,27 +28,27 @@ INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not com
 
 
 def inside(asked: AnyJob, where: Where, sink: Sink) -> None:
-    """Perform the job as this rank; rank 0 records it. An error ends the process, and with it the job on all ranks."""
+    """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     from busbw.launch.join import join
 
-    if not where.local or where.ranks:
-        raise UsageError(
-            "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of a running job",
-            "leave them to the outer launcher",
-        )
-    dog = _watched(asked, sink)
+    if where.ranks or where.hosts or where.hostfile or where.step:
+        message = "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of a running job"
+        raise UsageError(message, "leave them to the outer launcher")
+    limits = limited(asked)
+    if isinstance(limits, SweepJob) and limits.compat:
+        limits = msgspec.structs.replace(limits, start_limit_s=0.0)  # nccl-tests has no limit but -T
+    dog = watched(limits, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
     dog.at("rendezvous")
     control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
     try:
         with job.terminable():
-            name = asked.engine if asked.engine != AUTO else control.bcast(choose(AUTO)[0].name if control.rank == 0 else None)
-            if engine(name).in_process:
+            work = chosen(asked, control, sink.take)
+            if engine(work.engine).in_process:
                 raise UsageError("the sim engine runs in one process", option("start_sim", 4))
-            compat = isinstance(asked, SweepJob) and asked.compat
-            gpus = asked.sweep.nthreads * asked.sweep.ngpus if isinstance(asked, SweepJob) and compat else 1
-            chosen = msgspec.structs.replace(asked, engine=name, gpus_per_process=gpus)
-            ask_nccl(dog, chosen, control.rank)
-            perform(chosen, control, sink.take, dog.at)
+            if isinstance(work, SweepJob) and work.compat:
+                work = msgspec.structs.replace(work, gpus_per_process=work.sweep.nthreads * work.sweep.ngpus)
+            ask_nccl(dog, work, control.rank)
+            perform(work, control, sink.take, dog.at)
     except BaseException as error:
         if control.size > 1:
             leave(error, control, sink)
@@ -58,16 +57,8 @@ def inside(asked: AnyJob, where: Where, sink: Sink) -> None:
     dog.stop()
 
 
-def _watched(asked: AnyJob, sink: Sink) -> Watchdog:
-    """A watchdog that reports to the user itself; that of the compat frontend has a limit only where -T is given."""
-    limits = limited(asked)
-    if isinstance(limits, SweepJob) and limits.compat:
-        limits = msgspec.structs.replace(limits, start_limit_s=0.0)
-    return watched(limits, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
-
-
-def reporting(sink: Sink) -> Tell:
-    """Reports once for each phase in which this rank is stuck, and then what the library reports about it."""
+def reporting(sink: Sink) -> Reporter:
+    """Reports each phase in which this rank is stuck once, then the library's report on it."""
     reported: set[int] = set()
 
     def report(found: Report) -> None:
@@ -84,10 +75,10 @@ def reporting(sink: Sink) -> Tell:
 
 
 def ended(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
-    """Save what was measured after a signal; what to print, and the exit code."""
+    """Save what was measured when a signal arrived; returns the message and the exit code."""
     if isinstance(error, KeyboardInterrupt):
         reason, text, code = INTERRUPTED, INTERRUPTED, int(Exit.INTERRUPTED)
-    else:  # SIGTERM or SIGHUP, as schedulers end jobs: the exit code holds the signal
+    else:  # SIGTERM or SIGHUP, sent by schedulers: the exit code contains the signal
         code = error.code if isinstance(error.code, int) else int(Exit.INTERRUPTED)
         name = signal.Signals(code - 128).name if code > 128 else f"exit {code}"
         reason, text = TERMINATED, f"{TERMINATED} ({name})"
@@ -97,7 +88,7 @@ def ended(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
 
 
 def leave(error: BaseException, control: Control, sink: Sink) -> NoReturn:
-    """Save what was measured, report why, and end the job on all ranks."""
+    """Save what was measured, report the error, and end the job on all ranks."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         text, code = ended(error, sink)
         sink.error(text)
@@ -106,7 +97,7 @@ def leave(error: BaseException, control: Control, sink: Sink) -> NoReturn:
     with job.undisturbed():
         kept = sink.broke_off(known.message)
     if isinstance(error, UsageError) and control.rank:
-        time.sleep(SAME_ERROR_S)  # all ranks have the same error: process 0 prints it and ends the others meanwhile
+        time.sleep(SAME_ERROR_S)  # all ranks have the same error, and process 0 prints it and ends the others
     with contextlib.suppress(Exception):
         sink.error(known.render(sink.frontend.spelling) + (f"\n{kept}" if kept else ""))
     control.abort(sink.frontend.exit_of(known), known.message)

@@ -1,4 +1,4 @@
-"""The launcher's command line for a job: which engine, how many ranks, on which hosts."""
+"""The launcher's command line for a job: the engine, the number of ranks, and the hosts."""
 
 import os
 import sys
@@ -14,25 +14,23 @@ from busbw.host import net_plugin
 from busbw.launch import mpirun, slurm, torchrun
 from busbw.launch.hosts import Host, share
 from busbw.measure.job import AnyJob, SweepJob, encode
-from busbw.session.where import FORWARDED, PER_HOST, Where
+from busbw.session.where import Where, forwarded
 
 RANKS_A_CORE = 16
 PROGRAM = "busbw.session.rank"
 
 
 class TooFewGpus(NoMeasurement):
-    """More GPUs are asked for than there are; the message is that of nccl-tests."""
+    """More GPUs are requested than present; the message is that of nccl-tests."""
 
     def __init__(self, asked: int, present: int) -> None:
-        super().__init__(
-            f"Invalid number of GPUs: {asked} requested but only {present} were found.",
-            f"ask for at most {present}, or {option('hosts')}",
-        )
+        message = f"Invalid number of GPUs: {asked} requested but only {present} were found."
+        super().__init__(message, f"ask for at most {present}, or {option('hosts')}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How the ranks of a job are started: the launcher's command line, the job as the ranks receive it, and their hosts with slots."""
+    """A prepared start: the launcher's command line, the job for the ranks, and their hosts with slots."""
 
     argv: list[str]
     job: AnyJob
@@ -42,7 +40,7 @@ class Launch:
 
 
 def launch(job: AnyJob, where: Where) -> Launch | None:
-    """The launch; None for an engine that runs in this process. UsageError where job and place contradict each other."""
+    """The launch; None for an engine that runs in this process. UsageError if job and `where` contradict each other."""
     if where.step:
         return _by_slurm(job, where, where.step)
     named = where.named()
@@ -54,19 +52,18 @@ def launch(job: AnyJob, where: Where) -> Launch | None:
             raise UsageError(f"engine {row.name} runs in this process and starts no ranks on hosts", "leave out --hosts")
         return None
     if named:
-        # Hosts of one job are usually alike: without slots each has as many as this machine has GPUs.
+        # A host without slots is assumed to have as many GPUs as this machine.
         here = gpu_count() if engine("nccl").availability() is None and (row is None or row.name == "nccl") else 1
         named = share(named, where.ranks, here)
     ranks = sum(host.slots for host in named) or (_local_ranks(row, job, where) if row else 1)
     prepared = _prepared(job, row.name if row else AUTO, ranks)
-    # Local ranks inherit the environment; those of other hosts get the variables that steer communication.
-    forwarded = {name: value for name, value in os.environ.items() if named and name.startswith(FORWARDED) and name not in PER_HOST}
-    argv = _command(row, prepared, ranks, named, where.ifname, forwarded)
+    # Local ranks inherit the environment; ranks on other hosts get the variables that affect communication.
+    argv = _command(row, prepared, ranks, named, where.ifname)
     return Launch(argv=argv, job=prepared, hosts=named, ifname=where.ifname, note=f"note: measuring on CPUs: {missing}" if missing else "")
 
 
 def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> Launch:
-    """With srun. The ranks choose the engine `auto`: a login node has no GPUs."""
+    """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
         if engine(job.engine).in_process:
             raise UsageError(f"engine {job.engine} runs in this process and starts no ranks", "leave out --slurm")
@@ -84,16 +81,23 @@ def _prepared(job: AnyJob, name: str, ranks: int) -> AnyJob:
 
 
 def limited(job: AnyJob) -> AnyJob:
-    """The job with -T as its limit, for engines that block in their libraries, where polling for it is not possible."""
+    """The job with -T as its limit for engines that block in their library and so cannot check it themselves."""
     if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
         return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
     return job
 
 
 def _local_ranks(row: EngineRow, job: AnyJob, where: Where) -> int:
-    """Ranks on this machine: as asked for, all GPUs, or two on CPUs; UsageError and TooFewGpus for more than it has room for."""
-    net_plugin.variables(job.net)  # every rank looks for the plugin itself; a missing one is reported before any is started
-    ranks = where.ranks or _default_ranks(row, job)
+    """Ranks on this machine: as requested, one per GPU, or two on CPUs. UsageError or TooFewGpus for too many."""
+    net_plugin.variables(job.net)  # reports a missing plugin before ranks are started
+    if where.ranks:
+        ranks = where.ranks
+    elif isinstance(job, SweepJob) and job.compat:
+        ranks = job.sweep.nthreads * job.sweep.ngpus
+    elif row.name == "nccl":
+        ranks = gpu_count()
+    else:
+        ranks = (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
     if row.name == "nccl" and ranks > gpu_count():
         raise TooFewGpus(ranks, gpu_count())
     if row.name != "nccl" and ranks > RANKS_A_CORE * (os.cpu_count() or 1):
@@ -101,25 +105,17 @@ def _local_ranks(row: EngineRow, job: AnyJob, where: Where) -> int:
     return ranks
 
 
-def _default_ranks(row: EngineRow, job: AnyJob) -> int:
-    if isinstance(job, SweepJob) and job.compat:
-        return job.sweep.nthreads * job.sweep.ngpus
-    if row.name == "nccl":
-        return gpu_count()
-    return (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
-
-
 def program(job: AnyJob) -> list[str]:
-    """What a launcher starts as every rank."""
+    """The command line of every rank."""
     return [sys.executable, "-m", PROGRAM, encode(job)]
 
 
-def _command(row: EngineRow | None, job: AnyJob, ranks: int, named: tuple[Host, ...], ifname: str, forwarded: dict[str, str]) -> list[str]:
-    """mpirun's command line, or torchrun's for local PyTorch ranks where there is no MPI."""
+def _command(row: EngineRow | None, job: AnyJob, ranks: int, named: tuple[Host, ...], ifname: str) -> list[str]:
+    """mpirun's command line, or torchrun's for local PyTorch ranks without MPI."""
     try:
         found = mpirun.find()
     except NoMeasurement:
         if named or row is None or row.name != "torch":
             raise
         return torchrun.command(program(job), ranks)
-    return mpirun.command(found, program(job), ranks, named, ifname, forwarded)
+    return mpirun.command(found, program(job), ranks, named, ifname, forwarded() if named else {})

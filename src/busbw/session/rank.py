@@ -1,4 +1,4 @@
-"""The program that a launcher starts as every rank: join the others, perform the job, and report from rank 0.
+"""The program that a launcher starts as every rank: join the others, run the job, and report from rank 0.
 
 Started as `python -m busbw.session.rank JOB`.
 """
@@ -14,16 +14,22 @@ import msgspec
 from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.core.exits import Exit
 from busbw.engines.registry import AUTO, choose
-from busbw.host import process
+from busbw.host import process, ras
+from busbw.host.source import Unavailable
 from busbw.launch.control import Control
-from busbw.measure.events import At, Emit, Event, Failed, Note, encode, say, say_failed
+from busbw.launch.environment import detect
+from busbw.measure.events import At, Emit, Event, Failed, Note, encode, write_failure, write_report
 from busbw.measure.job import AnyJob, SweepJob, decode
 from busbw.measure.sweep import measure
-from busbw.session.watching import DAEMONS, ask_nccl, watched
+from busbw.measure.watchdog import Reporter, Watchdog
+
+DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
+RAS_LIMIT_S = 3.0
+RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
 
 
 def perform(job: AnyJob, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
-    """This process' part of a job; `emit` is called on process 0 alone, `at` with every phase that the process enters."""
+    """Run this process' part of a job. `emit` is called on process 0 only, `at` before every phase."""
     if isinstance(job, SweepJob):
         measure(job, control, emit, at)
     else:
@@ -33,18 +39,40 @@ def perform(job: AnyJob, control: Control, emit: Emit, at: At = lambda *_: None)
 
 
 def chosen(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
-    """The job with its engine. Process 0 chooses `auto` for all: the host that launched them may have no GPU. Collective."""
+    """The job with `auto` replaced by process 0's choice: the launching host may have no GPU. Collective."""
     if job.engine != AUTO:
         return job
-    name, missing = control.bcast(_choice() if control.rank == 0 else None)
-    if missing and control.rank == 0:
-        emit(Note(f"note: measuring on CPUs: {missing}"))
-    return msgspec.structs.replace(job, engine=name)
+    name = None
+    if control.rank == 0:
+        row, missing = choose(AUTO)
+        name = row.name
+        if missing:
+            emit(Note(f"note: measuring on CPUs: {missing}"))
+    return msgspec.structs.replace(job, engine=control.bcast(name))
 
 
-def _choice() -> tuple[str, str]:
-    row, missing = choose(AUTO)
-    return row.name, missing
+def watched(job: AnyJob, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> Watchdog:
+    """Start a watchdog for this process."""
+    member = detect(os.environ)
+    rank = member.rank if member else 0
+    dog = Watchdog(rank, job, report, daemons, code)
+    ask_nccl(dog, job, rank)
+    dog.start()
+    return dog
+
+
+def ask_nccl(dog: Watchdog, job: AnyJob, rank: int) -> None:
+    """Make process 0 query NCCL's RAS service when a limit passes. Called again once the engine is known."""
+    if rank == 0 and job.engine == "nccl":
+        dog.library = nccl_report
+
+
+def nccl_report() -> str:
+    """The report of NCCL's RAS service, or why there is none."""
+    try:
+        return ras.status(ras.address(), RAS_LIMIT_S)[:RAS_CHARACTERS]
+    except Unavailable as error:
+        return str(error)
 
 
 def failed(error: BaseException, control: Control | None) -> Failed:
@@ -59,18 +87,18 @@ def failed(error: BaseException, control: Control | None) -> Failed:
 
 
 def fail(error: BaseException, control: Control | None) -> int:
-    """Report why this rank gives up, end the job, and return the exit code."""
+    """Report why this rank ends, abort the job, and return the exit code."""
     report = failed(error, control)
     if report.exit == Exit.BUG:
         traceback.print_exception(error)
-    say_failed(report)
+    write_failure(report)
     if control is not None and control.size > 1:
         control.abort(report.exit, report.message)
     return report.exit
 
 
 def claim_stdout() -> Callable[[Event], None]:
-    """Keep stdout for events: everything else that is written to it (NCCL_DEBUG) goes to stderr from now on."""
+    """Reserve stdout for events, and redirect all other output to it (NCCL_DEBUG) to stderr."""
     own = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
 
@@ -92,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     job = decode((sys.argv[1:] if argv is None else argv)[0])
     control: Control | None = None
     try:
-        dog = watched(job, say, DAEMONS)
+        dog = watched(job, write_report, DAEMONS)
         dog.at("rendezvous", "")
         control = join(dict(os.environ), expect=job.ranks // job.gpus_per_process or None)
         job = chosen(job, control, emit)

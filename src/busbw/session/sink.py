@@ -15,7 +15,7 @@ LOG = logging.getLogger("busbw")
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """How a command line ends with an error: its exit codes, and how it writes options (core.spelling)."""
+    """A command line's exit codes of errors, and its spelling of options (core.spelling)."""
 
     exit_of: Callable[[BusbwError], int]
     spelling: int
@@ -25,14 +25,14 @@ OWN = Frontend(lambda error: int(error.exit), spelling.RUN)
 
 
 class Sink:
-    """Records one run and logs its messages under the name `busbw`. The command line's subclass prints."""
+    """Records one run and logs its messages under the name `busbw`. A subclass in the command line prints them."""
 
     def __init__(self, record: Record, frontend: Frontend = OWN) -> None:
         self.record, self.frontend = record, frontend
 
     @property
     def progress(self) -> bool:
-        """Whether `working` is to be called once a second."""
+        """Whether `working` is called once a second."""
         return False
 
     def take(self, event: Event) -> None:
@@ -40,21 +40,21 @@ class Sink:
         self.record.take(event)
 
     def working(self, work: Working) -> None:
-        """What rank 0 is doing now."""
+        """Show what rank 0 is doing."""
 
     def note(self, text: str) -> None:
-        """A message for a person."""
+        """Log a message."""
         LOG.info("%s", self.rendered(text))
 
     def error(self, text: str) -> None:
-        """An error after which this process exits without raising it."""
+        """Log an error after which this process exits."""
         LOG.error("%s", self.rendered(text))
 
     def rendered(self, text: str) -> str:
-        """The text with options as the frontend writes them."""
+        """The text with options in the frontend's spelling."""
         return spelling.render(text, self.frontend.spelling)
 
     def broke_off(self, reason: str) -> str:
-        """Record why the run ended early; returns where its rows are, '' where they are not in a file."""
+        """Record why the run ended early; returns a sentence about the file of its rows, '' if there is none."""
         self.record.broke_off(spelling.render(reason))
         return ""

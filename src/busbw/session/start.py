@@ -1,4 +1,4 @@
-"""One run: in this process where it is a rank already or the engine needs no others, else through a launcher."""
+"""One run: in this process if it is already a rank or the engine needs no others, otherwise through a launcher."""
 
 import contextlib
 import os
@@ -25,13 +25,12 @@ SIMULATED_RANKS = 8
 def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
     """Run the job and return its result: None on ranks other than 0 of an outer launcher.
 
-    Whatever ends the run early is raised after what was measured is saved: BusbwError, KeyboardInterrupt, or SystemExit for SIGTERM and
-    SIGHUP.
+    What ends the run early is raised after the measurements are saved: BusbwError, KeyboardInterrupt, or SystemExit (SIGTERM, SIGHUP).
     """
-    argv = [word.encode("utf-8", "replace").decode() for word in work.argv]
+    argv = [arg.encode("utf-8", "replace").decode() for arg in work.argv]
     work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
     rank = environment.detect(os.environ) is not None
-    # A rank waits in calls of its library, which only the default action of a signal ends: see `inside`.
+    # A rank waits in calls of its library, which only the default action of a signal ends; `inside` handles signals itself.
     with contextlib.nullcontext() if rank else job.terminable():
         try:
             (inside if rank else _start)(work, where, sink)
@@ -47,7 +46,7 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
         raise sink.record.problem
     result = sink.record.result
     if isinstance(result, Result) and result.complete and not result.rows and not (isinstance(work, SweepJob) and work.compat):
-        raise NoMeasurement("no size was measured", "the notes above say what was left out, and why")
+        raise NoMeasurement("no size was measured", "the notes above say what was skipped, and why")
     return result
 
 
@@ -63,7 +62,7 @@ def _start(work: AnyJob, where: Where, sink: Sink) -> None:
 
 def _in_process(work: AnyJob, where: Where, sink: Sink) -> None:
     if not isinstance(work, SweepJob):
-        raise NoMeasurement("trainings need ranks in processes of their own", option("engine", "torch"))
+        raise NoMeasurement("a training needs one process per rank", option("engine", "torch"))
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
     if ranks == 1 and where.ranks is None and not work.compat:
         ranks = SIMULATED_RANKS

@@ -1,30 +1,25 @@
 """Where the ranks of a run are started."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.launch.hosts import Host, parse_hosts, read_hostfile
 from busbw.launch.slurm import Step
 
-FORWARDED = (
-    "NCCL_",
-    "BUSBW_",
-    "CUDA_",
-    "UCX_",
-    "FI_",
-    "GLOO_",
-    "TORCH_NCCL_",
-    "OMP_NUM_THREADS",
-    "OMPI_MCA_",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-)
+_LIBRARIES = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_")
+FORWARDED = (*_LIBRARIES, "OMP_NUM_THREADS", "PYTHONPATH", "LD_LIBRARY_PATH")
 PER_HOST = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # not forwarded: they differ between hosts
+
+
+def forwarded(prefixes: tuple[str, ...] = FORWARDED) -> dict[str, str]:
+    """The environment variables with these prefixes, for ranks on other hosts."""
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes) and name not in PER_HOST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """As asked for: a number of ranks, hosts as text or in a file, the network interface, or a step of Slurm."""
+    """The requested number of ranks, hosts as text or in a file, network interface, or Slurm step."""
 
     ranks: int | None = None
     hosts: str = ""
@@ -32,13 +27,8 @@ class Where:
     ifname: str = ""
     step: Step | None = None
 
-    @property
-    def local(self) -> bool:
-        """Whether nothing but a number of ranks is given."""
-        return not (self.hosts or self.hostfile or self.step)
-
     def named(self) -> tuple[Host, ...]:
-        """The hosts with the slots that are given for them."""
+        """The hosts, with their slots where given."""
         if self.hostfile:
             return read_hostfile(str(self.hostfile))
         return parse_hosts(self.hosts) if self.hosts else ()

@@ -4,10 +4,9 @@ from busbw.core.errors import UsageError
 from busbw.core.result import PlanResult, TrainResult
 from busbw.launch.control import Control
 from busbw.measure import network
-from busbw.measure.events import At, Emit, Ended, Event, Iteration, Note, Started, Trained
+from busbw.measure.events import At, Emit, Ended, Event, Iteration, Note, Started, Trained, now
 from busbw.measure.job import PlanJob, TrainJob
 from busbw.measure.party import facts, join_groups
-from busbw.measure.runner import now
 from busbw.train.names import known
 
 ENGINE = "torch"

@@ -11,8 +11,8 @@ from busbw.accel import codecs
 from busbw.accel.codecs import Codec, codec_for
 from busbw.accel.methods import CODECS
 from busbw.accel.settings import Settings
-from busbw.cli.plan import _methods
 from busbw.core.planning import LOSSES
+from busbw.session.planning import methods
 from busbw.train.methods import parse
 
 
@@ -26,7 +26,7 @@ def test_every_codec_class_is_registered():
 def test_codec_is_a_method_of_train_and_plan(codec):
     assert parse(codec.name).settings == Settings(method=codec.name)
     assert parse(codec.name).loss == codec.loss < len(LOSSES)
-    planned = [name for rows in (False, True) for name in _methods(rows=rows, host=True)]
+    planned = [name for rows in (False, True) for name in methods(two_d=rows, host=True)]
     assert [parse(name) for name in planned] and (codec.name == "dense" or any(codec.name in name for name in planned))
 
 
@@ -38,4 +38,4 @@ def test_codec_is_a_method_of_train_and_plan(codec):
     ],
 )
 def test_plan_tries_the_variants_of_each_codec(rows, host, wanted):
-    assert [name for name in _methods(rows=rows, host=host) if name in wanted.split()] == wanted.split()
+    assert [name for name in methods(two_d=rows, host=host) if name in wanted.split()] == wanted.split()

@@ -1,4 +1,4 @@
-"""`busbw horovodrun` understands horovodrun's words, and runs scripts so that they find busbw's horovod."""
+"""`busbw horovodrun` takes horovodrun's options, and scripts it starts import busbw's horovod."""
 
 import shlex
 from itertools import pairwise
@@ -52,8 +52,8 @@ def test_hosts_get_what_steers_communication(monkeypatch: pytest.MonkeyPatch, ca
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [("python train.py", "error: how many ranks?"), ("-np 0 python train.py", "error: Invalid value")]
+    ("args", "message"), [("python train.py", "error: no number of ranks is given"), ("-np 0 python train.py", "error: Invalid value")]
 )
-def test_invalid_options_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["busbw", "horovodrun", *words.split()]) == Exit.USAGE
-    assert capsys.readouterr().err.startswith(said)
+def test_invalid_arguments_are_refused(args: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["busbw", "horovodrun", *args.split()]) == Exit.USAGE
+    assert capsys.readouterr().err.startswith(message)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from busbw.core.result import Cell, Mismatch, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure import job
-from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Note, RowDone, Started, decode, encode, failure, say_failed
+from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Note, RowDone, Started, decode, encode, failure, write_failure
 from busbw.measure.job import SweepJob
 
 SPEC = SweepSpec(collective="all_reduce")
@@ -52,7 +52,7 @@ def test_a_failure_is_found_behind_a_launcher_prefix(message: str, hint: str, co
 
 def test_a_failure_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     told = Failed("no\nGPU", "look", 3, 1, "node1")
-    say_failed(told)
+    write_failure(told)
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert failure(err) == told

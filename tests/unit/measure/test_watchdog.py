@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from busbw.core.reports import Gone, Here, Report, Stalled, decode
+from busbw.measure.job import Job
 from busbw.measure.progress import Progress
 from busbw.measure.watchdog import Watchdog
 
@@ -17,12 +18,12 @@ def dog(limit_s: float = 0.2, start_limit_s: float = 0.2, rank: int = 0) -> tupl
     said: list[Report] = []
     stalled = threading.Event()
 
-    def tell(report: Report) -> None:
+    def record(report: Report) -> None:
         said.append(report)
         if isinstance(report, Stalled):
             stalled.set()
 
-    made = Watchdog(rank, limit_s, start_limit_s, tell)
+    made = Watchdog(rank, Job(limit_s=limit_s, start_limit_s=start_limit_s), record)
     made.start()
     return made, said, stalled
 
@@ -89,9 +90,10 @@ def test_the_limit_counts_from_the_last_operation() -> None:
 RANK = """
 import sys, time
 from busbw.measure import watchdog
-from busbw.measure.events import say
+from busbw.measure.job import Job
+from busbw.measure.events import write_report
 watchdog.GRACE_S = 0.3
-dog = watchdog.Watchdog(int(sys.argv[1]), float(sys.argv[2]), 0, say)
+dog = watchdog.Watchdog(int(sys.argv[1]), Job(limit_s=float(sys.argv[2])), write_report)
 dog.start()
 dog.at("init")
 dog.at("timing", "8")
