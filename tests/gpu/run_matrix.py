@@ -16,10 +16,10 @@ from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError
 from busbw.core.probe import Probe
-from busbw.core.redops import REDOPS
+from busbw.core.redops import REDOPS, RedOp
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Launch
-from busbw.engines.nccl import NcclEngine
+from busbw.engines.nccl import PRESCALED, NcclEngine
 from busbw.launch.control import Control
 from busbw.launch.join import join
 from busbw.measure import verification
@@ -43,12 +43,16 @@ class Matrix:
         for collective in COLLECTIVES:
             for dtype in DTYPES:
                 for op in REDOPS if collective.reduces else (None,):
-                    reason = self.engine.unsupported(collective, dtype, op)
+                    reason = self.engine.unsupported(collective, dtype, op) or self._known_fault(op)
                     if reason:
                         self.unsupported[reason] += 1
                         continue
                     for root in {0, self.engine.size - 1} if collective.rooted else (-1,):
                         self._one(collective, Series(dtype.name, op.name if op else "", root))
+
+    def _known_fault(self, op: RedOp | None) -> str:
+        """NCCL 2.28.9's kernel for scaled inputs on one rank leaves the last 4 of 8,194 elements of 8 bytes unwritten."""
+        return "NCCL does not write all elements on one rank" if self.engine.size == 1 and op and op.name in PRESCALED else ""
 
     def _one(self, collective: Collective, series: Series) -> None:
         calls = Calls(SweepSpec(collective=collective.name), series, self.engine.size)

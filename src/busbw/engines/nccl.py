@@ -33,6 +33,8 @@ FENCE_BYTES = 256
 POLLS_PER_CHECK = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
 SPIN_S, NAP_S = 0.1, 1e-4  # shorter waits spin; longer ones leave the core to NCCL's network threads, at a cost of up to 0.2 %
 
+PRESCALED = ("avg", "mulsum")  # NCCL multiplies the inputs; on one rank its kernel for that has no 8-bit floats
+
 
 class NcclEngine(Engine):
     """Runs collectives with NCCL on `local_devices` of this process; ranks are in order of process, then of device.
@@ -103,7 +105,7 @@ class NcclEngine(Engine):
         return min(gpu.memory_bytes for gpu in self._gpus)
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
-        """Element types that the GPU or this NCCL lacks."""
+        """Element types that the GPU or this NCCL lacks, and on one rank the operators of theirs that NCCL lacks."""
         if self._version < dtype.min_nccl:
             return (
                 f"{dtype.name} needs NCCL {nccl_comms.version_text(dtype.min_nccl)}, and this is {nccl_comms.version_text(self._version)}"
@@ -111,6 +113,8 @@ class NcclEngine(Engine):
         oldest = min(self._gpus, key=lambda gpu: gpu.sm)
         if oldest.sm < dtype.min_sm:
             return f"{dtype.name} needs a GPU of sm_{dtype.min_sm}, and {oldest.name} is sm_{oldest.sm}"
+        if self.size == 1 and collective.reduces and dtype.is_float and dtype.itemsize == 1 and op and op.name in PRESCALED:
+            return f"NCCL has no {op.name} of {dtype.name} on one rank"
         return None
 
     def memory_use(self) -> dict[str, int]:
