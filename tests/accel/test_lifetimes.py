@@ -61,7 +61,7 @@ def test_a_model_on_a_part_of_the_ranks_is_refused(job):
 
 def test_ranks_with_different_settings_all_fail(job):
     for differing, wrong in (said["other_settings"] for said in job):
-        assert differing.startswith("ranks 1 have settings that differ from rank 0: Settings(method='topk'")
+        assert differing.startswith("ranks 1 have other settings than rank 0: Settings(method='topk'")
         assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 is invalid")
 
 

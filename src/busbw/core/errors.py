@@ -26,6 +26,14 @@ class BusbwError(Exception):
         super().__init__(render(message))
         self.template, self.hint_template = message, hint  # with references to options: see core.spelling
 
+    def __str__(self) -> str:
+        """The message."""
+        return self.message
+
+    def add(self, text: str) -> None:
+        """Append to the message, which may hold references to options."""
+        self.template += text
+
     @property
     def message(self) -> str:
         """What failed, where, and the value seen, with the options of `busbw run`."""

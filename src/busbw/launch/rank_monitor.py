@@ -193,9 +193,9 @@ class RankMonitor:
         for rank in self.here.keys() - self.stalled.keys():
             here = self.here[rank]
             host = self.hosts[rank] if rank < len(self.hosts) else ""
-            if here.host == own:
+            if rank in self.own:
                 states[rank] = process.state(here.pid)
-            elif host:
+            elif host and here.host != own:
                 away.setdefault(host, []).append(rank)
         answers = agent.states({host: [self.here[rank].pid for rank in ranks] for host, ranks in away.items()}, ASK_S)
         for host, ranks in away.items():

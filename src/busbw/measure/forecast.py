@@ -17,8 +17,8 @@ class Forecast:
 
     def learn(self, size: int, check_s: float, timing_s: float, operation_s: float) -> None:
         """A cell of `size` bytes is measured: seconds of its check, its timing, and one operation."""
-        if self._left:
-            self._left.pop(0)
+        if size in self._left:
+            self._left.remove(size)
         self._check_s_byte, self._operation_s_byte = check_s / max(size, 1), operation_s / max(size, 1)
         self._timing_s = timing_s
 

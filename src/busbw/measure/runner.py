@@ -67,7 +67,7 @@ class Runner:
             self._emit(Note("\n".join([f"nRanks {ranks} is not a power of 2, skipping"] * self.job.size), answer=True))
             return
         sampling, every_series = self.spec.sampling, list(series(self.spec, ranks))
-        passes = sampling.repeats - self.repeat if sampling else max(self.spec.run_cycles, 1)
+        passes = (sampling.repeats - self.repeat if sampling else 1) * max(self.spec.run_cycles, 1)
         rows = list(sizes(self.spec, self.max_bytes)) * len(every_series) * passes
         self._forecast = Forecast(rows, sampling, first(sampling) if sampling else self.spec.iters)
         for _ in range(self.spec.run_cycles) if self.spec.run_cycles else itertools.count():
@@ -142,7 +142,8 @@ class Runner:
         verified = time.perf_counter()
         usual_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1)) if self.spec.sampling else 0.0
         cell = self._timed(calls, call, size, where, tally if checked else None, usual_s)
-        self._forecast.learn(size, verified - begun, time.perf_counter() - verified, usual_s)
+        timing_s = time.perf_counter() - verified
+        self._forecast.learn(size, verified - begun, timing_s, usual_s or timing_s / max(self.spec.iters, 1))
         if checked:
             self._share(tally, cell)
         return cell

@@ -4,6 +4,7 @@ It looks twice a second at counters that the timed loop updates anyway, so watch
 interpreter's lock also blocks this thread; the launcher's limits and the other ranks cover that.
 """
 
+import contextlib
 import math
 import os
 import select
@@ -102,7 +103,8 @@ class Watchdog:
             stalled = self._look()
             if stalled is None or self._stopped:
                 continue
-            self._report_stall(stalled)
+            with contextlib.suppress(OSError):  # stderr may be closed
+                self._report_stall(stalled)
             time.sleep(GRACE_S)
             if self.phase.completed() == self._completed and not self._stopped:
                 self._exit()

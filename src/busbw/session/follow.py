@@ -119,7 +119,7 @@ class Follower:
             return self.ranks.conclude()
         fallen = self.ranks.fallen(status - SIGNALLED) if status > SIGNALLED else None
         error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
-        error.template += self._reached()
+        error.add(self._reached())
         return error
 
     def _reached(self) -> str:

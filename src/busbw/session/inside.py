@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import time
+import traceback
 from typing import NoReturn
 
 import msgspec
@@ -16,14 +17,14 @@ from busbw.engines.registry import engine
 from busbw.launch import interfaces, job
 from busbw.launch.control import Control
 from busbw.measure.job import AnyJob, SweepJob
-from busbw.measure.watchdog import Reporter
+from busbw.measure.watchdog import Reporter, Watchdog
 from busbw.session.follow import RankFailed
 from busbw.session.outside import limited
 from busbw.session.rank import ask_nccl, chosen, failed, perform, watched
 from busbw.session.sink import Sink
 from busbw.session.where import Where
 
-SAME_ERROR_S = 2.0
+SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 
 
@@ -37,9 +38,17 @@ def inside(asked: AnyJob, where: Where, sink: Sink) -> None:
     limits = limited(asked)
     if isinstance(limits, SweepJob) and limits.compat:
         limits = msgspec.structs.replace(limits, start_limit_s=0.0)  # nccl-tests has no limit but -T
-    dog = watched(limits, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
-    dog.at("rendezvous")
-    control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
+    watchdog = watched(limits, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
+    try:
+        watchdog.at("rendezvous")
+        control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
+        _as_rank(asked, control, sink, watchdog)
+        control.close()
+    finally:
+        watchdog.stop()
+
+
+def _as_rank(asked: AnyJob, control: Control, sink: Sink, watchdog: Watchdog) -> None:
     try:
         with job.terminable():
             work = chosen(asked, control, sink.take)
@@ -47,18 +56,16 @@ def inside(asked: AnyJob, where: Where, sink: Sink) -> None:
                 raise UsageError("the sim engine runs in one process", option("start_sim", 4))
             if isinstance(work, SweepJob) and work.compat:
                 work = msgspec.structs.replace(work, gpus_per_process=work.sweep.nthreads * work.sweep.ngpus)
-            ask_nccl(dog, work, control.rank)
-            perform(work, control, sink.take, dog.at)
+            ask_nccl(watchdog, work, control.rank)
+            perform(work, control, sink.take, watchdog.at)
     except BaseException as error:
         if control.size > 1:
             leave(error, control, sink)
         raise
-    control.close()
-    dog.stop()
 
 
 def reporting(sink: Sink) -> Reporter:
-    """Reports each phase in which this rank is stuck once, then the library's report on it."""
+    """Reports each stall once, and after it the report of the communication library."""
     reported: set[int] = set()
 
     def report(found: Report) -> None:
@@ -69,7 +76,9 @@ def reporting(sink: Sink) -> Reporter:
             return
         reported.add(found.step)
         kept = sink.broke_off(f"{found.phase_text} made no progress")
-        sink.error(f"error: {found.message()}{f' ({kept})' if kept else ''}\n\nhint: look first at the rank of the lowest step")
+        sink.error(
+            f"error: {found.message()}{f' ({kept})' if kept else ''}\n\nhint: start with the rank of the lowest step: the others wait for it"
+        )
 
     return report
 
@@ -94,6 +103,8 @@ def leave(error: BaseException, control: Control, sink: Sink) -> NoReturn:
         sink.error(text)
         control.abort(code, text)
     known = error if isinstance(error, BusbwError) else RankFailed(failed(error, control))
+    if known.exit == Exit.BUG:
+        traceback.print_exception(error)
     with job.undisturbed():
         kept = sink.broke_off(known.message)
     if isinstance(error, UsageError) and control.rank:

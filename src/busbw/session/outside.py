@@ -41,6 +41,10 @@ class Launch:
 
 def launch(job: AnyJob, where: Where) -> Launch | None:
     """The launch; None for an engine that runs in this process. UsageError if job and `where` contradict each other."""
+    if where.ranks is not None and where.ranks < 1:
+        raise UsageError(f"{where.ranks} ranks: there must be at least one", "give 1 or more")
+    if bool(where.hosts) + bool(where.hostfile) + bool(where.step) > 1:
+        raise UsageError("hosts, a hostfile and a Slurm step exclude each other", "give one of them")
     if where.step:
         return _by_slurm(job, where, where.step)
     named = where.named()
@@ -52,14 +56,19 @@ def launch(job: AnyJob, where: Where) -> Launch | None:
             raise UsageError(f"engine {row.name} runs in this process and starts no ranks on hosts", "leave out --hosts")
         return None
     if named:
-        # A host without slots is assumed to have as many GPUs as this machine.
-        here = gpu_count() if engine("nccl").availability() is None and (row is None or row.name == "nccl") else 1
-        named = share(named, where.ranks, here)
+        named = share(named, where.ranks, _slots_per_host(row))
     ranks = sum(host.slots for host in named) or (_local_ranks(row, job, where) if row else 1)
     prepared = _prepared(job, row.name if row else AUTO, ranks)
     # Local ranks inherit the environment; ranks on other hosts get the variables that affect communication.
     argv = _command(row, prepared, ranks, named, where.ifname)
     return Launch(argv=argv, job=prepared, hosts=named, ifname=where.ifname, note=f"note: measuring on CPUs: {missing}" if missing else "")
+
+
+def _slots_per_host(row: EngineRow | None) -> int:
+    """The slots of a host that names none: as many GPUs as this machine has, or 1."""
+    if row and row.name == "torch":
+        return (torch_gpus() if row.availability() is None else 0) or 1
+    return gpu_count() if engine("nccl").availability() is None and (row is None or row.name == "nccl") else 1
 
 
 def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> Launch:

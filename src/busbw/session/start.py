@@ -23,14 +23,14 @@ SIMULATED_RANKS = 8
 
 
 def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
-    """Run the job and return its result: None on ranks other than 0 of an outer launcher.
+    """Run the job and return its result: None on nonzero ranks of a job that mpirun, srun or torchrun started.
 
     What ends the run early is raised after the measurements are saved: BusbwError, KeyboardInterrupt, or SystemExit (SIGTERM, SIGHUP).
     """
     argv = [arg.encode("utf-8", "replace").decode() for arg in work.argv]
     work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
     rank = environment.detect(os.environ) is not None
-    # A rank waits in calls of its library, which only the default action of a signal ends; `inside` handles signals itself.
+    # Until a rank has joined the others it waits in a library, which only the default action of a signal ends: `inside` adds handlers later.
     with contextlib.nullcontext() if rank else job.terminable():
         try:
             (inside if rank else _start)(work, where, sink)
@@ -40,13 +40,13 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
         except BusbwError as error:
             with job.undisturbed():
                 kept = sink.broke_off(error.message)
-            error.template += f" ({kept})" if kept else ""
+            error.add(f" ({kept})" if kept else "")
             raise
     if sink.record.problem:
         raise sink.record.problem
     result = sink.record.result
     if isinstance(result, Result) and result.complete and not result.rows and not (isinstance(work, SweepJob) and work.compat):
-        raise NoMeasurement("no size was measured", "the notes above say what was skipped, and why")
+        raise NoMeasurement("no size was measured", "the notes say what was skipped, and why")
     return result
 
 
@@ -62,7 +62,9 @@ def _start(work: AnyJob, where: Where, sink: Sink) -> None:
 
 def _in_process(work: AnyJob, where: Where, sink: Sink) -> None:
     if not isinstance(work, SweepJob):
-        raise NoMeasurement("a training needs one process per rank", option("engine", "torch"))
+        raise NoMeasurement(
+            "training needs one process per rank, but this engine runs all ranks in one", f"use {option('engine', 'torch')}"
+        )
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
     if ranks == 1 and where.ranks is None and not work.compat:
         ranks = SIMULATED_RANKS
