@@ -57,6 +57,11 @@ def test_json_keeps_an_existing_file_unless_forced(run, tmp_path):
     assert json.loads((tmp_path / "r.json").read_text())["complete"] is True
 
 
+def test_a_step_in_bytes_needs_no_factor(run):
+    done = run("busbw", "run", "all_reduce", "--engine", "sim", "-b", "1M", "-e", "4M", "-i", "1M", "--json", "-")
+    assert [row["size_bytes"] >> 20 for row in json.loads(done.out)["rows"]] == [1, 2, 3, 4]
+
+
 def test_options_that_an_engine_ignores_are_refused(run):
     done = run("busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", "-e", "8", "-R", "2", "-M", "1")
     assert (done.code, done.out) == (2, "")

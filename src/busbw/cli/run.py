@@ -122,6 +122,8 @@ def command(name: str, format_name: str, json_name: str, force: bool, dry_run: b
     fields |= take_where(fields)
     sampling = _take_sampling(fields)
     sweep = {row.field: fields.pop(row.field) for row in SWEEP_OPTIONS}
+    if given("step_bytes") and not given("step_factor"):
+        sweep["step_factor"] = 1
     timed = sweep["check"] == TIMED
     sweep["check"] = 1 if timed else sweep["check"]
     spec = SweepSpec(collective=collective(name).name, check_timed=timed, sampling=sampling, **sweep)

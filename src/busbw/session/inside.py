@@ -76,9 +76,8 @@ def reporting(sink: Sink) -> Reporter:
             return
         reported.add(found.step)
         kept = sink.broke_off(f"{found.phase_text} made no progress")
-        sink.error(
-            f"error: {found.message()}{f' ({kept})' if kept else ''}\n\nhint: start with the rank of the lowest step: the others wait for it"
-        )
+        hint = "start with the rank of the lowest step: the others wait for it"
+        sink.error(f"error: {found.message()}{f' ({kept})' if kept else ''}\n\nhint: {hint}")
 
     return report
 

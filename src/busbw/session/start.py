@@ -30,7 +30,7 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
     argv = [arg.encode("utf-8", "replace").decode() for arg in work.argv]
     work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
     rank = environment.detect(os.environ) is not None
-    # Until a rank has joined the others it waits in a library, which only the default action of a signal ends: `inside` adds handlers later.
+    # Joining the others waits in a library, which only the default action of a signal ends: `inside` adds handlers later.
     with contextlib.nullcontext() if rank else job.terminable():
         try:
             (inside if rank else _start)(work, where, sink)
@@ -62,9 +62,8 @@ def _start(work: AnyJob, where: Where, sink: Sink) -> None:
 
 def _in_process(work: AnyJob, where: Where, sink: Sink) -> None:
     if not isinstance(work, SweepJob):
-        raise NoMeasurement(
-            "training needs one process per rank, but this engine runs all ranks in one", f"use {option('engine', 'torch')}"
-        )
+        message = "training needs one process per rank, but this engine runs all ranks in one"
+        raise NoMeasurement(message, f"use {option('engine', 'torch')}")
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
     if ranks == 1 and where.ranks is None and not work.compat:
         ranks = SIMULATED_RANKS

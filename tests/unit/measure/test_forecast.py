@@ -33,3 +33,10 @@ def test_the_forecast_is_zero_at_the_end() -> None:
     for _ in range(2):
         forecast.learn(8, 0.1, 0.5, 1e-6)
     assert forecast.left_s() == 0
+
+
+def test_sizes_in_random_order_are_taken_off_by_size() -> None:
+    forecast = Forecast([1000, 4000], None, 10)
+    for _ in range(2):
+        forecast.learn(4000, 0.0, 1.0, 0.1)
+    assert forecast.left_s() == pytest.approx(2 * 0.25)

@@ -5,6 +5,9 @@ import logging
 import os
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +38,8 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
         (busbw.SweepSpec(collective="all_gather", min_bytes=8, max_bytes=64), {"engine": "sim", "ranks": 8}, "needs 128 B or more"),
         ("all_reduce", {"engine": "ncl"}, "unknown engine 'ncl'"),
         ("all_reduce", {"engine": "sim", "hosts": "h1:2"}, "runs in this process"),
+        ("all_reduce", {"engine": "sim", "ranks": 0}, "0 ranks: there must be at least one"),
+        ("all_reduce", {"hosts": "h1:2", "hostfile": Path("hosts")}, "exclude each other"),
     ],
 )
 def test_invalid_arguments_are_usage_errors(spec: str | busbw.SweepSpec, options: dict[str, object], message: str) -> None:
@@ -71,3 +76,21 @@ def test_messages_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="busbw"):
         Sink(Record()).note("note: measuring on CPUs")
     assert caplog.messages == ["note: measuring on CPUs"]
+
+
+def test_a_failed_rank_of_a_running_job_stops_its_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    for name, value in (("RANK", "0"), ("SIZE", "1"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+    with pytest.raises(UsageError, match="the sim engine runs in one process"):
+        busbw.run("all_reduce", engine="sim")
+    end = time.monotonic() + 5
+    while time.monotonic() < end and any(thread.name == "watchdog" for thread in threading.enumerate()):
+        time.sleep(0.05)
+    assert "watchdog" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_added_text_is_part_of_the_error() -> None:
+    error = UsageError("boom")
+    error.add(", after the row of 1M")
+    assert str(error) == "boom, after the row of 1M"
