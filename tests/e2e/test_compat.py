@@ -1,4 +1,4 @@
-"""The compat face: called by a name of nccl-tests, busbw is nccl-tests, down to its exit codes."""
+"""The nccl-tests frontend: called by a name of nccl-tests, busbw behaves like it, down to its exit codes."""
 
 import json
 import re

@@ -42,7 +42,7 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
         """For people: who, where, for how long, and what it is doing."""
         doing = " > ".join(self.doing)
         stopped = [str(pid) for pid, state in self.neighbours.items() if state in ("T", "t")]
-        says = f"; process {', '.join(stopped)} beside it is stopped" if stopped else ""
+        says = f"; local process {', '.join(stopped)} is stopped" if stopped else ""
         says += f"\n{self.library}" if self.library else ""
         where = f"rank {self.rank} on {self.host}: {self.phase_text} (step {self.step})"
         return f"{where} made no progress for {self.waited_s:.0f} s: {doing}{says}"

@@ -24,5 +24,5 @@ def test_other_lines_are_not_reports(line: str) -> None:
 
 def test_a_stall_message_names_rank_host_and_stopped_process() -> None:
     assert STALLED.message() == (
-        "rank 3 on h2: timing of 1M in place (step 12) made no progress for 60 s: a.py:1 f; process 78 beside it is stopped"
+        "rank 3 on h2: timing of 1M in place (step 12) made no progress for 60 s: a.py:1 f; local process 78 is stopped"
     )

@@ -1,4 +1,4 @@
-"""The history in SQLite: what is stored is there, whatever happens beside it."""
+"""The history in SQLite: what is stored can be read back, even if other processes write at the same time."""
 
 import os
 import shutil
