@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# What is drawn, in which colour, and how it is called.
+# What is drawn, in which color, and how it is called.
 METHODS = {
     "none": ("#7a7a7a", "DDP as it is"),
     "bf16": ("#d98c2b", "bf16"),
@@ -71,7 +71,7 @@ def panel(left: float, unit: str, curves: dict[str, tuple[list[float], list[floa
 
 
 def key() -> list[str]:
-    """Which colour is which method."""
+    """Which color is which method."""
     parts, x = [], float(PANELS[0][0])
     for colour, words in METHODS.values():
         parts.append(f'<path d="M{x:g} {HEIGHT - 14} h18" stroke="{colour}"/>' + text(x + 24, HEIGHT - 10, words))

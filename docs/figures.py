@@ -13,7 +13,7 @@ STYLE = """
 
 
 def box(kind: str, x: float, y: float, width: float, title: str) -> str:
-    """A labelled bar."""
+    """A labeled bar."""
     return f'<rect class="{kind}" x="{LEFT + x}" y="{y}" width="{width}" height="18" rx="2"><title>{title}</title></rect>'
 
 

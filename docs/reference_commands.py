@@ -5,6 +5,7 @@ from markdown_table import code, table
 
 from busbw.cli.getopt import usage
 from busbw.cli.main import cli
+from busbw.cli.run import CLASSIC_ONLY
 from busbw.core.options import BY_FIELD, MOST_OPERATIONS, OPTIONS, Option
 from busbw.core.sizes import format_size
 
@@ -25,12 +26,15 @@ def options() -> str:
         )
         for row in OPTIONS
     ]
+    classic = [code(BY_FIELD[name].name(strict=True)) for name in CLASSIC_ONLY]
     own = [
         (_run_names(param), param.help or "") for param in run.values() if isinstance(param, click.Option) and param.name not in BY_FIELD
     ]
     return (
         "All sweep options are in one table, `core/options.py`. The compat frontend has nccl-tests' letters, names and defaults. "
         "In `busbw run`, `-n` is the number of ranks, as in mpirun; iterations are `--iters`.\n\n"
+        f"In `busbw run`, {', '.join(classic)} need `--timing classic`. "
+        "If `--iters` is not given, precise timing takes as many iterations as needed.\n\n"
         "`busbw run` rejects values that are not listed; the compat frontend accepts them if nccl-tests does. "
         f"Both reject more than {MOST_OPERATIONS} iterations times aggregated operations.\n\n"
         "Sizes are bytes, or a number with K, M or G, which are powers of 1024: `8`, `64K`, `1.5G`.\n\n"

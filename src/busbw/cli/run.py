@@ -26,6 +26,13 @@ from busbw.views.registry import VIEWS, view
 
 TIMED = -1
 SWEEP_OPTIONS = [row for row in OPTIONS if not row.compat_only]
+PRECISE_ONLY = ("precision", "confidence", "max_time", "tail", "repeats")
+CLASSIC_ONLY = ("blocking", "cudagraph", "report_cputime", "average", "per_iter_timing", "per_iter_skip")
+MORE_HELP = {  # what applies only to `busbw run`
+    "check": "; `timed` = also verify what the timed iterations wrote",
+    "iters": "; if not given, precise timing takes as many as needed",
+    **dict.fromkeys(CLASSIC_ONLY, " (classic timing)"),
+}
 
 
 def _size(_: click.Context, parameter: click.Parameter, value: str) -> int:
@@ -43,13 +50,12 @@ def _option(row: Option) -> Callable[[Any], Any]:
     names = [row.name(strict=True), *([f"--{row.long}"] if "_" in row.long else []), *([] if row.short == "n" else [f"-{row.short}"])]
     kind = "rounds" if row.field == "check" else row.kind
     callback = {"size": _size, "rounds": _rounds}.get(kind)
-    text = f"{row.help}; `timed` = also verify what the timed iterations wrote" if row.field == "check" else row.help
     values = f"[{'|'.join(map(str, row.choices))}]" if row.choices else kind.upper() if callback else None
     allowed = f"; {row.allowed}" if row.allowed and not row.choices else ""
     default = short_size(row.default_for_run) if row.kind == "size" else row.default_for_run
     return click.option(
         *names, row.field, type=int if kind == "int" else str, callback=callback, default=default, show_default=True,
-        help=text + allowed, metavar=values,
+        help=row.help + MORE_HELP.get(row.field, "") + allowed, metavar=values,
     )  # fmt: skip
 
 
@@ -61,16 +67,17 @@ _sampling_options = options(
     click.option(
         "--precision", type=Share(0, 1), show_default="1% on GPUs, 5% on CPUs", help="how far the median's interval may reach to each side",
     ),
-    click.option("--confidence", type=Share(0.5, 0.99999), default="99%", show_default=True, help="of that interval"),
-    click.option("--max-time", type=Seconds(), default=Sampling().max_time_s, show_default=True, help="seconds per size and placement"),
-    click.option("--tail", is_flag=True, help="also measure the 99th percentile, which takes several hundred samples"),
+    click.option("--confidence", type=Share(0.5, 0.99999), default="99%", show_default=True, help="confidence level of that interval"),
+    click.option(
+        "--max-time", type=Seconds(), default=Sampling().max_time_s, show_default=True,
+        help="target sampling time per size and placement, in seconds; a slow operation may take up to 2 s longer",
+    ),
+    click.option("--tail", is_flag=True, help="also measure the 99th percentile; needs at least 846 samples at 99% confidence"),
     click.option(
         "--repeats", type=click.IntRange(1, 1000), default=1, show_default=True,
-        help="times to run the sweep, each with new communicators and sizes in random order",
+        help="times to run the sweep, each with new communicators (unlike --run-cycles) and sizes in random order",
     ),
 )  # fmt: skip
-PRECISE_ONLY = ("precision", "confidence", "max_time", "tail", "repeats")
-CLASSIC_ONLY = ("blocking", "cudagraph", "report_cputime", "average", "per_iter_timing", "per_iter_skip")
 MOST_GROUPED = 64  # operations that are all enqueued while the queue is held
 
 
@@ -110,7 +117,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     type=Seconds(zero=True),
     default=60.0,
     show_default=True,
-    help="seconds without a completed operation; more if the previous size was slow; 0 = no limit",
+    help="stop the run after this many seconds without a completed operation; more if the previous size was slow; 0 = no limit",
 )
 @_sampling_options
 @options(*map(_option, SWEEP_OPTIONS))

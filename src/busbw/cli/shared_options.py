@@ -63,7 +63,13 @@ net_option = click.option(
     help=f"network that NCCL must use: {'; '.join(f'{row.name} = {row.meaning}' for row in NETWORKS)}",
 )
 result_options = options(
-    click.option("--json", "json_name", default="", callback=not_empty, help="write the result to this file as it grows; - = stdout"),
+    click.option(
+        "--json",
+        "json_name",
+        default="",
+        callback=not_empty,
+        help="write the result to this file, updated after every row; - = stdout at the end",
+    ),
     click.option("--force", is_flag=True, help="let --json replace an existing file"),
 )
 format_option = click.option(

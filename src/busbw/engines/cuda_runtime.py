@@ -16,7 +16,7 @@ BLOCKS_PER_MULTIPROCESSOR = 8
 
 @lru_cache(maxsize=1)
 def driver() -> Any:
-    """The initialised driver API; NoMeasurement when the package or the driver is missing."""
+    """The initialized driver API; NoMeasurement when the package or the driver is missing."""
     try:
         from cuda.bindings import driver as api
     except ImportError as error:

@@ -93,7 +93,7 @@ def configuration(spec: SweepSpec, version: int) -> Any:
 
 
 def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], members: Members, version: int) -> list[Any]:
-    """A communicator for each local GPU, all initialised in one group; NoMeasurement with NCCL's message when that fails."""
+    """A communicator for each local GPU, all initialized in one group; NoMeasurement with NCCL's message when that fails."""
     nccl, config = library(), configuration(spec, version)
     comms: list[Any] = []
     try:

@@ -12,7 +12,7 @@ from busbw.host.source import Unavailable
 
 
 def start(nvml: Any = None) -> Any:
-    """The initialised module `pynvml`, or `nvml` instead; Unavailable without package, library or driver."""
+    """The initialized module `pynvml`, or `nvml` instead; Unavailable without package, library or driver."""
     try:
         nvml = nvml or importlib.import_module("pynvml")
     except ImportError as error:
@@ -38,7 +38,7 @@ def read_nvml() -> str:
 
 
 def collect(nvml: Any) -> dict[str, Any]:
-    """{"driver", "gpus": [...]} from an initialised `pynvml`; a GPU that cannot be read is {"index", "error"}."""
+    """{"driver", "gpus": [...]} from an initialized `pynvml`; a GPU that cannot be read is {"index", "error"}."""
     gpus: list[dict[str, Any]] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:

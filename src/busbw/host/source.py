@@ -66,7 +66,7 @@ class Live:
     def link(self, path: str) -> str | None:
         """Target of a symbolic link."""
         try:
-            return os.readlink(self._at(path))  # noqa: PTH115 - Path.readlink would normalise the target
+            return os.readlink(self._at(path))  # noqa: PTH115 - Path.readlink would normalize the target
         except OSError:
             return None
 

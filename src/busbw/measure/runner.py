@@ -1,4 +1,4 @@
-"""One process' part of a sweep: for every series warm up, then for every size verify, time and report, in step with the others."""
+"""One process's part of a sweep: for every series warm up, then for every size verify, time and report, in step with the others."""
 
 import itertools
 import random
@@ -61,7 +61,10 @@ class Runner:
             self._team = int(self.group.bcast(self.job.rank))  # ranks of different groups do not wait for each other
 
     def sweep(self) -> None:
-        """Run all cycles of all series; only a note if the collective needs a power of two of ranks and there are others."""
+        """Run all cycles of all series.
+
+        Emits only a note if the collective requires a power-of-two number of ranks and this job has a different number.
+        """
         ranks = self.engine.size
         if self.spec.row.ranks_power_of_two and ranks & (ranks - 1):
             self._emit(Note("\n".join([f"nRanks {ranks} is not a power of 2, skipping"] * self.job.size), answer=True))
@@ -149,9 +152,9 @@ class Runner:
         return cell
 
     def _untimed_s(self, launch: Launch, checked_s: float, progress: Progress) -> float:
-        """Seconds of one operation, run so that those that are timed do not follow a check.
+        """Run one untimed operation, so that no timed one directly follows a check, and return its duration in seconds.
 
-        One so long that what went before does not show in the next is left out; `checked_s` is what it took under check.
+        Skipped if the checked operation took longer than LONG_S: its duration `checked_s` is returned instead.
         """
         checked_s = self.job.reduce_all([checked_s], "max")[0]  # the same on all ranks
         if checked_s > LONG_S:
@@ -185,7 +188,7 @@ class Runner:
     def _timed(self, calls: Calls, call: Call, size: int, where: str, tally: verification.Tally | None, usual_s: float) -> Cell | None:
         size_bytes, rates = calls.moved_bytes(call)[0], calls.rates(call)
         positions = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
-        iters = self._iters  # certainly run: data verified afterwards must come from them
+        iters = self._iters  # guaranteed to run: data verified afterwards must come from them
         shifts = [size_bytes * i for i in range(min(positions, max(iters * self.spec.agg_iters, 1), MOST_POSITIONS))]
         targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
         verify = self.spec.check_timed and iters > 0 and not (call.in_place and call.collective.reduces)

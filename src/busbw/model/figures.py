@@ -46,9 +46,9 @@ def half_peak(line: Series, top: Figure) -> Figure:
 
 
 def dips(line: Series) -> list[tuple[Figure, float]]:
-    """Sizes whose busbw is more than a quarter below both neighbours', each with its ratio to the lower neighbour.
+    """Sizes whose busbw is more than a quarter below both neighbors', each with its ratio to the lower neighbor.
 
-    Both neighbours must reach a tenth of the peak.
+    Both neighbors must reach a tenth of the peak.
     """
     found, floor = [], DIP_FLOOR * max(figure.busbw for figure in line)
     for before, here, after in zip(line, line[1:], line[2:], strict=False):

@@ -153,7 +153,7 @@ def _dip(run: Run) -> Conclusion | None:
         return None
     (figure, ratio), others = found[0], len({id(dip.row) for dip, _ in found}) - 1
     more = f"; {counted(others, 'other dip')}" if others else ""
-    below = f"{_percent(1 - ratio)} below both neighbours"
+    below = f"{_percent(1 - ratio)} below both neighbors"
     fix = "run again: noise is possible; a dip that stays is where the library changes its algorithm"
     return Conclusion(Verdict.WARN, f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}", fix=fix)
 
@@ -168,5 +168,5 @@ RULES = (
     Rule("above_bounds", (Verdict.WARN,), "the peak is above all bounds: wrong topology, or a path without a model", _above_bounds),
     Rule("latency", (Verdict.PASS,),
          "the time of the smallest size, and from which size on the sweep is bandwidth-bound (half of the peak)", _latency),
-    Rule("dip", (Verdict.WARN,), "a size whose busbw is more than a quarter below both neighbours, in all measured placements", _dip),
+    Rule("dip", (Verdict.WARN,), "a size whose busbw is more than a quarter below both neighbors, in all measured placements", _dip),
 )  # fmt: skip

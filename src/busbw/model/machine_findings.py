@@ -1,6 +1,6 @@
 """Findings on what happened on the hosts while rows were measured.
 
-A counter that moved unusually fast in a row that is slower than its neighbours coincided with it. That does not prove a cause.
+A counter that moved unusually fast in a row that is slower than its neighbors coincided with it. That does not prove a cause.
 """
 
 from busbw.core.counters import Kind

@@ -1,4 +1,4 @@
-"""Rows that are slow compared with their neighbours (a sweep should be smooth), or have a wide confidence interval."""
+"""Rows that are slow compared with their neighbors (a sweep should be smooth), or have a wide confidence interval."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from busbw.core.cells import Figure
 from busbw.core.result import Result, Row
 from busbw.model.figures import Series, series, where_text
 
-SLOWER = 1.10  # times the time that the neighbours suggest: small sizes vary by 4 to 6 % from sample to sample
+SLOWER = 1.10  # times the time that the neighbors suggest: small sizes vary by 4 to 6 % from sample to sample
 WIDE = 0.05  # half of the confidence interval, as a share of the time
 
 
@@ -22,7 +22,7 @@ class Slow:
 
 
 def slow_rows(result: Result, unusual: Callable[[Row], bool]) -> list[Slow]:
-    """The bad figures among unusual rows, the worst first. Only rows that are not unusual count as neighbours."""
+    """The bad figures among unusual rows, the worst first. Only rows that are not unusual count as neighbors."""
     found = []
     for figures in series(result):
         for index, figure in enumerate(figures):
@@ -38,7 +38,7 @@ def _judged(figures: Series, index: int, unusual: Callable[[Row], bool]) -> list
     where = where_text(figure)
     if ratio >= SLOWER:
         longer = f"{ratio:.2g} times as long as" if ratio >= 2 else f"{(ratio - 1) * 100:.0f} % longer than"
-        return [Slow(figure, ratio, f"{where} took {longer} its neighbours suggest")]
+        return [Slow(figure, ratio, f"{where} took {longer} its neighbors suggest")]
     half = figure.reach if figure.reach < math.inf else 0.0
     if figure.cell.stopped == "unstable":
         return [Slow(figure, 1 + half, f"{where} did not settle")]

@@ -48,7 +48,7 @@ BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 def view(name: str, width: int | None = None) -> View:
     """The view called `name`; UsageError when there is none.
 
-    `width` is the number of columns of the terminal that it is for: the table then has colours and keeps within them.
+    `width` is the number of columns of the terminal that it is for: the table then has colors and keeps within them.
     """
     found = BY_NAME.get(name)
     if found is None:

@@ -1,7 +1,7 @@
 """The table people read: one line per size, printed as it is measured; then the busbw of all sizes as bars, and the findings.
 
-Time, algbw, busbw and % of ideal are of the out-of-place run (of the in-place run where only that was made); `in-place` is its busbw.
-A narrow terminal shows fewer columns: DROP_ORDER says which go first. Without a width, as in a pipe, there are all.
+Time, algbw, busbw and % of ideal describe the out-of-place run, or the in-place run if that is the only one; `in-place` is its busbw.
+A narrow terminal shows fewer columns: DROP_ORDER says which go first. Without a width (output to a pipe), all columns are shown.
 """
 
 import math
@@ -104,9 +104,9 @@ BY_TITLE = {column.title: column for column in COLUMNS}
 
 
 def columns(result: Result, width: int | None = None) -> list[Column]:
-    """The columns shown, in `width` characters where that is given.
+    """The columns that fit in `width`, if given.
 
-    They depend on what was asked for alone, never on rows: titles come before there are any, and every row asks anew.
+    The choice depends only on the options, not on rows, because the header is printed before the first row.
     """
     shown = [column for column in COLUMNS if column.shown(result)]
     order = [title for title in DROP_ORDER if title != "type" or not _types(result)]

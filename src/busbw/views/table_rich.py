@@ -1,4 +1,4 @@
-"""The table with colour for a terminal: the same text, with verdicts, wrong data and bars standing out."""
+"""The table with color for a terminal: the same text, with verdicts, wrong data and bars standing out."""
 
 from rich.console import Console
 from rich.text import Text
@@ -29,7 +29,7 @@ def row(result: Result, row: Row, width: int | None = None) -> Text:
 
 
 def footer(result: Result, width: int | None = None) -> Text:
-    """The plain footer with its verdicts coloured."""
+    """The plain footer with its verdicts colored."""
     text = Text()
     for line in table.footer(result, width).splitlines(keepends=True):
         piece = Text(line)

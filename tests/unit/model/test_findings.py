@@ -182,7 +182,7 @@ def test_unchecked_data_is_not_called_right(system: System) -> None:
 def test_a_dip_is_the_worst_size_below_both_neighbours(system: System) -> None:
     curve = [(1 * M, 40.0), (2 * M, 25.0), (4 * M, 80.0), (8 * M, 50.0), (16 * M, 200.0), (32 * M, 160.0), (64 * M, 300.0)]
     dip = judged(run(curve), system())["dip"]
-    assert dip.verdict is Verdict.WARN and dip.message == "busbw of float dips to 25 GB/s at 2 MiB, 38 % below both neighbours; 1 other dip"
+    assert dip.verdict is Verdict.WARN and dip.message == "busbw of float dips to 25 GB/s at 2 MiB, 38 % below both neighbors; 1 other dip"
     assert "noise" in dip.fix
 
 
@@ -195,7 +195,7 @@ def test_a_dip_of_one_placement_alone_is_noise(system: System) -> None:
     in_place = result.rows[1].in_place
     assert in_place is not None
     in_place.busbw = 110e9
-    assert judged(result, system())["dip"].message.startswith("busbw of float dips to 100 GB/s at 16 MiB, 50 % below both neighbours")
+    assert judged(result, system())["dip"].message.startswith("busbw of float dips to 100 GB/s at 16 MiB, 50 % below both neighbors")
 
 
 def test_one_rank_is_explained_and_not_judged(system: System) -> None:

@@ -100,7 +100,7 @@ def test_a_slow_row_and_tcp_loss_that_coincided() -> None:
     assert list(found) == ["machine"] and found["machine"].verdict is Verdict.WARN
     # Between two neighbours the time is interpolated over logarithms, which lies a little above the true curve here.
     assert found["machine"].message == (
-        "64 MiB in place took 38 % longer than its neighbours suggest; at the same time "
+        "64 MiB in place took 38 % longer than its neighbors suggest; at the same time "
         "h1 eth0: RetransSegs +1,523 (segments retransmitted), TCPTimeouts +2 (retransmission timeouts)"
     )
     assert "does not prove it to be the cause" in found["machine"].evidence
@@ -122,7 +122,7 @@ def test_several_bad_rows_are_one_finding_led_by_the_worst() -> None:
 
 def test_a_row_that_took_several_times_as_long() -> None:
     message = judged(run({16: LOSS}, {16: 5}))["machine"].message
-    assert message.startswith("64 MiB in place took 4.9 times as long as its neighbours suggest")
+    assert message.startswith("64 MiB in place took 4.9 times as long as its neighbors suggest")
 
 
 def test_a_counter_that_moved_without_a_slow_row_is_a_note() -> None:

@@ -286,14 +286,14 @@ impl Task for RecvLane {
 
     fn tick(&mut self, now: Instant) -> Look {
         let stuck = self.stall.check(&self.socket, self.ack_bytes - self.out.len() as u64, self.limits, now) != Flow::Moves;
-        if stuck || self.stall.clear() {
+        if stuck || self.stall.nothing_in_flight() {
             self.core.set_stuck(self.lane, stuck);
             self.stuck = stuck;
         }
         if self.check_wait(now) {
             return Look::Run;
         }
-        let blocked = matches!(self.stage, Stage::Waiting(_)) || !self.stall.clear();
+        let blocked = matches!(self.stage, Stage::Waiting(_)) || !self.stall.nothing_in_flight();
         if blocked { Look::Again } else { Look::Enough }
     }
 }

@@ -173,7 +173,7 @@ impl Task for SendLane {
             if flow == Flow::Stalled {
                 self.core.mark_stalled(self.lane);
             }
-        } else if self.stall.clear() {
+        } else if self.stall.nothing_in_flight() {
             self.core.mark_moving(self.lane);
         }
         // A stalled stream is checked until it makes progress or ends, whatever the others do.

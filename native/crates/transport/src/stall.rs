@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::sock;
 
-/// Time without an answer to probes of a closed window after which the network, not the peer, is at fault. A living peer answers at most
+/// How long zero-window probes may go unanswered before the network, rather than a slow receiver, is blamed. A living peer answers at most
 /// every 500 ms (net.ipv4.tcp_invalid_ratelimit), and the interval between probes doubles: within 1 s of the last answer.
-const PROBES: Duration = Duration::from_millis(1_200);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 /// Time limits of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Without progress, until other streams take over.
+    /// How long a stream may make no progress before other streams take over its data.
     pub(crate) stall: Duration,
-    /// Without an answer, until the stream is closed.
+    /// How long a stream may go without an answer before it is closed.
     pub(crate) silence: Duration,
 }
 
 impl Limits {
-    /// The limits of these settings.
+    /// The limits set in `config`.
     pub(crate) fn of(config: &Config) -> Self {
         Self { stall: Duration::from_millis(config.stall_ms), silence: Duration::from_secs(config.timeout_s) }
     }
@@ -67,7 +67,7 @@ impl StallDetector {
         let silent_for = |limit| silent.is_some_and(|silent| now - silent >= limit);
         if silent_for(limits.silence) {
             Flow::Silent
-        } else if now - since >= limits.stall && (trouble.tries_again || silent_for(PROBES)) {
+        } else if now - since >= limits.stall && (trouble.tries_again || silent_for(PROBE_TIMEOUT)) {
             Flow::Stalled
         } else {
             Flow::Moves
@@ -80,7 +80,7 @@ impl StallDetector {
     }
 
     /// Whether nothing was in flight at the last check.
-    pub(crate) fn clear(&self) -> bool {
+    pub(crate) fn nothing_in_flight(&self) -> bool {
         self.unacknowledged == 0
     }
 }

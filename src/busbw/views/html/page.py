@@ -31,7 +31,7 @@ PRECISE = (
 
 
 def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None) -> bytes:
-    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colours.
+    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colors.
 
     `found` holds the comparison of each later file with the first, by its index; files without one are not compared.
     """

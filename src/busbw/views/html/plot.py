@@ -1,4 +1,4 @@
-"""Draws one plot over the message size as SVG. Colours, strokes and fonts are in style.css."""
+"""Draws one plot over the message size as SVG. Colors, strokes and fonts are in style.css."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The points of one series from left to right. `look` is the colour, `kind` the class that chooses strokes and marker."""
+    """The points of one series from left to right. `look` is the color, `kind` the class that chooses strokes and marker."""
 
     look: int
     kind: str
@@ -36,7 +36,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """A bound: a line across the plot with its label; without a look, in the colour of the text."""
+    """A bound: a line across the plot with its label; without a look, in the color of the text."""
 
     look: int | None
     y: float
@@ -154,7 +154,7 @@ def _marker(kind: str, x: float, y: float, note: str) -> Element | None:
 
 
 def swatch(look: int | None, kind: str) -> Element:
-    """A piece of a curve for the legend; without a look in the colour of the text."""
+    """A piece of a curve for the legend; without a look in the color of the text."""
     drawn = tag("svg", class_="swatch", viewBox="0 0 30 12", aria_hidden="true")
     if kind == "bound":
         return add(drawn, tag("g", _line(0, 6, 30, 6, "bound"), class_="rule"))

@@ -6,12 +6,12 @@ from busbw.core.cells import Figure, every
 from busbw.core.result import Result
 
 SMALLEST, LARGEST = 1e-15, 1e18
-LETTERS = "ABCDEFGH"  # one for each colour of style.css
+LETTERS = "ABCDEFGH"  # one for each color of style.css
 
 
 @dataclass(frozen=True, slots=True)
 class ReportInput:
-    """One file: `index` chooses its letter and its colour."""
+    """One file: `index` chooses its letter and its color."""
 
     index: int
     name: str
