@@ -23,12 +23,12 @@ from busbw.stats.compare import compare
 from busbw.stats.history import check
 from busbw.stats.sampling import Verdict, first, next_step
 from busbw.views import comparison, history
+from busbw.views.formats import time_text
 from busbw.views.html import comparison as html_comparison
 from busbw.views.html.report_input import ReportInput
 from busbw.views.html.rows import rows as html_rows
 from busbw.views.read import read
 from busbw.views.registry import VIEWS, view
-from busbw.views.words import time_text
 
 Busbw = Callable[..., Any]
 SIZES = ("-b", "1K", "-e", "4K", "-f", "2", "--check", "0")

@@ -34,8 +34,8 @@ from busbw.session.sink import Frontend
 from busbw.session.start import run
 from busbw.session.where import Where
 from busbw.views import nccl_tests_json
+from busbw.views.formats import minimum_gb_s
 from busbw.views.registry import view
-from busbw.views.words import minimum_gb_s
 
 DEFAULT_CTAS, MOST_CTAS = 16, 128
 BARRIER_OUTSIDE = 3

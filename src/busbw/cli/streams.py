@@ -30,7 +30,7 @@ def answer(text: str | bytes) -> None:
     """
     if sys.stdout is None:
         return
-    from busbw.views.words import plain
+    from busbw.views.formats import plain
 
     for listener in _listeners:
         listener()

@@ -16,7 +16,7 @@ class Here(msgspec.Struct, frozen=True, tag="here"):
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     """A rank has been at one place for longer than its limit.
 
-    `step` counts places and is equal on all ranks at the same one; `doing` are the main thread's innermost calls, the innermost last;
+    `step` counts phases and is equal on all ranks in the same one; `doing` are the main thread's innermost calls, the innermost last;
     `neighbours` are the states (/proc/PID/stat) of its launcher's other processes on this host by pid; `dark` are interfaces that had
     a link when it started and have none now; `library` is what the communication library says of itself.
     """

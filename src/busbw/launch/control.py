@@ -32,7 +32,7 @@ class Control(Protocol):
         """Element by element `sum`, `min` or `max` over processes, on all."""
 
     def split(self, color: int) -> "Control":
-        """The channel of the processes that gave the same colour."""
+        """The channel of the processes that gave the same color."""
 
     def abort(self, code: int, reason: str) -> None:
         """End the whole job on every host with this exit code; does not return."""

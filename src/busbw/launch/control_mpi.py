@@ -72,7 +72,7 @@ class MpiControl:
         MPI.COMM_WORLD.Abort(code)
 
     def close(self) -> None:
-        """Free the communicator; the channel of the whole job finalises MPI."""
+        """Free the communicator; the channel of the whole job finalizes MPI."""
         if MPI.Is_finalized():
             return
         if self._world:

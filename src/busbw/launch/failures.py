@@ -1,4 +1,4 @@
-"""Known failures of mpirun (Open MPI 4 and 5) and srun, recognised in the end of their stderr."""
+"""Known failures of mpirun (Open MPI 4 and 5) and srun, recognized in the end of their stderr."""
 
 import re
 import signal

@@ -41,7 +41,8 @@ def run(collective: str | SweepSpec, *, sink: Sink | None = None, **options: Unp
     messages are logged under the name `busbw`. In a process that an outer mpirun, srun or torchrun started, every rank calls this and
     only rank 0 gets rows.
 
-    Raises UsageError for invalid arguments and NoMeasurement where no measurement is possible.
+    Raises UsageError for invalid arguments and NoMeasurement where no measurement is possible. In a job of several processes that have
+    joined, an error is logged and ends the job on all ranks.
     """
     job, where = prepare(collective, **options)
     result = start(job, where, sink or Sink(Record()))

@@ -1,6 +1,6 @@
 """Confidence intervals of a median from order statistics: no assumption about the shape of the distribution.
 
-Sources: the exact interval between two order statistics (binomial), Conover 1999, 3.2; interpolation between neighbouring ones so that the
+Sources: the exact interval between two order statistics (binomial), Conover 1999, 3.2; interpolation between neighboring ones so that the
 coverage is the requested one, Hettmansperger and Sheather 1986; the loss by autocorrelation, n_eff = n (1 - r) / (1 + r), Zwiers and von
 Storch 1995.
 """

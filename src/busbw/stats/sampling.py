@@ -1,6 +1,6 @@
 """When to stop sampling: the adaptive rule of precise timing, a pure function of the samples so far.
 
-Samples come in batches. After each batch sampling stops if the confidence interval of the median is narrow enough. This favours intervals
+Samples come in batches. After each batch sampling stops if the confidence interval of the median is narrow enough. This favors intervals
 that are narrow by chance, so there are few looks (each at 1.5 times as many samples) and a fifth of the error rate is reserved for them.
 A slower head (warm-up) is left out, correlated samples widen the interval (stats.intervals), and samples that fall into two groups are
 reported as unstable.
@@ -27,7 +27,7 @@ MOST_DROPPED = 0.5  # of the samples
 MODES_FROM = 24  # samples
 MODES_SURE_FROM = 200  # samples; among fewer, a short disturbance can look like a second mode
 MODE_SHARE = 0.2  # of the samples that each mode holds at least
-MODE_GAP = 8.0  # times the average distance between neighbouring values
+MODE_GAP = 8.0  # times the average distance between neighboring values
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from busbw.core.comparison import ComparedCell, Comparison, Side, Verdict
 from busbw.core.sizes import counted, format_size
 from busbw.stats.judging import MEANS_S, MEANS_SHARE
 from busbw.views.columns import Column, aligned, wrapped
+from busbw.views.formats import known, nccl_version_text, percent, time_text
 from busbw.views.markdown import plain, table_head, table_line
-from busbw.views.words import known, nccl_version_text, percent, time_text
 
 METHODS = {
     "samples": "rank test of the samples",

@@ -9,7 +9,7 @@ from busbw.core.history import Check, Standing, StoredRun, StoredTime
 from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.comparison import cell_text, placement, ratio_text
-from busbw.views.words import bandwidth_text, nccl_version_text, percent, time_text
+from busbw.views.formats import bandwidth_text, nccl_version_text, percent, time_text
 
 BAR = "█"
 PARTS = " ▏▎▍▌▋▊▉"

@@ -7,7 +7,7 @@ from busbw.core.finding import Finding
 from busbw.core.result import Result, Row
 from busbw.views import table
 from busbw.views.columns import Column
-from busbw.views.words import bandwidth_text, library, machine, problems
+from busbw.views.formats import bandwidth_text, library, machine, problems
 
 SPECIAL = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 

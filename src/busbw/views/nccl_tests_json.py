@@ -10,8 +10,8 @@ import msgspec
 from busbw.core.cells import figures
 from busbw.core.result import Cell, Device, Result, Row
 from busbw.stats.summary import summary
+from busbw.views.formats import local_time, minimum_gb_s, op_column, printed_time_s
 from busbw.views.nccl_tests_schema import Config
-from busbw.views.words import local_time, minimum_gb_s, op_column, printed_time_s
 
 VERSION = 3
 MAX_STRING = 2047

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from busbw.core.collectives import Collective
 from busbw.core.result import Cell, Row
 from busbw.views import reading
-from busbw.views.words import op_of_column
+from busbw.views.formats import op_of_column
 
 TIMES = ("time", "cputime")
 FIGURE = re.compile(r"[-+]?(\d+\.?\d*(e[-+]?\d+)?|nan|inf)$|N/A$", re.IGNORECASE)

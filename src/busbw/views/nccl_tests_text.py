@@ -9,8 +9,8 @@ from itertools import groupby
 from busbw.core.result import Cell, Device, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.stats.summary import summary
+from busbw.views.formats import local_time, minimum_gb_s, op_column, printed_time_s
 from busbw.views.reading import program_collective
-from busbw.views.words import local_time, minimum_gb_s, op_column, printed_time_s
 
 VERSION = "2.19.6"
 BLOCKING = {

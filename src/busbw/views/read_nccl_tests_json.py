@@ -17,8 +17,8 @@ from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec
 from busbw.views import reading
+from busbw.views.formats import op_of_column
 from busbw.views.nccl_tests_schema import Document, Entry, Figures, Line, Number, Spread
-from busbw.views.words import op_of_column
 
 # Options that only `args` of the file has.
 FROM_ARGS = (

@@ -16,7 +16,7 @@ from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
 from busbw.views import nccl_tests_rows as rows
 from busbw.views import reading
-from busbw.views.words import nccl_version_number
+from busbw.views.formats import nccl_version_number
 
 # What launchers put before each line: Open MPI's --tag-output and srun's --label.
 LAUNCHER = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:[ \t]?|[ \t]*\d+: )", re.MULTILINE)

@@ -11,7 +11,7 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.views.columns import Column, fitting, line, wrapped
-from busbw.views.words import (
+from busbw.views.formats import (
     bandwidth_text,
     finding_text,
     known,

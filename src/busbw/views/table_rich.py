@@ -6,7 +6,7 @@ from rich.text import Text
 from busbw.core.cells import figures
 from busbw.core.result import Result, Row
 from busbw.views import table
-from busbw.views.words import BARS
+from busbw.views.formats import BARS
 
 STYLES = (
     (r"^FAIL +|^error:|^wrong data:", "bold red"),

@@ -5,7 +5,7 @@ from statistics import quantiles
 from busbw.core.result import Outcome, PlanResult, TrainResult
 from busbw.core.training import ALONE, Training
 from busbw.views.columns import Column, aligned, wrapped
-from busbw.views.words import finding_text, known, library, machine
+from busbw.views.formats import finding_text, known, library, machine
 
 MB = 1e6
 LEAST = "~0"

@@ -15,9 +15,9 @@ from busbw.core.result import Result
 from busbw.stats.compare import compare
 from busbw.views import comparison, planning, table, training
 from busbw.views.columns import wrapped
+from busbw.views.formats import finding_text
 from busbw.views.read import read
 from busbw.views.registry import view
-from busbw.views.words import finding_text
 
 ROOT = Path(__file__).parents[3]
 FILE = str(ROOT / "benchmarks/all_reduce_2xh200_202611/run_1.json")

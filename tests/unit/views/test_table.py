@@ -11,7 +11,7 @@ from busbw.core.cells import figures
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Ideal, Library, Result, Row
 from busbw.history.stored import stored
-from busbw.views import markdown, table, table_rich, words
+from busbw.views import formats, markdown, table, table_rich
 from busbw.views.read import read
 from busbw.views.registry import view
 
@@ -101,25 +101,25 @@ def test_a_run_that_broke_off_says_so(make: Make) -> None:
 
 
 def test_bars_grow_with_the_values() -> None:
-    assert words.sparkline([0, 50, 100]) == "▁▅█"
-    assert words.sparkline([0, 0]) == "▁▁"
-    assert words.sparkline([]) == ""
-    assert words.sparkline([float("nan"), 1]) == " █"
+    assert formats.sparkline([0, 50, 100]) == "▁▅█"
+    assert formats.sparkline([0, 0]) == "▁▁"
+    assert formats.sparkline([]) == ""
+    assert formats.sparkline([float("nan"), 1]) == " █"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding"])
 def test_bars_become_ascii_where_the_encoding_has_none(encoding: str, real: Result) -> None:
-    assert words.plain("busbw ▁▂▃▄▅▆▇█\n", encoding) == "busbw .:-=+*#@\n"
-    shown = words.plain(view("table").render(real), encoding)
+    assert formats.plain("busbw ▁▂▃▄▅▆▇█\n", encoding) == "busbw .:-=+*#@\n"
+    shown = formats.plain(view("table").render(real), encoding)
     assert [len(line) for line in shown.splitlines()] == [len(line) for line in view("table").render(real).splitlines()]
     assert shown.isascii()
 
 
 def test_an_encoding_that_has_the_characters_keeps_them() -> None:
-    assert words.plain("▁█ \u00e9", "utf-8") == "▁█ \u00e9"
-    assert words.plain("\u00e9", "latin-1") == "\u00e9"
-    assert words.plain("\u00e9 \udcff", "ascii") == "? ?"
-    assert words.plain("\udcff", "utf-8") == "?"
+    assert formats.plain("▁█ \u00e9", "utf-8") == "▁█ \u00e9"
+    assert formats.plain("\u00e9", "latin-1") == "\u00e9"
+    assert formats.plain("\u00e9 \udcff", "ascii") == "? ?"
+    assert formats.plain("\udcff", "utf-8") == "?"
 
 
 def test_colour_changes_no_character(real: Result) -> None:
@@ -151,13 +151,13 @@ def test_colour_marks_failures_and_wrong_rows(make: Make, make_cell: Callable[..
     ],
 )
 def test_times_choose_their_unit(seconds: float, text: str) -> None:
-    assert words.time_text(seconds) == text
+    assert formats.time_text(seconds) == text
 
 
 @pytest.mark.parametrize(("number", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20901, "2.9.1"), (21605, "2.16.5")])
 def test_versions_of_nccl(number: int, text: str) -> None:
-    assert words.nccl_version_text(number) == text
-    assert words.nccl_version_number(text) == number
+    assert formats.nccl_version_text(number) == text
+    assert formats.nccl_version_number(text) == number
 
 
 def test_the_network_that_nccl_uses_stands_beside_its_version(make: Make) -> None:

@@ -7,11 +7,11 @@ from busbw.core.cells import CellKey
 from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.sizes import format_size
 from busbw.views.comparison import closing, interval_text, placement, ratio_text, summary, warnings
+from busbw.views.formats import time_text
 from busbw.views.html.plot import swatch
 from busbw.views.html.report_input import ReportInput
 from busbw.views.html.rows import NONE, scroll
 from busbw.views.html.tree import add, tag
-from busbw.views.words import time_text
 
 KEYS = (("size", None), ("type", "words extra"), ("op", "words extra"), ("placement", "words"))
 Comparisons = Mapping[int, Comparison]  # of the file with this index with the first

@@ -8,11 +8,11 @@ from xml.etree.ElementTree import Element
 from busbw.core.result import Ideal, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Gpu, Host, Nic
+from busbw.views.formats import nccl_version_text
 from busbw.views.html.report_input import nominal
 from busbw.views.html.rows import NONE, scroll
 from busbw.views.html.tree import tag
 from busbw.views.table import sweep_text
-from busbw.views.words import nccl_version_text
 
 FEW = 16  # devices or variables that are not folded
 LONG = 24  # characters

@@ -7,10 +7,10 @@ from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Figure
 from busbw.core.comparison import Comparison
 from busbw.core.sizes import format_size
 from busbw.views.comparison import cell_text, placement, ratio_text
+from busbw.views.formats import bandwidth_text, time_text
 from busbw.views.html.plot import NARROW, WIDE, Curve, Guide, Plot, Point, draw, swatch
 from busbw.views.html.report_input import ReportInput, drawable, nominal, series
 from busbw.views.html.tree import tag
-from busbw.views.words import bandwidth_text, time_text
 
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
 

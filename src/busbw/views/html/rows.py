@@ -7,9 +7,9 @@ from busbw.core.cells import Figure, every, figures
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.views.columns import Column
+from busbw.views.formats import time_text
 from busbw.views.html.tree import add, tag
 from busbw.views.table import BY_TITLE
-from busbw.views.words import time_text
 
 NONE = "–"
 MOST_MISMATCHES = 20

@@ -8,6 +8,7 @@ from busbw.core.cells import Figure, every, peak
 from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
 from busbw.views.comparison import summary as comparison_summary
+from busbw.views.formats import bandwidth_text, library, machine, percent_text, problems, time_text
 from busbw.views.html.comparison import Comparisons
 from busbw.views.html.machine import facts, table
 from busbw.views.html.plot import swatch
@@ -15,7 +16,6 @@ from busbw.views.html.report_input import ReportInput, drawable, nominal
 from busbw.views.html.rows import NONE
 from busbw.views.html.tree import tag
 from busbw.views.table import peak_text
-from busbw.views.words import bandwidth_text, library, machine, percent_text, problems, time_text
 
 
 def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:
