@@ -14,7 +14,7 @@ from busbw.core.result import AnyResult, Result, TrainResult
 from busbw.core.spelling import render
 from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
 from busbw.measure.record import Record
-from busbw.session.outside import Launch
+from busbw.session.outside import LauncherCommand
 from busbw.session.sink import OWN, Frontend, Sink
 from busbw.views import training
 from busbw.views.registry import View
@@ -25,7 +25,7 @@ def exit_code(result: AnyResult | None) -> int:
     return int(Exit.BAD if result and result.wrong() else Exit.OK)
 
 
-def print_command(prepared: Launch | None) -> int:
+def print_command(prepared: LauncherCommand | None) -> int:
     """Print the launcher's command line, for --dry-run."""
     if prepared is None:
         raise UsageError("--dry-run: this engine runs in this process and starts no ranks", "leave out --dry-run")

@@ -20,7 +20,7 @@ from busbw.measure.inject import parse as parse_fault
 from busbw.measure.record import Record
 from busbw.model import bounds
 from busbw.session.api import prepare, run
-from busbw.session.outside import launch
+from busbw.session.outside import launcher_command
 from busbw.stats.sampling import MOST_TAIL_SAMPLES
 from busbw.views.registry import VIEWS, view
 
@@ -144,7 +144,7 @@ def command(name: str, format_name: str, json_name: str, force: bool, dry_run: b
     shown = view("json" if to_stdout else format_name, width())
     fields |= {"net": fields["net"] or "", "program": "busbw run", "argv": argv()}
     if dry_run:
-        return print_command(launch(*prepare(spec, **fields)))
+        return print_command(launcher_command(*prepare(spec, **fields)))
     return exit_code(run(spec, sink=SweepOutput(Record(result_file(json_name), overwrite=force), shown), **fields))
 
 

@@ -11,7 +11,7 @@ from busbw.core.errors import UsageError
 from busbw.core.training import TrainSpec
 from busbw.measure.job import TrainJob
 from busbw.measure.record import Record
-from busbw.session.outside import launch
+from busbw.session.outside import launcher_command
 from busbw.session.start import run
 from busbw.session.where import Where
 from busbw.train.methods import NONE, parse_all
@@ -53,6 +53,6 @@ def command(
         engine="torch", program="busbw train", argv=argv(), net=net or "", training=spec, limit_s=limit_s, start_limit_s=launch_limit_s
     )
     if dry_run:
-        return print_command(launch(job, where))
+        return print_command(launcher_command(job, where))
     output = JsonOutput if json_name == "-" or format_name == "json" else TrainOutput
     return exit_code(run(job, where, output(Record(shared.result_file(json_name), overwrite=force))))

@@ -14,11 +14,11 @@ class Here(msgspec.Struct, frozen=True, tag="here"):
 
 
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
-    """A rank has been at one place for longer than its limit.
+    """A rank has been in one phase for longer than its limit.
 
-    `step` counts phases and is equal on all ranks in the same one; `doing` are the main thread's innermost calls, the innermost last;
-    `neighbours` are the states (/proc/PID/stat) of its launcher's other processes on this host by pid; `dark` are interfaces that had
-    a link when it started and have none now; `library` is what the communication library says of itself.
+    `step` counts phases and is equal on all ranks in the same one. `doing` are the innermost calls of the main thread, the innermost last.
+    `local_processes` are the states (/proc/PID/stat) of the other ranks on this host, by pid. `links_down` are interfaces that had a link
+    when the rank started and have none now. `library` is the report of the communication library.
     """
 
     rank: int
@@ -29,8 +29,8 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     step: int
     waited_s: float
     doing: list[str] = []
-    neighbours: dict[int, str] = {}
-    dark: list[str] = []
+    local_processes: dict[int, str] = {}
+    links_down: list[str] = []
     library: str = ""
 
     @property
@@ -41,7 +41,7 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     def message(self) -> str:
         """For people: who, where, for how long, and what it is doing."""
         doing = " > ".join(self.doing)
-        stopped = [str(pid) for pid, state in self.neighbours.items() if state in ("T", "t")]
+        stopped = [str(pid) for pid, state in self.local_processes.items() if state in ("T", "t")]
         says = f"; local process {', '.join(stopped)} is stopped" if stopped else ""
         says += f"\n{self.library}" if self.library else ""
         where = f"rank {self.rank} on {self.host}: {self.phase_text} (step {self.step})"

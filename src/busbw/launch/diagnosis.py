@@ -18,7 +18,7 @@ class Evidence:
 
     By rank: `here` are the ranks that started, `stalled` the stall reports, `states` the state letters of processes from their own host,
     and `gpus` the devices. `hosts` are the user's names of the hosts of all ranks, in order of rank (empty: this machine). `unreachable`
-    are hosts, under the user's names, that gave no answer. `dark` are interfaces of the launching host that lost their link.
+    are hosts, under the user's names, that gave no answer. `links_down` are interfaces of the launching host that lost their link.
     """
 
     ranks: int
@@ -28,21 +28,21 @@ class Evidence:
     unreachable: frozenset[str] = frozenset()
     gpus: Mapping[int, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
-    dark: Mapping[str, list[str]] = field(default_factory=dict)
+    links_down: Mapping[str, list[str]] = field(default_factory=dict)
 
     def broken(self) -> dict[int, str]:
-        """Ranks whose process is stopped or has exited, with its state. The host's own view outranks that of neighbours."""
+        """Ranks whose process is stopped or has exited, with its state. The host's own view outranks that of local_processes."""
         found = {rank: state for rank, state in self.states.items() if state in ENDED | STOPPED}
         for report in self.stalled.values():
             for rank, other in self.here.items():
-                state = report.neighbours.get(other.pid) if other.host == report.host else None
+                state = report.local_processes.get(other.pid) if other.host == report.host else None
                 if state in ENDED | STOPPED and rank not in self.states:
                     found[rank] = state
         return found
 
     def unlinked(self) -> dict[str, list[str]]:
         """Interfaces that lost their link while the job ran, by host."""
-        return {**self.dark, **{report.host: report.dark for report in self.stalled.values() if report.dark}}
+        return {**self.links_down, **{report.host: report.links_down for report in self.stalled.values() if report.links_down}}
 
     def silent(self) -> list[int]:
         """Ranks that started but sent no stall report."""
@@ -97,10 +97,10 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     missing = [rank for rank in range(seen.ranks) if rank not in seen.here]
     hosts = sorted({seen.host_of(rank) for rank in missing} - {""})
     hint = _probe(hosts) if hosts else option("dry_run")
-    broken, dark = seen.broken(), seen.unlinked()
+    broken, links_down = seen.broken(), seen.unlinked()
     also = f"; {_broken(seen, broken)}" if broken else ""
-    if dark:
-        link, hint = _dark(seen, dark)
+    if links_down:
+        link, hint = _links_down(seen, links_down)
         also += f"; {link}"
     return TimedOut(f"launch: {seen.names(missing)} did not start within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did{also}", hint)
 
@@ -122,12 +122,12 @@ def _cause(seen: Evidence) -> tuple[str, str]:
     broken = seen.broken()
     if broken:
         return _broken(seen, broken), _broken_hint(seen, broken)
-    dark, silent = seen.unlinked(), seen.silent()
+    links_down, silent = seen.unlinked(), seen.silent()
     if seen.late() and not silent:
         message, hint = _behind(seen)
-        return message + (f"; meanwhile {_dark(seen, dark)[0]}" if dark else ""), hint
-    if dark:
-        return _dark(seen, dark)
+        return message + (f"; meanwhile {_links_down(seen, links_down)[0]}" if links_down else ""), hint
+    if links_down:
+        return _links_down(seen, links_down)
     cut = [rank for rank in silent if seen.host_of(rank) in seen.unreachable]
     if cut:
         hosts = sorted({seen.host_of(rank) for rank in cut})
@@ -183,11 +183,11 @@ def _broken_hint(seen: Evidence, broken: Mapping[int, str]) -> str:
     return f"{ssh}dmesg | tail   (out of memory, or killed by a user)"
 
 
-def _dark(seen: Evidence, dark: Mapping[str, list[str]]) -> tuple[str, str]:
-    links = " and ".join(f"{', '.join(names)} on {host}" for host, names in sorted(dark.items()))
+def _links_down(seen: Evidence, links_down: Mapping[str, list[str]]) -> tuple[str, str]:
+    links = " and ".join(f"{', '.join(names)} on {host}" for host, names in sorted(links_down.items()))
     silent = seen.silent() if seen.stalled else []
     cut = f", and {seen.names(silent)} {'does' if len(silent) == 1 else 'do'} not report any more" if silent else ""
-    host, names = min(dark.items())
+    host, names = min(links_down.items())
     return f"the link of {links} went down{cut}", f"ip -brief link; ethtool {names[0]}   (on {host}: cable, switch port, driver)"
 
 

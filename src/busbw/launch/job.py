@@ -31,7 +31,7 @@ _CHUNK = 1 << 16
 
 Take = Callable[[bytes], None]
 Handler = Callable[[int, FrameType | None], None]
-Verdict = Callable[[], BusbwError | None]
+StopReason = Callable[[], BusbwError | None]
 
 
 class _Lines:
@@ -67,14 +67,14 @@ def run(
     limit_s: float,
     hosts: Sequence[str] = (),
     *,
-    verdict: Verdict = lambda: None,
+    stop_reason: StopReason = lambda: None,
     heard: Callable[[], bool] = bool,
     queued: Callable[[], bool] = bool,
 ) -> int:
     """Run the launcher `argv` and return its exit code, or -N if signal N killed it.
 
     `on_line` gets each line of stdout that is a JSON object. `on_talk` gets all other lines of stdout (mpirun 5 reports lost daemons
-    there) and of stderr. Lines have no newline and are passed in this thread. `verdict` is called several times per second; an error
+    there) and of stderr. Lines have no newline and are passed in this thread. `stop_reason` is called several times per second; an error
     that it returns ends the job.
 
     Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within `limit_s` seconds (0: no limit) and
@@ -99,9 +99,9 @@ def run(
     with terminable():
         try:
             with _pump(process, lines, talk) as pump:
-                if not pump(limit_s or None, verdict=verdict, until=lambda: lines.count > 0 or heard(), queued=queued):
+                if not pump(limit_s or None, stop_reason=stop_reason, until=lambda: lines.count > 0 or heard(), queued=queued):
                     raise _silent(argv[0], limit_s, hosts)
-                pump(None, verdict=verdict)
+                pump(None, stop_reason=stop_reason)
                 lines.end()
                 talk.end()
                 status = _ended(process)
@@ -131,7 +131,11 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
                 selector.register(stream, selectors.EVENT_READ, sink)
 
         def pump(
-            limit_s: float | None, *, verdict: Verdict = lambda: None, until: Callable[[], bool] = bool, queued: Callable[[], bool] = bool
+            limit_s: float | None,
+            *,
+            stop_reason: StopReason = lambda: None,
+            until: Callable[[], bool] = bool,
+            queued: Callable[[], bool] = bool,
         ) -> bool:
             deadline = time.monotonic() + limit_s if limit_s is not None else None
             ended: float | None = None
@@ -146,7 +150,7 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
                         break
                 elif deadline is not None and now > deadline:
                     return until()  # this process may have been stopped while a line arrived
-                elif error := verdict():
+                elif error := stop_reason():
                     raise error
             return True
 

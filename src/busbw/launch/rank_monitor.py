@@ -19,7 +19,7 @@ MARGIN_S = 3.0
 LEAVING_S = 60.0  # for the launcher to exit after the last report
 PROGRAM = "busbw"  # in the command line of every rank
 LOOK_S = 0.5  # between checks of the processes of this host
-SURE_S = 1.0  # before a process counts as stopped; debuggers and profilers stop it briefly
+STOPPED_CONFIRM_S = 1.0  # before a process counts as stopped; debuggers and profilers stop it briefly
 ENDED_S = 5.0  # for the launcher to end a job that lost a process
 AWAY_S = 2.0  # between checks of the job: a longer gap means that this process was stopped (Ctrl-Z) or blocked on its output
 
@@ -46,12 +46,12 @@ class RankMonitor:
     ifname: str = ""
     linked: frozenset[str] = field(init=False)
     begun: float = field(default_factory=time.monotonic)
-    heard: float = 0.0
-    looked: float = 0.0
-    own: dict[int, int] = field(default_factory=dict)  # pid by rank, for processes of this host
-    halted: dict[int, tuple[float, str]] = field(default_factory=dict)  # ranks of this host that do not run: time and state
-    named: set[int] = field(default_factory=set)  # ranks that `changes` has reported
-    seen: float = 0.0
+    last_report: float = 0.0
+    last_check: float = 0.0
+    local_pids: dict[int, int] = field(default_factory=dict)  # pid by rank, for processes of this host
+    not_running: dict[int, tuple[float, str]] = field(default_factory=dict)  # ranks of this host that do not run: time and state
+    announced: set[int] = field(default_factory=set)  # ranks that `changes` has reported
+    last_process_check: float = 0.0
     first_stalled: float = 0.0
     started: bool = False
     leaving: bool = False
@@ -66,11 +66,11 @@ class RankMonitor:
         report = decode(line)
         if report is None:
             return False
-        self.heard = time.monotonic()
+        self.last_report = time.monotonic()
         if isinstance(report, Here):
             # A pid from a container of this host belongs to another process here.
             if report.rank not in self.here and report.host == os.uname().nodename and PROGRAM in process.command(report.pid):
-                self.own[report.rank] = report.pid
+                self.local_pids[report.rank] = report.pid
                 self.exits.watch(report.rank, report.pid)
             self.here[report.rank] = report
         elif isinstance(report, Working):
@@ -78,17 +78,17 @@ class RankMonitor:
         elif isinstance(report, Gone):
             self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (report.host, report.pid)]
         else:
-            self.first_stalled = self.first_stalled or self.heard
+            self.first_stalled = self.first_stalled or self.last_report
             self.stalled[report.rank] = report
         return True
 
     def event(self, *, leaving: bool = False) -> None:
         """Record an event of rank 0: the sweep makes progress, or ends (`leaving`)."""
-        self.heard, self.started, self.leaving = time.monotonic(), True, leaving
+        self.last_report, self.started, self.leaving = time.monotonic(), True, leaving
         self.stalled.clear()  # a row is done, so no rank is stalled any more
         self.first_stalled = 0.0
 
-    def verdict(self, *, queued: bool = False) -> BusbwError | None:
+    def stop_reason(self, *, queued: bool = False) -> BusbwError | None:
         """The error that ends the job, or None. If the job must end, hosts are asked for process states, which takes up to ASK_S.
 
         Time in a scheduler's queue (`queued`) does not count.
@@ -97,42 +97,42 @@ class RankMonitor:
         self._skip_gap(now)
         if queued:
             self.begun = now
-        if error := self._halted_for_long(now):
+        if error := self._not_running_for_long(now):
             return error
         if self.first_stalled:
             return self.conclude() if self._gathered(now) else None
         if not self.started:
             if self.start_limit_s and self.here and len(self.here) < self.ranks and now - self.begun > self.start_limit_s:
                 return diagnosis.absent(self.evidence(), self.start_limit_s)
-            late = len(self.here) >= max(self.ranks, 1) and now - self.heard > self.start_limit_s + MARGIN_S
+            late = len(self.here) >= max(self.ranks, 1) and now - self.last_report > self.start_limit_s + MARGIN_S
             return self.conclude() if self.start_limit_s and late else None
         patience_s = 2 * self.limit_s + MARGIN_S if self.limit_s else LEAVING_S if self.leaving else 0
-        return self.conclude() if patience_s and now - self.heard > patience_s else None
+        return self.conclude() if patience_s and now - self.last_report > patience_s else None
 
     def _skip_gap(self, now: float) -> None:
         """Do not count time in which this process did not run as silence of the ranks."""
-        away_s, self.looked = now - (self.looked or now), now
+        away_s, self.last_check = now - (self.last_check or now), now
         if away_s > AWAY_S:
-            self.begun, self.heard = min(self.begun + away_s, now), min(self.heard + away_s, now)
-            self.halted.clear()
+            self.begun, self.last_report = min(self.begun + away_s, now), min(self.last_report + away_s, now)
+            self.not_running.clear()
 
     def changes(self) -> list[str]:
         """Messages to print immediately: ranks of this host that are stopped, have exited, or run again."""
         now, messages = time.monotonic(), []
-        if self.leaving or now - self.seen < LOOK_S:
+        if self.leaving or now - self.last_process_check < LOOK_S:
             return []
-        self.seen = now
-        for rank, pid in self.own.items():
+        self.last_process_check = now
+        for rank, pid in self.local_pids.items():
             state = process.state(pid)
             if state in process.STOPPED | process.ENDED:
-                since, _ = self.halted[rank] = (self.halted.get(rank, (now, ""))[0], state)
-                if now - since >= SURE_S and rank not in self.named:
-                    self.named.add(rank)
+                since, _ = self.not_running[rank] = (self.not_running.get(rank, (now, ""))[0], state)
+                if now - since >= STOPPED_CONFIRM_S and rank not in self.announced:
+                    self.announced.add(rank)
                     messages.append(f"{self._known().name(rank)} is {process.STATES[state]}{self._consequence(state)}")
                 continue
-            self.halted.pop(rank, None)
-            if rank in self.named:
-                self.named.remove(rank)
+            self.not_running.pop(rank, None)
+            if rank in self.announced:
+                self.announced.remove(rank)
                 messages.append(f"{self._known().name(rank)} runs again")
         return messages
 
@@ -142,19 +142,19 @@ class RankMonitor:
         limit_s = self.limit_s if self.started else self.start_limit_s
         return f": the run ends unless it resumes within {limit_s:g} s" if limit_s else ": the run waits for it"
 
-    def _halted_for_long(self, now: float) -> BusbwError | None:
+    def _not_running_for_long(self, now: float) -> BusbwError | None:
         """The error if the launcher does not end a job that lost a process, or if a rank is stopped beyond the limit."""
         limit_s = self.limit_s if self.started else self.start_limit_s
-        for rank, (since, state) in self.halted.items():
+        for rank, (since, state) in self.not_running.items():
             if state in process.ENDED and now - since > ENDED_S:
                 return diagnosis.death(self._known(), rank)
-            if state in process.STOPPED and limit_s and now - max(since, self.heard) > limit_s + MARGIN_S:
+            if state in process.STOPPED and limit_s and now - max(since, self.last_report) > limit_s + MARGIN_S:
                 return self.conclude()
         return None
 
     def conclude(self) -> BusbwError:
         """The diagnosis of a stalled job."""
-        silent_s = time.monotonic() - self.heard
+        silent_s = time.monotonic() - self.last_report
         return diagnosis.conclude(self.evidence(), silent_s)
 
     def death(self, host: str = "") -> BusbwError | None:
@@ -162,7 +162,7 @@ class RankMonitor:
         near = [rank for rank in self.gone if self.here[rank].host == host]
         return diagnosis.death(self._known(), (near or self.gone)[0]) if self.gone else None
 
-    def fallen(self, signal: int) -> BusbwError | None:
+    def killed_by(self, signal: int) -> BusbwError | None:
         """The error if the launcher only reports that a rank died of `signal`: it names the first local rank that exited."""
         return diagnosis.death(self._known(), self.exits.order[0], f"died of {signal_words(signal)}") if self.exits.order else None
 
@@ -172,9 +172,9 @@ class RankMonitor:
     def evidence(self) -> diagnosis.Evidence:
         """The reports of ranks, and for the other ranks the process states from their hosts."""
         states, unreachable = self._look()
-        return diagnosis.Evidence(self.ranks, self.here, self.stalled, states, unreachable, self.gpus(), self.hosts, self._dark())
+        return diagnosis.Evidence(self.ranks, self.here, self.stalled, states, unreachable, self.gpus(), self.hosts, self._links_down())
 
-    def _dark(self) -> dict[str, list[str]]:
+    def _links_down(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""
         lost = carrier.lost(self.linked, interfaces.selected(self.ifname))
         return {os.uname().nodename: lost} if lost else {}
@@ -193,7 +193,7 @@ class RankMonitor:
         for rank in self.here.keys() - self.stalled.keys():
             here = self.here[rank]
             host = self.hosts[rank] if rank < len(self.hosts) else ""
-            if rank in self.own:
+            if rank in self.local_pids:
                 states[rank] = process.state(here.pid)
             elif host and here.host != own:
                 away.setdefault(host, []).append(rank)

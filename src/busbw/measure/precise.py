@@ -13,7 +13,7 @@ from busbw.launch.control import Control
 from busbw.measure.batches import Batches
 from busbw.measure.plan import Rates
 from busbw.stats.intervals import quantile_interval
-from busbw.stats.sampling import TAIL, Verdict, first, next_step, reported_interval
+from busbw.stats.sampling import TAIL, Decision, first, next_step, reported_interval
 from busbw.stats.summary import nearest_rank
 
 LATE_PERCENT = 25  # lower quartile: high for a rank that is always late, low for one that the scheduler delayed now and then
@@ -32,16 +32,23 @@ class Measured:
     shortest_s: list[float] = field(default_factory=list)
     late_s: list[list[float]] = field(default_factory=list)
     launches_s: list[float] = field(default_factory=list)
-    verdict: Verdict = field(default_factory=Verdict)
+    decision: Decision = field(default_factory=Decision)
     tick_s: float = 0.0
 
 
 def run(
-    batches: Batches, control: Control, launches: Sequence[Launch], sampling: Sampling, typical_s: float, *, team: int = 0, least: int = 1
+    batches: Batches,
+    control: Control,
+    launches: Sequence[Launch],
+    sampling: Sampling,
+    typical_s: float,
+    *,
+    group_id: int = 0,
+    least: int = 1,
 ) -> Measured | None:
     """Sample `launches` in turn (one per buffer position), equally often on all processes. Returns the samples on process 0, else None.
 
-    `typical_s` estimates the time of one operation, the same on all processes. `team` numbers groups that do not wait for each other.
+    `typical_s` estimates the time of one operation, the same on all processes. `group_id` numbers groups that do not wait for each other.
     `least` samples are taken even if they exceed the time of a cell.
     """
     seen, launch_s = Measured(tick_s=batches.tick_s), []
@@ -51,12 +58,12 @@ def run(
     while more:
         taken = batches.take(list(itertools.islice(turn, more)), typical_s)
         launch_s += taken.launch_s
-        every = control.gather((team, taken.durations_s, taken.late_s))
+        every = control.gather((group_id, taken.durations_s, taken.late_s))
         if every is not None:
             _add(seen, every)
             spent_s, typical_s = time.perf_counter() - start, median(seen.longest_s)
-            seen.verdict = next_step(seen.longest_s, sampling, spent_s, seen.tick_s)
-            more = fitting(seen.verdict.more, sampling, typical_s, spent_s) if seen.verdict.more else 0
+            seen.decision = next_step(seen.longest_s, sampling, spent_s, seen.tick_s)
+            more = fitting(seen.decision.more, sampling, typical_s, spent_s) if seen.decision.more else 0
         more, typical_s = control.bcast((more, typical_s))
     costs = control.gather(median(launch_s) if launch_s else None)
     if costs is None:
@@ -77,14 +84,14 @@ def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, j
 
     `joined`: no rank ends before all have started. `clocked`: starts were read from a common clock.
     """
-    dropped = seen.verdict.dropped
+    dropped = seen.decision.dropped
     kept = seen.longest_s[dropped:]
     made = rates.cell(_each(median(kept), operations))
     made.n = len(kept)
     made.samples_s = [_each(value, operations) for value in seen.longest_s]
-    made.dropped, made.stopped = dropped, seen.verdict.stopped
+    made.dropped, made.stopped = dropped, seen.decision.stopped
     made.low_s, made.high_s = _both(reported_interval(kept, sampling.confidence, seen.tick_s), operations) or (None, None)
-    made.modes_s = _both(seen.verdict.modes_s, operations)
+    made.modes_s = _both(seen.decision.modes_s, operations)
     made.tick_s = round(seen.tick_s / operations, DIGITS) or None
     made.launches_s = [_each(cost, operations) for cost in seen.launches_s] or None
     made.launch_s = max(made.launches_s) if made.launches_s else None
@@ -110,21 +117,21 @@ def _both(pair: tuple[float, float] | None, operations: int) -> tuple[float, flo
 
 
 def _add(seen: Measured, every: Sequence[tuple[int, list[list[float]], list[list[float]]]]) -> None:
-    """Add one batch: each process' team, and the durations and lateness of its ranks.
+    """Add one batch: each process' group_id, and the durations and lateness of its ranks.
 
-    Without a common clock, a rank's lateness is the longest duration in its team minus its own: the other ranks waited for it.
+    Without a common clock, a rank's lateness is the longest duration in its group_id minus its own: the other ranks waited for it.
     """
     spans: dict[int, list[list[float]]] = {}
     own: dict[int, list[list[float]]] = {}
-    for team, durations, late in every:
+    for group_id, durations, late in every:
         ends = [[wait + one for wait, one in zip(*pair, strict=True)] for pair in zip(late, durations, strict=True)] if late else durations
-        spans.setdefault(team, []).extend(ends)
-        own.setdefault(team, []).extend(durations)
-    longest = {team: [max(values) for values in zip(*ranks, strict=True)] for team, ranks in spans.items()}
+        spans.setdefault(group_id, []).extend(ends)
+        own.setdefault(group_id, []).extend(durations)
+    longest = {group_id: [max(values) for values in zip(*ranks, strict=True)] for group_id, ranks in spans.items()}
     shortest = [[min(values) for values in zip(*ranks, strict=True)] for ranks in own.values()]
     lateness = []
-    for team, durations, late in every:
-        lateness += late or [[most - one for most, one in zip(longest[team], times, strict=True)] for times in durations]
+    for group_id, durations, late in every:
+        lateness += late or [[most - one for most, one in zip(longest[group_id], times, strict=True)] for times in durations]
     seen.longest_s += [round(max(values), DIGITS) for values in zip(*longest.values(), strict=True)]
     seen.shortest_s += [round(max(values), DIGITS) for values in zip(*shortest, strict=True)]
     seen.late_s = [before + now for before, now in zip(seen.late_s or [[] for _ in lateness], lateness, strict=True)]

@@ -58,7 +58,7 @@ class Runner:
         self._batches: Batches
         if spec.sampling:
             self._batches = HeldBatches(self.engine, spec) if self.engine.queued else ClockedBatches(self.job, self.late_s)
-            self._team = int(self.group.bcast(self.job.rank))  # ranks of different groups do not wait for each other
+            self._group_id = int(self.group.bcast(self.job.rank))  # ranks of different groups do not wait for each other
 
     def sweep(self) -> None:
         """Run all cycles of all series.
@@ -224,7 +224,7 @@ class Runner:
         self._batches.progress = progress
         for _ in range(THROTTLED_TAKES):
             self.host_sampler.look()
-            seen = precise.run(self._batches, self.job, steps, sampling, usual, team=self._team, least=least)
+            seen = precise.run(self._batches, self.job, steps, sampling, usual, group_id=self._group_id, least=least)
             throttled = self.job.reduce_all([float(self.host_sampler.look())], "max")[0] > 0
             if not throttled:
                 break

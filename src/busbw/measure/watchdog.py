@@ -157,9 +157,9 @@ class Watchdog:
     def _report_stall(self, phase: Phase) -> None:
         frame = sys._current_frames().get(self._main or 0)
         calls = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame)[-FRAMES:] if frame]
-        waited_s, dark = time.monotonic() - self._progressed, carrier.lost(self._linked, self._selected)
+        waited_s, links_down = time.monotonic() - self._progressed, carrier.lost(self._linked, self._selected)
         stalled = Stalled(
-            self._rank, self._host, os.getpid(), phase.name, phase.detail, phase.step, waited_s, calls, process.siblings(), dark
+            self._rank, self._host, os.getpid(), phase.name, phase.detail, phase.step, waited_s, calls, process.siblings(), links_down
         )
         self._report(stalled)
         if self.library is not None:

@@ -16,7 +16,7 @@ from busbw.launch.failures import aborting_host, died, in_order, known
 from busbw.launch.framing import Framing
 from busbw.launch.rank_monitor import RankMonitor
 from busbw.measure.events import Ended, Event, Failed, Note, Started, decode, failure
-from busbw.session.outside import Launch
+from busbw.session.outside import LauncherCommand
 from busbw.session.sink import Sink
 
 TAIL_LINES = 60
@@ -37,19 +37,19 @@ class RankFailed(BusbwError):
 class Follower:
     """Follows one launched job."""
 
-    def __init__(self, started: Launch, sink: Sink) -> None:
+    def __init__(self, started: LauncherCommand, sink: Sink) -> None:
         self.sink, self.hosts = sink, [host.name for host in started.hosts]
         of_rank = tuple(host.name for host in started.hosts for _ in range(host.slots))
         work = started.job
         library = work.engine in ("nccl", AUTO)
-        self.ranks = RankMonitor(work.ranks, of_rank, work.limit_s, work.start_limit_s, library, self._gpus, ifname=started.ifname)
-        self.ranks.working = sink.working
+        self.monitor = RankMonitor(work.ranks, of_rank, work.limit_s, work.start_limit_s, library, self._gpus, ifname=started.ifname)
+        self.monitor.working = sink.working
         self.queue = slurm.Queue()
         self._framing = Framing()
         self._tail: list[str] = []
         self._failures: list[Failed] = []
         self._failed_at = 0.0
-        self._after_death = False  # a rank had exited before the first one that reported a failure
+        self._exit_before_failure = False  # a rank had exited before the first one that reported a failure
 
     def follow(self, argv: list[str], launch_limit_s: float) -> None:
         """Run the launcher; RankFailed or NoMeasurement if it fails."""
@@ -60,8 +60,8 @@ class Follower:
             self._on_message,
             launch_limit_s,
             self.hosts,
-            verdict=self._verdict,
-            heard=lambda: bool(self.ranks.here),
+            stop_reason=self._stop_reason,
+            heard=lambda: bool(self.monitor.here),
             queued=lambda: self.queue.waiting,
         )
         error = self._why(status)
@@ -75,19 +75,19 @@ class Follower:
             self._on_message(line)
             return
         if not isinstance(event, Note):
-            self.ranks.event(leaving=isinstance(event, Ended))
+            self.monitor.event(leaving=isinstance(event, Ended))
         if isinstance(event, Started):
-            self.ranks.library = event.result.library.engine == "nccl"  # with `auto` known only now
+            self.monitor.library = event.result.library.engine == "nccl"  # with `auto` known only now
         self.sink.take(event)
 
     def _on_message(self, line: bytes) -> None:
         text = line.decode(errors="replace").replace("\0", "").rstrip()  # mpirun 5 writes stray NULs
         failed = failure(text)
         if failed:
-            self._after_death = self._after_death or (not self._failures and bool(self.ranks.gone))
+            self._exit_before_failure = self._exit_before_failure or (not self._failures and bool(self.monitor.gone))
             self._failures.append(failed)
             self._failed_at = self._failed_at or time.monotonic()
-        if failed or self.ranks.take(text):
+        if failed or self.monitor.take(text):
             return
         self._tail.append(text)
         del self._tail[:-TAIL_LINES]
@@ -95,29 +95,29 @@ class Follower:
         if not self._framing(text) and not slurm.own_line(text):
             self.sink.note(text)
 
-    def _verdict(self) -> BusbwError | None:
+    def _stop_reason(self) -> BusbwError | None:
         """The error with which to stop a job that is still running."""
         if self._failures:
             return RankFailed(self._failures[0]) if time.monotonic() - self._failed_at > ABORT_S else None
-        for change in self.ranks.changes():
+        for change in self.monitor.changes():
             self.sink.note(f"note: {change}")
-        return self.ranks.verdict(queued=self.queue.waiting)
+        return self.monitor.stop_reason(queued=self.queue.waiting)
 
     def _why(self, status: int) -> BusbwError | None:
         """The error of a job that has exited."""
-        text = in_order("\n".join(self._tail), self.ranks.gone)
+        text = in_order("\n".join(self._tail), self.monitor.gone)
         result = self.sink.record.result
         if status == 0 and result is not None and result.complete and not self._failures:
             return None
         # The death of a rank causes errors on others, and one of them may abort before the launcher has seen the death.
         death = job.explain(status, text, self.hosts) if died(text) else None
-        if death is None and (self._after_death or not self._failures):
-            death = self.ranks.death(aborting_host(text))
+        if death is None and (self._exit_before_failure or not self._failures):
+            death = self.monitor.death(aborting_host(text))
         if death is None and self._failures:
             return RankFailed(min(self._failures, key=lambda failed: failed.exit == Exit.BUG))
-        if death is None and self.ranks.stalled:
-            return self.ranks.conclude()
-        fallen = self.ranks.fallen(status - SIGNALLED) if status > SIGNALLED else None
+        if death is None and self.monitor.stalled:
+            return self.monitor.conclude()
+        fallen = self.monitor.killed_by(status - SIGNALLED) if status > SIGNALLED else None
         error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
         error.add(self._reached())
         return error
@@ -129,7 +129,7 @@ class Follower:
             case TrainResult(training=training) | PlanResult(training=training):
                 runs = training.runs
                 return f", after the method {runs[-1].method}" if runs else ", before the first method was done"
-        return ", before the first row" if self.ranks.started else ""
+        return ", before the first row" if self.monitor.started else ""
 
     def _gpus(self) -> dict[int, str]:
         result = self.sink.record.result

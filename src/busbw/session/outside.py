@@ -16,7 +16,7 @@ from busbw.launch.hosts import Host, share
 from busbw.measure.job import AnyJob, SweepJob, encode
 from busbw.session.where import Where, forwarded
 
-RANKS_A_CORE = 16
+RANKS_PER_CORE = 16
 PROGRAM = "busbw.session.rank"
 
 
@@ -29,7 +29,7 @@ class TooFewGpus(NoMeasurement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class LauncherCommand:
     """A prepared start: the launcher's command line, the job for the ranks, and their hosts with slots."""
 
     argv: list[str]
@@ -39,7 +39,7 @@ class Launch:
     note: str = ""
 
 
-def launch(job: AnyJob, where: Where) -> Launch | None:
+def launcher_command(job: AnyJob, where: Where) -> LauncherCommand | None:
     """The launch; None for an engine that runs in this process. UsageError if job and `where` contradict each other."""
     if where.ranks is not None and where.ranks < 1:
         raise UsageError(f"{where.ranks} ranks: there must be at least one", "give 1 or more")
@@ -61,7 +61,9 @@ def launch(job: AnyJob, where: Where) -> Launch | None:
     prepared = _prepared(job, row.name if row else AUTO, ranks)
     # Local ranks inherit the environment; ranks on other hosts get the variables that affect communication.
     argv = _command(row, prepared, ranks, named, where.ifname)
-    return Launch(argv=argv, job=prepared, hosts=named, ifname=where.ifname, note=f"note: measuring on CPUs: {missing}" if missing else "")
+    return LauncherCommand(
+        argv=argv, job=prepared, hosts=named, ifname=where.ifname, note=f"note: measuring on CPUs: {missing}" if missing else ""
+    )
 
 
 def _slots_per_host(row: EngineRow | None) -> int:
@@ -71,7 +73,7 @@ def _slots_per_host(row: EngineRow | None) -> int:
     return gpu_count() if engine("nccl").availability() is None and (row is None or row.name == "nccl") else 1
 
 
-def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> Launch:
+def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> LauncherCommand:
     """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
         if engine(job.engine).in_process:
@@ -80,7 +82,7 @@ def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> Launch:
     step = slurm.settle(asked, os.environ)
     prepared = _prepared(job, job.engine, step.ranks or 0)
     argv = slurm.command(slurm.find(), program(prepared), step, where.ifname, os.environ)
-    return Launch(argv=argv, job=prepared, ifname=where.ifname)
+    return LauncherCommand(argv=argv, job=prepared, ifname=where.ifname)
 
 
 def _prepared(job: AnyJob, name: str, ranks: int) -> AnyJob:
@@ -109,8 +111,8 @@ def _local_ranks(row: EngineRow, job: AnyJob, where: Where) -> int:
         ranks = (torch_gpus() if row.name == "torch" else 0) or cpu_ranks()
     if row.name == "nccl" and ranks > gpu_count():
         raise TooFewGpus(ranks, gpu_count())
-    if row.name != "nccl" and ranks > RANKS_A_CORE * (os.cpu_count() or 1):
-        raise UsageError(f"{option('ranks', ranks)}: more than {RANKS_A_CORE} ranks per core of this machine", option("fewer_ranks"))
+    if row.name != "nccl" and ranks > RANKS_PER_CORE * (os.cpu_count() or 1):
+        raise UsageError(f"{option('ranks', ranks)}: more than {RANKS_PER_CORE} ranks per core of this machine", option("fewer_ranks"))
     return ranks
 
 

@@ -14,7 +14,7 @@ from busbw.launch.control import SoloControl
 from busbw.measure.job import AnyJob, SweepJob
 from busbw.session.follow import Follower, follow
 from busbw.session.inside import ended, inside
-from busbw.session.outside import launch
+from busbw.session.outside import launcher_command
 from busbw.session.rank import perform
 from busbw.session.sink import Sink
 from busbw.session.where import Where
@@ -51,7 +51,7 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
 
 
 def _start(work: AnyJob, where: Where, sink: Sink) -> None:
-    prepared = launch(work, where)
+    prepared = launcher_command(work, where)
     if prepared is None:
         _in_process(work, where, sink)
         return

@@ -30,7 +30,7 @@ MODE_SHARE = 0.2  # of the samples that each mode holds at least
 MODE_GAP = 8.0  # times the average distance between neighboring values
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True):
     """What to do after a batch: take `more` samples, or 0 and the reason in `stopped`. The first `dropped` samples are warm-up.
 
     `modes_s` are the medians in seconds of the two groups into which the samples fall.
@@ -52,27 +52,27 @@ def first(sampling: Sampling) -> int:
     return sampling.fixed or least_samples(_internal(sampling.confidence))
 
 
-def next_step(samples: Sequence[float], sampling: Sampling, spent_s: float, tick_s: float = 0.0) -> Verdict:
+def next_step(samples: Sequence[float], sampling: Sampling, spent_s: float, tick_s: float = 0.0) -> Decision:
     """Whether to go on after `samples` (seconds, in the order taken, from a clock with resolution `tick_s`) that took `spent_s` so far.
 
     A fixed number of samples has no warm-up. Two modes stop the cell as unstable, unless the slower one is a warm-up still to be dropped.
     """
     n = len(samples)
     if n < sampling.fixed:
-        return Verdict(more=sampling.fixed - n)
+        return Decision(more=sampling.fixed - n)
     dropped = 0 if sampling.fixed else warm_up(samples, sampling.precision)
     kept = samples[dropped:]
     modes = two_modes(kept, sampling.precision, tick_s)
     if sampling.fixed:
-        return Verdict(stopped="unstable" if modes else "fixed", modes_s=modes)
+        return Decision(stopped="unstable" if modes else "fixed", modes_s=modes)
     if not modes and _precise(kept, sampling, tick_s):
-        return Verdict(stopped="ok", dropped=dropped)
+        return Decision(stopped="ok", dropped=dropped)
     most = MOST_TAIL_SAMPLES if sampling.tail else MOST_SAMPLES
     more = min(counts(n), most) - n
     over = spent_s / n * (n + more) > sampling.max_time_s
     if n >= most or (modes and (over or n >= MODES_SURE_FROM) and not starts_slower(kept, sampling.precision)):
-        return Verdict(stopped="unstable", dropped=dropped, modes_s=modes)
-    return Verdict(stopped="budget", dropped=dropped, modes_s=modes) if over else Verdict(more=more, dropped=dropped)
+        return Decision(stopped="unstable", dropped=dropped, modes_s=modes)
+    return Decision(stopped="budget", dropped=dropped, modes_s=modes) if over else Decision(more=more, dropped=dropped)
 
 
 def _internal(confidence: float) -> float:

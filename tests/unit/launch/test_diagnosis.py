@@ -18,17 +18,17 @@ def seen(*reports: Stalled, **more: object) -> Evidence:
 
 
 def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
-    evidence = seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2, neighbours={103: "T"}))
+    evidence = seen(stalled(0, local_processes={103: "T"}), stalled(1), stalled(2, local_processes={103: "T"}))
     error = conclude(evidence, 0)
     assert error.message == "timing of 1M in place made no progress for 60 s: rank 3 on h2 (pid 103) is stopped"
     assert error.exit == 3
     assert "SIGSTOP" in error.hint
-    elsewhere = conclude(seen(stalled(0, neighbours={103: "T"}), stalled(1), stalled(2)), 0)  # pid 103 of another host
+    elsewhere = conclude(seen(stalled(0, local_processes={103: "T"}), stalled(1), stalled(2)), 0)  # pid 103 of another host
     assert "is stopped" not in elsewhere.message
 
 
 def test_a_hosts_own_process_states_outrank_neighbours() -> None:
-    evidence = seen(stalled(0), stalled(1), stalled(2, neighbours={103: "T"}), states={3: "R"})
+    evidence = seen(stalled(0), stalled(1), stalled(2, local_processes={103: "T"}), states={3: "R"})
     assert "rank 3 on h2 (pid 103) did not report although alive: the network" in conclude(evidence, 0).message
     assert "rank 3 on h2 (pid 103) is gone" in conclude(replace(evidence, states={3: ""}), 0).message
     assert "ssh 10.0.0.2 dmesg" in conclude(replace(evidence, states={3: "Z"}), 0).hint
@@ -40,23 +40,23 @@ def test_both_stopped_ranks_of_a_host_are_named() -> None:
 
 
 def test_a_lost_link_is_named_before_the_ranks_behind_it() -> None:
-    error = conclude(seen(stalled(0, dark=["eth0"]), stalled(1, dark=["eth0"]), states={2: "R", 3: "R"}), 0)
+    error = conclude(seen(stalled(0, links_down=["eth0"]), stalled(1, links_down=["eth0"]), states={2: "R", 3: "R"}), 0)
     assert error.message.endswith("the link of eth0 on h1 went down, and ranks 2, 3 on h2 do not report any more")
     assert error.hint.startswith("ip -brief link; ethtool eth0")
-    assert "eth7 on h0 went down" in conclude(seen(stalled(0), dark={"h0": ["eth7"]}), 0).message
+    assert "eth7 on h0 went down" in conclude(seen(stalled(0), links_down={"h0": ["eth7"]}), 0).message
 
 
 def test_a_stopped_process_outranks_a_link() -> None:
-    evidence = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), states={3: "T"})
+    evidence = seen(stalled(0, links_down=["eth0"]), stalled(1), stalled(2), states={3: "T"})
     assert "rank 3 on h2 (pid 103) is stopped" in conclude(evidence, 0).message
 
 
 def test_a_late_rank_outranks_a_link_if_all_report() -> None:
-    evidence = seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
+    evidence = seen(stalled(0, links_down=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
     message = conclude(evidence, 0).message
     assert "rank 2 on h2 (pid 102) is stuck at an earlier step" in message
     assert message.endswith("; meanwhile the link of eth0 on h1 went down")
-    together = conclude(seen(stalled(0, dark=["eth0"]), stalled(1), stalled(2), stalled(3)), 0)
+    together = conclude(seen(stalled(0, links_down=["eth0"]), stalled(1), stalled(2), stalled(3)), 0)
     assert together.message.endswith("60 s: the link of eth0 on h1 went down")
 
 

@@ -50,9 +50,9 @@ def test_a_stopped_rank_is_found_after_the_gather_time(sleepers: list[subprocess
     sleepers[1].send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, sleepers[1].pid, os.WSTOPPED | os.WNOWAIT)  # a signal takes a moment to arrive
     made.take(stands(sleepers, 0))
-    assert made.verdict() is None
+    assert made.stop_reason() is None
     made.first_stalled -= GATHER_S + 0.1
-    error = made.verdict()
+    error = made.stop_reason()
     assert error is not None
     assert f"rank 1 on {HOST} (pid {sleepers[1].pid}) is stopped" in error.message
 
@@ -61,7 +61,7 @@ def test_no_wait_once_all_ranks_reported(sleepers: list[subprocess.Popen[bytes]]
     made = monitor(sleepers)
     for rank in (0, 1):
         made.take(stands(sleepers, rank))
-    assert "no rank is late" in str(made.verdict())
+    assert "no rank is late" in str(made.stop_reason())
 
 
 def test_a_new_row_clears_stall_reports(sleepers: list[subprocess.Popen[bytes]]) -> None:
@@ -69,39 +69,39 @@ def test_a_new_row_clears_stall_reports(sleepers: list[subprocess.Popen[bytes]])
     made.take(stands(sleepers, 0))
     made.event()
     made.first_stalled -= GATHER_S + 0.1 if made.first_stalled else 0
-    assert made.verdict() is None
+    assert made.stop_reason() is None
 
 
 def test_silence_ends_the_run_unless_there_is_no_limit(sleepers: list[subprocess.Popen[bytes]]) -> None:
     made = monitor(sleepers)
     made.event()
-    made.heard -= 2 * 5.0 + MARGIN_S - 0.5
-    assert made.verdict() is None
-    made.heard -= 1.1
-    assert "no rank has reported for 14 s" in str(made.verdict())
+    made.last_report -= 2 * 5.0 + MARGIN_S - 0.5
+    assert made.stop_reason() is None
+    made.last_report -= 1.1
+    assert "no rank has reported for 14 s" in str(made.stop_reason())
     endless = monitor(sleepers, limit_s=0)
     endless.event()
-    endless.heard -= 1e6
-    assert endless.verdict() is None
+    endless.last_report -= 1e6
+    assert endless.stop_reason() is None
     endless.leaving = True
-    assert endless.verdict() is not None
+    assert endless.stop_reason() is not None
 
 
 def test_queue_time_does_not_count_for_absent_ranks(sleepers: list[subprocess.Popen[bytes]]) -> None:
     made = RankMonitor(2, ("h1", "h2"), 5.0, 10.0)
     made.take(encode(Here(0, HOST, sleepers[0].pid)))
     made.begun -= 11
-    assert made.verdict(queued=True) is None
+    assert made.stop_reason(queued=True) is None
     made.begun = time.monotonic() - 11
-    assert "launch: rank 1 on h2 did not start within 10 s, 1 of 2 did" in str(made.verdict())
+    assert "launch: rank 1 on h2 did not start within 10 s, 1 of 2 did" in str(made.stop_reason())
 
 
 def test_all_ranks_start_but_no_sweep_begins(sleepers: list[subprocess.Popen[bytes]]) -> None:
     made = monitor(sleepers)
-    made.heard -= 10 + MARGIN_S + 1
+    made.last_report -= 10 + MARGIN_S + 1
     sleepers[0].kill()
     sleepers[0].wait()
-    assert f"rank 0 on {HOST} (pid {sleepers[0].pid}) is gone" in str(made.verdict())
+    assert f"rank 0 on {HOST} (pid {sleepers[0].pid}) is gone" in str(made.stop_reason())
 
 
 def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subprocess.Popen[bytes]]) -> None:
@@ -126,14 +126,14 @@ def test_a_stopped_rank_is_reported_before_the_limit(sleepers: list[subprocess.P
         time.sleep(0.05)
     who = f"rank 1 on {HOST} (pid {sleepers[1].pid})"
     assert messages == [f"{who} is stopped: the run ends unless it resumes within 5 s"]
-    assert made.verdict() is None
-    made.halted[1] = (made.halted[1][0] - 5 - MARGIN_S, "T")
-    made.heard -= 5 + MARGIN_S
-    assert f"{who} is stopped" in str(made.verdict())
+    assert made.stop_reason() is None
+    made.not_running[1] = (made.not_running[1][0] - 5 - MARGIN_S, "T")
+    made.last_report -= 5 + MARGIN_S
+    assert f"{who} is stopped" in str(made.stop_reason())
     sleepers[1].send_signal(signal.SIGCONT)
-    made.seen = 0.0
+    made.last_process_check = 0.0
     assert made.changes() == [f"{who} runs again"]
-    assert not made.halted
+    assert not made.not_running
 
 
 def test_a_dead_rank_is_reported_if_the_launcher_hangs(sleepers: list[subprocess.Popen[bytes]]) -> None:
@@ -142,23 +142,23 @@ def test_a_dead_rank_is_reported_if_the_launcher_hangs(sleepers: list[subprocess
     sleepers[0].kill()
     os.waitid(os.P_PID, sleepers[0].pid, os.WEXITED | os.WNOWAIT)
     assert made.changes() == []
-    made.halted[0] = (made.halted[0][0] - 10, "Z")
-    made.seen = 0.0
+    made.not_running[0] = (made.not_running[0][0] - 10, "Z")
+    made.last_process_check = 0.0
     assert made.changes() == [f"rank 0 on {HOST} (pid {sleepers[0].pid}) is dead"]
-    assert f"rank 0 on {HOST}" in str(made.verdict())
+    assert f"rank 0 on {HOST}" in str(made.stop_reason())
     made.event(leaving=True)
-    made.seen = 0.0
+    made.last_process_check = 0.0
     assert made.changes() == []
 
 
 def test_time_while_the_launcher_is_stopped_is_ignored(sleepers: list[subprocess.Popen[bytes]]) -> None:
     made = monitor(sleepers)
     made.event()
-    made.verdict()
-    made.halted[1] = (time.monotonic() - 100, "T")
-    made.looked -= 100
-    assert made.verdict() is None
-    assert not made.halted
+    made.stop_reason()
+    made.not_running[1] = (time.monotonic() - 100, "T")
+    made.last_check -= 100
+    assert made.stop_reason() is None
+    assert not made.not_running
 
 
 def test_a_pid_of_another_process_on_this_host_is_not_watched() -> None:
@@ -166,5 +166,5 @@ def test_a_pid_of_another_process_on_this_host_is_not_watched() -> None:
         made = RankMonitor(1, (), 5.0, 10.0)
         made.take(encode(Here(0, HOST, other.pid)))
         other.kill()
-    assert not made.own
+    assert not made.local_pids
     assert made.changes() == []

@@ -187,7 +187,7 @@ def test_lateness_of_independent_groups() -> None:
             return [value, (1, [[1e-3] * 8], []) if isinstance(value, tuple) else value]
 
     made = engine(2, alpha_us=20.0)
-    seen = precise.run(HeldBatches(made, SPEC), Two(), [launch(made)], Sampling(fixed=8), 1e-5, team=0)
+    seen = precise.run(HeldBatches(made, SPEC), Two(), [launch(made)], Sampling(fixed=8), 1e-5, group_id=0)
     assert seen is not None
     found = precise.cell(seen, Sampling(fixed=8), 1, Rates(1e6, 1.0))
     assert found.time_s == pytest.approx(1e-3), "the slower group"

@@ -121,7 +121,7 @@ def test_a_neighbours_exit_is_reported_immediately() -> None:
         assert rank.stderr is not None
         assert isinstance(decode(rank.stderr.readline()), Here)
         other.stderr.readline()
-        time.sleep(0.5)  # until it has found its neighbours
+        time.sleep(0.5)  # until it has found its local_processes
         other.kill()
         told = decode(rank.stderr.readline())
         rank.kill()

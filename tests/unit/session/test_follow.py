@@ -20,7 +20,7 @@ from busbw.measure.events import encode as event
 from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
 from busbw.session.follow import Follower, RankFailed, follow
-from busbw.session.outside import Launch
+from busbw.session.outside import LauncherCommand
 from busbw.views.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")
@@ -44,7 +44,7 @@ def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> Busb
     started = f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}"
     script = "; ".join([*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"])
     with pytest.raises(BusbwError) as caught:
-        Follower(Launch(argv=[], job=work), SweepOutput(Record(), view("csv"))).follow(["sh", "-c", script], 10)
+        Follower(LauncherCommand(argv=[], job=work), SweepOutput(Record(), view("csv"))).follow(["sh", "-c", script], 10)
     return caught.value
 
 
@@ -110,13 +110,13 @@ def test_an_unclosed_frame_hides_at_most_one_message() -> None:
 
 
 def test_waiting_for_nccl_ends_with_another_engine() -> None:
-    follower = Follower(Launch(argv=[], job=SweepJob(sweep=SPEC, ranks=2)), SweepOutput(Record(), view("csv")))
-    assert follower.ranks.library
+    follower = Follower(LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, ranks=2)), SweepOutput(Record(), view("csv")))
+    assert follower.monitor.library
     for name, waited in (("mpi", False), ("nccl", True)):
         started = event(Started(Result(SPEC, library=Library(name)))).decode().strip()
         with pytest.raises(BusbwError):  # the launcher ends without a result
             follower.follow(["echo", started], 10)
-        assert follower.ranks.library is waited
+        assert follower.monitor.library is waited
 
 
 RACE = (
@@ -133,7 +133,7 @@ def test_a_startup_race_of_mpi_is_retried_once(tmp_path: Path, capsys: pytest.Ca
     )
     script = f"echo >> {count}; [ $(wc -l < {count}) -gt {races} ] && {{ {good}; exit 0; }}; echo {shlex.quote(RACE)} >&2; exit 139"
     output = SweepOutput(Record(), view("csv"))
-    make = partial(Follower, Launch(argv=[], job=SweepJob(sweep=SPEC, engine="mpi", ranks=2, start_limit_s=5.0)), output)
+    make = partial(Follower, LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, engine="mpi", ranks=2, start_limit_s=5.0)), output)
 
     with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
         follow(["sh", "-c", script], 10, make)

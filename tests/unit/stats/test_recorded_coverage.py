@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbw.core.sweep import Sampling
-from busbw.stats.sampling import Verdict, first, next_step, reported_interval
+from busbw.stats.sampling import Decision, first, next_step, reported_interval
 
 RECORD = Path(__file__).parents[3] / "benchmarks" / "precise_2xh200_202611"
 TICK_NS = 32  # of a GPU's events
@@ -69,10 +69,10 @@ def test_the_same_samples_give_the_interval_that_was_recorded(cells: Cells) -> N
                 assert found == (pytest.approx(one["low_ns"], abs=1.0), pytest.approx(one["high_ns"], abs=1.0))
 
 
-def replayed(samples: list[int], tick_ns: float) -> Verdict:
+def replayed(samples: list[int], tick_ns: float) -> Decision:
     """The verdict of the loop on recorded samples; `more` where they end before it does."""
     sampling, n = Sampling(confidence=0.95), 0
-    verdict = Verdict(more=first(sampling))
+    verdict = Decision(more=first(sampling))
     while verdict.more and n + verdict.more <= len(samples):
         n += verdict.more
         verdict = next_step([sample * 1e-9 for sample in samples[:n]], sampling, 0.0, tick_ns * 1e-9)

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from busbw.core.sweep import Sampling
-from busbw.stats.sampling import MOST_DROPPED, Verdict, first, next_step, reported_interval
+from busbw.stats.sampling import MOST_DROPPED, Decision, first, next_step, reported_interval
 
 Times = Iterator[tuple[float, float]]  # a sample, and the true median at that moment
 Regime = Callable[[random.Random], Times]
@@ -76,10 +76,10 @@ def autocorrelated(dice: random.Random, keep: float) -> Times:
         state = keep * state + math.sqrt(1 - keep * keep) * dice.gauss(0, 1)
 
 
-def loop(times: Times, sampling: Sampling) -> tuple[list[float], list[float], Verdict]:
+def loop(times: Times, sampling: Sampling) -> tuple[list[float], list[float], Decision]:
     """The loop of measure.precise, where time passes with the samples; the samples, the true medians, and the last verdict."""
     taken: list[tuple[float, float]] = []
-    verdict = Verdict(more=first(sampling))
+    verdict = Decision(more=first(sampling))
     while verdict.more:
         taken += itertools.islice(times, verdict.more)
         samples = [time for time, _ in taken]
@@ -87,14 +87,14 @@ def loop(times: Times, sampling: Sampling) -> tuple[list[float], list[float], Ve
     return samples, [level for _, level in taken], verdict
 
 
-def wrong(samples: list[float], true: list[float], verdict: Verdict, sampling: Sampling) -> bool:
+def wrong(samples: list[float], true: list[float], verdict: Decision, sampling: Sampling) -> bool:
     """Whether the cell is called precise and its interval misses the true median of the samples that count."""
     kept = samples[verdict.dropped :]
     low, high = reported_interval(kept, sampling.confidence) or (0.0, math.inf)
     return verdict.stopped == "ok" and not low <= median(true[verdict.dropped :]) <= high
 
 
-def check_bulk(samples: list[float], verdict: Verdict) -> None:
+def check_bulk(samples: list[float], verdict: Decision) -> None:
     """A precise figure lies among most samples, and only slower ones were left out."""
     dropped, kept = samples[: verdict.dropped], samples[verdict.dropped :]
     figure = median(kept)
@@ -145,7 +145,7 @@ def test_a_fast_head_is_two_regimes_not_a_warm_up(counts: tuple[int, int], fixed
 
 def test_a_fixed_number_of_alternating_samples_is_unstable() -> None:
     samples = [FAST_S if number % 3 else SLOW_S for number in range(60)]
-    assert next_step(samples, Sampling(fixed=60), 0.1) == Verdict(stopped="unstable", modes_s=(FAST_S, SLOW_S))
+    assert next_step(samples, Sampling(fixed=60), 0.1) == Decision(stopped="unstable", modes_s=(FAST_S, SLOW_S))
 
 
 @pytest.mark.parametrize("tick", [1 / 33, 1 / 80, 1 / 256])

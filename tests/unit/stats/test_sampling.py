@@ -8,7 +8,7 @@ import pytest
 
 from busbw.core.sweep import Sampling
 from busbw.stats.intervals import quantile_interval
-from busbw.stats.sampling import MOST_SAMPLES, Verdict, counts, first, next_step, reported_interval, two_modes, warm_up
+from busbw.stats.sampling import MOST_SAMPLES, Decision, counts, first, next_step, reported_interval, two_modes, warm_up
 
 Draw = Callable[[random.Random], float]
 
@@ -30,9 +30,9 @@ def quantised(cv: float) -> Draw:
     return lambda dice: round(body(dice) * 256) / 256
 
 
-def sampled(draw: Draw, dice: random.Random, sampling: Sampling) -> tuple[list[float], Verdict]:
+def sampled(draw: Draw, dice: random.Random, sampling: Sampling) -> tuple[list[float], Decision]:
     samples: list[float] = []
-    verdict = Verdict(more=first(sampling))
+    verdict = Decision(more=first(sampling))
     while verdict.more:
         samples += [draw(dice) for _ in range(verdict.more)]
         verdict = next_step(samples, sampling, 0.0)
@@ -104,7 +104,7 @@ def test_two_modes_are_found_and_stop_the_cell() -> None:
     assert two_modes([lognormal(0.02)(dice) for _ in range(500)], 0.01) is None
     assert next_step(samples, Sampling(max_time_s=1e-9), 1.0).modes_s == modes
     assert next_step(samples, Sampling(fixed=60), 1.0).modes_s == modes
-    assert next_step(samples, Sampling(precision=0.9, confidence=0.5), 1.0) == Verdict(stopped="ok"), "a gap is held to the precision"
+    assert next_step(samples, Sampling(precision=0.9, confidence=0.5), 1.0) == Decision(stopped="ok"), "a gap is held to the precision"
 
 
 def test_one_mode_is_hardly_ever_taken_for_two() -> None:
@@ -118,8 +118,8 @@ def test_the_reasons_to_stop() -> None:
     assert next_step(wild, Sampling(max_time_s=1e9), 1.0).stopped == "unstable"
     assert next_step(wild[:100], Sampling(max_time_s=1.0), 0.9).stopped == "budget"
     assert next_step(wild[:100], Sampling(max_time_s=1e9), 0.9).more == 50
-    assert next_step(wild[:20], Sampling(fixed=20), 1.0) == Verdict(stopped="fixed")
-    assert next_step(wild[:12], Sampling(fixed=20), 1.0) == Verdict(more=8)
+    assert next_step(wild[:20], Sampling(fixed=20), 1.0) == Decision(stopped="fixed")
+    assert next_step(wild[:12], Sampling(fixed=20), 1.0) == Decision(more=8)
 
 
 def test_a_tail_needs_its_own_number() -> None:
