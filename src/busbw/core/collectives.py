@@ -41,7 +41,7 @@ class Collective:
     aliases: tuple[str, ...] = ()
 
     @property
-    def joined(self) -> bool:
+    def synchronizes(self) -> bool:
         """Whether no rank can end before all have started; then the rank with the shortest duration started last."""
         return not self.rooted and not self.uneven and self.name != "sendrecv"
 

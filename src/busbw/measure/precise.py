@@ -79,10 +79,10 @@ def fitting(samples: int, sampling: Sampling, typical_s: float, spent_s: float) 
     return max(1, min(samples, int((sampling.max_time_s + GRACE_S - spent_s) / typical_s)))
 
 
-def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, joined: bool = True, clocked: bool = False) -> Cell:
+def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, synchronizes: bool = True, clocked: bool = False) -> Cell:
     """The cell. Each sample is of `operations` operations in one group; times are per operation.
 
-    `joined`: no rank ends before all have started. `clocked`: starts were read from a common clock.
+    `synchronizes`: no rank ends before all have started. `clocked`: starts were read from a common clock.
     """
     dropped = seen.decision.dropped
     kept = seen.longest_s[dropped:]
@@ -95,9 +95,9 @@ def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, j
     made.tick_s = round(seen.tick_s / operations, DIGITS) or None
     made.launches_s = [_each(cost, operations) for cost in seen.launches_s] or None
     made.launch_s = max(made.launches_s) if made.launches_s else None
-    if joined:
+    if synchronizes:
         made.op_s = _each(median(seen.shortest_s[dropped:]), operations)
-    if joined or clocked:
+    if synchronizes or clocked:
         starts = [max(late) for late in zip(*(late[dropped:] for late in seen.late_s), strict=True)]
         made.skew_s = round(median(starts), DIGITS)
         made.late_s = [round(nearest_rank(sorted(late[dropped:]), LATE_PERCENT), DIGITS) for late in seen.late_s]

@@ -218,7 +218,7 @@ class Runner:
         """The cell, on process 0 only. Samples during which heat or a power limit slowed a GPU are repeated once or twice."""
         steps = timing.steps(self.engine, self.job, launches, self.spec, self._iters)
         if self.spec.agg_iters > 1:
-            steps[0]()  # a group may use other paths, whose setup must not wait in a held queue
+            steps[0]()  # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a held queue
             self.engine.synchronize(self.spec.timeout)
         usual = self.job.reduce_all([usual_s], "max")[0]
         self._batches.progress = progress
@@ -230,7 +230,9 @@ class Runner:
                 break
         if seen is None:
             return None
-        cell = precise.cell(seen, sampling, self.spec.agg_iters, rates, joined=self.spec.row.joined, clocked=not self.engine.queued)
+        cell = precise.cell(
+            seen, sampling, self.spec.agg_iters, rates, synchronizes=self.spec.row.synchronizes, clocked=not self.engine.queued
+        )
         if throttled:
             cell.stopped = "unstable"
         return cell

@@ -60,7 +60,7 @@ def _as_rank(asked: AnyJob, control: Control, sink: Sink, watchdog: Watchdog) ->
             perform(work, control, sink.take, watchdog.at)
     except BaseException as error:
         if control.size > 1:
-            leave(error, control, sink)
+            abort_job(error, control, sink)
         raise
 
 
@@ -95,7 +95,7 @@ def ended(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
     return f"{text}{': ' + kept if kept else ''}", code
 
 
-def leave(error: BaseException, control: Control, sink: Sink) -> NoReturn:
+def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
     """Save what was measured, report the error, and end the job on all ranks."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         text, code = ended(error, sink)

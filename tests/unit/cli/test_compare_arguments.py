@@ -95,7 +95,7 @@ def test_the_collective_of_a_log_can_be_given(write: Write, tmp_path: Path, caps
     assert "2 cells: 0 slower, 0 faster, 2 same" in capsys.readouterr().out
 
 
-def test_a_log_of_several_tables_is_warned_of_and_one_can_be_chosen(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_several_tables_warns_and_one_can_be_chosen(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = str(recorded / "nccl_tests/old/all_reduce_2x8_h20_two_tables.txt")
     assert guarded(["compare", log, log]) == 0
     told = capsys.readouterr()

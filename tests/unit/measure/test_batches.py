@@ -176,7 +176,7 @@ def test_no_lateness_for_collectives_that_end_early() -> None:
     made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
     seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], Sampling(), 1e-5)
     assert seen is not None
-    free = precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0), joined=False)
+    free = precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0), synchronizes=False)
     assert (free.op_s, free.skew_s, free.late_s) == (None, None, None)
     assert precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
 

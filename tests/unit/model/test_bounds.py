@@ -251,7 +251,7 @@ SHAPES = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(shape=SHAPES, name=st.sampled_from([row.name for row in COLLECTIVES]), nvls=st.booleans(), collnet=st.booleans())
-def test_bounds_are_positive_grow_with_the_nics_and_stay_below_the_ideal(
+def test_bounds_grow_with_nics_and_stay_below_the_ideal(
     system: System, shape: dict[str, int], name: str, nvls: bool, collnet: bool
 ) -> None:
     topology, faster = system(**shape), system(**{**shape, "nic_gb": shape["nic_gb"] * 2})

@@ -77,7 +77,7 @@ def test_two_hosts_of_h100_at_464_8_rule_out_ring_and_tree(system: System) -> No
     )
 
 
-def test_two_hosts_of_h20_at_479_9_need_more_than_200_gb_of_network(system: System) -> None:
+def test_h20_hosts_at_479_9_need_over_200_gb_of_network(system: System) -> None:
     h20 = {"name": "NVIDIA H20"}
     assert "possible: NVLSTree (750)" in judged(run([(8 * G, 479.9)], hosts=2), system(2, **h20))["algorithm"].message
     above = judged(run([(8 * G, 479.9)], hosts=2), system(2, nics=4, **h20))["above_bounds"]
@@ -100,7 +100,7 @@ def test_half_the_bandwidth_is_a_warning_with_what_to_do(system: System) -> None
     assert "NCCL_DEBUG=INFO" in found["bandwidth"].fix
 
 
-def test_a_sweep_that_ends_while_bandwidth_still_rises_is_not_judged(system: System) -> None:
+def test_a_sweep_that_ends_while_busbw_rises_gets_no_verdict(system: System) -> None:
     found = judged(run([(1 * M, 20.0), (2 * M, 37.0), (4 * M, 60.0)]), system())
     assert found["bandwidth"].verdict is Verdict.UNKNOWN and found["bandwidth"].message.endswith("it is still rising there")
     assert found["latency"].message.endswith("busbw is still rising at 4 MiB, the largest size")
@@ -206,7 +206,7 @@ def test_one_rank_is_explained_and_not_judged(system: System) -> None:
     assert copied["one_rank"].message == "busbw is that of a copy within the GPU with one rank: no data crosses a link"
 
 
-def test_rows_that_moved_nothing_say_from_which_size_on_ranks_get_data(system: System) -> None:
+def test_empty_rows_name_the_smallest_size_that_moves_data(system: System) -> None:
     result = run([(0, 0.0), (0, 0.0), (1 * G, 350.0), (2 * G, 352.0)], collective="all_gather")
     found = judged(result, system())
     assert found["empty_rows"].message == "2 rows moved 0 bytes: 8 ranks need 128 B, 16 B each"

@@ -147,7 +147,7 @@ def test_ten_times_the_usual_loss_in_a_slow_row_is_reported() -> None:
     assert found["machine"].message.startswith("64 MiB") and found["machine_note"].verdict is Verdict.UNKNOWN
 
 
-def test_a_gpu_that_is_too_hot_all_the_time_is_unknown_rather_than_fine() -> None:
+def test_a_constantly_hot_gpu_gets_verdict_unknown() -> None:
     found = judged(run(dict.fromkeys(range(len(SIZES)), HOT)))
     assert found["machine_note"].verdict is Verdict.UNKNOWN
 

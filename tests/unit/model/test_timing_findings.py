@@ -40,7 +40,7 @@ def messages(made: Result) -> dict[str, str]:
     return {finding.id: finding.message for finding in found(made)}
 
 
-def test_a_rank_that_is_late_everywhere_is_named_with_host_and_gpu() -> None:
+def test_an_always_late_rank_is_named_with_host_and_gpu() -> None:
     (late,) = found(result([cell([0, 1, 50, 2]), cell([1, 0, 60, 0]), cell([0, 0, 55, 1])]))
     assert late.verdict is Verdict.WARN
     assert late.message.startswith("rank 2 on h2 (GPU 0 at 0000:02:00) is late: it starts operations 55 us after the others, in 3 of 3")
@@ -71,7 +71,7 @@ def test_with_more_ranks_than_cores_no_rank_or_link_is_reported() -> None:
     assert set(messages(made)) >= {"crowded", "late_rank"}
 
 
-def test_a_rank_that_is_late_by_less_than_a_microsecond_is_not_named() -> None:
+def test_a_rank_late_by_under_a_microsecond_is_not_named() -> None:
     assert latest(cell([0, 0, 0.4, 0], op_s=2e-6)) is None
 
 
@@ -103,12 +103,12 @@ def test_single_slow_pairs_are_named() -> None:
     assert said == "1 of 6 links are slow: rank 0 on h1 (GPU 0 at 0000:00:00) with rank 3 on h2 (GPU 1 at 0000:03:00)"
 
 
-def test_links_that_are_alike_pass_and_those_not_measured_are_not_judged() -> None:
+def test_similar_links_pass_and_unmeasured_links_get_no_verdict() -> None:
     assert messages(result([cell()], links(set())))["links"] == "no slow link: 6 pairs exchange 10 GB/s each way, the slowest 10"
     assert messages(result([cell()])) == {}
 
 
-def test_medians_that_are_not_known_are_counted_and_the_widest_named() -> None:
+def test_imprecise_medians_are_counted_and_the_widest_named() -> None:
     wide = cell(stopped="budget", low_s=80e-6, high_s=130e-6)
     none = cell(stopped="unstable", low_s=None, high_s=None, samples_s=[1e-4] * 5)
     said = messages(result([cell(), wide]))["uncertain"]
@@ -125,7 +125,7 @@ def test_a_precise_cell_of_two_modes_is_not_uncertain() -> None:
 
 def test_two_modes_are_told() -> None:
     said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
-    assert said == "samples of 1 cell fall into two groups; at 2 KiB their medians are 90 and 140 us"
+    assert said == "samples of 1 cell fall into two clusters; at 2 KiB their medians are 90 and 140 us"
 
 
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:
@@ -158,13 +158,13 @@ def test_behind_a_fence_a_little_lateness_is_no_finding() -> None:
     assert "late_rank" not in messages(result([cell([0, 0, 20, 0], launches_s=[7e-6] * 4)] * 3))
 
 
-def test_a_rank_far_slower_than_all_is_named_though_another_pair_is_weak_too() -> None:
+def test_the_slowest_rank_is_named_despite_another_weak_pair() -> None:
     mixed = [
         Link(link.a, link.b, 1e-3, 4e9 if (link.a, link.b) == (0, 1) else link.bandwidth) for link in links({(0, 2), (1, 2), (2, 3)}, 0.01)
     ]
     assert messages(result([cell()], mixed))["slow_link"].startswith("the link of host h2 is slow")
 
 
-def test_repeats_that_differ_by_more_than_the_whole_are_written_in_full() -> None:
+def test_repeats_that_differ_by_over_100_percent_are_readable() -> None:
     said = messages(result([cell(), cell(time_s=260e-6)], sizes=[1024] * 2, repeats=[0, 1]))["repeats"]
     assert "at most by 160 % at 1 KiB" in said

@@ -21,7 +21,7 @@ def world(*places: tuple[str, int], groups: int = 1) -> World:
     return World(devices, len(devices), groups)
 
 
-def test_hosts_come_in_order_of_their_first_rank_with_the_gpus_in_use(system: System) -> None:
+def test_hosts_are_ordered_by_first_rank_with_used_gpus(system: System) -> None:
     use = used(world(("h1.cluster", 3), ("h1.cluster", 4), ("h0.cluster", 5), ("h0.cluster", 6)), system(2), {})
     assert isinstance(use, Used)
     assert [host.hostname for host in use.hosts] == ["h1", "h0"] and (use.fabric.hosts, use.fabric.per_host) == (2, 2)
@@ -114,7 +114,7 @@ def test_hardware_that_fits_no_row_has_no_plan(system: System, kind: dict[str, o
     assert planned_rate(system(1, **kind).hosts[0].gpus[0]) is None
 
 
-def test_every_row_of_the_table_names_its_source_and_finds_itself(system: System) -> None:
+def test_every_table_row_has_a_source_and_finds_itself(system: System) -> None:
     gpu = system(1).hosts[0].gpus[0]
     for row in GENERATIONS:
         assert row.source and row.planned < row.link_rate

@@ -78,16 +78,22 @@ def test_messages_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == ["note: measuring on CPUs"]
 
 
+def _watchdogs(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Those that were started since `before`: other tests of this process may have left some."""
+    return [thread for thread in threading.enumerate() if thread.name == "watchdog" and thread not in before]
+
+
 def test_a_failed_rank_of_a_running_job_stops_its_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     for name, value in (("RANK", "0"), ("SIZE", "1"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+    before = set(threading.enumerate())
     with pytest.raises(UsageError, match="the sim engine runs in one process"):
         busbw.run("all_reduce", engine="sim")
     end = time.monotonic() + 5
-    while time.monotonic() < end and any(thread.name == "watchdog" for thread in threading.enumerate()):
+    while time.monotonic() < end and _watchdogs(before):
         time.sleep(0.05)
-    assert "watchdog" not in [thread.name for thread in threading.enumerate()]
+    assert not _watchdogs(before)
 
 
 def test_added_text_is_part_of_the_error() -> None:

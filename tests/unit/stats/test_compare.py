@@ -54,7 +54,7 @@ def draws(seed: int, count: int, middle: float, cv: float = 0.01) -> list[float]
     return [middle * draw.lognormvariate(0, cv) for _ in range(count)]
 
 
-def test_samples_that_are_slower_are_called_so_with_test_ratio_and_interval() -> None:
+def test_slower_samples_get_a_verdict_ratio_and_interval() -> None:
     cell = only(compare(one(sampled(draws(1, 16, 1e-3))), one(sampled(draws(2, 16, 1.08e-3)))))
     assert (cell.verdict, cell.by, cell.a_count, cell.b_count) == (Verdict.SLOWER, "samples", 16, 16)
     assert cell.low is not None
@@ -65,7 +65,7 @@ def test_samples_that_are_slower_are_called_so_with_test_ratio_and_interval() ->
     assert cell.p < 1e-6
 
 
-def test_a_slowdown_within_the_tolerance_is_called_slower_and_is_not_beyond_it() -> None:
+def test_a_slowdown_within_tolerance_is_slower_but_not_beyond_it() -> None:
     sides = one(sampled(draws(1, 30, 1e-3))), one(sampled(draws(2, 30, 1.035e-3)))
     assert only(compare(*sides)).verdict is Verdict.SLOWER
     assert compare(*sides).beyond() == []
@@ -120,14 +120,14 @@ def test_more_cells_ask_for_more_evidence_of_each() -> None:
         (8e-6, 40e-6, Verdict.SLOWER),
     ],
 )
-def test_single_means_are_told_apart_only_beyond_what_they_vary_by(a_s: float, b_s: float, said: Verdict) -> None:
+def test_single_means_differ_only_beyond_their_usual_variation(a_s: float, b_s: float, said: Verdict) -> None:
     comparison = compare(one(mean(a_s)), one(mean(b_s)))
     cell = only(comparison)
     assert (cell.verdict, cell.by, cell.p) == (said, "means", None)
     assert comparison.signs is not None
 
 
-def test_no_recorded_pair_of_runs_of_one_machine_exceeds_what_means_vary_by() -> None:
+def test_recorded_pairs_stay_within_the_usual_variation() -> None:
     folder = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
     pairs = 0
     others = [f"other_runs/{name}_{i}" for name in ("earlier", "pinned", "second") for i in (1, 2, 3)]
@@ -147,7 +147,7 @@ def test_no_recorded_pair_of_runs_of_one_machine_exceeds_what_means_vary_by() ->
     assert pairs == 3224
 
 
-def test_the_signs_of_the_whole_sweep_are_tested_where_there_are_single_means() -> None:
+def test_single_means_are_tested_by_signs_over_the_sweep() -> None:
     rows = [mean(1e-3 * (i + 1), 8 << i) for i in range(12)]
     slower = [mean(1.03e-3 * (i + 1), 8 << i) for i in range(12)]
     comparison = compare(one(*rows), one(*slower))
@@ -172,7 +172,7 @@ def test_repeated_runs_are_the_unit_where_a_side_has_several() -> None:
     assert {(cell.a_count, cell.b_count) for cell in slower.cells} == {(5, 5)}
 
 
-def test_the_repeats_of_a_file_are_runs_and_one_that_broke_off_is_left_out() -> None:
+def test_repeats_count_as_runs_except_incomplete_ones() -> None:
     def repeated(seed: int, middle: float, complete: bool) -> list[Named]:
         draw = random.Random(seed)
         rows = [
@@ -197,7 +197,7 @@ def test_too_few_runs_tell_nothing_and_say_how_many_would() -> None:
     assert surer.notes == []
 
 
-def test_cells_match_by_what_was_measured_and_the_rest_is_unmatched() -> None:
+def test_cells_match_by_key_and_the_rest_is_unmatched() -> None:
     a = result(mean(1e-3, 8, in_place=1e-3), mean(1e-3, 16), mean(1e-3, 16))
     b = result(mean(1e-3, 8), msgspec.structs.replace(mean(1e-3, 16), dtype="half"), mean(1e-3, 16), mean(1e-3, 32))
     compared = compare([("a", a)], [("b", b)]).cells
@@ -270,7 +270,7 @@ def rates() -> ModuleType:
     return module
 
 
-def test_equal_sweeps_of_many_shapes_alarm_no_more_often_than_stated(rates: ModuleType) -> None:
+def test_equal_sweeps_raise_false_alarms_no_more_than_stated(rates: ModuleType) -> None:
     alarms = sum(map(rates.alarmed, rates.many_shapes(random.Random(1), 150)))
     assert alarms / 150 <= 0.05 + 0.05  # 2.8 standard deviations of 150 sweeps
 

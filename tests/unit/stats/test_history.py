@@ -106,7 +106,7 @@ def test_a_machine_is_its_hosts_devices_and_engine_in_any_order() -> None:
     assert machine(run(random.Random(1))) == "unnamed host: unnamed engine"
 
 
-def test_only_whole_and_right_runs_of_the_same_kind_are_held_against_a_result() -> None:
+def test_only_complete_correct_runs_of_one_kind_are_compared() -> None:
     result = run(random.Random(1))
     own = stored(result, NOW)
     assert alike(own, result)

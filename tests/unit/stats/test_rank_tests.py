@@ -23,7 +23,7 @@ def test_the_distribution_of_u_is_that_of_all_orders(m: int, n: int) -> None:
         assert tail(m, n, u) == pytest.approx(enumerated(m, n, u), abs=1e-12)
 
 
-def test_where_orders_are_too_many_the_tail_is_not_below_the_exact_one() -> None:
+def test_an_approximated_tail_is_not_below_the_exact_one() -> None:
     m, n = 36, 38
     assert m * m * n <= EXACT_STEPS < 37 * 37 * n
     spread = math.sqrt(m * n * (m + n + 1) / 12)
@@ -58,7 +58,7 @@ def test_three_and_three_have_no_interval_of_95_percent() -> None:
     assert found.p == pytest.approx(2 / 20)
 
 
-def test_equal_values_are_no_difference_and_a_coarse_clock_proves_nothing() -> None:
+def test_ties_from_a_coarse_clock_prove_no_difference() -> None:
     assert shift([2.0] * 20, [2.0] * 3000, 0.95).p == 1.0
     mostly = shift([1.0] * 9 + [2.0], [1.0] * 9 + [3.0], 0.95)
     assert mostly.p == 1.0
@@ -71,7 +71,7 @@ def test_equal_values_are_no_difference_and_a_coarse_clock_proves_nothing() -> N
     st.sampled_from([0.8, 0.95, 0.99]),
 )
 @example([1.0, 3.0, 3.0, 3.0], [2.0, 4.0, 4.0, 4.0], 0.8)  # p is the error rate itself
-def test_the_test_rejects_where_the_interval_leaves_out_1_and_sides_mirror(a: list[float], b: list[float], confidence: float) -> None:
+def test_the_test_agrees_with_the_interval_and_is_symmetric(a: list[float], b: list[float], confidence: float) -> None:
     there, back = shift(a, b, confidence), shift(b, a, confidence)
     assert there.p == pytest.approx(back.p)
     assert there.ratio == pytest.approx(1 / back.ratio, rel=1e-5)

@@ -14,7 +14,7 @@ def noise(draw: random.Random, rows: int, runs: int, shared: float = 0.0) -> lis
     return [[common[i] + draw.gauss(0, 0.002 * (1 + r % 5)) for i in range(runs)] for r in range(rows)]
 
 
-def test_one_slower_row_of_four_and_four_runs_is_found_at_the_smallest_chance() -> None:
+def test_one_slower_row_of_4_and_4_runs_has_the_smallest_p() -> None:
     rows = noise(random.Random(1), 40, 8)
     rows[7] = [value + (0.05 if i >= 4 else 0) for i, value in enumerate(rows[7])]
     ps = sweep_test(rows, 4, two_sided=True)
@@ -22,7 +22,7 @@ def test_one_slower_row_of_four_and_four_runs_is_found_at_the_smallest_chance() 
     assert min(p for r, p in enumerate(ps) if r != 7) > 0.2
 
 
-def test_a_new_run_that_is_slower_stands_out_and_one_that_is_faster_does_not() -> None:
+def test_a_slower_new_run_stands_out_and_a_faster_one_does_not() -> None:
     rows = noise(random.Random(2), 30, 20)
     slower, faster = ([[*row[:-1], row[-1] + by] if r == 3 else row for r, row in enumerate(rows)] for by in (0.1, -0.1))
     assert sweep_test(slower, 19, two_sided=False)[3] == pytest.approx(1 / 20) == fewest_chance(19, 1, two_sided=False)
@@ -55,9 +55,7 @@ def test_many_splits_are_sampled_and_the_same_each_time(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("first", "second", "two_sided", "rate"), [(4, 4, True, 0.05), (19, 1, False, 0.05)])
-def test_the_rate_of_any_false_alarm_holds_though_rows_of_a_run_move_together(
-    first: int, second: int, two_sided: bool, rate: float
-) -> None:
+def test_the_false_alarm_rate_holds_for_correlated_rows(first: int, second: int, two_sided: bool, rate: float) -> None:
     draw, trials = random.Random(4), 300
     alarms = 0
     for _ in range(trials):

@@ -45,7 +45,7 @@ def sampled(draw: Draw, dice: random.Random, sampling: Sampling) -> tuple[list[f
      (with_tail(0.005), 1500), (with_tail(0.02), 700), (quantised(0.01), 1500)],
     ids=["0.2 %", "0.5 %", "1 %", "2 %", "5 %", "0.5 % and tail", "2 % and tail", "1 % in ticks"],
 )  # fmt: skip
-def test_the_stated_interval_covers_the_median_though_it_looked_often(draw: Draw, trials: int) -> None:
+def test_intervals_cover_the_median_despite_repeated_looks(draw: Draw, trials: int) -> None:
     sampling = Sampling(precision=0.01, confidence=0.95)
     true = sorted(draw(random.Random(seed)) for seed in range(20001))[10000]
     dice, hits = random.Random(11), 0

@@ -41,7 +41,7 @@ def test_infiniband_beside_sockets_of_two_hosts(recorded: Path, golden: Callable
     golden("comparison/h20_ib.md", comparison.markdown(found))
 
 
-def test_the_first_line_says_how_many_are_slower_by_how_much_at_most_and_where() -> None:
+def test_the_first_line_counts_slower_cells_and_names_the_worst() -> None:
     both = made(cell(8, Verdict.SAME), cell(1 << 20, Verdict.SLOWER, 1.081, "in_place"), cell(4096, Verdict.SLOWER, 1.03))
     assert comparison.summary(both) == (
         "2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the tolerance of 5 %"
@@ -61,7 +61,7 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert "interval" not in without
 
 
-def test_text_names_machines_and_repeated_runs_and_ends_with_counts_and_notes() -> None:
+def test_text_names_machines_and_ends_with_counts_and_notes() -> None:
     lines = comparison.text(made(cell(8, Verdict.SAME), notes=("ranks: 2 in A, 4 in B",))).splitlines()
     assert lines[:3] == [
         "AllReduce",
@@ -110,7 +110,7 @@ def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Res
         assert comparison.markdown(found)
 
 
-def test_other_ranks_devices_and_engines_are_a_warning_in_every_format(make: Callable[..., Result]) -> None:
+def test_different_ranks_devices_or_engines_cause_a_warning(make: Callable[..., Result]) -> None:
     cpus = [msgspec.structs.replace(device, name="EPYC", host="cpu1") for device in make().world.devices * 8]
     other = make(world=msgspec.structs.replace(make().world, devices=cpus), library=msgspec.structs.replace(make().library, engine="mpi"))
     found = compare([("a", make())], [("b", other)])
@@ -124,7 +124,7 @@ def test_other_ranks_devices_and_engines_are_a_warning_in_every_format(make: Cal
     assert comparison.warnings(compare([("a", make())], [("b", make())])) == []
 
 
-def test_every_format_takes_verdicts_and_confidence_from_one_source() -> None:
+def test_all_formats_share_verdicts_and_confidence() -> None:
     found = made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2), cell(32, Verdict.AMBIGUOUS), notes=("few samples",))
     document = json.loads(comparison.json(found))
     assert [document["summary"], *document["closing"]] == [comparison.summary(found), *comparison.closing(found)]

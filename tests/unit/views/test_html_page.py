@@ -50,7 +50,7 @@ def texts(root: Element) -> str:
 
 
 @pytest.mark.parametrize("file", RECORDED + KEPT, ids=lambda path: path.name)
-def test_every_file_that_busbw_reads_gives_a_small_valid_page_that_stands_alone(file: Path) -> None:
+def test_every_readable_file_gives_a_small_valid_page(file: Path) -> None:
     text = page([(file.name, read(file.read_bytes(), file.name))])
     root = parsed(text)
     assert len(text) < 300_000

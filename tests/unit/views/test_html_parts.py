@@ -160,7 +160,7 @@ def test_the_table_of_a_precise_run_has_all_columns(precise: Result) -> None:
     assert [words(cell) for cell in marked(rows(precise), "warn")] == ["unstable"]
 
 
-def test_the_table_of_a_classic_run_has_no_columns_of_precise_timing(make: Make) -> None:
+def test_a_classic_table_has_no_columns_of_precise_timing(make: Make) -> None:
     table = grid(rows(make()))
     assert table[0] == ["size", "type", "placement", "time", "n", "algbw GB/s", "busbw GB/s", "wrong"]
     assert table[3] == ["1 MiB", "float", "out of place", "21.19 us", "20", "49.49", "49.49", "0"]
@@ -216,7 +216,7 @@ def test_page_and_terminal_judge_in_the_same_words(make: Make, precise: Result, 
     assert ("single means, which cannot be tested" in notes) is not sampled
 
 
-def test_repeats_are_told_apart_in_the_rows_and_one_median_in_the_comparison(make: Make) -> None:
+def test_repeats_have_own_rows_and_one_median_when_compared(make: Make) -> None:
     def repeated(scale: float) -> Result:
         parts = [make().rows for _ in range(3)]
         for repeat, part in enumerate(parts):

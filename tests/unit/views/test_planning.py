@@ -14,7 +14,7 @@ def test_a_plan_that_was_kept_is_shown_as_it_came(planned):
     assert render(planned, "table") == planning.render_all(planned)
 
 
-def test_columns_stand_below_their_titles_however_long_a_method_is_called(planned):
+def test_columns_align_with_titles_for_long_method_names(planned):
     name = "2d+int4+last=powersgd+matrix_rank=16"
     planned.training.spec = msgspec.structs.replace(planned.training.spec, methods=("none", "int8", name))
     planned.plan.exchanges[2].method = name

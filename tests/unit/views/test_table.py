@@ -54,7 +54,7 @@ def test_columns_that_would_say_nothing_are_left_out(make: Make) -> None:
     assert "op" not in {column.title for column in table.columns(make([], spec={"collective": "broadcast", "op": "max"}))}
 
 
-def test_repeats_and_the_time_of_day_are_columns_where_they_were_asked_for(make: Make) -> None:
+def test_repeats_and_time_of_day_are_columns_if_requested(make: Make) -> None:
     result = make(spec={"sampling": {"repeats": 2}, "report_timestamps": 1})
     result.rows[1].repeat, result.rows[1].timestamp = 1, "2026-11-21T18:24:55+00:00"
     titles, _, first, second = (table.header(result).split("\n\n")[1] + "".join(table.row(result, row) for row in result.rows)).splitlines()
