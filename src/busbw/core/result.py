@@ -38,7 +38,7 @@ class Cell(msgspec.Struct):
     shows the starts. launch_s is the time to enqueue one operation on the slowest process, launches_s on each process. stopped is why
     sampling ended: ok (requested precision reached), fixed (number of iterations given), budget (time limit reached) or unstable (more
     samples would not help). dropped counts leading samples of the warm-up, which are in samples_s but not used. late_s is the lower
-    quartile of each rank's lateness at the start of an operation. modes_s are the medians of two clusters of samples with a wide gap
+    quartile of each rank's lateness at the start of an operation. modes_s are the medians of two groups of samples with a wide gap
     between them. p99_s is measured with --tail. tick_s is the resolution of a coarse clock; the interval includes one tick more on
     either side than order statistics give. n counts the samples that these figures are computed from (0 in older files: those of
     samples_s after the dropped ones).

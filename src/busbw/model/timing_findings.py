@@ -199,7 +199,7 @@ def _two_modes(run: Run) -> Conclusion | None:
     if not split:
         return None
     low, high = split[0].cell.modes_s or (0.0, 0.0)
-    clusters = f"samples of {counted(len(split), 'cell')} fall into two clusters"
+    clusters = f"samples of {counted(len(split), 'cell')} fall into two groups"
     message = f"{clusters}; at {where_text(split[0])} their medians are {low * 1e6:.4g} and {high * 1e6:.4g} us"
     fix = "do not rely on the median of such a cell; look for alternating paths or clocks, or other jobs"
     return Conclusion(Verdict.WARN, message, fix=fix)
@@ -244,7 +244,7 @@ RULES = (
          "no pair is slow (three ranks or more; after the sweep, one rank per host where there are several hosts)", _timed(_links)),
     Rule("uncertain", (Verdict.WARN,), "cells that did not reach the requested precision, and the least precise one", _timed(_uncertain)),
     Rule("two_modes", (Verdict.WARN,),
-         "cells whose samples fall into two clusters, so that their median means little", _timed(_two_modes)),
+         "cells whose samples fall into two groups, so that their median means little", _timed(_two_modes)),
     Rule("repeats", (Verdict.PASS,),
          "with `--repeats`: how much medians differ between newly created communicators", _timed(_between)),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 Samples come in batches. After each batch sampling stops if the confidence interval of the median is narrow enough. This favors intervals
 that are narrow by chance, so there are few looks (each at 1.5 times as many samples) and a fifth of the error rate is reserved for them.
-A slower head (warm-up) is left out, correlated samples widen the interval (stats.intervals), and samples that fall into two clusters are
+A slower head (warm-up) is left out, correlated samples widen the interval (stats.intervals), and samples that fall into two groups are
 reported as unstable.
 """
 
@@ -33,7 +33,7 @@ MODE_GAP = 8.0  # times the average distance between neighboring values
 class Decision(msgspec.Struct, frozen=True):
     """What to do after a batch: take `more` samples, or 0 and the reason in `stopped`. The first `dropped` samples are warm-up.
 
-    `modes_s` are the medians in seconds of the two clusters into which the samples fall.
+    `modes_s` are the medians in seconds of the two groups into which the samples fall.
     """
 
     more: int = 0
@@ -121,7 +121,7 @@ def starts_slower(samples: Sequence[float], precision: float) -> bool:
 
 
 def two_modes(samples: Sequence[float], precision: float, tick_s: float = 0.0) -> tuple[float, float] | None:
-    """The medians of two clusters of samples with a wide gap between them, each at least a fifth of all; None without such a gap.
+    """The medians of two groups of samples with a wide gap between them, each at least a fifth of all; None without such a gap.
 
     On a logarithmic scale, the gap exceeds the middle half of either group and MODE_GAP average distances of neighbours. It exceeds 2
     `tick_s`, the error of a difference between two readings of the clock. The medians differ by more than `precision`.

@@ -125,7 +125,7 @@ def test_a_precise_cell_of_two_modes_is_not_uncertain() -> None:
 
 def test_two_modes_are_told() -> None:
     said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
-    assert said == "samples of 1 cell fall into two clusters; at 2 KiB their medians are 90 and 140 us"
+    assert said == "samples of 1 cell fall into two groups; at 2 KiB their medians are 90 and 140 us"
 
 
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:

@@ -21,7 +21,7 @@ from busbw.views.registry import view
 
 ROOT = Path(__file__).parents[3]
 FILE = str(ROOT / "benchmarks/all_reduce_2xh200_202611/run_1.json")
-SENTENCE = "the samples of 4 cells fall into two clusters; 2 KiB out of place: 2.148 and 26.28 us, which is a lot"
+SENTENCE = "the samples of 4 cells fall into two groups; 2 KiB out of place: 2.148 and 26.28 us, which is a lot"
 FINDINGS = [Finding("two_modes", Verdict.UNKNOWN, SENTENCE, f"evidence {SENTENCE}", f"fix {SENTENCE}")]
 ESCAPE = re.compile("\x1b\\[[0-9;]*m")
 
