@@ -30,9 +30,9 @@ def of_a_part_of_the_ranks() -> str:
     return "taken"
 
 
-def lent() -> float:
-    """A communicator that was lent is there after the mesh over it has been closed."""
-    make(settings(), lent=dist.group.WORLD).close()
+def borrowed() -> float:
+    """A communicator that was borrowed is there after the mesh over it has been closed."""
+    make(settings(), borrowed=dist.group.WORLD).close()
     ranks = torch.ones(1)
     dist.all_reduce(ranks)
     return float(ranks)

@@ -7,7 +7,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel lifetimes")]  # 
 
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 WITH_DIGEST = ["resumed", "saved_each_step", "closed"]
-OTHERS = ["wrong_states", "of_a_part_of_the_ranks", "other_settings", "an_overflow", "one_rank_alone", "lent"]
+OTHERS = ["wrong_states", "of_a_part_of_the_ranks", "other_settings", "an_overflow", "one_rank_alone", "borrowed"]
 LIGHT = {
     "LIGHT_2D_ALLREDUCE": "1",
     "LIGHT_TOPK_ALLREDUCE": "1",
@@ -45,7 +45,7 @@ def test_an_end_leaves_no_threads(job):
 
 
 def test_a_communicator_that_was_lent_stays(job):
-    assert [said["lent"] for said in job] == [len(job)] * len(job)
+    assert [said["borrowed"] for said in job] == [len(job)] * len(job)
 
 
 def test_states_of_others_are_refused(job):

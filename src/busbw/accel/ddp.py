@@ -1,4 +1,4 @@
-"""The frontend for torch's DistributedDataParallel: a communication hook."""
+"""Exchanges the gradients of torch's DistributedDataParallel: a communication hook."""
 
 import os
 import sys
@@ -40,12 +40,12 @@ class Attached(Attachment):
         begins = self.steps - FIRST_STEP if bucket.index() == 0 and not first else None
         self.steps += bucket.is_last()
         world = self.worker.mesh.world
-        if world.group is not None and world.group is self.worker.mesh.lent and not flat.is_sparse:
+        if world.group is not None and world.group is self.worker.mesh.borrowed and not flat.is_sparse:
             return self._as_ddp(flat)
         if begins is not None:
             self.worker.run(flat, lambda: self._begin(begins))
         if first or flat.is_sparse:
-            return self.worker.run(flat, lambda: self._densely(flat))
+            return self.worker.run(flat, lambda: self._average(flat))
         apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
         last = bucket.is_last() and bucket.index() > 0
         method = self.settings.method_for(flat.nbytes, last=last)
@@ -58,29 +58,29 @@ class Attached(Attachment):
         """All-reduce on DDP's own communicator, from the stream of backward."""
         with self.worker.explaining():
             self.worker.traffic.buckets += 1
-            work = self._begin_densely(flat)
+            work = self._begin_average(flat)
         return work.get_future().then(lambda ended: ended.value()[0])  # type: ignore[attr-defined]
 
-    def _densely(self, flat: torch.Tensor) -> None:
+    def _average(self, flat: torch.Tensor) -> None:
         """All-reduce, as DDP does without a hook."""
-        self._begin_densely(flat, later=False).wait()
+        self._begin_average(flat, later=False).wait()
 
-    def _begin_densely(self, flat: torch.Tensor, *, later: bool = True) -> Working:
+    def _begin_average(self, flat: torch.Tensor, *, later: bool = True) -> Working:
         world = self.worker.mesh.world
         if not flat.is_sparse:
             self.worker.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
         return world.begin_average(flat, later=later)
 
     def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int], last: bool) -> None:
-        """Exchange parameters of one dimension (biases, norms) densely, and the rest, with zeros in their positions, by the codec."""
+        """Exchange parameters of one dimension (biases, norms) uncompressed, and the rest, with zeros in their positions, by the codec."""
         if len(apart) == len(shapes):
-            self._densely(flat)
+            self._average(flat)
             return
         parts = flat.split([shape.numel() for shape in shapes])
         few = [parts[number] for number in apart]
         joined = torch.cat(few)
         torch._foreach_zero_(few)
-        averaging = self._begin_densely(joined)  # overlaps with the codec
+        averaging = self._begin_average(joined)  # overlaps with the codec
         self.worker.exchange(flat, names, shapes, last=last)
         averaging.wait()
         torch._foreach_copy_(few, list(joined.split([part.numel() for part in few])))
@@ -98,7 +98,7 @@ def _hook(attached: Attached, bucket: dist.GradBucket) -> torch.futures.Future[t
 def attach(
     model: DistributedDataParallel, settings: Settings | None = None, *, scaler: Any = None, timeout: timedelta | None = None
 ) -> Attached:
-    """Exchange a DDP model's gradients with busbw. Without `settings`, the LIGHT_* variables apply.
+    """Exchange a DDP model's gradients with busbw. Without `settings`, LightCC's variables apply (LIGHT_*, see accel.light).
 
     Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if any; kept state follows its scale.
     `timeout`: the limit of each exchange.
@@ -116,14 +116,14 @@ def attach(
             "attach only models whose replicas are on all ranks",
         )
     settings, strange = agreed(settings)
-    mesh = make(settings, timeout, None if timeout else _lent(model, settings))
+    mesh = make(settings, timeout, None if timeout else _borrowed(model, settings))
     attached = Attached(model, CommWorker(settings, mesh), scaler)
     model.register_comm_hook(attached, _hook)
     announce(attached, strange)
     return attached
 
 
-def _lent(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGroup | None:
+def _borrowed(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGroup | None:
     """DDP's communicator, if only plain averages use it; None otherwise. With a second communicator a step takes 0.3 % longer
     (benchmarks/train_2xh200_202611). On CPUs, the worker's thread and DDP would interfere.
     """

@@ -29,7 +29,7 @@ class Mesh:
     across: Communicator | None
     hosts: tuple[str, ...] = ()  # of each rank
     note: str = ""  # why there is one dimension although two were requested, or that rows span hosts
-    lent: dist.ProcessGroup | None = None  # not closed by the mesh
+    borrowed: dist.ProcessGroup | None = None  # not closed by the mesh
 
     @property
     def two_d(self) -> bool:
@@ -54,7 +54,7 @@ class Mesh:
                     comm.staging.close()
         finally:
             for comm in comms:
-                if comm.group not in (None, self.lent) and dist.is_initialized():
+                if comm.group not in (None, self.borrowed) and dist.is_initialized():
                     dist.destroy_process_group(comm.group)
 
     def check(self) -> None:
@@ -64,11 +64,11 @@ class Mesh:
                 comm.staging.check()
 
 
-def make(settings: Settings, timeout: timedelta | None = None, lent: dist.ProcessGroup | None = None) -> Mesh:
+def make(settings: Settings, timeout: timedelta | None = None, borrowed: dist.ProcessGroup | None = None) -> Mesh:
     """The mesh for these settings over all ranks of the default group. Every rank must call it at the same point.
 
     `intra_size` consecutive ranks make a row; None: the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
-    `lent`: an existing group of all ranks to use instead of a new one.
+    `borrowed`: an existing group of all ranks to use instead of a new one.
 
     Raises:
         UsageError: host staging is not possible on some rank. Raised on every rank.
@@ -76,12 +76,12 @@ def make(settings: Settings, timeout: timedelta | None = None, lent: dist.Proces
     ranks = list(range(dist.get_world_size()))
     hosts = _hosts()
     rows, note = rows_of(hosts, settings.intra_size) if settings.two_d else ([], "")
-    world = _communicator([ranks], hosts, timeout, settings, lent)
+    world = _communicator([ranks], hosts, timeout, settings, borrowed)
     if not rows:
-        return Mesh(_with_staging(world, [ranks], settings, timeout), None, None, hosts, note, lent)
+        return Mesh(_with_staging(world, [ranks], settings, timeout), None, None, hosts, note, borrowed)
     columns = [sorted(column) for column in zip(*rows, strict=True)]
     inside, across = _communicator(rows, hosts, timeout), _communicator(columns, hosts, timeout, settings)
-    return Mesh(world, inside, _with_staging(across, columns, settings, timeout), hosts, note, lent)
+    return Mesh(world, inside, _with_staging(across, columns, settings, timeout), hosts, note, borrowed)
 
 
 def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
@@ -127,12 +127,12 @@ def _communicator(
     hosts: Sequence[str],
     timeout: timedelta | None,
     settings: Settings = INSIDE,
-    lent: dist.ProcessGroup | None = None,
+    borrowed: dist.ProcessGroup | None = None,
 ) -> Communicator:
     """Make a group for each row. Returns this rank's."""
     rank, mine = dist.get_rank(), None
     for row in rows:
-        group = lent or _group(row, _limit(timeout), narrow=settings.small and len({hosts[other] for other in row}) == len(row))
+        group = borrowed or _group(row, _limit(timeout), narrow=settings.small and len({hosts[other] for other in row}) == len(row))
         if rank in row:
             mine = Communicator(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
     assert mine is not None

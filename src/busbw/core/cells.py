@@ -85,13 +85,13 @@ def peak(found: Iterable[Figure]) -> Figure | None:
 
 
 def repeats(result: Result) -> list[dict[CellKey, Figure]]:
-    """The cells of each repeat, which is a run with communicators of its own."""
+    """The cells of each repeat, which has communicators of its own."""
     numbers = sorted({row.repeat for row in result.rows})
     parts = ([row for row in result.rows if row.repeat == number] for number in numbers)
     return [dict(cells(msgspec.structs.replace(result, rows=rows))) for rows in parts]
 
 
-def runs(result: Result) -> list[dict[CellKey, Figure]]:
+def complete_repeats(result: Result) -> list[dict[CellKey, Figure]]:
     """The repeats, without an incomplete one if there are others."""
     found = repeats(result) or [{}]
     return found[:-1] if len(found) > 1 and not result.complete else found

@@ -78,8 +78,10 @@ def run(
     that it returns ends the job.
 
     Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within `limit_s` seconds (0: no limit) and
-    `heard` is false. The limit does not run while `queued` is true. Before any exception leaves this function (also on SIGINT, SIGTERM
-    or an exception of a callback), the launcher and all processes of the job on this host are ended.
+    `heard` (whether a rank reported by another way) is false. The limit does not run while `queued` (by the scheduler) is true.
+
+    Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a callback), the launcher and all processes of
+    the job on this host are ended.
     """
     marker = uuid.uuid4().hex
     try:

@@ -78,7 +78,7 @@ class Runner:
                 self._series(one)
 
     def links(self, devices: Sequence[Device]) -> list[Link]:
-        """The links between pairs of ranks, with precise timing and one communicator of three or more ranks; otherwise []."""
+        """The exchanges of each pair of ranks alone, with precise timing and one communicator of three or more ranks; otherwise []."""
         if not self.spec.sampling or self.group.size != self.job.size:
             return []
         return links.measure(self.engine, self.job, self._batches, devices, self.max_bytes, self.at, self.spec.timeout)

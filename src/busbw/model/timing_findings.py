@@ -13,7 +13,7 @@ from busbw.model.rule import Conclusion, Find, Rule, Run
 from busbw.stats.summary import nearest_rank
 
 LATE_SHARE = 0.05  # of an operation's time, if a clock shows the starts
-LATE_SHARE_QUEUED = 0.5  # if starts follow from durations after a fence, which ranks leave up to a fifth apart over a network
+LATE_SHARE_QUEUED = 0.5  # where starts are inferred from durations: over a network, ranks leave a fence up to a fifth of an operation apart
 SLOW_HOST = 2.0  # times the others' time to enqueue
 LATE_S = 1e-6  # less is within the accuracy of clocks and schedulers
 TURN_S = 20e-3  # several time slices of a scheduler: ranks that share a core wait less for each other
@@ -158,7 +158,7 @@ def _slow_link(run: Run) -> Conclusion | None:
         message = f"the link of {part} is slow: all its pairs are far below the others, the slowest at {gb(worst.bandwidth)} GB/s"
     else:
         named = ", ".join(f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED])
-        message = f"{len(slow)} of {len(result.links)} links are slow: {named}" + (" ..." if len(slow) > NAMED else "")
+        message = f"{len(slow)} of {len(result.links)} pairs of ranks are slow: {named}" + (" ..." if len(slow) > NAMED else "")
     return Conclusion(Verdict.WARN, message, evidence, _link_fix(result, hosts, slow))
 
 
@@ -214,9 +214,8 @@ def _between(run: Run) -> Conclusion | None:
     within = [2 * figure.reach for figures in groups for figure in figures if figure.cell.low_s is not None]
     most, worst = max(zip(spreads, groups, strict=True), key=lambda pair: pair[0])
     middle = _share_text(statistics.median(spreads))
-    message = (
-        f"medians of {len(worst)} repeats differ by {middle} in the middle cell, at most by {_share_text(most)} at {where_text(worst[0])}"
-    )
+    most_text = f"{_share_text(most)} at {where_text(worst[0])}"
+    message = f"medians of {len(worst)} repeats differ by {middle} in the median cell, and by at most {most_text}"
     evidence = f"within one repeat, the median width of intervals is {_share_text(statistics.median(within))}" if within else ""
     return Conclusion(Verdict.PASS, message, evidence)
 

@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from busbw.core.cells import CellKey, in_table_order, runs, timing, usable
+from busbw.core.cells import CellKey, complete_repeats, in_table_order, timing, usable
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
@@ -20,7 +20,7 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
     """Compare b with a, one or more runs each. Repeats within a file count as runs. UsageError if the collectives differ."""
     limits = limits or Limits()
     collective = _collective([*a, *b])
-    first, second = ([run for _, result in side for run in runs(result)] for side in (a, b))
+    first, second = ([run for _, result in side for run in complete_repeats(result)] for side in (a, b))
     every = [*first, *second]
     order = list(dict.fromkeys(key for run in every for key in run))
     one_each = len(first) == len(second) == 1

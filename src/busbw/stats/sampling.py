@@ -111,7 +111,7 @@ def warm_up(samples: Sequence[float], precision: float) -> int:
 def starts_slower(samples: Sequence[float], precision: float) -> bool:
     """Whether the first third's median is above the last third's by more than `precision`, and a rank test rules out chance.
 
-    A head that is faster is never dropped: what follows it might be the disturbance, or a second regime.
+    A head that is faster is never dropped: what follows it might be the disturbance, or a second mode.
     """
     third = len(samples) // 3
     if len(samples) < WARM_UP_FROM:

@@ -100,7 +100,7 @@ def test_a_host_whose_pairs_are_all_slow_has_the_slow_link() -> None:
 
 def test_single_slow_pairs_are_named() -> None:
     said = messages(result([cell()], links({(0, 3)})))["slow_link"]
-    assert said == "1 of 6 links are slow: rank 0 on h1 (GPU 0 at 0000:00:00) with rank 3 on h2 (GPU 1 at 0000:03:00)"
+    assert said == "1 of 6 pairs of ranks are slow: rank 0 on h1 (GPU 0 at 0000:00:00) with rank 3 on h2 (GPU 1 at 0000:03:00)"
 
 
 def test_similar_links_pass_and_unmeasured_links_get_no_verdict() -> None:
@@ -131,7 +131,7 @@ def test_two_modes_are_told() -> None:
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:
     repeated = [cell(), cell(time_s=104e-6), cell(time_s=102e-6)]
     (only,) = found(result(repeated, sizes=[1024] * 3, repeats=[0, 1, 2]))
-    assert only.message == "medians of 3 repeats differ by 4 % in the middle cell, at most by 4 % at 1 KiB"
+    assert only.message == "medians of 3 repeats differ by 4 % in the median cell, and by at most 4 % at 1 KiB"
 
 
 def test_classic_timing_has_none_of_these() -> None:
@@ -167,4 +167,4 @@ def test_the_slowest_rank_is_named_despite_another_weak_pair() -> None:
 
 def test_repeats_that_differ_by_over_100_percent_are_readable() -> None:
     said = messages(result([cell(), cell(time_s=260e-6)], sizes=[1024] * 2, repeats=[0, 1]))["repeats"]
-    assert "at most by 160 % at 1 KiB" in said
+    assert "by at most 160 % at 1 KiB" in said
