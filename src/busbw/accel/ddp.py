@@ -98,7 +98,7 @@ def _hook(attached: Attached, bucket: dist.GradBucket) -> torch.futures.Future[t
 def attach(
     model: DistributedDataParallel, settings: Settings | None = None, *, scaler: Any = None, timeout: timedelta | None = None
 ) -> Attached:
-    """Exchange a DDP model's gradients with busbw. Without `settings`, LightCC's variables apply (LIGHT_*, see accel.light).
+    """Exchange a DDP model's gradients with busbw. Without `settings`, the LIGHT_* variables of Tencent's LightCC apply.
 
     Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if any; kept state follows its scale.
     `timeout`: the limit of each exchange.
