@@ -74,12 +74,12 @@ def rank(number: int, interface: str) -> None:
             run(flat)
             took = torch.tensor(time.perf_counter() - begun)
             dist.barrier()
-            told: list[object] = [None] * RANKS
+            reports: list[object] = [None] * RANKS
             mine = {"sent": sent_bytes() - before, "counted": (worker.traffic.across - counted) if worker else 0}
             dist.all_reduce(took, op=dist.ReduceOp.MAX)
-            dist.all_gather_object(told, mine)
+            dist.all_gather_object(reports, mine)
             if round_:  # the first is a warm-up
-                samples[name].append({"seconds": float(took), "ranks": told})  # type: ignore[dict-item]
+                samples[name].append({"seconds": float(took), "ranks": reports})  # type: ignore[dict-item]
     if number == 0:
         sys.stdout.write(json.dumps(samples) + "\n")
         sys.stdout.flush()

@@ -35,10 +35,10 @@ def main() -> None:
     """Until nobody writes any more."""
     torch.set_num_threads(1)
     for line in sys.stdin:
-        told = json.loads(line)
+        request = json.loads(line)
         child = os.fork()
         if child == 0:
-            job(Path(told["program"]), told["argv"], told["environment"])
+            job(Path(request["program"]), request["argv"], request["environment"])
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()

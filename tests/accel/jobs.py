@@ -22,10 +22,10 @@ def run(
 ) -> list[dict[str, Any]]:
     """What each rank said of each scenario, with its `code` and `stderr`; ranks are as if on so many hosts, in blocks."""
     argv = [str(folder), str(ranks), str(hosts), module, *names]
-    told = {"program": str(program), "argv": argv, "environment": {**os.environ, "OMP_NUM_THREADS": "1", **more}}
+    request = {"program": str(program), "argv": argv, "environment": {**os.environ, "OMP_NUM_THREADS": "1", **more}}
     forge = _forge()
     try:
-        forge.stdin.write(json.dumps(told) + "\n")
+        forge.stdin.write(json.dumps(request) + "\n")
         forge.stdin.flush()
         assert select.select([forge.stdout], [], [], LIMIT_S)[0], f"{module} has not ended within {LIMIT_S} s"
         assert forge.stdout.readline() == "0\n"

@@ -1,4 +1,4 @@
-"""Scenarios of what a worker is told, keeps, saves and refuses, and of how it ends, on every rank of a job."""
+"""Scenarios of what settings a worker gets, what it keeps, saves and refuses, and of how it ends, on every rank of a job."""
 
 import copy
 import os
@@ -39,7 +39,7 @@ def borrowed() -> float:
 
 
 def other_settings() -> list[str]:
-    """Ranks that were told different things, and one whose variable is invalid."""
+    """Ranks with different settings, and one whose variable is invalid."""
     found, rank = [], dist.get_rank()
     for attempt in range(2):
         try:

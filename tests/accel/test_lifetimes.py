@@ -1,4 +1,4 @@
-"""What a worker is told, keeps, saves and refuses, and how it ends, on real ranks."""
+"""What settings a worker gets, what it keeps, saves and refuses, and how it ends, on real ranks."""
 
 import jobs
 import pytest

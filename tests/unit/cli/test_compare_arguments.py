@@ -31,10 +31,10 @@ def write(tmp_path: Path) -> Write:
 
 
 def refused(*words: str) -> UsageError:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         cli.main(["compare", *words], prog_name="busbw", standalone_mode=False)
-    assert told.value.hint
-    return told.value
+    assert caught.value.hint
+    return caught.value
 
 
 @pytest.mark.parametrize(

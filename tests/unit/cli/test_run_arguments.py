@@ -1,4 +1,4 @@
-"""`busbw run` refuses words that is invalid before anything is started, and says what to type instead."""
+"""`busbw run` refuses invalid arguments before anything is started, and says what to type instead."""
 
 import json
 
@@ -16,10 +16,10 @@ BOUNDED = [row for row in OPTIONS if row.kind == "int" and row.least is not None
 
 
 def refused(*words: str) -> UsageError:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         cli.main(["run", *words], prog_name="busbw", standalone_mode=False)
-    assert told.value.hint
-    return told.value
+    assert caught.value.hint
+    return caught.value
 
 
 @pytest.mark.parametrize(

@@ -105,13 +105,13 @@ def test_no_spelling_belongs_to_two_rows() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_valid_names() -> None:
-    with pytest.raises(UsageError, match="unknown collective 'allredcue'") as told:
+    with pytest.raises(UsageError, match="unknown collective 'allredcue'") as caught:
         collective("allredcue")
-    assert told.value.hint.startswith("did you mean all_reduce? the collectives are all_reduce, all_gather")
-    assert all(row.name in told.value.hint for row in COLLECTIVES)
+    assert caught.value.hint.startswith("did you mean all_reduce? the collectives are all_reduce, all_gather")
+    assert all(row.name in caught.value.hint for row in COLLECTIVES)
 
 
 def test_a_dissimilar_name_gets_no_suggestion() -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         collective("xyzzy")
-    assert told.value.hint.startswith("the collectives are ")
+    assert caught.value.hint.startswith("the collectives are ")

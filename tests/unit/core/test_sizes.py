@@ -90,10 +90,10 @@ def test_common_spellings_of_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "T", "1T", "8B", "-1", "-1M", "M", "inf", "nan", "1e999", "1e308G", "0x1p99999", "0x", "ten"])
 def test_an_invalid_size_is_refused_with_its_option_and_text(text: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         parse_size(text, "-b")
-    assert told.value.message == f"-b: '{text}' is not a size"
-    assert "64K" in told.value.hint
+    assert caught.value.message == f"-b: '{text}' is not a size"
+    assert "64K" in caught.value.hint
 
 
 @given(st.one_of(st.integers(-(2**31), 2**31 - 1).map(str), st.text("0123456789abcdefxX+- \u0663", max_size=8)))

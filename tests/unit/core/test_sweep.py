@@ -130,10 +130,10 @@ def test_an_invalid_root_is_refused(root: str) -> None:
     ],
 )
 def test_an_invalid_sweep_is_refused(fields: dict[str, int], words: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         check_spec(spec(**({"min_bytes": 8, "max_bytes": 1 << 20, "step_factor": 2} | fields)))
-    assert told.value.message.startswith(words)
-    assert told.value.hint
+    assert caught.value.message.startswith(words)
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("fields", [{"iters": 0}, {"run_cycles": 0}, {"check": 0}, {"min_bytes": 1}, {"step_bytes": 0, "step_factor": 2}])
@@ -164,10 +164,10 @@ SOFT: list[dict[str, object]] = [
 @pytest.mark.parametrize("fields", SOFT, ids=str)
 def test_busbw_run_refuses_odd_values_that_nccl_tests_accepts(fields: dict[str, object]) -> None:
     check_spec(spec(**fields))
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         check_spec(spec(**fields), strict=True)
-    assert told.value.message.startswith("--")
-    assert told.value.hint
+    assert caught.value.message.startswith("--")
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_busbw_run_refuses_odd_values_that_nccl_tests_accepts(fields: dict[str, 
     ],
 )
 def test_messages_of_busbw_run_have_long_option_names(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         check_spec(spec(**fields), strict=True)
-    assert told.value.message == message
+    assert caught.value.message == message
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,13 @@ def test_every_name_finds_exactly_one_row() -> None:
 
 
 def test_unknown_names_are_refused_with_the_valid_names() -> None:
-    with pytest.raises(UsageError, match="--datatype: unknown data type 'flaot'") as told:
+    with pytest.raises(UsageError, match="--datatype: unknown data type 'flaot'") as caught:
         dtype("flaot")
-    assert told.value.hint.startswith("did you mean float? the data types are ")
-    assert all(row.name in told.value.hint for row in DTYPES)
-    with pytest.raises(UsageError, match="--op: unknown reduction operator 'xor'") as told:
+    assert caught.value.hint.startswith("did you mean float? the data types are ")
+    assert all(row.name in caught.value.hint for row in DTYPES)
+    with pytest.raises(UsageError, match="--op: unknown reduction operator 'xor'") as caught:
         redop("xor")
-    assert all(row.name in told.value.hint for row in REDOPS)
+    assert all(row.name in caught.value.hint for row in REDOPS)
 
 
 def test_fp8_has_minimum_nccl_and_gpu_versions() -> None:

@@ -15,9 +15,9 @@ NEVER = {"nccl": (), "torch": ("-y 1", "-R 2", "-x 2", "-M 1"), "mpi": ("-y 1", 
 
 
 def test_a_misspelled_engine_gets_a_suggestion() -> None:
-    with pytest.raises(UsageError, match="--engine: unknown engine 'ncll'") as told:
+    with pytest.raises(UsageError, match="--engine: unknown engine 'ncll'") as caught:
         engine("ncll")
-    assert told.value.hint == "did you mean nccl? the engines are nccl, torch, mpi, sim"
+    assert caught.value.hint == "did you mean nccl? the engines are nccl, torch, mpi, sim"
 
 
 @pytest.mark.parametrize("row", ENGINES, ids=lambda row: row.name)
@@ -30,9 +30,9 @@ def test_each_engine_names_the_options_it_ignores(row: registry.EngineRow) -> No
 
 
 def test_an_ignored_option_is_refused_and_names_its_engines() -> None:
-    with pytest.raises(UsageError, match="--local-register 2, --memory 1: not used by engine mpi") as told:
+    with pytest.raises(UsageError, match="--local-register 2, --memory 1: not used by engine mpi") as caught:
         refuse_ignored(msgspec.structs.replace(PLAIN, local_register=2, memory=1), "mpi")
-    assert told.value.hint == "leave it out, or add --engine nccl"
+    assert caught.value.hint == "leave it out, or add --engine nccl"
     refuse_ignored(msgspec.structs.replace(PLAIN, timeout=5), "mpi")
 
 

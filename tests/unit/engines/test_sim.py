@@ -167,10 +167,10 @@ def test_parameters_are_read_by_name() -> None:
 
 @pytest.mark.parametrize("item", ["alpha=5", "noise", "noise=", "noise=much", "=1", "noise=nan"])
 def test_an_unknown_or_malformed_parameter_is_refused(item: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         parse_parameters(f"gbps=100,{item}")
-    assert told.value.message == f"--sim: '{item}' is not a parameter and its number"
-    assert all(name in told.value.hint for name in PARAMETERS)
+    assert caught.value.message == f"--sim: '{item}' is not a parameter and its number"
+    assert all(name in caught.value.hint for name in PARAMETERS)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_an_unknown_or_malformed_parameter_is_refused(item: str) -> None:
     ["gbps=0", "gbps=-1", "gbps=inf", "seed=inf", "alpha_us=-1", "noise=-0.1", "noise=inf", "outlier=2", "dip_bytes=-8", "corrupt_rank=-2"],
 )
 def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         parse_parameters(item)
     known = PARAMETERS[item.split("=")[0]]
-    assert told.value.message == f"--sim: '{item}' is out of range"
-    assert f"from {known.least:g} to {known.most:g}" in told.value.hint
+    assert caught.value.message == f"--sim: '{item}' is out of range"
+    assert f"from {known.least:g} to {known.most:g}" in caught.value.hint
 
 
 @pytest.mark.parametrize("item", ["late_rank=1.5", "slow_rank=0.5", "corrupt_offset=2.5", "dip_bytes=0.1", "seed=1.1"])

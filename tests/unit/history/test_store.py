@@ -40,11 +40,11 @@ def add(file: Path, *results: Result) -> None:
 
 
 def refused(file: Path, *, create: bool = True, wait_s: float = 0.2) -> BusbwError:
-    with pytest.raises(BusbwError) as told, opened(file, create=create, wait_s=wait_s) as history:
+    with pytest.raises(BusbwError) as caught, opened(file, create=create, wait_s=wait_s) as history:
         history.add([result()])
-    assert str(file) in told.value.message
-    assert told.value.hint
-    return told.value
+    assert str(file) in caught.value.message
+    assert caught.value.hint
+    return caught.value
 
 
 def test_the_same_result_twice_is_stored_once(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     file = tmp_path / "new" / "h.sqlite"
     words = [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(file)]
     writers = [subprocess.Popen([*words, str(number)], stderr=subprocess.PIPE, text=True) for number in (1, 2, 3)]
-    told = [writer.communicate(timeout=100)[1] for writer in writers]
-    assert [(writer.returncode, text) for writer, text in zip(writers, told, strict=True)] == [(0, "")] * 3
+    errors = [writer.communicate(timeout=100)[1] for writer in writers]
+    assert [(writer.returncode, text) for writer, text in zip(writers, errors, strict=True)] == [(0, "")] * 3
     with opened(file, create=False) as history:
         runs = history.runs()
         assert len(runs) == 4 * MANY
@@ -287,12 +287,12 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
 def test_a_full_disk_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
     file = tmp_path / "disk" / "h.sqlite"
     stored = 0
-    with pytest.raises(NoMeasurement) as told:
+    with pytest.raises(NoMeasurement) as caught:
         for stored in range(1000):
             add(file, result(stored, samples=500))
     assert 0 < stored < 200
-    assert f"{file}: the disk is full" in told.value.message
-    assert told.value.hint == f"df -h {file.parent}"
+    assert f"{file}: the disk is full" in caught.value.message
+    assert caught.value.hint == f"df -h {file.parent}"
     with opened(file, create=False) as history:
         runs = history.runs()
         assert len(runs) == stored

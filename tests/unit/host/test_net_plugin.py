@@ -28,10 +28,10 @@ def package(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
 
 
 def error(call: Callable[..., object], *words: object) -> NoMeasurement:
-    with pytest.raises(NoMeasurement) as told:
+    with pytest.raises(NoMeasurement) as caught:
         call(*words)
-    assert told.value.hint
-    return told.value
+    assert caught.value.hint
+    return caught.value
 
 
 def test_the_packages_library_is_found_without_import(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

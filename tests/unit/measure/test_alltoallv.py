@@ -62,10 +62,10 @@ def test_an_invalid_scale_names_its_variable(scale: float) -> None:
     ],
 )
 def test_an_impossible_size_is_refused_with_its_row(value: str, scale: float, message: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         parse_matrix(f"0 {value}\n0 0\n", 2, scale, "m.txt")
-    assert told.value.message == message
-    assert "e30" not in told.value.hint
+    assert caught.value.message == message
+    assert "e30" not in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_an_impossible_size_is_refused_with_its_row(value: str, scale: float, me
     ],
 )
 def test_a_wrong_matrix_is_refused_with_the_row_and_value(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         parse_matrix(text, 2, 1.0, "m.txt")
-    assert told.value.message == message
-    assert told.value.hint
+    assert caught.value.message == message
+    assert caught.value.hint
 
 
 def test_elements_divides_by_the_item_size() -> None:

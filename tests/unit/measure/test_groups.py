@@ -55,10 +55,10 @@ def test_an_invalid_mask_is_zero() -> None:
 
 @pytest.mark.parametrize("form", ["MOD 0", "DIV 0", "%0", "/ 0x0", "MOD 0b2", "MOD -3", "DIV -1"])
 def test_a_divisor_below_1_is_refused(form: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         colors(form)
-    assert told.value.message.startswith(f"NCCL_TESTS_SPLIT={form}: ")
-    assert told.value.hint == "give a number above 0"
+    assert caught.value.message.startswith(f"NCCL_TESTS_SPLIT={form}: ")
+    assert caught.value.hint == "give a number above 0"
 
 
 @given(st.text(max_size=12), st.integers(0, 100))

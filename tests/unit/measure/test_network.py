@@ -80,10 +80,10 @@ def test_without_net_the_environment_is_unchanged() -> None:
     "error", [NoMeasurement("NCCL failed on rank 0: invalid usage"), RuntimeError("NCCL failed on rank 0: invalid usage")]
 )
 def test_nccls_start_error_names_the_network(error: Exception) -> None:
-    with pytest.raises(NoMeasurement) as told, network.starting(job("ib"), SoloControl()):
+    with pytest.raises(NoMeasurement) as caught, network.starting(job("ib"), SoloControl()):
         raise error
-    assert told.value.message == "NCCL failed on rank 0: invalid usage (with --net ib NCCL uses no other network)"
-    assert "busbw env net" in told.value.hint
+    assert caught.value.message == "NCCL failed on rank 0: invalid usage (with --net ib NCCL uses no other network)"
+    assert "busbw env net" in caught.value.hint
 
 
 @pytest.fixture
@@ -169,10 +169,10 @@ def test_the_network_name_is_compared_without_case(used: str) -> None:
 
 def test_a_wrong_network_ends_the_run_with_its_hosts() -> None:
     said = [("h1", ("busbw",)), *((f"h{n}", ("Socket",)) for n in range(2, 8)), ("h2", ("Socket",))]
-    with pytest.raises(NoMeasurement) as told:
+    with pytest.raises(NoMeasurement) as caught:
         network.agreed(job("busbw"), Ranks(*said), NCCL, ())
-    assert told.value.message == "--net busbw requests busbw, but NCCL uses Socket on h2, h3, h4, h5 and 2 more hosts"
-    assert "NCCL_DEBUG=INFO" in told.value.hint
+    assert caught.value.message == "--net busbw requests busbw, but NCCL uses Socket on h2, h3, h4, h5 and 2 more hosts"
+    assert "NCCL_DEBUG=INFO" in caught.value.hint
 
 
 def test_an_unlogged_network_is_not_assumed() -> None:

@@ -130,10 +130,10 @@ def test_invalid_alltoallv_settings_are_refused(
         file.write_text(text)
     for name, value in ({MATRIX: str(file)} | variables).items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         calls("alltoallv", max_bytes=max_bytes).at(4096, in_place=False)
-    assert words in told.value.message
-    assert told.value.hint
+    assert words in caught.value.message
+    assert caught.value.hint
 
 
 def test_a_binary_matrix_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

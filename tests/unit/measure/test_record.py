@@ -135,10 +135,10 @@ def test_an_unwritable_path_is_refused_before_the_run(tmp_path: Path, name: str,
     (tmp_path / "file").write_text("")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         Record(tmp_path / name)
-    assert told.value.message == f"--json {tmp_path / name}: {why}"
-    assert told.value.hint
+    assert caught.value.message == f"--json {tmp_path / name}: {why}"
+    assert caught.value.hint
 
 
 def test_a_symlink_is_kept_and_its_target_is_written(tmp_path: Path) -> None:

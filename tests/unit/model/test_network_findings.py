@@ -13,7 +13,7 @@ VETH = Nic("v1", "ethernet", netdev="v1")
 RDMA = Nic("mlx5_0", "roce", netdev="eth0")
 
 
-def told(congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic = VETH, ranks: int = 2) -> list[str]:
+def concluded(congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic = VETH, ranks: int = 2) -> list[str]:
     """Messages on a run over hosts with these congestion controls."""
     devices = [Device(number, 1, f"h{number % len(congestion)}", 0, "", "CPU") for number in range(ranks)]
     hosts = [Host(f"h{number}", nics=[nic], congestion=control) for number, control in enumerate(congestion)]
@@ -24,9 +24,9 @@ def told(congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic
 
 
 def test_hosts_with_bbr_are_named() -> None:
-    (message,) = told(["bbr", "cubic"])
+    (message,) = concluded(["bbr", "cubic"])
     assert message.startswith("TCP's congestion control is BBR on h0, ")
-    (message,) = told(["bbr2"] * 5, network="Socket", engine="nccl", nic=RDMA, ranks=5)
+    (message,) = concluded(["bbr2"] * 5, network="Socket", engine="nccl", nic=RDMA, ranks=5)
     assert "is BBR on h0, h1, h2 and 2 more, " in message
 
 
@@ -44,4 +44,4 @@ def test_hosts_with_bbr_are_named() -> None:
     ids=str,
 )
 def test_nothing_is_said_where_it_is_not_known_to_matter(words: dict) -> None:
-    assert told(**words) == []
+    assert concluded(**words) == []

@@ -48,9 +48,9 @@ def test_plain_ddp_and_torch_hooks_have_no_settings():
     ],
 )
 def test_unknown_methods_are_refused(text, said):
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         parse_all(text)
-    assert said in told.value.message
+    assert said in caught.value.message
 
 
 @given(st.lists(st.sampled_from([*(word for word in WORDS if word != "host"), "none", *HOOKS]), min_size=1, max_size=5, unique=True))

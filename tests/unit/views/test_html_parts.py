@@ -259,7 +259,7 @@ def test_the_machine_and_the_run_are_told(make: Make) -> None:
     said = " ".join(words(part) for part in machine(result))
     for piece in ("2 ranks in 1 process", "node1.example.org", "0000:00:06", "2.28.9", "NCCL_DEBUG"):
         assert piece in said
-    told = " ".join(words(part) for part in run(result))
+    text = " ".join(words(part) for part in run(result))
     for piece in ("./build/all_reduce_perf", "2026-11-21 18:24:58", "lowered to 1 MiB", "no: these sizes"):
-        assert piece in told
+        assert piece in text
     assert "does not describe the machine" in words(machine(Result(SweepSpec(collective="broadcast")))[0])
