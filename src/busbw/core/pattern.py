@@ -1,0 +1,122 @@
+"""What an application sends: the record `busbw.pattern/1`.
+
+JSON Lines, one object a line with a `type`: one header, communicators, rows (the histogram: one row for all calls with the same
+arguments), and, where the order is known, every call as a reference to its row. Communicators precede their rows, rows their calls.
+
+Times carry their kind in their name: `predicted_us` is what NCCL's model expected, `cpu_us` was taken by a host's clock and `gpu_us` by
+the GPU's. They are never mixed.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from busbw.core.collectives import BY_NAME as COLLECTIVES
+from busbw.core.dtypes import BY_NAME as DTYPES
+
+SCHEMA = "busbw.pattern/1"
+SEND, RECV = "send", "recv"
+FUNCTIONS = (*COLLECTIVES, SEND, RECV)
+ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")  # in the order of NCCL's numbers
+PROTOCOLS = ("LL", "LL128", "Simple")  # likewise
+US = 1e-6
+
+
+class Header(msgspec.Struct, tag="header", omit_defaults=True):
+    """Where the record comes from, and what it lacks."""
+
+    schema: str = ""
+    source: str = ""  # the format that it was made from
+    world: int = 0  # ranks of the job; 0: unknown
+    ranks: list[int] = []  # whose calls were read
+    hosts: list[str] = []
+    nccl: str = ""
+    started: str = ""  # ISO time of at_us = 0
+    seconds: float = 0.0  # from the first call to the end of the last; 0: unknown
+    dropped: int = 0  # calls that the job made but that were not recorded
+    skipped: int = 0  # lines or records that could not be read
+    notes: list[str] = []
+
+
+class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):
+    """One communicator. `members` are ranks of the job in the order of the communicator's own ranks; empty: unknown."""
+
+    id: int
+    ranks: int
+    name: str = ""
+    hosts: int = 0  # 0: unknown
+    members: list[int] = []
+
+
+class Times(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Durations of calls in microseconds. `n` is how many were timed."""
+
+    n: int
+    total: float
+    least: float
+    median: float
+    most: float
+
+
+class Row(msgspec.Struct, tag="row", omit_defaults=True):
+    """All calls with the same arguments. None is what the source does not say."""
+
+    id: int
+    comm: int
+    function: str  # a collective's name, send or recv
+    bytes: int  # what algbw divides by the time; for all_gather and reduce_scatter over all ranks
+    calls: int
+    count: int | None = None  # elements, NCCL's argument
+    dtype: str | None = None
+    op: str | None = None
+    root: int | None = None  # rank in the communicator
+    rank: int | None = None  # the rank that calls send or recv, in the communicator; None for a collective: all members call it
+    peer: int | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None
+    first_us: float | None = None  # start of the first and the last call since `started`
+    last_us: float | None = None
+    predicted_us: float | None = None  # of one call
+    cpu_us: Times | None = None
+    gpu_us: Times | None = None
+
+
+class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
+    """One call. `group` numbers calls that NCCL started together; `stream` numbers the streams of a rank."""
+
+    row: int
+    at_us: float | None = None
+    cpu_us: float | None = None
+    gpu_us: float | None = None
+    skew_us: float | None = None  # from the shortest duration on a rank to the longest: how late the last rank was
+    stream: int | None = None
+    group: int | None = None
+
+
+Line = Header | Comm | Row | Call
+
+
+@dataclass(slots=True)
+class Pattern:
+    """A whole record. `calls` is empty if the order is unknown."""
+
+    header: Header
+    comms: list[Comm] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of the calls is known."""
+        return bool(self.calls)
+
+    def comm(self, row: Row) -> Comm:
+        """The communicator of a row."""
+        return self.comms[row.comm]
+
+
+def algbw_bytes(function: str, count: int, dtype: str, ranks: int) -> int:
+    """The bytes that algbw divides by the time, from NCCL's count: send count of all_gather, receive count of reduce_scatter."""
+    units = COLLECTIVES[function].algbw_units(ranks) if function in COLLECTIVES else 1
+    return count * DTYPES[dtype].itemsize * units

@@ -1,0 +1,81 @@
+"""`busbw.pattern/1` as JSON Lines: writing, and reading what a broken file still holds."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from busbw.core.errors import UsageError
+from busbw.core.pattern import SCHEMA, Call, Comm, Header, Line, Pattern, Row
+
+MOST_NOTES = 5
+_DECODER = msgspec.json.Decoder(Line)
+_HINT = "busbw capture writes this format; `busbw pattern FILE` reads others"
+
+
+def lines(pattern: Pattern) -> Iterator[bytes]:
+    """The lines of the file, each with its end."""
+    pattern.header.schema = SCHEMA
+    encode = msgspec.json.encode
+    for line in (pattern.header, *pattern.comms, *pattern.rows, *pattern.calls):
+        yield encode(line) + b"\n"
+
+
+def read(source: Iterable[bytes], name: str) -> Pattern:
+    """The record in these lines. Lines that cannot be read are counted in `header.skipped` and the first few named in its notes.
+
+    UsageError if the first line is no header of this format.
+    """
+    every = enumerate(source, 1)
+    reader = _Reader(Pattern(_header(next(every, (1, b""))[1], name)))
+    for number, text in every:
+        if text.strip():
+            reader.line(number, text)
+    return reader.pattern
+
+
+def _header(text: bytes, name: str) -> Header:
+    try:
+        header = _DECODER.decode(text)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{name}: line 1 is no header of {SCHEMA}: {error}", _HINT) from error
+    if not isinstance(header, Header) or header.schema != SCHEMA:
+        seen = header.schema if isinstance(header, Header) else "no schema"
+        raise UsageError(f"{name}: line 1 has {seen or 'no schema'}, not {SCHEMA}", _HINT)
+    return header
+
+
+class _Reader:
+    """Adds lines to a pattern. Ids become positions, so that a lost line loses only what refers to it."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+        self._comms: dict[int, int] = {}
+        self._rows: dict[int, int] = {}
+
+    def line(self, number: int, text: bytes) -> None:
+        """Add a line, or count and name it."""
+        try:
+            self._add(_DECODER.decode(text))
+        except (msgspec.MsgspecError, ValueError) as error:
+            header = self.pattern.header
+            header.skipped += 1
+            if header.skipped <= MOST_NOTES:
+                header.notes.append(f"line {number}: {error}")
+
+    def _add(self, line: Line) -> None:
+        pattern, replace = self.pattern, msgspec.structs.replace
+        match line:
+            case Call() if line.row in self._rows:
+                pattern.calls.append(replace(line, row=self._rows[line.row]))
+            case Row() if line.comm in self._comms and line.id not in self._rows:
+                self._rows[line.id] = len(pattern.rows)
+                pattern.rows.append(replace(line, id=len(pattern.rows), comm=self._comms[line.comm]))
+            case Comm() if line.id not in self._comms:
+                self._comms[line.id] = len(pattern.comms)
+                pattern.comms.append(replace(line, id=len(pattern.comms)))
+            case Call():
+                raise ValueError(f"a call of row {line.row}, which was not read")
+            case Row():
+                raise ValueError(f"row {line.id} stands twice, or its communicator {line.comm} was not read")
+            case _:
+                raise ValueError("a second header, or a communicator that stands twice")

@@ -1,0 +1,71 @@
+"""The record busbw.pattern/1: what is written is read back, and a broken file keeps what can be read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core import pattern_lines
+from busbw.core.errors import UsageError
+from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, Header, Pattern, algbw_bytes
+from busbw.core.pattern_tally import Arguments, Tally
+
+some = st.none() | st.integers(0, 1 << 40)
+times = st.none() | st.floats(0, 1e9)
+
+
+@st.composite
+def patterns(draw):
+    tally = Tally(Header(source="test", world=8), ordered=draw(st.booleans()))
+    comms = [tally.comm(draw(st.integers(1, 8)), draw(st.text(max_size=5))) for _ in range(draw(st.integers(1, 3)))]
+    for _ in range(draw(st.integers(0, 20))):
+        arguments = Arguments(
+            draw(st.sampled_from(comms)), draw(st.sampled_from(FUNCTIONS)), draw(st.integers(0, 1 << 50)), draw(some),
+            algorithm=draw(st.none() | st.sampled_from(ALGORITHMS)), protocol=draw(st.none() | st.sampled_from(PROTOCOLS)),
+        )  # fmt: skip
+        tally.add(arguments, draw(st.integers(1, 3)), at_us=draw(times), gpu_us=draw(times), stream=draw(some), predicted_us=draw(times))
+    return tally.pattern()
+
+
+def written(pattern: Pattern) -> list[bytes]:
+    return list(pattern_lines.lines(pattern))
+
+
+@given(patterns())
+def test_pattern_is_read_as_it_was_written(pattern):
+    assert pattern_lines.read(written(pattern), "file") == pattern
+
+
+@given(patterns(), st.data())
+def test_lost_line_loses_only_what_refers_to_it(pattern, data):
+    whole = written(pattern)
+    if len(whole) < 2:
+        return
+    lost = data.draw(st.integers(1, len(whole) - 1))
+    broken = [*whole[:lost], whole[lost][: len(whole[lost]) // 2], *whole[lost + 1 :]]
+    read = pattern_lines.read(broken, "file")
+    found = sum(map(len, (read.comms, read.rows, read.calls)))
+    assert found + read.header.skipped == len(whole) - 1
+    assert read.header.notes[0].startswith(f"line {lost + 1}: ")
+
+
+@pytest.mark.parametrize("first", [b"", b"{}\n", b'{"type":"header"}\n', b'{"type":"call","row":0}\n', b"\xff\n"])
+def test_file_without_header_is_refused(first):
+    with pytest.raises(UsageError, match=r"dump\.jsonl: line 1 .*busbw\.pattern/1"):
+        pattern_lines.read([first], "dump.jsonl")
+
+
+def test_bytes_follow_nccl_tests():
+    assert algbw_bytes("all_gather", 5571584, "half", 8) == 89145344
+    assert algbw_bytes("all_reduce", 2, "float", 8) == 8
+    assert algbw_bytes("send", 3, "int64", 8) == 24
+
+
+def test_equal_calls_share_a_row_with_their_times():
+    tally = Tally(Header(), ordered=True)
+    comm = tally.comm(4)
+    for gpu_us in (3.0, 1.0, 8.0):
+        tally.add(Arguments(comm, "all_reduce", 64), at_us=10 * gpu_us, gpu_us=gpu_us)
+    (row,) = tally.pattern().rows
+    assert (row.calls, row.first_us, row.last_us) == (3, 10, 80)
+    assert (row.gpu_us.n, row.gpu_us.total, row.gpu_us.least, row.gpu_us.median, row.gpu_us.most) == (3, 12, 1, 3, 8)
+    assert row.cpu_us is None
