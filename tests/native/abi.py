@@ -9,6 +9,7 @@ from typing import Any
 LOGGER = CFUNCTYPE(None, c_int, c_ulong, c_char_p, c_int, c_char_p, c_char_p)
 PROFILER = CFUNCTYPE(c_int, POINTER(c_void_p), c_int, c_void_p, c_int64, c_void_p)
 TUNERS = {2: 0, 5: 22800}  # version: the first NCCL that prefers it, in NCCL's numbering (2.28.3 is 22803)
+PROFILERS = {2: 22400, 4: 22700, 5: 22800}
 
 Fields = tuple[tuple[str, Any], ...]
 
@@ -87,6 +88,7 @@ NET_TABLES = {
     )
 }  # fmt: skip
 SYMBOLS = {row.symbol for row in NET_TABLES.values()} | {f"ncclTunerPlugin_v{version}" for version in TUNERS}
+SYMBOLS |= {f"ncclProfiler_v{version}" for version in PROFILERS}
 
 
 def newest(since: dict[int, int], nccl: int) -> int:

@@ -15,4 +15,5 @@ macro_rules! layout {
 pub mod common;
 pub mod net_v11;
 pub mod net_v8;
+pub mod profiler;
 pub mod tuner;

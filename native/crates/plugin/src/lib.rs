@@ -1,7 +1,7 @@
 //! The library: the tables that NCCL looks for, and the functions that busbw.accel and `busbw env net` call.
 //!
-//! NCCL also looks for tuner and profiler symbols in this library. It finds a tuner, which acts only if this network is used, and continues
-//! without a profiler.
+//! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this network is used, the profiler only if
+//! BUSBW_CAPTURE is set.
 
 mod entry;
 mod exchanges;
@@ -9,7 +9,12 @@ mod logger;
 mod net;
 mod net_v11;
 mod net_v8;
+mod profiler;
+mod profiler_v2;
+mod profiler_v4;
+mod profiler_v5;
 mod rate;
+mod recording;
 mod setup;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,156 @@
+//! Turns events into records of this process's file.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use crate::file::{CaptureFile, clock};
+use crate::record::{Call, Kind, Record};
+use crate::ring::header;
+use crate::timing::Timings;
+
+/// Slots of the ring: 4 MiB, which 5 million calls a second fill within the interval.
+const SLOTS: usize = 65_536;
+/// How often records leave the ring.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Bytes of a name in one record.
+const TEXT_BYTES: usize = 40;
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Calls, sizes and order.
+    Cheap,
+    /// Durations on the GPU too.
+    Timed,
+}
+
+/// A collective, send or receive that NCCL has enqueued.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    /// `Kind::Coll` or `Kind::P2p`.
+    pub kind: Kind,
+    /// What was called.
+    pub call: Call,
+    /// Number of the API call, 0: unknown.
+    pub api: u64,
+    /// NCCL's sequence number.
+    pub sequence: u64,
+    /// Whether NCCL reports its kernels in this version.
+    pub timed: bool,
+}
+
+/// The recorder of a process.
+#[derive(Debug)]
+pub struct Recorder {
+    file: CaptureFile,
+    mode: Mode,
+    timings: Timings,
+    comms: AtomicU32,
+    calls: AtomicU64,
+    tasks: AtomicU64,
+    groups: AtomicU64,
+}
+
+impl Recorder {
+    /// Create the file and the thread that empties the ring. `text` describes the process.
+    ///
+    /// # Errors
+    /// As `CaptureFile::create`, or the thread cannot be started.
+    pub fn start(path: &Path, mode: Mode, text: &str) -> io::Result<Arc<Self>> {
+        let file = CaptureFile::create(path, SLOTS, text)?;
+        let zero = || AtomicU64::new(0);
+        let comms = AtomicU32::new(0);
+        let recorder = Arc::new(Self { file, mode, timings: Timings::new(), comms, calls: zero(), tasks: zero(), groups: zero() });
+        let weak = Arc::downgrade(&recorder);
+        thread::Builder::new().name("busbw-capture".into()).spawn(move || drain(&weak))?;
+        Ok(recorder)
+    }
+
+    /// What it records.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The version of NCCL and of the interface that it uses.
+    pub fn nccl(&self, version: u64, interface: u64) {
+        self.file.ring().word(header::NCCL).store(version, Ordering::Relaxed);
+        self.file.ring().word(header::INTERFACE).store(interface, Ordering::Relaxed);
+    }
+
+    /// A communicator begins; returns its number.
+    pub fn comm(&self, id: u64, name: &str, rank: i32, ranks: u64, hosts: u64) -> u32 {
+        let comm = self.comms.fetch_add(1, Ordering::Relaxed);
+        let call = Call { peer: rank, count: ranks, ..Call::default() };
+        self.put(Kind::Comm, call, comm, id, hosts, name.len() as u64);
+        for piece in name.as_bytes().chunks(TEXT_BYTES) {
+            let mut bytes = [0; TEXT_BYTES];
+            bytes[..piece.len()].copy_from_slice(piece);
+            let word = |at: usize| u64::from_le_bytes(*bytes[8 * at..].first_chunk().unwrap_or(&[0; 8]));
+            let call = Call { count: word(1), ..Call::default() };
+            self.push(&Record { kind: Kind::Text, call, comm, time: word(0), id: word(2), a: word(3), b: word(4) });
+        }
+        comm
+    }
+
+    /// A communicator ends. What is in the ring is written, since the process may end next.
+    pub fn comm_end(&self, comm: u32) {
+        self.put(Kind::CommEnd, Call::default(), comm, 0, 0, 0);
+        self.file.drain();
+    }
+
+    /// A group of calls begins; returns its number.
+    pub fn group(&self) -> u64 {
+        self.groups.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The application has called NCCL; returns the number of the call. `kind` is `CollCall` or `P2pCall`.
+    pub fn api(&self, kind: Kind, comm: u32, call: Call, stream: u64, group: u64) -> u64 {
+        let id = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        self.put(kind, call, comm, id, stream, group);
+        id
+    }
+
+    /// NCCL has enqueued it; returns the number of its timing, 0 without.
+    pub fn task(&self, comm: u32, task: &Task) -> u64 {
+        let timed = task.timed && self.mode == Mode::Timed && task.call.channels > 0;
+        let id = if timed { self.tasks.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
+        if timed && self.timings.begin(id, task.call.channels) {
+            self.file.ring().word(header::UNTIMED).fetch_add(1, Ordering::Relaxed);
+        }
+        self.put(task.kind, task.call, comm, task.api, task.sequence, id);
+        id
+    }
+
+    /// A channel of a timing has started, by the GPU's clock in ns.
+    pub fn channel_started(&self, timing: u64, time: u64) {
+        self.timings.started(timing, time);
+    }
+
+    /// A channel of a timing has ended.
+    pub fn channel_ended(&self, timing: u64, time: u64) {
+        if let Some((start, end)) = self.timings.ended(timing, time) {
+            self.put(Kind::Timed, Call::default(), 0, timing, start, end);
+        }
+    }
+
+    fn put(&self, kind: Kind, call: Call, comm: u32, id: u64, a: u64, b: u64) {
+        self.push(&Record { kind, call, comm, time: clock(libc::CLOCK_MONOTONIC), id, a, b });
+    }
+
+    fn push(&self, record: &Record) {
+        self.file.ring().push(&record.words());
+    }
+}
+
+/// Empty the ring until the recorder is gone.
+fn drain(recorder: &Weak<Recorder>) {
+    while let Some(recorder) = recorder.upgrade() {
+        recorder.file.drain();
+        drop(recorder);
+        thread::sleep(INTERVAL);
+    }
+}

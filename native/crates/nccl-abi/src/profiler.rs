@@ -1,0 +1,314 @@
+//! Profiler plugins v2 (NCCL 2.24 to 2.26), v4 (2.27) and v5 (2.28 and newer): NCCL reports what the application calls and what it does.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::common::{Logger, NcclResult};
+
+/// Kinds of events: bits of the mask, and the type of a descriptor.
+pub mod event {
+    /// Collective.
+    pub const COLL: u64 = 1 << 1;
+    /// Send or receive.
+    pub const P2P: u64 = 1 << 2;
+    /// One channel of a kernel; from v3 on.
+    pub const KERNEL_CH: u64 = 1 << 6;
+    /// A group of calls; from v5 on, as are the next two.
+    pub const GROUP_API: u64 = 1 << 8;
+    /// The application's call of a collective.
+    pub const COLL_API: u64 = 1 << 9;
+    /// The application's call of send or receive.
+    pub const P2P_API: u64 = 1 << 10;
+}
+
+/// The state that ends a channel of a kernel.
+pub const KERNEL_CH_STOP: c_int = 22;
+
+/// `ncclProfilerEventDescr_v5_t` up to its union.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// One of `event`.
+    pub kind: u64,
+    /// Handle of the event that it belongs to.
+    pub parent: *mut c_void,
+    /// Rank in the communicator.
+    pub rank: c_int,
+}
+
+/// The same in v1 to v4.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct HeadV4 {
+    /// One of `event`.
+    pub kind: u8,
+    /// Handle of the event that it belongs to.
+    pub parent: *mut c_void,
+    /// Rank in the communicator.
+    pub rank: c_int,
+}
+
+/// Offset of the union in all versions.
+pub const BODY: usize = 24;
+
+/// A collective, v4 and v5. v5 has a parent group after it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Coll {
+    /// Number of the collective in its communicator.
+    pub sequence: u64,
+    /// Name of the function.
+    pub func: *const c_char,
+    /// Send buffer.
+    pub send: *const c_void,
+    /// Receive buffer.
+    pub recv: *mut c_void,
+    /// Elements. Bytes in all_gather and broadcast.
+    pub count: usize,
+    /// Root.
+    pub root: c_int,
+    /// Name of the element type.
+    pub datatype: *const c_char,
+    /// Channels.
+    pub channels: u8,
+    /// Warps of a block.
+    pub warps: u8,
+    /// Name of the algorithm.
+    pub algo: *const c_char,
+    /// Name of the protocol.
+    pub proto: *const c_char,
+}
+
+/// A collective in v2.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CollV2 {
+    /// Name of the communicator.
+    pub name: *const c_char,
+    /// Its hash.
+    pub comm_hash: u64,
+    /// Number of the collective in its communicator.
+    pub sequence: u64,
+    /// Name of the function.
+    pub func: *const c_char,
+    /// Send buffer.
+    pub send: *const c_void,
+    /// Receive buffer.
+    pub recv: *mut c_void,
+    /// Elements. Bytes in all_gather and broadcast.
+    pub count: usize,
+    /// Root.
+    pub root: c_int,
+    /// Name of the element type.
+    pub datatype: *const c_char,
+    /// Bytes that move.
+    pub traffic_bytes: usize,
+    /// Most channels.
+    pub channels: u8,
+    /// Warps of a block.
+    pub warps: u8,
+    /// Name of the algorithm.
+    pub algo: *const c_char,
+    /// Name of the protocol.
+    pub proto: *const c_char,
+}
+
+/// A send or receive, v4 and v5. v5 has a parent group after it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct P2p {
+    /// Name of the function.
+    pub func: *const c_char,
+    /// Buffer.
+    pub buff: *mut c_void,
+    /// Name of the element type.
+    pub datatype: *const c_char,
+    /// Elements.
+    pub count: usize,
+    /// The other rank.
+    pub peer: c_int,
+    /// Channels.
+    pub channels: u8,
+}
+
+/// A send or receive in v2.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct P2pV2 {
+    /// Name of the communicator.
+    pub name: *const c_char,
+    /// Its hash.
+    pub comm_hash: u64,
+    /// Name of the function.
+    pub func: *const c_char,
+    /// Buffer.
+    pub buff: *mut c_void,
+    /// Name of the element type.
+    pub datatype: *const c_char,
+    /// Elements.
+    pub count: usize,
+    /// The other rank.
+    pub peer: c_int,
+}
+
+/// One channel of a kernel, v4 and v5.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct KernelCh {
+    /// Its number.
+    pub channel: u8,
+    /// The GPU's clock in ns at the start.
+    pub timer: u64,
+}
+
+/// A call of a collective, v5.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CollApi {
+    /// Name of the function.
+    pub func: *const c_char,
+    /// Elements.
+    pub count: usize,
+    /// Name of the element type.
+    pub datatype: *const c_char,
+    /// Root.
+    pub root: c_int,
+    /// CUDA stream.
+    pub stream: *mut c_void,
+    /// Whether it is recorded into a CUDA graph.
+    pub captured: bool,
+}
+
+/// A call of send or receive, v5.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct P2pApi {
+    /// Name of the function.
+    pub func: *const c_char,
+    /// Elements.
+    pub count: usize,
+    /// Name of the element type.
+    pub datatype: *const c_char,
+    /// CUDA stream.
+    pub stream: *mut c_void,
+    /// Whether it is recorded into a CUDA graph.
+    pub captured: bool,
+}
+
+/// Starts an event; `descr` is the version's descriptor.
+pub type StartEvent = unsafe extern "C" fn(context: *mut c_void, event: *mut *mut c_void, descr: *mut c_void) -> NcclResult;
+/// Ends an event.
+pub type StopEvent = unsafe extern "C" fn(event: *mut c_void) -> NcclResult;
+/// A state of an event; `arguments` is NULL or a union, whose first 8 bytes are a kernel's timer in v4 and v5.
+pub type RecordEventState = unsafe extern "C" fn(event: *mut c_void, state: c_int, arguments: *mut c_void) -> NcclResult;
+
+/// `ncclProfiler_v5_t`, which NCCL finds at the symbol `ncclProfiler_v5`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ProfilerV5 {
+    /// Name in the log.
+    pub name: *const c_char,
+    /// Called for each communicator. The mask chooses events for all of them.
+    pub init: unsafe extern "C" fn(
+        context: *mut *mut c_void,
+        comm_id: u64,
+        mask: *mut c_int,
+        comm_name: *const c_char,
+        nodes: c_int,
+        ranks: c_int,
+        rank: c_int,
+        logger: Option<Logger>,
+    ) -> NcclResult,
+    /// Starts an event.
+    pub start_event: StartEvent,
+    /// Ends an event.
+    pub stop_event: StopEvent,
+    /// A state of an event.
+    pub record_event_state: RecordEventState,
+    /// The communicator ends.
+    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
+}
+
+/// `ncclProfiler_v4_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ProfilerV4 {
+    /// Name in the log.
+    pub name: *const c_char,
+    /// As in v5, in another order.
+    pub init: unsafe extern "C" fn(
+        context: *mut *mut c_void,
+        mask: *mut c_int,
+        comm_name: *const c_char,
+        comm_hash: u64,
+        nodes: c_int,
+        ranks: c_int,
+        rank: c_int,
+        logger: Option<Logger>,
+    ) -> NcclResult,
+    /// Starts an event.
+    pub start_event: StartEvent,
+    /// Ends an event.
+    pub stop_event: StopEvent,
+    /// A state of an event.
+    pub record_event_state: RecordEventState,
+    /// The communicator ends.
+    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
+}
+
+/// `ncclProfiler_v2_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ProfilerV2 {
+    /// Name in the log.
+    pub name: *const c_char,
+    /// Called for each communicator, about which it says nothing.
+    pub init: unsafe extern "C" fn(context: *mut *mut c_void, mask: *mut c_int) -> NcclResult,
+    /// Starts an event.
+    pub start_event: StartEvent,
+    /// Ends an event.
+    pub stop_event: StopEvent,
+    /// A state of an event.
+    pub record_event_state: RecordEventState,
+    /// The communicator ends.
+    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
+}
+
+// SAFETY: the tables are immutable, `name` points to a static string, and functions may be called from any thread.
+unsafe impl Sync for ProfilerV5 {}
+// SAFETY: as for v5.
+unsafe impl Sync for ProfilerV4 {}
+// SAFETY: as for v5.
+unsafe impl Sync for ProfilerV2 {}
+
+layout!(Head, 24, { kind @ 0, parent @ 8, rank @ 16 });
+layout!(HeadV4, 24, { kind @ 0, parent @ 8, rank @ 16 });
+layout!(Coll, 80, {
+    sequence @ 24 - BODY, func @ 32 - BODY, send @ 40 - BODY, recv @ 48 - BODY, count @ 56 - BODY, root @ 64 - BODY,
+    datatype @ 72 - BODY, channels @ 80 - BODY, warps @ 81 - BODY, algo @ 88 - BODY, proto @ 96 - BODY,
+});
+layout!(CollV2, 104, {
+    name @ 24 - BODY, comm_hash @ 32 - BODY, sequence @ 40 - BODY, func @ 48 - BODY, send @ 56 - BODY, recv @ 64 - BODY,
+    count @ 72 - BODY, root @ 80 - BODY, datatype @ 88 - BODY, traffic_bytes @ 96 - BODY, channels @ 104 - BODY,
+    warps @ 105 - BODY, algo @ 112 - BODY, proto @ 120 - BODY,
+});
+layout!(P2p, 40, {
+    func @ 24 - BODY, buff @ 32 - BODY, datatype @ 40 - BODY, count @ 48 - BODY, peer @ 56 - BODY, channels @ 60 - BODY,
+});
+layout!(P2pV2, 56, {
+    name @ 24 - BODY, comm_hash @ 32 - BODY, func @ 40 - BODY, buff @ 48 - BODY, datatype @ 56 - BODY, count @ 64 - BODY,
+    peer @ 72 - BODY,
+});
+layout!(KernelCh, 16, { channel @ 24 - BODY, timer @ 32 - BODY });
+layout!(CollApi, 48, {
+    func @ 24 - BODY, count @ 32 - BODY, datatype @ 40 - BODY, root @ 48 - BODY, stream @ 56 - BODY, captured @ 64 - BODY,
+});
+layout!(P2pApi, 40, { func @ 24 - BODY, count @ 32 - BODY, datatype @ 40 - BODY, stream @ 48 - BODY, captured @ 56 - BODY });
+layout!(ProfilerV5, 48, {
+    name @ 0, init @ 8, start_event @ 16, stop_event @ 24, record_event_state @ 32, finalize @ 40,
+});
+layout!(ProfilerV4, 48, {
+    name @ 0, init @ 8, start_event @ 16, stop_event @ 24, record_event_state @ 32, finalize @ 40,
+});
+layout!(ProfilerV2, 48, {
+    name @ 0, init @ 8, start_event @ 16, stop_event @ 24, record_event_state @ 32, finalize @ 40,
+});

@@ -1,0 +1,113 @@
+"""Reads the file that the profiler plugin writes for one process: header, ring, and the records that have left the ring.
+
+The layout is that of native/crates/events. The ring is read too, because a process that was killed had no time to empty it.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from busbw.core.errors import UsageError
+
+MAGIC, VERSION = b"BUSBWCAP", 1
+HEADER_BYTES, TEXT_AT = 4096, 128
+_HEADER = struct.Struct("<8s12Q")
+_TEXT_BYTES = struct.Struct("<Q")
+_RECORD = struct.Struct("<Q8BIi5Q")
+COMM, TEXT, COLL_CALL, P2P_CALL, COLL, P2P, TIMED, COMM_END = range(1, 9)
+UNKNOWN = 255
+
+
+class Record(NamedTuple):
+    """One record; the meaning of `id`, `a` and `b` depends on its kind (native/crates/events/src/record.rs)."""
+
+    ticket: int
+    kind: int
+    function: int
+    dtype: int
+    algorithm: int
+    protocol: int
+    channels: int
+    flags: int
+    unused: int
+    comm: int
+    peer: int
+    time: int
+    elements: int
+    id: int
+    a: int
+    b: int
+
+
+@dataclass(slots=True)
+class ProcessFile:
+    """The file of one process. `dropped` records found no room in the ring or on the disk, or were being written when the process ended;
+    `broken` bytes at the end are no record."""
+
+    path: Path
+    facts: dict[str, str]
+    realtime_ns: int
+    monotonic_ns: int
+    nccl: int
+    interface: int
+    dropped: int
+    untimed: int
+    errno: int
+    broken: int = 0
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the process in its job, from its launcher's variables; None if it had none."""
+        names = ("OMPI_COMM_WORLD_RANK", "RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+        return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdigit()), None)
+
+    @property
+    def world(self) -> int:
+        """The number of ranks of the job; 0 if no variable says."""
+        names = ("OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+        return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdigit()), 0)
+
+
+def read(path: Path) -> ProcessFile:
+    """The file at `path`, in the order in which its records were put in; UsageError if it is none."""
+    data = path.read_bytes()
+    if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
+        raise UsageError(f"{path}: not a file of busbw's profiler plugin", "busbw capture writes them: one for each process")
+    _, version, capacity, head, _, dropped, untimed, _, errno, realtime, monotonic, nccl, interface = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise UsageError(f"{path}: version {version} of the layout; this busbw reads {VERSION}", "use the busbw that recorded it")
+    (text_bytes,) = _TEXT_BYTES.unpack_from(data, TEXT_AT - 8)
+    text = data[TEXT_AT : min(TEXT_AT + text_bytes, HEADER_BYTES)].decode("utf-8", "replace")
+    facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    found = ProcessFile(path, facts, realtime, monotonic, nccl, interface, dropped, untimed, errno)
+    ring_end = HEADER_BYTES + capacity * _RECORD.size
+    found.broken = max(0, len(data) - ring_end) % _RECORD.size
+    found.records = _records(data, ring_end)
+    found.dropped += head - len(found.records)
+    return found
+
+
+def _records(data: bytes, ring_end: int) -> list[Record]:
+    """All records by ticket. One may stand in the ring and behind it, if the process was killed between writing it and letting it go."""
+    by_ticket = {}
+    for first, last in ((HEADER_BYTES, min(ring_end, len(data))), (ring_end, len(data))):
+        whole = memoryview(data)[first : first + max(0, last - first) // _RECORD.size * _RECORD.size]
+        for fields in _RECORD.iter_unpack(whole):
+            if fields[0]:
+                by_ticket[fields[0]] = Record(*fields)
+    return [by_ticket[ticket] for ticket in sorted(by_ticket)]
+
+
+def names(found: ProcessFile) -> Iterator[tuple[Record, str]]:
+    """Every communicator with its name."""
+    pieces: dict[int, bytes] = {}
+    for record in found.records:
+        if record.kind == TEXT:
+            piece = struct.pack("<5Q", record.time, record.elements, record.id, record.a, record.b)
+            pieces[record.comm] = pieces.get(record.comm, b"") + piece
+    for record in found.records:
+        if record.kind == COMM:
+            yield record, pieces.get(record.comm, b"")[: record.b].decode("utf-8", "replace")
