@@ -1,0 +1,144 @@
+"""An application to be captured: PyTorch, two ranks or more, started by mpirun. capture_cost.py starts it.
+
+capture_app.py script CALLS FILE     a seeded mix of collectives over three communicators; FILE.RANK.json says what was called
+capture_app.py loops FILE            times of all_reduce loops and of VGG16 steps; rank 0 writes FILE
+"""
+
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+LOOPS = {
+    8: (40, 500),
+    131072: (10, 200),
+    1 << 20: (10, 200),
+    4 << 20: (10, 100),
+    32 << 20: (10, 50),
+    256 << 20: (5, 20),
+}  # bytes: loops, calls
+DTYPES = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int64": torch.int64, "uint8": torch.uint8}
+MOST = 1 << 16
+STEPS, WARM, BATCH = 40, 10, 64
+
+
+def script(calls: int, ranks: int) -> list[dict]:
+    """What each rank calls, the same on all."""
+    dice = random.Random(1)
+    functions = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+    return [
+        {
+            "comm": dice.randrange(3), "function": dice.choice(functions), "dtype": dice.choice(list(DTYPES)),
+            "count": dice.choice((1, 3, 256, 4096, dice.randrange(1, MOST // ranks))), "root": dice.randrange(ranks),
+        }
+        for _ in range(calls)
+    ]  # fmt: skip
+
+
+def run_script(calls: int, out: str) -> None:
+    """Run it."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    groups = [dist.group.WORLD, dist.new_group(list(range(ranks))), dist.new_group(list(range(ranks)))]
+    data = {
+        name: (torch.zeros(MOST, dtype=dtype, device="cuda"), torch.zeros(MOST, dtype=dtype, device="cuda"))
+        for name, dtype in DTYPES.items()
+    }
+    done = script(calls, ranks)
+    for number, call in enumerate(done):
+        (one, two), count, group = data[call["dtype"]], call["count"], groups[call["comm"]]
+        match call["function"]:
+            case "all_reduce":
+                dist.all_reduce(one[:count], group=group)
+            case "all_gather":
+                dist.all_gather_into_tensor(two[: count * ranks], one[:count], group=group)
+            case "reduce_scatter":
+                dist.reduce_scatter_tensor(two[:count], one[: count * ranks], group=group)
+            case "broadcast":
+                dist.broadcast(one[:count], call["root"], group=group)
+            case "reduce":
+                dist.reduce(one[:count], call["root"], group=group)
+        if number % 500 == 499:
+            torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    Path(f"{out}.{rank}.json").write_text(json.dumps(done), encoding="utf-8")
+
+
+def loops() -> dict[str, dict[str, float]]:
+    """Microseconds a call, by the host over a loop, and by events around each call."""
+    found = {}
+    data = torch.zeros(max(LOOPS) // 4, device="cuda")
+    for size, (turns, calls) in LOOPS.items():
+        part = data[: max(size // 4, 1)]
+        hosts, enqueues, events = [], [], []
+        for turn in range(turns + 2):
+            dist.barrier()
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(calls):
+                dist.all_reduce(part)
+            enqueued = time.perf_counter()
+            torch.cuda.synchronize()
+            if turn >= 2:
+                hosts.append((time.perf_counter() - start) / calls * 1e6)
+                enqueues.append((enqueued - start) / calls * 1e6)
+        for _ in range(30):
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            dist.barrier()
+            torch.cuda.synchronize()
+            marks[0].record()
+            dist.all_reduce(part)
+            marks[1].record()
+            torch.cuda.synchronize()
+            events.append(marks[0].elapsed_time(marks[1]) * 1e3)
+        found[str(size)] = {name: statistics.median(values) for name, values in (("host", hosts), ("enqueue", enqueues), ("event", events))}
+    return found
+
+
+def vgg() -> float:
+    """Milliseconds of a step of VGG16, DDP, fp32."""
+    from torchvision.models import vgg16
+
+    model = torch.nn.parallel.DistributedDataParallel(vgg16().cuda(), gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    images, labels = torch.randn(BATCH, 3, 224, 224, device="cuda"), torch.randint(1000, (BATCH,), device="cuda")
+    taken = []
+    for step in range(WARM + STEPS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+        if step >= WARM:
+            taken.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(taken)
+
+
+def main() -> None:
+    """Join, run, write."""
+    rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29581")
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group("nccl")
+    if sys.argv[1] == "script":
+        run_script(int(sys.argv[2]), sys.argv[3])
+    else:
+        found = {"loops": loops(), "vgg16_ms": vgg()}
+        if rank == 0:
+            Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
+    dist.barrier()
+    torch.cuda.synchronize()
+    if sys.argv[1] == "loops":
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
