@@ -64,7 +64,7 @@ def main() -> None:
     """Run both in turn and print what every rank saw."""
     control = join(dict(os.environ), expect=2)
     spec = SweepSpec(collective="all_reduce")
-    engine = NcclEngine(control, spec, [control.rank])
+    engine = NcclEngine(control, spec, [control.process])
     engine.allocate(ITERS * BYTES, ITERS * BYTES)
     calls = Calls(spec, next(series(spec, 2)), 2)
     places = [engine.bind(calls.at(BYTES, in_place=False, shift_bytes=BYTES * i)) for i in range(ITERS)]

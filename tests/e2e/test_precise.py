@@ -21,7 +21,7 @@ control = join(dict(os.environ), expect=int(sys.argv[1]))
 clocks = Clocks(control)
 found = [clocks.offset_s() for _ in range(3)][-1]
 every = control.gather((found, time.perf_counter() - time.clock_gettime(time.CLOCK_REALTIME)))
-if control.rank == 0:
+if control.process == 0:
     print(json.dumps(every))
 control.close()
 """

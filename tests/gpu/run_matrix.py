@@ -85,7 +85,7 @@ class Matrix:
         bad = [mismatch for some in every for mismatch in some]
         self.verified += 1
         self.wrong += bool(bad)
-        if bad and self.control.rank == 0:
+        if bad and self.control.process == 0:
             where = f"{'in' if call.in_place else 'out of'} place, {way}, root {series.root}, shift {call.shift_bytes}"
             first = bad[0]
             print(
@@ -103,7 +103,7 @@ class Matrix:
 
 def local_number(control: Control) -> int:
     everyone = control.allgather(platform.node())
-    return everyone[: control.rank].count(platform.node())
+    return everyone[: control.process].count(platform.node())
 
 
 def main() -> int:
@@ -127,7 +127,7 @@ def main() -> int:
         engine.close(abort=True)
         raise
     engine.close()
-    if control.rank == 0:
+    if control.process == 0:
         print(f"{engine.library()}", file=sys.stderr)
         print(matrix.summary(), flush=True)
     control.close()

@@ -16,21 +16,21 @@ def main() -> None:
     except BusbwError as error:
         print(json.dumps({"error": error.render(), "exit": int(error.exit)}), flush=True)
         sys.exit(int(error.exit))
-    total = control.reduce_all([control.rank + 1.0, 1.0], "sum")
+    total = control.reduce_all([control.process + 1.0, 1.0], "sum")
     hosts = control.allgather(socket.gethostname())
-    half = control.split(control.rank % 2)
-    parts = half.allgather(control.rank)
+    half = control.split(control.process % 2)
+    parts = half.allgather(control.process)
     nccl = control.gather(os.environ.get("NCCL_SOCKET_IFNAME", ""))
-    lowest = control.reduce_all([float(control.rank)], "min") + control.reduce_all([float(control.rank)], "max")
-    name = control.bcast(f"from {control.rank}")
-    if control.rank == 0:
-        facts = {"total": total, "hosts": hosts, "parts": parts, "nccl": nccl, "lowest": lowest, "name": name, "size": control.size}
+    lowest = control.reduce_all([float(control.process)], "min") + control.reduce_all([float(control.process)], "max")
+    name = control.bcast(f"from {control.process}")
+    if control.process == 0:
+        facts = {"total": total, "hosts": hosts, "parts": parts, "nccl": nccl, "lowest": lowest, "name": name, "size": control.processes}
         print(json.dumps(facts), flush=True)
     if sys.argv[1] == "wait":
         time.sleep(120)
-    if sys.argv[1] == "abort" and control.rank == control.size - 1:
+    if sys.argv[1] == "abort" and control.process == control.processes - 1:
         control.abort(3, "told to")
-    if sys.argv[1] == "raise" and control.rank == control.size - 1:
+    if sys.argv[1] == "raise" and control.process == control.processes - 1:
         raise RuntimeError("told to")
     control.barrier()
     half.close()

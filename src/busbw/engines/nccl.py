@@ -48,7 +48,7 @@ class NcclEngine(Engine):
     def __init__(self, control: Control, spec: SweepSpec, local_devices: Sequence[int], group: int = 0, process: int | None = None) -> None:
         self._nccl = nccl_comms.library()
         self._spec, self._group = spec, group
-        self._process = control.rank if process is None else process
+        self._process = control.process if process is None else process
         self._gpus = [Gpu(index) for index in _existing(_chosen(local_devices))]
         self._free = [self._gpus[0].free_bytes()]  # before NCCL, after it, and after the buffers
         self._compile_first()

@@ -75,7 +75,7 @@ def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Members:
             f"NCCL differs between processes: {seen}", "install one version of nvidia-nccl-cu13 (or libnccl2) on every host"
         )
     every = tuple((host, bus) for host, _, buses in everyone for bus in buses)
-    first = sum(len(buses) for _, _, buses in everyone[: control.rank])
+    first = sum(len(buses) for _, _, buses in everyone[: control.process])
     return Members(first, len(every), every)
 
 
@@ -97,7 +97,7 @@ def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], members: Me
     nccl, config = library(), configuration(spec, version)
     comms: list[Any] = []
     try:
-        mine = bytes(nccl.get_unique_id()) if control.rank == 0 else b""
+        mine = bytes(nccl.get_unique_id()) if control.process == 0 else b""
         shared = nccl.UniqueId.from_buffer(bytearray(control.bcast(mine)))
         if len(gpus) > 1:
             nccl.group_start()

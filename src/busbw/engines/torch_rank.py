@@ -24,8 +24,8 @@ class TorchRank:
 
     def __init__(self, control: Control, local: int, group: int, process: int) -> None:
         self._group, self._process = group, process
-        self.size = control.size
-        self.ranks: Sequence[int] = (control.rank,)
+        self.size = control.processes
+        self.ranks: Sequence[int] = (control.process,)
         self._gpu = _pick_gpu(local) if torch.cuda.is_available() else None
         self.device = torch.device("cpu") if self._gpu is None else torch.device("cuda", self._gpu)
         self.backend = "gloo" if self._gpu is None else "nccl"
@@ -71,13 +71,15 @@ def _join(control: Control, backend: str, device: torch.device) -> Any:
     if dist.is_initialized():
         return dist.group.WORLD if dist.get_backend() == backend else dist.new_group(backend=backend)
     store, hosts = None, set(control.allgather(platform.node()))
-    if control.rank == 0:
-        store = dist.TCPStore(_store_address(len(hosts)), 0, control.size, True, SETUP_LIMIT, wait_for_workers=False)
+    if control.process == 0:
+        store = dist.TCPStore(_store_address(len(hosts)), 0, control.processes, True, SETUP_LIMIT, wait_for_workers=False)
     host, port = control.bcast((store.host, store.port) if store else None)
     if store is None:
-        store = dist.TCPStore(host, port, control.size, False, SETUP_LIMIT)
+        store = dist.TCPStore(host, port, control.processes, False, SETUP_LIMIT)
     device_id = device if device.type == "cuda" else None
-    dist.init_process_group(backend, store=store, rank=control.rank, world_size=control.size, timeout=SETUP_LIMIT, device_id=device_id)
+    dist.init_process_group(
+        backend, store=store, rank=control.process, world_size=control.processes, timeout=SETUP_LIMIT, device_id=device_id
+    )
     return dist.group.WORLD
 
 

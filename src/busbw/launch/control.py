@@ -9,11 +9,11 @@ class Control(Protocol):
     """The channel between the processes of a job, outside what is measured. Every method is collective but `abort`."""
 
     @property
-    def rank(self) -> int:
+    def process(self) -> int:
         """This process' number."""
 
     @property
-    def size(self) -> int:
+    def processes(self) -> int:
         """Number of processes."""
 
     def bcast(self, value: Any) -> Any:
@@ -44,8 +44,8 @@ class Control(Protocol):
 class SoloControl:
     """The channel of a job of one process."""
 
-    rank = 0
-    size = 1
+    process = 0
+    processes = 1
 
     def bcast(self, value: Any) -> Any:
         return value

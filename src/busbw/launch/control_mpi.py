@@ -35,8 +35,8 @@ class MpiControl:
 
     def __init__(self, comm: MPI.Intracomm, *, world: bool) -> None:
         self.comm = comm
-        self.rank: int = comm.rank
-        self.size: int = comm.size
+        self.process: int = comm.rank
+        self.processes: int = comm.size
         self.library = MPI.Get_library_version().split(",")[0].strip().splitlines()[0]
         self._world = world
 
@@ -63,7 +63,7 @@ class MpiControl:
         return buffer.tolist()
 
     def split(self, color: int) -> "MpiControl":
-        return MpiControl(MPI.Intracomm(self.comm.Split(color, self.rank)), world=False)
+        return MpiControl(MPI.Intracomm(self.comm.Split(color, self.process)), world=False)
 
     def abort(self, code: int, reason: str) -> None:
         """End the whole job on every host; mpirun exits with `code`."""

@@ -24,19 +24,19 @@ _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp
 class TorchControl:
     """The ranks of one Gloo group."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, name: str) -> None:
-        self.rank, self.size = rank, size
+    def __init__(self, store: dist.Store, process: int, processes: int, name: str) -> None:
+        self.process, self.processes = process, processes
         self.library = f"PyTorch {torch.__version__}"
         self._store, self._name, self._splits = store, name, 0
-        self._group = dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, LIMIT)
+        self._group = dist.ProcessGroupGloo(dist.PrefixStore(name, store), process, processes, LIMIT)
 
     @classmethod
     def join(cls, member: Membership) -> "TorchControl":
         """All ranks of the job, through the store at MASTER_ADDR. Raises NoMeasurement after JOIN_LIMIT."""
         interfaces.name_for_gloo(os.environ.get("MASTER_ADDR", ""))
         try:
-            store, rank, size = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
-            return cls(store, rank, size, "busbw")
+            store, process, processes = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
+            return cls(store, process, processes, "busbw")
         except (RuntimeError, ValueError) as error:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
             raise NoMeasurement(
@@ -54,11 +54,11 @@ class TorchControl:
         return [pickle.loads(bytes(one.tolist())) for one in self._gather(padded)]
 
     def bcast(self, value: Any) -> Any:
-        return self.allgather(value if self.rank == 0 else None)[0]
+        return self.allgather(value if self.process == 0 else None)[0]
 
     def gather(self, value: Any) -> list[Any] | None:
         values = self.allgather(value)
-        return values if self.rank == 0 else None
+        return values if self.process == 0 else None
 
     def barrier(self) -> None:
         self._group.barrier().wait()
@@ -72,9 +72,9 @@ class TorchControl:
 
     def split(self, color: int) -> "TorchControl":
         colors = self.allgather(color)
-        members = [rank for rank, other in enumerate(colors) if other == color]
+        members = [process for process, other in enumerate(colors) if other == color]
         self._splits += 1
-        return TorchControl(self._store, members.index(self.rank), len(members), f"{self._name}/{self._splits}.{color}")
+        return TorchControl(self._store, members.index(self.process), len(members), f"{self._name}/{self._splits}.{color}")
 
     def abort(self, code: int, reason: str) -> None:
         """Exit immediately. torchrun then ends the others and exits with 1, whatever `code` is."""
@@ -87,6 +87,6 @@ class TorchControl:
         self.barrier()
 
     def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        parts = [torch.empty_like(tensor) for _ in range(self.size)]
+        parts = [torch.empty_like(tensor) for _ in range(self.processes)]
         self._group.allgather([parts], [tensor]).wait()
         return parts

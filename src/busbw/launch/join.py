@@ -30,7 +30,7 @@ def join(env: Mapping[str, str], *, expect: int | None) -> Control:
     try:
         _refuse_split_brain(member, control, expect)
     except BusbwError:
-        if control.size == 1:
+        if control.processes == 1:
             control.close()
         raise
     return control
@@ -65,13 +65,13 @@ def _need(module: str, member: Membership) -> None:
 def _refuse_split_brain(member: Membership | None, control: Control, expect: int | None) -> None:
     here = f"{socket.gethostname()}, process {os.getpid()}"
     library = str(getattr(control, "library", ""))
-    if member is not None and control.size != member.size:
+    if member is not None and control.processes != member.size:
         raise NoMeasurement(
-            f"split brain on {here}: {member.launcher.name} started {member.size} ranks, but {library} sees {control.size}: "
+            f"split brain on {here}: {member.launcher.name} started {member.size} ranks, but {library} sees {control.processes}: "
             "each would measure only itself",
             _cure(member, library),
         )
-    if expect is None or control.size == expect:
+    if expect is None or control.processes == expect:
         return
     if member is None:
         raise NoMeasurement(
@@ -79,8 +79,8 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
             f"let busbw start the ranks ({option('start_alone', expect)}), or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
         )
     raise NoMeasurement(
-        f"{here}: {expect} ranks were requested, but {member.launcher.name} started {control.size}",
-        f"ask for {control.size} ranks, or start {expect}",
+        f"{here}: {expect} ranks were requested, but {member.launcher.name} started {control.processes}",
+        f"ask for {control.processes} ranks, or start {expect}",
     )
 
 

@@ -32,10 +32,10 @@ class Clocks:
         if len(set(control.allgather(identity()))) == 1:
             return
         reach = 1
-        while reach < control.size:
-            partner = control.rank + reach if control.rank < reach else control.rank - reach
-            paired = control.rank < 2 * reach and partner < control.size
-            pair = control.split(min(control.rank, partner) if paired else control.size)
+        while reach < control.processes:
+            partner = control.process + reach if control.process < reach else control.process - reach
+            paired = control.process < 2 * reach and partner < control.processes
+            pair = control.split(min(control.process, partner) if paired else control.processes)
             self._pairs.append(pair if paired else None)
             reach *= 2
 
@@ -59,4 +59,4 @@ def _learn(pair: Control, mine: float) -> float:
         if theirs is not None and trip < best:
             best, found = trip, start + trip / 2 - theirs[1]
     offset = sum(pair.bcast((found, mine)))
-    return mine if pair.rank == 0 else float(offset)
+    return mine if pair.process == 0 else float(offset)

@@ -18,9 +18,11 @@ from busbw.measure.job import Job
 
 @dataclass(slots=True)
 class Party:
-    """The control channels of the job and of this process' group, the group's color, the number of groups, the index on the host."""
+    """The control channels of all processes (`world`) and of this process' group; the group's color, the number of groups, and the number
+    of this process on its host (`local`).
+    """
 
-    job: Control
+    world: Control
     group: Control
     color: int
     groups: int
@@ -39,9 +41,9 @@ class Opened(Protocol):
 
 def join_groups(control: Control) -> Party:
     """Split the job by NCCL_TESTS_SPLIT, and number the processes of each host. Collective."""
-    wanted = color(control.rank, os.environ)
+    wanted = color(control.process, os.environ)
     everyone = control.allgather((platform.node(), wanted))
-    local = sum(host == platform.node() for host, _ in everyone[: control.rank])
+    local = sum(host == platform.node() for host, _ in everyone[: control.process])
     colors = sorted({one for _, one in everyone})
     group = control.split(wanted) if len(colors) > 1 else control
     return Party(control, group, wanted, len(colors), local)
@@ -49,15 +51,15 @@ def join_groups(control: Control) -> Party:
 
 def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) -> dict[str, Any]:
     """The fields of core.result.Outcome known before measuring; `all_names` keeps all variables, with masked values. Collective."""
-    devices = [device for some in party.job.allgather(opened.devices()) for device in some]
-    hosts = party.job.allgather(read_host() if party.local == 0 else None)
+    devices = [device for some in party.world.allgather(opened.devices()) for device in some]
+    hosts = party.world.allgather(read_host() if party.local == 0 else None)
     return {
         "tool": f"busbw {__version__}",
         "argv": job.argv,
         "program": job.program,
         "start": now(),
         "library": opened.library(),
-        "world": World(devices, party.job.size, party.groups),
+        "world": World(devices, party.world.processes, party.groups),
         "topology": Topology([host for host in hosts if host is not None]),
         "environment": carried(os.environ, all_names=all_names),
     }

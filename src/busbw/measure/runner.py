@@ -29,15 +29,16 @@ WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 
 @dataclass
 class Runner:
-    """Runs a sweep on an engine. `job` joins all processes, `group` those of this communicator (the same without a split).
+    """Runs a sweep on an engine.
 
-    `at` is called before each phase (warm-up, verify, timing) with its detail (`1 MiB in place`); `late_s` is an injected delay of this
-    process; `host_sampler` reads the counters of its host; `repeat` is how often the communicators were recreated.
+    `world` connects all processes; `group` only those of this communicator. Without a split they are the same. `at` is called before each
+    phase (warm-up, verify, timing) with its detail (`1 MiB in place`); `late_s` is an injected delay of this process; `host_sampler` reads
+    the counters of its host; `repeat` is the number of times the communicators have been recreated so far.
     """
 
     engine: Engine
     _: KW_ONLY
-    job: Control
+    world: Control
     group: Control
     spec: SweepSpec
     max_bytes: int
@@ -57,8 +58,8 @@ class Runner:
         self._awaited_together = most * spec.agg_iters  # operations of a device queue
         self._batches: Batches
         if spec.sampling:
-            self._batches = HeldBatches(self.engine, spec) if self.engine.queued else ClockedBatches(self.job, self.late_s)
-            self._group_id = int(self.group.bcast(self.job.rank))  # ranks of different groups do not wait for each other
+            self._batches = HeldBatches(self.engine, spec) if self.engine.queued else ClockedBatches(self.world, self.late_s)
+            self._group_id = int(self.group.bcast(self.world.process))  # ranks of different groups do not wait for each other
 
     def sweep(self) -> None:
         """Run all cycles of all series.
@@ -67,7 +68,8 @@ class Runner:
         """
         ranks = self.engine.size
         if self.spec.row.ranks_power_of_two and ranks & (ranks - 1):
-            self._emit(Note("\n".join([f"nRanks {ranks} is not a power of 2, skipping"] * self.job.size), answer=True))
+            line = f"nRanks {ranks} is not a power of 2, skipping"
+            self._emit(Note("\n".join([line] * self.world.processes), answer=True))  # in nccl-tests every process prints it
             return
         sampling, every_series = self.spec.sampling, list(series(self.spec, ranks))
         passes = (sampling.repeats - self.repeat if sampling else 1) * max(self.spec.run_cycles, 1)
@@ -79,14 +81,14 @@ class Runner:
 
     def links(self, devices: Sequence[Device]) -> list[Link]:
         """The exchanges of each pair of ranks alone, with precise timing and one communicator of three or more ranks; otherwise []."""
-        if not self.spec.sampling or self.group.size != self.job.size:
+        if not self.spec.sampling or self.group.processes != self.world.processes:
             return []
-        return links.measure(self.engine, self.job, self._batches, devices, self.max_bytes, self.at, self.spec.timeout)
+        return links.measure(self.engine, self.world, self._batches, devices, self.max_bytes, self.at, self.spec.timeout)
 
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
         # GPUs may differ between hosts: all ranks skip what one of them does not support.
-        reasons = self.job.allgather(self.engine.unsupported(calls.collective, calls.dtype, calls.reduction))
+        reasons = self.world.allgather(self.engine.unsupported(calls.collective, calls.dtype, calls.reduction))
         reason = next(filter(None, reasons), None)
         if reason:
             if "all" not in (self.spec.datatype.lower(), self.spec.op.lower()):
@@ -122,7 +124,7 @@ class Runner:
 
     def _row(self, calls: Calls, size: int) -> None:
         out_of_place, in_place = (self._cell(calls, size, in_place=placed) for placed in (False, True))
-        machine = self.job.gather(self.host_sampler.row()) if self.spec.sampling else None
+        machine = self.world.gather(self.host_sampler.row()) if self.spec.sampling else None
         if out_of_place is None or in_place is None:
             return  # not process 0
         call = calls.at(size, in_place=False)
@@ -156,7 +158,7 @@ class Runner:
 
         Skipped if the checked operation took longer than LONG_S: its duration `checked_s` is returned instead.
         """
-        checked_s = self.job.reduce_all([checked_s], "max")[0]  # the same on all ranks
+        checked_s = self.world.reduce_all([checked_s], "max")[0]  # the same on all ranks
         if checked_s > LONG_S:
             return checked_s
         took_s = self._once_s(launch)
@@ -177,7 +179,7 @@ class Runner:
             wrong = verification.run_round(self.engine, call, lambda: took_s.append(self._once_s(launch)), probe)
             tally.add(self.engine.ranks, wrong, probe)
             progress.done += 1
-            if self.spec.check > 1 and self.job.reduce_all([float(tally.bad_rounds)], "max")[0]:
+            if self.spec.check > 1 and self.world.reduce_all([float(tally.bad_rounds)], "max")[0]:
                 break
         return took_s[-1]
 
@@ -209,23 +211,23 @@ class Runner:
             for target in targets:
                 tally.add(self.engine.ranks, verification.check(self.engine, target, probe), probe)
                 progress.done += 1
-        self.job.barrier()
+        self.world.barrier()
         return cell
 
     def _precise(
         self, launches: Sequence[Launch], sampling: Sampling, usual_s: float, progress: Progress, rates: Rates, least: int
     ) -> Cell | None:
         """The cell, on process 0 only. Samples during which heat or a power limit slowed a GPU are repeated once or twice."""
-        steps = timing.steps(self.engine, self.job, launches, self.spec, self._iters)
+        steps = timing.steps(self.engine, self.world, launches, self.spec, self._iters)
         if self.spec.agg_iters > 1:
             steps[0]()  # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a held queue
             self.engine.synchronize(self.spec.timeout)
-        usual = self.job.reduce_all([usual_s], "max")[0]
+        usual = self.world.reduce_all([usual_s], "max")[0]
         self._batches.progress = progress
         for _ in range(THROTTLED_TAKES):
             self.host_sampler.look()
-            seen = precise.run(self._batches, self.job, steps, sampling, usual, group_id=self._group_id, least=least)
-            throttled = self.job.reduce_all([float(self.host_sampler.look())], "max")[0] > 0
+            seen = precise.run(self._batches, self.world, steps, sampling, usual, group_id=self._group_id, least=least)
+            throttled = self.world.reduce_all([float(self.host_sampler.look())], "max")[0] > 0
             if not throttled:
                 break
         if seen is None:
@@ -238,12 +240,12 @@ class Runner:
         return cell
 
     def _classic(self, launches: Sequence[Launch], progress: Progress, rates: Rates) -> Cell:
-        seen = timing.run(self.engine, self.job, launches, self.spec, progress)
-        cell = rates.cell(max(timing.over_ranks(self.job, seen.time_s, self.spec.average), precise.SMALLEST_TIME_S))
+        seen = timing.run(self.engine, self.world, launches, self.spec, progress)
+        cell = rates.cell(max(timing.over_ranks(self.world, seen.time_s, self.spec.average), precise.SMALLEST_TIME_S))
         if self.spec.report_cputime:
-            cell.cpu_time_s = float(self.job.bcast(seen.cpu_time_s))
+            cell.cpu_time_s = float(self.world.bcast(seen.cpu_time_s))
         if seen.samples_s:
-            every = self.job.gather(seen.samples_s)
+            every = self.world.gather(seen.samples_s)
             if every is not None:
                 cell.skipped = self.spec.per_iter_skip
                 cell.samples_s = [max(values) for values in zip(*every, strict=True)]
@@ -252,7 +254,7 @@ class Runner:
 
     def _share(self, tally: verification.Tally, cell: Cell | None) -> None:
         """Add the counts of all processes to the cell."""
-        every = self.job.gather((tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT]))
+        every = self.world.gather((tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT]))
         if every is None or cell is None:
             return
         cell.wrong = sum(wrong for wrong, _, _ in every)
@@ -260,5 +262,5 @@ class Runner:
         cell.mismatches = [mismatch for _, _, mismatches in every for mismatch in mismatches][:MISMATCHES_KEPT]
 
     def _emit(self, event: Event) -> None:
-        if self.job.rank == 0:
+        if self.world.process == 0:
             self.emit(event)

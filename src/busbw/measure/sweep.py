@@ -32,15 +32,15 @@ def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: Non
     row = engine(job.engine)
     if job.engine == "mpi" and job.gpus_per_process > 1:
         message = f"-t and -g request {job.gpus_per_process} ranks per process, but each CPU rank is a separate process"
-        raise NoMeasurement(message, f"mpirun -np {control.size * job.gpus_per_process}, without -t and -g")
+        raise NoMeasurement(message, f"mpirun -np {control.processes * job.gpus_per_process}, without -t and -g")
     if job.compat:
         ignored = ignored_options(job.sweep, row.name, strict=False)
-        if ignored and control.rank == 0:
+        if ignored and control.process == 0:
             emit(Note(f"note: {', '.join(ignored)}: not used by engine {row.name}"))
     else:
         refuse_ignored(job.sweep, row.name)
     opening = Opening(
-        control=party.group, spec=job.sweep, process=control.rank, local=party.local, group=party.color, gpus=job.gpus_per_process,
+        control=party.group, spec=job.sweep, process=control.process, local=party.local, group=party.color, gpus=job.gpus_per_process,
         simulation=job.simulation,
     )  # fmt: skip
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
@@ -52,7 +52,7 @@ def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: Non
         try:
             ended = sweep(job, party, opened, emit, at, repeat, log.networks)
             at("teardown", "")
-            if control.rank == 0 and repeat == repeats - 1:
+            if control.process == 0 and repeat == repeats - 1:
                 emit(ended)
         except BaseException as error:
             explained = opened.explained(error) if isinstance(error, Exception) else error
@@ -74,12 +74,12 @@ def settled(job: SweepJob, opened: Engine) -> SweepJob:
 
 def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repeat: int, networks: Sequence[str]) -> Ended:
     """One pass of the sweep on new communicators; `networks` are those that NCCL named while creating them."""
-    first = party.job.rank == 0 and repeat == 0
+    first = party.world.process == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
-    late_s = inject.delay_s(inject.parse(job.inject), opened, party.job.rank, party.job.size)
+    late_s = inject.delay_s(inject.parse(job.inject), opened, party.world.process, party.world.processes)
     at("prepare", "")
     result, max_bytes = prepare(job, party, opened)
-    result.library.network = network.agreed(job, party.job, result.library, networks)
+    result.library.network = network.agreed(job, party.world, result.library, networks)
     if first:
         emit(Started(result))
         note = network.unconfirmed(job, result.library.network)
@@ -90,7 +90,7 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repea
     own = [device for device in result.world.devices if samples and device.host == platform.node()]
     with closing(HostSampler(own)) as host_sampler:
         runner = Runner(
-            opened, job=party.job, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, at=at, late_s=late_s,
+            opened, world=party.world, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, at=at, late_s=late_s,
             host_sampler=host_sampler, repeat=repeat,
         )  # fmt: skip
         runner.sweep()
@@ -113,8 +113,8 @@ def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:
 def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     """Agree on the largest size, allocate the buffers, and gather the facts of the result; returns both. Collective."""
     roots(job.sweep, opened.size)
-    refuse_out_of_step(job, set(party.job.allgather(opened.size)))
-    memory = [size for size in party.job.allgather(opened.memory_bytes()) if size is not None]
+    refuse_out_of_step(job, set(party.world.allgather(opened.size)))
+    memory = [size for size in party.world.allgather(opened.memory_bytes()) if size is not None]
     max_bytes = plan.capped_max(job.sweep, min(memory, default=None))
     if not job.compat:
         plan.refuse_empty(job.sweep, max_bytes, opened.size)

@@ -125,4 +125,4 @@ def over_ranks(control: Control, seconds: float, average: int) -> float:
         return float(control.bcast(seconds))
     how = {1: "sum", 2: "min", 3: "max"}.get(average, "sum")
     value = control.reduce_all([seconds], how)[0]
-    return value / control.size if how == "sum" else value
+    return value / control.processes if how == "sum" else value

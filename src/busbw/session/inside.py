@@ -56,10 +56,10 @@ def _as_rank(asked: AnyJob, control: Control, sink: Sink, watchdog: Watchdog) ->
                 raise UsageError("the sim engine runs in one process", option("start_sim", 4))
             if isinstance(work, SweepJob) and work.compat:
                 work = msgspec.structs.replace(work, gpus_per_process=work.sweep.nthreads * work.sweep.ngpus)
-            ask_nccl(watchdog, work, control.rank)
+            ask_nccl(watchdog, work, control.process)
             perform(work, control, sink.take, watchdog.at)
     except BaseException as error:
-        if control.size > 1:
+        if control.processes > 1:
             abort_job(error, control, sink)
         raise
 
@@ -106,7 +106,7 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
         traceback.print_exception(error)
     with job.undisturbed():
         kept = sink.broke_off(known.message)
-    if isinstance(error, UsageError) and control.rank:
+    if isinstance(error, UsageError) and control.process:
         time.sleep(SAME_ERROR_S)  # all ranks have the same error, and process 0 prints it and ends the others
     with contextlib.suppress(Exception):
         sink.error(known.render(sink.frontend.spelling) + (f"\n{kept}" if kept else ""))

@@ -43,7 +43,7 @@ def chosen(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
     if job.engine != AUTO:
         return job
     name = None
-    if control.rank == 0:
+    if control.process == 0:
         row, missing = choose(AUTO)
         name = row.name
         if missing:
@@ -77,7 +77,7 @@ def nccl_report() -> str:
 
 def failed(error: BaseException, control: Control | None) -> Failed:
     """The report of an error that ended this rank."""
-    rank, host = control.rank if control else -1, platform.node()
+    rank, host = control.process if control else -1, platform.node()
     if isinstance(error, BusbwError):
         return Failed(error.template, error.hint_template, int(error.exit), rank, host, type(error).__name__)
     if isinstance(error, KeyboardInterrupt):
@@ -92,7 +92,7 @@ def fail(error: BaseException, control: Control | None) -> int:
     if report.exit == Exit.BUG:
         traceback.print_exception(error)
     write_failure(report)
-    if control is not None and control.size > 1:
+    if control is not None and control.processes > 1:
         control.abort(report.exit, report.message)
     return report.exit
 
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
         dog.at("rendezvous", "")
         control = join(dict(os.environ), expect=job.ranks // job.gpus_per_process or None)
         job = chosen(job, control, emit)
-        ask_nccl(dog, job, control.rank)
+        ask_nccl(dog, job, control.process)
         perform(job, control, emit, dog.at)
         control.close()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error must end the other ranks too

@@ -26,14 +26,14 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, at: At) -> None
         raise UsageError("NCCL_TESTS_SPLIT makes groups, but a training uses all ranks", "unset it")
     at("init", ENGINE)
     with network.starting(job, control) as log:
-        opened = TorchRank(party.group, party.local, party.color, control.rank)
+        opened = TorchRank(party.group, party.local, party.color, control.process)
     at("prepare", "")
     bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
     result = (PlanResult if isinstance(job, PlanJob) else TrainResult)(training=bench.training, **facts(job, party, opened))
     result.library.network = network.agreed(job, control, result.library, log.networks)
 
     def report(event: Event) -> None:
-        if control.rank == 0:
+        if control.process == 0:
             emit(event)
 
     report(Started(result))

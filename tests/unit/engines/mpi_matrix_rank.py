@@ -135,7 +135,7 @@ def main() -> int:
     """Run the matrix; exits 0 even if data was wrong: the JSON has the outcome."""
     faulthandler.dump_traceback_later(HANGS_S)
     control = join(dict(os.environ), expect=None)
-    engine = MpiEngine(control.comm, control.rank, 0)  # type: ignore[attr-defined]
+    engine = MpiEngine(control.comm, control.process, 0)  # type: ignore[attr-defined]
     engine.allocate(ROOM_BYTES, ROOM_BYTES)
     matrix = Matrix(engine, control)
     matrix.run()
@@ -154,7 +154,7 @@ def main() -> int:
         "memory": [engine.memory_bytes(), engine.devices()[0].memory_bytes],
     }
     engine.close()
-    if control.rank == 0:
+    if control.process == 0:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     control.close()

@@ -94,7 +94,7 @@ def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> 
     made = SimEngine(ranks, parameters)
     made.allocate(*[buffer_bytes(spec, spec.max_bytes)] * 2)
     seen: list[Event] = []
-    Runner(made, job=SoloControl(), group=SoloControl(), spec=spec, max_bytes=spec.max_bytes, emit=seen.append).sweep()
+    Runner(made, world=SoloControl(), group=SoloControl(), spec=spec, max_bytes=spec.max_bytes, emit=seen.append).sweep()
     return [event.row for event in seen if isinstance(event, RowDone)]
 
 

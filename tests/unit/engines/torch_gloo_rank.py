@@ -73,7 +73,7 @@ class Matrix:
 def main() -> int:
     """Run the matrix; exits 0 even if data was wrong: the JSON has the outcome."""
     control = join(dict(os.environ), expect=2)
-    engine = TorchEngine(control, SweepSpec(collective="reduce"), control.rank, 0, control.rank)
+    engine = TorchEngine(control, SweepSpec(collective="reduce"), control.process, 0, control.process)
     engine.allocate(ROOM_BYTES, ROOM_BYTES)
     matrix = Matrix(engine, control)
     matrix.run()
@@ -88,7 +88,7 @@ def main() -> int:
         "devices": [device.rank for some in control.allgather(engine.devices()) for device in some],
     }
     engine.close()
-    if control.rank == 0:
+    if control.process == 0:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     control.close()

@@ -10,13 +10,13 @@ OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
 
 def test_a_plain_process_is_a_job_of_one():
     solo = control.join({}, expect=None)
-    assert (solo.rank, solo.size) == (0, 1)
+    assert (solo.process, solo.processes) == (0, 1)
     assert (solo.bcast("x"), solo.gather("x"), solo.allgather("x")) == ("x", ["x"], ["x"])
     assert solo.reduce_all([1.5, 2.0], "max") == [1.5, 2.0]
-    assert (solo.split(3).rank, solo.split(3).size) == (0, 1)
+    assert (solo.split(3).process, solo.split(3).processes) == (0, 1)
     solo.barrier()
     solo.close()
-    assert control.join({}, expect=1).size == 1
+    assert control.join({}, expect=1).processes == 1
 
 
 def test_a_plain_process_expecting_four_ranks_is_refused():
@@ -36,4 +36,4 @@ def test_a_missing_library_is_named_with_its_installation(monkeypatch):
 
 def test_one_rank_under_mpirun_needs_no_mpi4py(monkeypatch):
     monkeypatch.setattr(control, "find_spec", lambda _name: None)
-    assert control.join({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}, expect=1).size == 1
+    assert control.join({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}, expect=1).processes == 1

@@ -117,7 +117,7 @@ def measured() -> Callable[..., Measured]:
         engine.allocate(size, size)
         seen: list[Event] = []
         control = Barriers(engine, barrier_s)
-        runner = Runner(engine, job=control, group=control, spec=spec, max_bytes=max_bytes, emit=seen.append)
+        runner = Runner(engine, world=control, group=control, spec=spec, max_bytes=max_bytes, emit=seen.append)
         runner.sweep()
         rows = [event.row for event in seen if isinstance(event, RowDone)]
         return Measured(engine, runner, rows, [event.text for event in seen if isinstance(event, Note)])

@@ -21,7 +21,7 @@ def main() -> int:
     """Runs the mode that the first argument names."""
     control = join(dict(os.environ), expect=None)
     if sys.argv[1] == "averages":
-        seconds = [over_ranks(control, float(control.rank + 1), average) for average in (0, 1, 2, 3, 9)]
+        seconds = [over_ranks(control, float(control.process + 1), average) for average in (0, 1, 2, 3, 9)]
         every = control.gather(seconds)
         if every is not None:
             sys.stdout.write(json.dumps(every) + "\n")
@@ -29,7 +29,7 @@ def main() -> int:
         spec = msgspec.convert({"collective": "all_reduce", **json.loads(sys.argv[2])}, SweepSpec)
         events: list[Event] = []
         measure(SweepJob(sweep=spec, engine="mpi"), control, events.append)
-        assert control.rank == 0 or not events, "only process 0 emits events"
+        assert control.process == 0 or not events, "only process 0 emits events"
         sys.stdout.writelines(encode(event).decode() for event in events)
     sys.stdout.flush()
     control.close()
