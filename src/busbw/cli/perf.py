@@ -40,7 +40,7 @@ from busbw.views.registry import view
 DEFAULT_CTAS, MOST_CTAS = 16, 128
 BARRIER_OUTSIDE = 3
 SYMMETRIC = 2
-START_LIMIT_S = 120.0  # until all ranks have joined
+LAUNCH_LIMIT_S = 120.0  # until all ranks have joined
 
 
 class NotSupported(UsageError):
@@ -82,7 +82,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
     spec, file = output_file(spec)
     record = Record(file, lambda result: nccl_tests_json.render(result).encode())
     engine = os.environ.get("BUSBW_ENGINE", AUTO)
-    job = SweepJob(sweep=spec, engine=engine, program=name, argv=[program, *args], compat=True, start_limit_s=START_LIMIT_S)
+    job = SweepJob(sweep=spec, engine=engine, program=name, argv=[program, *args], compat=True, launch_limit_s=LAUNCH_LIMIT_S)
     try:
         code = exit_code(run(job, Where(), SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False)))
     except KeyboardInterrupt:

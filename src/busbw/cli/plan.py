@@ -81,7 +81,7 @@ def command(
     names = tuple(method.name for method in parse_all(compare or ",".join(methods)))
     spec, plan = TrainSpec(model=known(model_name), methods=names, iters=1, **fields), PlanSpec(replays=replays, target=target)
     job = PlanJob(
-        engine="torch", program="busbw plan", argv=argv(), training=spec, plan=plan, limit_s=limit_s, start_limit_s=launch_limit_s
+        engine="torch", program="busbw plan", argv=argv(), training=spec, plan=plan, limit_s=limit_s, launch_limit_s=launch_limit_s
     )
     wanted = transports.parse(tried or ",".join(suitable))
     file = result_file(json_name)

@@ -50,7 +50,7 @@ def command(
     methods = tuple(method.name for method in parse_all(compare or accel or NONE))
     spec = TrainSpec(model=known(model_name), methods=methods, **fields)
     job = TrainJob(
-        engine="torch", program="busbw train", argv=argv(), net=net or "", training=spec, limit_s=limit_s, start_limit_s=launch_limit_s
+        engine="torch", program="busbw train", argv=argv(), net=net or "", training=spec, limit_s=limit_s, launch_limit_s=launch_limit_s
     )
     if dry_run:
         return print_command(launcher_command(job, where))

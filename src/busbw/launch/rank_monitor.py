@@ -28,7 +28,7 @@ AWAY_S = 2.0  # between checks of the job: a longer gap means that this process 
 class RankMonitor:
     """Follows a job of `ranks` processes (0: unknown).
 
-    `hosts` are the user's names of their hosts in order of rank, empty for this machine. `limit_s` and `start_limit_s` are the limits of
+    `hosts` are the user's names of their hosts in order of rank, empty for this machine. `limit_s` and `launch_limit_s` are the limits of
     the ranks (see Job). `gpus` returns the devices of ranks once they are known. Interfaces of `ifname` are watched in addition to the
     default ones.
     """
@@ -36,7 +36,7 @@ class RankMonitor:
     ranks: int
     hosts: tuple[str, ...]
     limit_s: float
-    start_limit_s: float
+    launch_limit_s: float
     library: bool = False
     gpus: Callable[[], Mapping[int, str]] = dict
     here: dict[int, Here] = field(default_factory=dict)
@@ -102,10 +102,10 @@ class RankMonitor:
         if self.first_stalled:
             return self.conclude() if self._gathered(now) else None
         if not self.started:
-            if self.start_limit_s and self.here and len(self.here) < self.ranks and now - self.begun > self.start_limit_s:
-                return diagnosis.absent(self.evidence(), self.start_limit_s)
-            late = len(self.here) >= max(self.ranks, 1) and now - self.last_report > self.start_limit_s + MARGIN_S
-            return self.conclude() if self.start_limit_s and late else None
+            if self.launch_limit_s and self.here and len(self.here) < self.ranks and now - self.begun > self.launch_limit_s:
+                return diagnosis.absent(self.evidence(), self.launch_limit_s)
+            late = len(self.here) >= max(self.ranks, 1) and now - self.last_report > self.launch_limit_s + MARGIN_S
+            return self.conclude() if self.launch_limit_s and late else None
         patience_s = 2 * self.limit_s + MARGIN_S if self.limit_s else LEAVING_S if self.leaving else 0
         return self.conclude() if patience_s and now - self.last_report > patience_s else None
 
@@ -139,12 +139,12 @@ class RankMonitor:
     def _consequence(self, state: str) -> str:
         if state in process.ENDED:
             return ""
-        limit_s = self.limit_s if self.started else self.start_limit_s
+        limit_s = self.limit_s if self.started else self.launch_limit_s
         return f": the run ends unless it resumes within {limit_s:g} s" if limit_s else ": the run waits for it"
 
     def _not_running_for_long(self, now: float) -> BusbwError | None:
         """The error if the launcher does not end a job that lost a process, or if a rank is stopped beyond the limit."""
-        limit_s = self.limit_s if self.started else self.start_limit_s
+        limit_s = self.limit_s if self.started else self.launch_limit_s
         for rank, (since, state) in self.not_running.items():
             if state in process.ENDED and now - since > ENDED_S:
                 return diagnosis.death(self._known(), rank)

@@ -12,7 +12,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     """The fields of all jobs.
 
     `ranks` is the expected number (0: as many as the launcher started), so that a split job is detected. After `limit_s` without a
-    completed operation, or `start_limit_s` before the first, the job is stopped (0: no limit). `net` is the network that NCCL must use
+    completed operation, or `launch_limit_s` before the first, the job is stopped (0: no limit). `net` is the network that NCCL must use
     ('' for NCCL's choice). With `progress` rank 0 reports once a second what it is doing.
     """
 
@@ -22,7 +22,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     program: str = "busbw"
     argv: list[str] = []
     limit_s: float = 0.0
-    start_limit_s: float = 0.0
+    launch_limit_s: float = 0.0
     net: str = ""
     progress: bool = False
 

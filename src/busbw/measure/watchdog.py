@@ -67,13 +67,13 @@ class Watchdog:
         self._daemons, self._code = daemons, code
         self._reports_work = job.progress and rank == 0
         self._pace = Pace(job.limit_s)
-        self._start_deadline = now + job.start_limit_s if job.start_limit_s else math.inf
+        self._launch_deadline = now + job.launch_limit_s if job.launch_limit_s else math.inf
         self.phase = Phase(0, "start", "", now)
         self.library: Callable[[], str] | None = None  # gets the report of the communication library
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
         self._linked = carrier.linked(self._selected)
         self._main = threading.main_thread().ident
-        self._poll_s = min([POLL_S, *(limit / 4 for limit in (job.limit_s, job.start_limit_s) if limit)])
+        self._poll_s = min([POLL_S, *(limit / 4 for limit in (job.limit_s, job.launch_limit_s) if limit)])
         self._completed, self._progressed = self.phase.completed(), now
         self._last_here = self._last_work = now
         self._stopped, self._starting = False, True
@@ -91,7 +91,7 @@ class Watchdog:
         now, before = time.monotonic(), self.phase
         self._pace.learn(before.name, before.progress, now - before.since)
         self._starting = self._starting and phase in STARTING
-        allowed_s = self._start_deadline - now if self._starting else self._pace.allowed_s(phase, progress)
+        allowed_s = self._launch_deadline - now if self._starting else self._pace.allowed_s(phase, progress)
         self.phase = Phase(before.step + 1, phase, detail, now, allowed_s, progress)
 
     def stop(self) -> None:

@@ -52,11 +52,12 @@ def run(collective: str | SweepSpec, *, sink: Sink | None = None, **options: Unp
 def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[SweepJob, Where]:
     """The job that `run` would start, and where; raises as `run` does."""
     if isinstance(collective, str):
-        collective = SweepSpec(collective=collective_row(collective).name, step_factor=2, sampling=Sampling(precision=0.0))
+        sampling = Sampling(precision=0.0)  # 0: the engine's default
+        collective = SweepSpec(collective=collective_row(collective).name, step_factor=2, sampling=sampling)
     check_spec(collective, strict=True)
     dtypes(collective)
     redops(collective)
     given: dict[str, Any] = {"program": "busbw.run", "limit_s": 60.0, "launch_limit_s": 120.0, "simulation": "", **options}
     where = Where(**{name: given.pop(name) for name in ("ranks", "hosts", "hostfile", "ifname", "step") if name in given})
-    simulation, start_limit_s = parse_parameters(given.pop("simulation")), given.pop("launch_limit_s")
-    return SweepJob(sweep=collective, simulation=simulation, start_limit_s=start_limit_s, **given), where
+    simulation = parse_parameters(given.pop("simulation"))
+    return SweepJob(sweep=collective, simulation=simulation, **given), where

@@ -42,7 +42,7 @@ class Follower:
         of_rank = tuple(host.name for host in started.hosts for _ in range(host.slots))
         work = started.job
         library = work.engine in ("nccl", AUTO)
-        self.monitor = RankMonitor(work.ranks, of_rank, work.limit_s, work.start_limit_s, library, self._gpus, ifname=started.ifname)
+        self.monitor = RankMonitor(work.ranks, of_rank, work.limit_s, work.launch_limit_s, library, self._gpus, ifname=started.ifname)
         self.monitor.working = sink.working
         self.queue = slurm.Queue()
         self._framing = Framing()

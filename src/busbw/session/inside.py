@@ -37,7 +37,7 @@ def inside(asked: AnyJob, where: Where, sink: Sink) -> None:
         raise UsageError(message, "leave them to the outer launcher")
     limits = limited(asked)
     if isinstance(limits, SweepJob) and limits.compat:
-        limits = msgspec.structs.replace(limits, start_limit_s=0.0)  # nccl-tests has no limit but -T
+        limits = msgspec.structs.replace(limits, launch_limit_s=0.0)  # nccl-tests has no limit but -T
     watchdog = watched(limits, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
     try:
         watchdog.at("rendezvous")

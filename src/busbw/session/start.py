@@ -57,7 +57,7 @@ def _start(work: AnyJob, where: Where, sink: Sink) -> None:
         return
     if prepared.note:
         sink.note(prepared.note)
-    follow(prepared.argv, prepared.job.start_limit_s, lambda: Follower(prepared, sink))
+    follow(prepared.argv, prepared.job.launch_limit_s, lambda: Follower(prepared, sink))
 
 
 def _in_process(work: AnyJob, where: Where, sink: Sink) -> None:

@@ -14,7 +14,7 @@ from busbw.measure.watchdog import Watchdog
 SOURCE = str(Path(__file__).parents[3] / "src")
 
 
-def dog(limit_s: float = 0.2, start_limit_s: float = 0.2, rank: int = 0) -> tuple[Watchdog, list[Report], threading.Event]:
+def dog(limit_s: float = 0.2, launch_limit_s: float = 0.2, rank: int = 0) -> tuple[Watchdog, list[Report], threading.Event]:
     said: list[Report] = []
     stalled = threading.Event()
 
@@ -23,7 +23,7 @@ def dog(limit_s: float = 0.2, start_limit_s: float = 0.2, rank: int = 0) -> tupl
         if isinstance(report, Stalled):
             stalled.set()
 
-    made = Watchdog(rank, Job(limit_s=limit_s, start_limit_s=start_limit_s), record)
+    made = Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=launch_limit_s), record)
     made.start()
     return made, said, stalled
 
@@ -52,7 +52,7 @@ def test_a_phase_that_changes_in_time_is_not_a_stall() -> None:
 
 
 def test_the_phases_before_the_sweep_share_one_limit() -> None:
-    made, said, stalled = dog(limit_s=60, start_limit_s=0.4)
+    made, said, stalled = dog(limit_s=60, launch_limit_s=0.4)
     for phase in ("rendezvous", "init", "prepare"):
         made.at(phase)
         time.sleep(0.1)
@@ -62,7 +62,7 @@ def test_the_phases_before_the_sweep_share_one_limit() -> None:
 
 
 def test_a_reopened_engine_has_the_sweeps_limit() -> None:
-    made, _, stalled = dog(limit_s=60, start_limit_s=0.1)
+    made, _, stalled = dog(limit_s=60, launch_limit_s=0.1)
     made.at("timing", "8")
     time.sleep(0.2)
     made.at("init")

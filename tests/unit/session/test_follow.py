@@ -40,7 +40,7 @@ def say(told: Report | Failed | str) -> str:
 
 
 def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> BusbwError:
-    work = SweepJob(sweep=SPEC, engine="mpi", ranks=2, limit_s=1.0, start_limit_s=5.0)
+    work = SweepJob(sweep=SPEC, engine="mpi", ranks=2, limit_s=1.0, launch_limit_s=5.0)
     started = f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}"
     script = "; ".join([*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"])
     with pytest.raises(BusbwError) as caught:
@@ -133,7 +133,7 @@ def test_a_startup_race_of_mpi_is_retried_once(tmp_path: Path, capsys: pytest.Ca
     )
     script = f"echo >> {count}; [ $(wc -l < {count}) -gt {races} ] && {{ {good}; exit 0; }}; echo {shlex.quote(RACE)} >&2; exit 139"
     output = SweepOutput(Record(), view("csv"))
-    make = partial(Follower, LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, engine="mpi", ranks=2, start_limit_s=5.0)), output)
+    make = partial(Follower, LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, engine="mpi", ranks=2, launch_limit_s=5.0)), output)
 
     with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
         follow(["sh", "-c", script], 10, make)
