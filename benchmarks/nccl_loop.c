@@ -26,14 +26,14 @@
     }                                                                                                      \
   } while (0)
 
-enum { MOST_RANKS = 2, ITERS = 20, PLACEMENTS = 2 };
+enum { MAX_RANKS = 2, ITERS = 20, PLACEMENTS = 2 };
 
-static int ranks = MOST_RANKS, hypercube;
+static int ranks = MAX_RANKS, hypercube;
 
 struct shared {
   volatile int ready, arrived;
   ncclUniqueId id;
-  double seconds[MOST_RANKS];
+  double seconds[MAX_RANKS];
 };
 
 static void barrier(struct shared *s) {
@@ -114,9 +114,9 @@ static void measure(int rank, size_t largest, struct shared *s) {
 int main(int argc, char **argv) {
   size_t largest = argc > 1 ? strtoull(argv[1], NULL, 0) : 65536;
   struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ranks = argc > 2 ? atoi(argv[2]) : MOST_RANKS;
+  ranks = argc > 2 ? atoi(argv[2]) : MAX_RANKS;
   hypercube = argc > 3 && !strcmp(argv[3], "hypercube");
-  if (ranks < 1 || ranks > MOST_RANKS) return 2;
+  if (ranks < 1 || ranks > MAX_RANKS) return 2;
   pid_t other = ranks > 1 ? fork() : -1;
   measure(other == 0, largest, s);
   if (other <= 0) return 0;

@@ -6,7 +6,7 @@ from markdown_table import code, table
 from busbw.cli.getopt import usage
 from busbw.cli.main import cli
 from busbw.cli.run import CLASSIC_ONLY
-from busbw.core.options import BY_FIELD, MOST_OPERATIONS, OPTIONS, Option
+from busbw.core.options import BY_FIELD, MAX_OPERATIONS, OPTIONS, Option
 from busbw.core.sizes import format_size
 
 WIDTH = 100
@@ -36,7 +36,7 @@ def options() -> str:
         f"In `busbw run`, {', '.join(classic)} need `--timing classic`. "
         "If `--iters` is not given, precise timing takes as many iterations as needed.\n\n"
         "`busbw run` rejects values that are not listed; the compat frontend accepts them if nccl-tests does. "
-        f"Both reject more than {MOST_OPERATIONS} iterations times aggregated operations.\n\n"
+        f"Both reject more than {MAX_OPERATIONS} iterations times aggregated operations.\n\n"
         "Sizes are bytes, or a number with K, M or G, which are powers of 1024: `8`, `64K`, `1.5G`.\n\n"
         + table(("busbw run", "compat", "default of run", "default of compat", "values", "meaning"), rows)
         + "Options with an empty first cell exist only in the compat frontend. Its `-J` corresponds to `--json` in `busbw run`, "

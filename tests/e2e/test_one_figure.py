@@ -107,7 +107,7 @@ def grid(root: Element, titles: int) -> list[dict[str, str]]:
     return [dict(zip(reversed(heads), reversed(words), strict=False)) for words in table[titles + 1 :]]
 
 
-def reach(one: Expected) -> str:
+def half_width(one: Expected) -> str:
     if one.low_s is None or one.high_s is None:
         return "-"
     percent = 100 * max(one.high_s - one.time_s, one.time_s - one.low_s) / one.time_s
@@ -123,7 +123,7 @@ def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) ->
     for shown in (plain, piped(view("markdown").render(result))):
         assert [line["time"] for line in shown] == [time_text(one.time_s) for one in out]
         if precisely:
-            assert [(line["+-"], line["n"]) for line in shown] == [(reach(one), str(one.n)) for one in out]
+            assert [(line["+-"], line["n"]) for line in shown] == [(half_width(one), str(one.n)) for one in out]
     for line, one in zip(csv.DictReader(view("csv").render(result).splitlines()), expected, strict=True):
         assert float(line["time_us"]) == pytest.approx(one.time_s * 1e6)
         assert int(line["iterations"]) - int(line["dropped_samples"] or 0) == one.n

@@ -16,7 +16,7 @@ from rails import Rails
 COURSE_S = 5.0
 FOR_GOOD = 100.0  # beyond the end of the sequence
 SIZES = {"large": [1 << 20], "small": [8, 4096, 16384], "mixed": [0, 8, 1000, 16384, 16385, 70_000, 300_000, 1 << 20]}
-MOST_MESSAGES = 2000
+MAX_MESSAGES = 2000
 
 
 def flows(rng: random.Random, comms: dict[str, list[tuple[int, int]]], nbytes: int) -> dict[str, list[dict[str, Any]]]:
@@ -26,8 +26,8 @@ def flows(rng: random.Random, comms: dict[str, list[tuple[int, int]]], nbytes: i
         receiver = "b" if sender == "a" else "a"
         for sent, received in pairs:
             sizes = rng.choice(list(SIZES.values()))
-            drawn = [rng.choice(sizes) for _ in range(MOST_MESSAGES)]
-            enough = next((n for n in range(MOST_MESSAGES) if sum(drawn[:n]) >= nbytes), MOST_MESSAGES)
+            drawn = [rng.choice(sizes) for _ in range(MAX_MESSAGES)]
+            enough = next((n for n in range(MAX_MESSAGES) if sum(drawn[:n]) >= nbytes), MAX_MESSAGES)
             messages = [[size, number, 0] for number, size in enumerate(drawn[:enough])]
             asked[sender].append({"comm": sent, "way": "send", "messages": messages})
             asked[receiver].append({"comm": received, "way": "recv", "messages": messages})

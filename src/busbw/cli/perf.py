@@ -37,7 +37,7 @@ from busbw.views import nccl_tests_json
 from busbw.views.formats import minimum_gb_s
 from busbw.views.registry import view
 
-DEFAULT_CTAS, MOST_CTAS = 16, 128
+DEFAULT_CTAS, MAX_CTAS = 16, 128
 BARRIER_OUTSIDE = 3
 SYMMETRIC = 2
 LAUNCH_LIMIT_S = 120.0  # until all ranks have joined
@@ -106,7 +106,7 @@ def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
         replace("datatype", "float", f"invalid type {spec.datatype}, defaulting to float .. ")
     if spec.op not in {row.name for row in REDOPS} | {"all"}:
         replace("op", "sum", f"invalid op {spec.op}, defaulting to sum .. ")
-    if not 1 <= spec.device_cta_count <= MOST_CTAS:
+    if not 1 <= spec.device_cta_count <= MAX_CTAS:
         replace("device_cta_count", DEFAULT_CTAS, f"invalid device CTA count {spec.device_cta_count}, using {DEFAULT_CTAS}")
     per_iteration = spec.per_iter_timing
     if per_iteration not in (0, 1):

@@ -21,7 +21,7 @@ from busbw.measure.record import Record
 from busbw.model import bounds
 from busbw.session.api import prepare, run
 from busbw.session.outside import launcher_command
-from busbw.stats.sampling import MOST_TAIL_SAMPLES
+from busbw.stats.sampling import MAX_TAIL_SAMPLES
 from busbw.views.registry import VIEWS, view
 
 TIMED = -1
@@ -78,7 +78,7 @@ _sampling_options = options(
         help="times to run the sweep, each with new communicators (unlike --run-cycles) and sizes in random order",
     ),
 )  # fmt: skip
-MOST_GROUPED = 64  # operations that are all enqueued while the queue is held
+MAX_GROUPED = 64  # operations that are all enqueued while the queue is held
 
 
 def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
@@ -91,10 +91,10 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     for name in filter(given, CLASSIC_ONLY):
         raise UsageError(f"{BY_FIELD[name].name(strict=True)}: only classic timing has it", "add --timing classic, or leave it out")
     iters = fields["iters"] if given("iters") else 0
-    if given("iters") and not 1 <= iters <= MOST_TAIL_SAMPLES:
-        raise UsageError(f"--iters {iters}: precise timing takes 1 to {MOST_TAIL_SAMPLES}", "leave it out to take as many as needed")
-    if fields["agg_iters"] > MOST_GROUPED:
-        what = f"--agg-iters {fields['agg_iters']}: precise timing groups at most {MOST_GROUPED}"
+    if given("iters") and not 1 <= iters <= MAX_TAIL_SAMPLES:
+        raise UsageError(f"--iters {iters}: precise timing takes 1 to {MAX_TAIL_SAMPLES}", "leave it out to take as many as needed")
+    if fields["agg_iters"] > MAX_GROUPED:
+        what = f"--agg-iters {fields['agg_iters']}: precise timing groups at most {MAX_GROUPED}"
         raise UsageError(what, "add --timing classic, or give fewer")
     precision, max_time_s = chosen.pop("precision") or 0.0, chosen.pop("max_time")
     return Sampling(precision=precision, max_time_s=max_time_s, fixed=iters, **chosen)

@@ -44,7 +44,7 @@ class Figure:
         return self.cell.n or (len(self.cell.kept_s) if self.cell.stopped else 0) or self.row.iters
 
     @property
-    def reach(self) -> float:
+    def half_width(self) -> float:
         """How far the confidence interval extends on its wider side, as a fraction of the time; infinity without an interval."""
         low_s, high_s = self.cell.low_s, self.cell.high_s
         if low_s is None or high_s is None or self.time_s <= 0:

@@ -40,7 +40,7 @@ THREADS_VARIABLE = "NCCL_NTHREADS"
 # Rates in bytes per second, and the channels up to each. NCCL makes two for one network device. A channel is a block of GPU threads that
 # moves up to 5 GB/s to or from host memory, and that a training cannot use meanwhile (benchmarks/net_1xh200_202611).
 CHANNELS = ((6.25e9, 0), (12.5e9, 4), (25e9, 8))
-MOST_CHANNELS, CHANNELS_UNKNOWN = 16, 8
+MAX_CHANNELS, CHANNELS_UNKNOWN = 16, 8
 # A block of 512 threads, NCCL's choice above 12 GB/s, leaves no room for another block on its multiprocessor.
 # Eight blocks of 256 threads are 2 to 10 % slower.
 NARROW_FROM, NARROW_THREADS = 8, 256
@@ -51,7 +51,7 @@ def channels(rate: float | None) -> int:
     """The minimum number of channels for busbw's network at `rate` bytes per second (None: unknown); 0 leaves the number to NCCL."""
     if rate is None:
         return CHANNELS_UNKNOWN
-    return next((count for most, count in CHANNELS if rate <= most), MOST_CHANNELS)
+    return next((count for most, count in CHANNELS if rate <= most), MAX_CHANNELS)
 
 
 def chosen(environ: Mapping[str, str]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 MOST = {"int": (1 << 31) - 1, "size": (1 << 63) - 1}  # the range of nccl-tests' variables
-MOST_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sample
+MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("e", "maxbytes", "max_bytes", "size", 32 << 20, "largest size, inclusive; limited by memory", 8 << 30, least=1),
     Option("i", "stepbytes", "step_bytes", "size", 1 << 20, "step between sizes; used with --stepfactor 1", least=0),
     Option("f", "stepfactor", "step_factor", "int", 1, "factor between sizes; 1 = use the step in bytes", 2, least=1, soft=True),
-    Option("n", "iters", "iters", "int", 20, "timed iterations", least=0, most=MOST_OPERATIONS),
-    Option("m", "agg_iters", "agg_iters", "int", 1, "operations per iteration, aggregated in one group", least=1, most=MOST_OPERATIONS),
+    Option("n", "iters", "iters", "int", 20, "timed iterations", least=0, most=MAX_OPERATIONS),
+    Option("m", "agg_iters", "agg_iters", "int", 1, "operations per iteration, aggregated in one group", least=1, most=MAX_OPERATIONS),
     Option("w", "warmup_iters", "warmup_iters", "int", 1, "warm-up operations per power-of-two size", least=0),
     Option("N", "run_cycles", "run_cycles", "int", 1, "number of sweeps, all with the same communicators; 0 = until interrupted", least=0),
     Option("p", "parallel_init", "parallel_init", "int", 0, "initialize NCCL in parallel, in each thread", compat_only=True),

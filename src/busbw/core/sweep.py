@@ -9,7 +9,7 @@ from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD, MOST, MOST_OPERATIONS, Option
+from busbw.core.options import BY_FIELD, MAX_OPERATIONS, MOST, Option
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.redops import redop as redop_row
 from busbw.core.sizes import parse_int
@@ -122,9 +122,9 @@ def _check_sizes(spec: SweepSpec, strict: bool) -> None:
 
 def _check_iterations(spec: SweepSpec, strict: bool) -> None:
     iters, together, skip = (BY_FIELD[field].name(strict=strict) for field in ("iters", "agg_iters", "per_iter_skip"))
-    if spec.iters * spec.agg_iters > MOST_OPERATIONS:
+    if spec.iters * spec.agg_iters > MAX_OPERATIONS:
         raise UsageError(
-            f"{iters} {spec.iters} x {together} {spec.agg_iters}: more than {MOST_OPERATIONS} operations for each size",
+            f"{iters} {spec.iters} x {together} {spec.agg_iters}: more than {MAX_OPERATIONS} operations for each size",
             f"use fewer; {BY_FIELD['run_cycles'].name(strict=strict)} repeats the sweep",
         )
     if strict and spec.per_iter_timing and spec.per_iter_skip >= spec.iters:

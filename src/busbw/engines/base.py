@@ -101,7 +101,7 @@ class Engine(Protocol):
     name: str
     ranks: Sequence[int]
     size: int  # ranks of the communicator
-    queued: bool  # a launch returns before its work is done, so marks time it, not the host's clock
+    asynchronous: bool  # a launch returns before its work is done, so marks time it, not the host's clock
 
     def clock(self) -> float:
         """Seconds of the clock that times this engine (the host's; virtual in `sim`)."""
@@ -146,11 +146,11 @@ class Engine(Protocol):
         raise NoMeasurement(f"-G: the {self.name} engine has no CUDA graphs", f"leave out -G, or use {option('engine', 'nccl')}")
 
     def held(self) -> AbstractContextManager[None]:
-        """Launches in this context begin when it exits; nothing in it may wait for them. Only for `queued` engines."""
+        """Launches in this context begin when it exits; nothing in it may wait for them. Only for `asynchronous` engines."""
         return nullcontext()
 
     def fence(self) -> Launch:
-        """A thunk for a tiny collective that no rank leaves before all have entered it. Only for `queued` engines."""
+        """A thunk for a tiny collective that no rank leaves before all have entered it. Only for `asynchronous` engines."""
 
     def mark(self, index: int) -> None:
         """Note a point in time on every local rank's stream (CPU: the clock)."""

@@ -24,7 +24,7 @@ class MpiEngine(Engine):
     """Runs collectives with mpi4py on a communicator of its own. Whatever MPI lacks (half, bfloat16, fp8, avg, mulsum) is computed here."""
 
     name = "mpi"
-    queued = False
+    asynchronous = False
 
     def __init__(self, comm: MPI.Intracomm, world_rank: int, group: int) -> None:
         self._comm = comm.Dup()

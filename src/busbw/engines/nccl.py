@@ -43,7 +43,7 @@ class NcclEngine(Engine):
     """
 
     name = "nccl"
-    queued = True
+    asynchronous = True
 
     def __init__(self, control: Control, spec: SweepSpec, local_devices: Sequence[int], group: int = 0, process: int | None = None) -> None:
         self._nccl = nccl_comms.library()

@@ -38,7 +38,7 @@ class SimEngine(Engine):
     """Simulates `ranks` ranks."""
 
     name = "sim"
-    queued = True
+    asynchronous = True
 
     def __init__(self, ranks: int, parameters: dict[str, float]) -> None:
         self.size = ranks

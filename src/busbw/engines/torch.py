@@ -39,7 +39,7 @@ class TorchEngine(TorchRank, Engine):
         self._control, self._spec = control, spec
         self._buffers: dict[str, torch.Tensor] = {}
         self._marks: dict[int, Any] = {}
-        self.queued = self._gpu is not None
+        self.asynchronous = self._gpu is not None
         self._gate: Any = None
         self._refused: dict[tuple[str, str, str], str | None] = {}
 

@@ -15,7 +15,7 @@ from busbw.host.source import Unavailable
 
 PORT = 28028
 PROTOCOL = 2
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 GREETING_S = 0.3
 
 
@@ -72,7 +72,7 @@ def _report(line: socket.socket, name: str, deadline: float) -> str:
 def _ask(line: socket.socket, request: str, deadline: float) -> str:
     line.sendall(f"{request}\n".encode())
     reply = b""
-    while not reply.endswith(b"\n") and len(reply) < MOST_BYTES:
+    while not reply.endswith(b"\n") and len(reply) < MAX_BYTES:
         data = _receive(line, deadline)
         if not data:
             break
@@ -84,7 +84,7 @@ def _until_end(line: socket.socket, deadline: float) -> str:
     """Everything until the connection closes, or what arrived before the deadline."""
     reply = b""
     try:
-        while len(reply) < MOST_BYTES and (data := _receive(line, deadline)):
+        while len(reply) < MAX_BYTES and (data := _receive(line, deadline)):
             reply += data
     except TimeoutError:
         if not reply:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from busbw.host.process import GONE, stat_fields
 from busbw.launch.mpirun import launch_agent, ssh_args
 
-MOST_ASKED = 256  # hosts; one agent process each, all in parallel
+MAX_ASKED = 256  # hosts; one agent process each, all in parallel
 SSH_FAILED = 255  # ssh's exit code if it could not run the command
 _POLL_S = 0.02
 
@@ -34,12 +34,12 @@ def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None =
 def states(pids: Mapping[str, Iterable[int]], limit_s: float) -> dict[str, dict[int, str] | None]:
     """State letters of processes by host and pid, GONE for those that do not exist. Takes at most `limit_s` seconds for all hosts.
 
-    None for a host that does not answer in time or that ssh cannot reach. {} for a host that was not asked (more than MOST_ASKED hosts,
+    None for a host that does not answer in time or that ssh cannot reach. {} for a host that was not asked (more than MAX_ASKED hosts,
     no agent program) or whose shell failed.
     """
     deadline = time.monotonic() + limit_s
     found: dict[str, dict[int, str] | None] = {host: {} for host in pids}
-    asked = {host: question for host in list(pids)[:MOST_ASKED] if (question := _ask(host, tuple(pids[host])))}
+    asked = {host: question for host in list(pids)[:MAX_ASKED] if (question := _ask(host, tuple(pids[host])))}
     while time.monotonic() < deadline and any(question.agent.poll() is None for question in asked.values()):
         time.sleep(_POLL_S)
     return found | {host: _answer(question) for host, question in asked.items()}

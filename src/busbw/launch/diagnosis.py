@@ -8,7 +8,7 @@ from busbw.core.reports import Here, Stalled
 from busbw.core.spelling import option
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
 
-MOST_NAMED = 8
+MAX_NAMED = 8
 _DUMP = "py-spy dump --pid PID   (on such a rank's host)"
 
 
@@ -78,7 +78,7 @@ class Evidence:
 
 
 def _listed(ranks: list[int]) -> str:
-    text = ", ".join(map(str, ranks[:MOST_NAMED])) + (f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else "")
+    text = ", ".join(map(str, ranks[:MAX_NAMED])) + (f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else "")
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
 
 

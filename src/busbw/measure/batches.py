@@ -17,8 +17,8 @@ from busbw.measure.progress import Progress
 
 BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
 SHORTEST_S = 1e-9
-MOST_HELD = 32  # operations enqueued before the first runs; a GPU queue holds about a thousand entries
-LEAD_S, MOST_LEAD = 300e-6, 8  # untimed operations that put caches and links into the state of a long series
+MAX_HELD = 32  # operations enqueued before the first runs; a GPU queue holds about a thousand entries
+LEAD_IN_S, MAX_LEAD_IN = 300e-6, 8  # untimed operations that put caches and links into the state of a long series
 TRAIL = 8  # untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower
 TRAIL_UP_TO_S = 1e-3  # longer operations do not show that
 TICKS = 64  # empty intervals from which the clock's resolution is read
@@ -45,8 +45,8 @@ class Batches(Protocol):
     tick_s: float
     progress: Progress
 
-    def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
-        """Run and time the launches in step with all processes. `typical_s` estimates a duration, the same on all processes."""
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
+        """Run and time the launches in step with all processes. `estimate_s` is the expected duration of one, the same on all processes."""
 
 
 class HeldBatches:
@@ -63,7 +63,7 @@ class HeldBatches:
             raise NoMeasurement(message, f"unset {blocking[0]}, or use --timing classic")
         self._engine, self._limit_s = engine, spec.timeout
         self.progress = Progress(0)
-        self._most = max(MOST_HELD // spec.agg_iters, 1)
+        self._most = max(MAX_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
         self._fence()  # its setup must not wait in a held queue
         engine.synchronize(spec.timeout)
@@ -80,18 +80,18 @@ class HeldBatches:
         every = sorted(seconds for number in range(TICKS) for seconds in self._engine.elapsed_s(2 * number, 2 * number + 1))
         return min((after - before for before, after in itertools.pairwise(every) if after - before > FINEST_TICK_S), default=0.0)
 
-    def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
-        """See Batches. At most MOST_HELD operations, or one group, are held at a time."""
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
+        """See Batches. At most MAX_HELD operations, or one group, are held at a time."""
         taken = Taken([[] for _ in self._engine.ranks])
         for start in range(0, len(launches), self._most):
-            self._held(launches[start : start + self._most], typical_s, taken)
+            self._held(launches[start : start + self._most], estimate_s, taken)
         return taken
 
-    def _held(self, launches: Sequence[Launch], typical_s: float, taken: Taken) -> None:
+    def _held(self, launches: Sequence[Launch], estimate_s: float, taken: Taken) -> None:
         engine, clock, fence = self._engine, time.perf_counter, self._fence
-        lead = min(round(LEAD_S / max(typical_s, SHORTEST_S)), MOST_LEAD, self._most)
+        lead_in = min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._most)
         with engine.held():
-            for number in range(lead):
+            for number in range(lead_in):
                 fence()
                 launches[-1 - number % len(launches)]()
             for number, launch in enumerate(launches):
@@ -103,7 +103,7 @@ class HeldBatches:
                 if self._costs:
                     taken.launch_s.append(clock() - start)
                 engine.mark(2 * number + 1)
-            for _ in range(TRAIL if typical_s < TRAIL_UP_TO_S else 0):
+            for _ in range(TRAIL if estimate_s < TRAIL_UP_TO_S else 0):
                 fence()
         engine.synchronize(self._limit_s)
         self.progress.done += 1
@@ -112,7 +112,7 @@ class HeldBatches:
             taken.durations_s[rank].extend(column)
 
 
-class ClockedBatches:
+class HostClockBatches:
     """Operations that are complete when their launch returns: each starts at an agreed time of synchronized clocks.
 
     Clocks are synchronized for every batch, so that drift does not matter. `late_s` is an injected delay. A rank that misses its time, for
@@ -125,11 +125,11 @@ class ClockedBatches:
         self.progress = Progress(0)
         self._clocks = Clocks(control)
 
-    def take(self, launches: Sequence[Launch], typical_s: float) -> Taken:
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """See Batches. Each operation has its own time slot."""
         clock = time.perf_counter
         ahead = self._clocks.offset_s()
-        slot = SLACK * typical_s + SLOT_MARGIN_S
+        slot = SLACK * estimate_s + SLOT_MARGIN_S
         before = clock()
         self._control.barrier()
         # Ten barriers are enough for the message with the common start to reach all ranks.

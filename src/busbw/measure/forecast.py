@@ -10,9 +10,9 @@ PLACEMENTS = 2
 class Forecast:
     """`sizes` are the bytes of all rows in order; `sampling` is None for classic timing."""
 
-    def __init__(self, sizes: Sequence[int], sampling: Sampling | None, least_samples: int) -> None:
+    def __init__(self, sizes: Sequence[int], sampling: Sampling | None, min_samples: int) -> None:
         self._left = [size for size in sizes for _ in range(PLACEMENTS)]
-        self._sampling, self._least = sampling, least_samples
+        self._sampling, self._min_samples = sampling, min_samples
         self._check_s_byte = self._timing_s = self._operation_s_byte = 0.0
 
     def learn(self, size: int, check_s: float, timing_s: float, operation_s: float) -> None:
@@ -29,7 +29,7 @@ class Forecast:
         return sum(self._check_s_byte * size + self._timing_of(size) for size in self._left)
 
     def _timing_of(self, size: int) -> float:
-        least_s = self._operation_s_byte * size * self._least
+        least_s = self._operation_s_byte * size * self._min_samples
         if self._sampling is None:
             return least_s
         return max(min(self._timing_s, self._sampling.max_time_s), least_s)

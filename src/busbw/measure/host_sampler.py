@@ -18,25 +18,28 @@ class HostSampler:
         self._row = self._latest = self._vitals.read() if self._vitals else None
         self._events: list[XidEvent] = []
 
-    def look(self) -> bool:
-        """Whether heat or a power brake slowed a GPU of this host since the last look."""
-        before = self._latest
-        if self._vitals is None or before is None:
+    def throttled_since_last(self) -> bool:
+        """Whether heat or a power brake slowed a GPU of this host since the last reading."""
+        before, after = self._latest, self._read()
+        if before is None or after is None:
             return False
-        self._latest = self._vitals.read()
-        self._events += self._latest.events
-        throttled = change(before, self._latest).throttled
+        throttled = change(before, after).throttled
         return any(REASON_SEVERITY.get(reason) is Severity.BAD for reasons in throttled.values() for reason in reasons)
 
     def row(self) -> HostChange | None:
         """The changes since the last row."""
-        first = self._row
-        if first is None:
+        first, last = self._row, self._read()
+        if first is None or last is None:
             return None
-        self.look()
-        last: Reading = msgspec.structs.replace(self._latest or first, events=self._events)
-        self._row, self._events = self._latest, []
-        return change(first, last)
+        whole: Reading = msgspec.structs.replace(last, events=self._events)
+        self._row, self._events = last, []
+        return change(first, whole)
+
+    def _read(self) -> Reading | None:
+        if self._vitals is not None:
+            self._latest = self._vitals.read()
+            self._events += self._latest.events
+        return self._latest
 
     def close(self) -> None:
         """Close the readers."""

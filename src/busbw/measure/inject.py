@@ -44,7 +44,7 @@ def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
         raise UsageError(f"--inject {asked}: the sim engine takes faults from --sim", f"--sim late_rank={late.rank},late_us={late.us:g}")
     if late.rank >= ranks:
         raise UsageError(f"--inject late:rank={late.rank}: there is no such rank among {ranks}", f"use a rank from 0 to {ranks - 1}")
-    if engine.queued:
+    if engine.asynchronous:
         what = f"--inject: the {engine.name} engine starts operations on the GPU, where they cannot be delayed"
         raise NoMeasurement(what, "use --engine mpi, or --engine sim --sim late_rank=2")
     return late.us * 1e-6 if late.rank == rank else 0.0

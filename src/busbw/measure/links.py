@@ -18,17 +18,17 @@ from busbw.measure.events import At
 BYTES = 1 << 22  # each way
 LEAST_BYTES = 1 << 16  # below, a pair's time is latency
 SAMPLES = 7
-MOST_PAIRS = 300
+MAX_PAIRS = 300
 ITEM = "float"
 
 
 def pairs(devices: Sequence[Device]) -> list[tuple[int, int]]:
-    """The pairs to measure: one rank per host, or all ranks of a single host. Beyond MOST_PAIRS distant pairs are left out."""
+    """The pairs to measure: one rank per host, or all ranks of a single host. Beyond MAX_PAIRS distant pairs are left out."""
     first = {device.host: device.rank for device in reversed(devices)}
     ranks = sorted(first.values()) if len(first) > 1 else sorted(device.rank for device in devices)
     count = len(ranks)
     nearest = sorted(itertools.combinations(range(count), 2), key=lambda pair: min(pair[1] - pair[0], count - pair[1] + pair[0]))
-    return [(ranks[a], ranks[b]) for a, b in nearest[:MOST_PAIRS]]
+    return [(ranks[a], ranks[b]) for a, b in nearest[:MAX_PAIRS]]
 
 
 def measure(

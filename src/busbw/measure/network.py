@@ -15,7 +15,7 @@ from busbw.host import net_plugin
 from busbw.launch.control import Control
 from busbw.measure.job import Job
 
-MOST_HOSTS = 4  # named in an error
+MAX_HOSTS = 4  # named in an error
 HINT = "NCCL_DEBUG=INFO busbw run ...   (the reason), and busbw env net on that host   (whether the plugin loads)"
 
 
@@ -74,8 +74,8 @@ def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -
 
 
 def _some(hosts: Sequence[str]) -> str:
-    rest = len(hosts) - MOST_HOSTS
-    return ", ".join(hosts[:MOST_HOSTS]) + (f" and {rest} more hosts" if rest > 0 else "")
+    rest = len(hosts) - MAX_HOSTS
+    return ", ".join(hosts[:MAX_HOSTS]) + (f" and {rest} more hosts" if rest > 0 else "")
 
 
 def unconfirmed(job: Job, network: str) -> str:

@@ -41,30 +41,30 @@ def run(
     control: Control,
     launches: Sequence[Launch],
     sampling: Sampling,
-    typical_s: float,
+    estimate_s: float,
     *,
     group_id: int = 0,
-    least: int = 1,
+    min_samples: int = 1,
 ) -> Measured | None:
     """Sample `launches` in turn (one per buffer position), equally often on all processes. Returns the samples on process 0, else None.
 
-    `typical_s` estimates the time of one operation, the same on all processes. `group_id` numbers groups that do not wait for each other.
-    `least` samples are taken even if they exceed the time of a cell.
+    `estimate_s` is the expected time of one operation, the same on all processes. `group_id` numbers groups that do not wait for each
+    other. `min_samples` samples are taken even if they exceed the time of a cell.
     """
     seen, launch_s = Measured(tick_s=batches.tick_s), []
     start = time.perf_counter()
     turn = itertools.cycle(launches)
-    more = max(fitting(first(sampling), sampling, typical_s, 0.0), least)
+    more = max(fitting(first(sampling), sampling, estimate_s, 0.0), min_samples)
     while more:
-        taken = batches.take(list(itertools.islice(turn, more)), typical_s)
+        taken = batches.take(list(itertools.islice(turn, more)), estimate_s)
         launch_s += taken.launch_s
         every = control.gather((group_id, taken.durations_s, taken.late_s))
         if every is not None:
             _add(seen, every)
-            spent_s, typical_s = time.perf_counter() - start, median(seen.longest_s)
+            spent_s, estimate_s = time.perf_counter() - start, median(seen.longest_s)
             seen.decision = next_step(seen.longest_s, sampling, spent_s, seen.tick_s)
-            more = fitting(seen.decision.more, sampling, typical_s, spent_s) if seen.decision.more else 0
-        more, typical_s = control.bcast((more, typical_s))
+            more = fitting(seen.decision.more, sampling, estimate_s, spent_s) if seen.decision.more else 0
+        more, estimate_s = control.bcast((more, estimate_s))
     costs = control.gather(median(launch_s) if launch_s else None)
     if costs is None:
         return None
@@ -72,17 +72,17 @@ def run(
     return seen
 
 
-def fitting(samples: int, sampling: Sampling, typical_s: float, spent_s: float) -> int:
+def fitting(samples: int, sampling: Sampling, estimate_s: float, spent_s: float) -> int:
     """How many of `samples` fit into the time of a cell plus GRACE_S; at least one."""
-    if sampling.fixed or typical_s <= 0:
+    if sampling.fixed or estimate_s <= 0:
         return samples
-    return max(1, min(samples, int((sampling.max_time_s + GRACE_S - spent_s) / typical_s)))
+    return max(1, min(samples, int((sampling.max_time_s + GRACE_S - spent_s) / estimate_s)))
 
 
-def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, synchronizes: bool = True, clocked: bool = False) -> Cell:
+def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, synchronizes: bool = True, host_timed: bool = False) -> Cell:
     """The cell. Each sample is of `operations` operations in one group; times are per operation.
 
-    `synchronizes`: no rank ends before all have started. `clocked`: starts were read from a common clock.
+    `synchronizes`: no rank ends before all have started. `host_timed`: starts were read from a common clock.
     """
     dropped = seen.decision.dropped
     kept = seen.longest_s[dropped:]
@@ -97,7 +97,7 @@ def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, s
     made.launch_s = max(made.launches_s) if made.launches_s else None
     if synchronizes:
         made.op_s = _each(median(seen.shortest_s[dropped:]), operations)
-    if synchronizes or clocked:
+    if synchronizes or host_timed:
         starts = [max(late) for late in zip(*(late[dropped:] for late in seen.late_s), strict=True)]
         made.skew_s = round(median(starts), DIGITS)
         made.late_s = [round(nearest_rank(sorted(late[dropped:]), LATE_PERCENT), DIGITS) for late in seen.late_s]

@@ -13,7 +13,7 @@ from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_
 from busbw.engines.base import Call, Engine, Launch
 from busbw.launch.control import Control
 from busbw.measure import links, precise, timing, verification
-from busbw.measure.batches import MOST_HELD, MOST_LEAD, Batches, ClockedBatches, HeldBatches
+from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
 from busbw.measure.events import At, Emit, Event, Note, RowDone, now
 from busbw.measure.forecast import Forecast
 from busbw.measure.host_sampler import HostSampler
@@ -22,7 +22,7 @@ from busbw.measure.progress import Progress
 from busbw.stats.sampling import THROTTLED_TAKES, first
 
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
-MOST_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
+MAX_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
 LONG_S = 20e-3  # a longer operation is not affected by the one before it
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 
@@ -53,12 +53,12 @@ class Runner:
         """Prepare the batches of precise timing."""
         spec = self.spec
         self._forecast = Forecast((), None, 0)
-        self._iters = min(first(spec.sampling), MOST_HELD) if spec.sampling else spec.iters
-        most = MOST_HELD + MOST_LEAD if spec.sampling else spec.iters * max(spec.cudagraph, 1)
+        self._iters = min(first(spec.sampling), MAX_HELD) if spec.sampling else spec.iters
+        most = MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)
         self._awaited_together = most * spec.agg_iters  # operations of a device queue
         self._batches: Batches
         if spec.sampling:
-            self._batches = HeldBatches(self.engine, spec) if self.engine.queued else ClockedBatches(self.world, self.late_s)
+            self._batches = HeldBatches(self.engine, spec) if self.engine.asynchronous else HostClockBatches(self.world, self.late_s)
             self._group_id = int(self.group.bcast(self.world.process))  # ranks of different groups do not wait for each other
 
     def sweep(self) -> None:
@@ -112,13 +112,13 @@ class Runner:
             launch = self.engine.bind(calls.at(size, in_place=False))
             for _ in range(self.spec.warmup_iters):
                 launch()
-                progress.done += not self.engine.queued
+                progress.done += not self.engine.asynchronous
             self.engine.synchronize(self.spec.timeout)
-            progress.done += self.engine.queued
+            progress.done += self.engine.asynchronous
 
     def _begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
         """Report the phase that begins. The `operations` of a device queue are awaited together, others one by one."""
-        progress = Progress(size, max(operations, 1) if self.engine.queued else 1, self._forecast.left_s())
+        progress = Progress(size, max(operations, 1) if self.engine.asynchronous else 1, self._forecast.left_s())
         self.at(phase, detail, progress)
         return progress
 
@@ -145,10 +145,10 @@ class Runner:
         if checked:
             checked_s = self._check_rounds(call, launch, tally, self._begin("verify", where, size, 1))
         verified = time.perf_counter()
-        usual_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1)) if self.spec.sampling else 0.0
-        cell = self._timed(calls, call, size, where, tally if checked else None, usual_s)
+        estimate_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1)) if self.spec.sampling else 0.0
+        cell = self._timed(calls, call, size, where, tally if checked else None, estimate_s)
         timing_s = time.perf_counter() - verified
-        self._forecast.learn(size, verified - begun, timing_s, usual_s or timing_s / max(self.spec.iters, 1))
+        self._forecast.learn(size, verified - begun, timing_s, estimate_s or timing_s / max(self.spec.iters, 1))
         if checked:
             self._share(tally, cell)
         return cell
@@ -187,11 +187,11 @@ class Runner:
         # Sizes share a seed so that data can be reused; rounds differ so that data of an earlier round cannot pass.
         return Probe(round_number + 1, call.dtype, call.op, self.engine.size)
 
-    def _timed(self, calls: Calls, call: Call, size: int, where: str, tally: verification.Tally | None, usual_s: float) -> Cell | None:
+    def _timed(self, calls: Calls, call: Call, size: int, where: str, tally: verification.Tally | None, estimate_s: float) -> Cell | None:
         size_bytes, rates = calls.moved_bytes(call)[0], calls.rates(call)
         positions = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
         iters = self._iters  # guaranteed to run: data verified afterwards must come from them
-        shifts = [size_bytes * i for i in range(min(positions, max(iters * self.spec.agg_iters, 1), MOST_POSITIONS))]
+        shifts = [size_bytes * i for i in range(min(positions, max(iters * self.spec.agg_iters, 1), MAX_POSITIONS))]
         targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
         verify = self.spec.check_timed and iters > 0 and not (call.in_place and call.collective.reduces)
         if verify and tally:
@@ -203,7 +203,7 @@ class Runner:
         launches = [self.engine.bind(target) for target in targets]
         sampling = self.spec.sampling
         if sampling:
-            cell = self._precise(launches, sampling, usual_s, progress, rates, len(targets) if verify and tally else 1)
+            cell = self._precise(launches, sampling, estimate_s, progress, rates, len(targets) if verify and tally else 1)
         else:
             cell = self._classic(launches, progress, rates)
         if verify and tally:
@@ -215,25 +215,27 @@ class Runner:
         return cell
 
     def _precise(
-        self, launches: Sequence[Launch], sampling: Sampling, usual_s: float, progress: Progress, rates: Rates, least: int
+        self, launches: Sequence[Launch], sampling: Sampling, estimate_s: float, progress: Progress, rates: Rates, min_samples: int
     ) -> Cell | None:
         """The cell, on process 0 only. Samples during which heat or a power limit slowed a GPU are repeated once or twice."""
-        steps = timing.steps(self.engine, self.world, launches, self.spec, self._iters)
+        iterations = timing.iterations(self.engine, self.world, launches, self.spec, self._iters)
         if self.spec.agg_iters > 1:
-            steps[0]()  # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a held queue
+            iterations[0]()  # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a held queue
             self.engine.synchronize(self.spec.timeout)
-        usual = self.world.reduce_all([usual_s], "max")[0]
+        estimate_s = self.world.reduce_all([estimate_s], "max")[0]  # the same on all ranks
         self._batches.progress = progress
         for _ in range(THROTTLED_TAKES):
-            self.host_sampler.look()
-            seen = precise.run(self._batches, self.world, steps, sampling, usual, group_id=self._group_id, least=least)
-            throttled = self.world.reduce_all([float(self.host_sampler.look())], "max")[0] > 0
+            self.host_sampler.throttled_since_last()  # what came before does not count
+            seen = precise.run(
+                self._batches, self.world, iterations, sampling, estimate_s, group_id=self._group_id, min_samples=min_samples
+            )
+            throttled = self.world.reduce_all([float(self.host_sampler.throttled_since_last())], "max")[0] > 0
             if not throttled:
                 break
         if seen is None:
             return None
         cell = precise.cell(
-            seen, sampling, self.spec.agg_iters, rates, synchronizes=self.spec.row.synchronizes, clocked=not self.engine.queued
+            seen, sampling, self.spec.agg_iters, rates, synchronizes=self.spec.row.synchronizes, host_timed=not self.engine.asynchronous
         )
         if throttled:
             cell.stopped = "unstable"

@@ -68,7 +68,7 @@ def settled(job: SweepJob, opened: Engine) -> SweepJob:
     sampling = job.sweep.sampling
     if sampling is None or sampling.precision:
         return job
-    sampling = msgspec.structs.replace(sampling, precision=GPU_PRECISION if opened.queued else CPU_PRECISION)
+    sampling = msgspec.structs.replace(sampling, precision=GPU_PRECISION if opened.asynchronous else CPU_PRECISION)
     return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
 
 

@@ -28,7 +28,7 @@ class Timing:
 
 def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, progress: Progress) -> Timing:
     """Time `spec.iters` iterations of `launches` in turn (one per buffer position)."""
-    turn = steps(engine, control, launches, spec, spec.iters)
+    turn = iterations(engine, control, launches, spec, spec.iters)
     operations = max(spec.iters * spec.agg_iters, 1)
     if spec.cudagraph > 0:
         replay = engine.capture(list(itertools.islice(itertools.cycle(turn), spec.iters)))
@@ -36,25 +36,25 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
     else:
         count = spec.iters
     progress.batch = left = itertools.repeat(True, count)  # as fast as a slice, and its length can be read by the watchdog
-    iterations = itertools.compress(itertools.cycle(turn), left)
+    counted = itertools.compress(itertools.cycle(turn), left)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     if not spec.check_timed:  # else it would write what the check is to find written by timed operations
         launches[0]()  # last of all, so that the loop begins with its code in the caches, as it does in C
         engine.synchronize(spec.timeout)
     control.barrier()
     start = engine.clock()
-    outside = enqueue(engine, control, iterations, spec)
+    outside = enqueue(engine, control, counted, spec)
     enqueued = engine.clock()
     engine.synchronize(spec.timeout)
     total = engine.clock() - start - outside
-    progress.batch, progress.done = (), progress.done + (1 if engine.queued else count)
+    progress.batch, progress.done = (), progress.done + (1 if engine.asynchronous else count)
     timing = Timing(total / operations, (enqueued - start - outside) / operations)
     if spec.per_iter_timing and not spec.cudagraph:
         timing.samples_s = _samples(engine, spec)
     return timing
 
 
-def steps(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, iters: int) -> list[Launch]:
+def iterations(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, iters: int) -> list[Launch]:
     """The iterations as functions to call in turn, `iters` at most: m operations in a group, and the waits of -z.
 
     They are created before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would add a tenth.

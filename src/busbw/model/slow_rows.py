@@ -39,7 +39,7 @@ def _judged(figures: Series, index: int, unusual: Callable[[Row], bool]) -> list
     if ratio >= SLOWER:
         longer = f"{ratio:.2g} times as long as" if ratio >= 2 else f"{(ratio - 1) * 100:.0f} % longer than"
         return [Slow(figure, ratio, f"{where} took {longer} its neighbors suggest")]
-    half = figure.reach if figure.reach < math.inf else 0.0
+    half = figure.half_width if figure.half_width < math.inf else 0.0
     if figure.cell.stopped == "unstable":
         return [Slow(figure, 1 + half, f"{where} did not settle")]
     return [Slow(figure, 1 + half, f"{where} has a confidence interval of +-{half * 100:.0f} %")] if half > WIDE else []

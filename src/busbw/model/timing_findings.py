@@ -174,13 +174,13 @@ def _link_fix(result: Result, hosts: dict[int, Device], slow: list[Link]) -> str
 def _uncertain(run: Run) -> Conclusion | None:
     timed, sampling = sampled(run.result), run.result.spec.sampling
     precision = sampling.precision if sampling else 0.0
-    imprecise = [figure for figure in timed if figure.cell.stopped in ENDS and figure.reach > precision]
+    imprecise = [figure for figure in timed if figure.cell.stopped in ENDS and figure.half_width > precision]
     if not imprecise:
         return None
-    wide = max(imprecise, key=lambda figure: figure.reach)
+    wide = max(imprecise, key=lambda figure: figure.half_width)
     message = (
         f"requested precision of {100 * precision:.3g} % not reached in {len(imprecise)} of {len(timed)} cells; "
-        f"least precise: {where_text(wide)}, {_share_text(wide.reach)} after {counted(wide.n, 'sample')}"
+        f"least precise: {where_text(wide)}, {_share_text(wide.half_width)} after {counted(wide.n, 'sample')}"
     )
     reasons = Counter(figure.cell.stopped for figure in imprecise)
     evidence = ", ".join(f"{ENDS[reason]} in {counted(count, 'cell')}" for reason, count in reasons.items())
@@ -211,7 +211,7 @@ def _between(run: Run) -> Conclusion | None:
     if not groups:
         return None
     spreads = [(figures[-1].cell.time_s - figures[0].cell.time_s) / figures[0].cell.time_s for figures in groups]
-    within = [2 * figure.reach for figures in groups for figure in figures if figure.cell.low_s is not None]
+    within = [2 * figure.half_width for figures in groups for figure in figures if figure.cell.low_s is not None]
     most, worst = max(zip(spreads, groups, strict=True), key=lambda pair: pair[0])
     middle = _share_text(statistics.median(spreads))
     most_text = f"{_share_text(most)} at {where_text(worst[0])}"

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-MOST_SPLITS = 4000  # beyond it a fixed sample of them is used
+MAX_SPLITS = 4000  # beyond it a fixed sample of them is used
 ROUNDING = 1e-9
 
 
@@ -37,12 +37,12 @@ def fewest_chance(first: int, second: int, *, two_sided: bool) -> float:
 
 def _splits(runs: int, first: int) -> Iterator[Sequence[int]]:
     """Choices of a baseline among the runs: all, or the actual one and a fixed sample."""
-    if math.comb(runs, first) <= MOST_SPLITS:
+    if math.comb(runs, first) <= MAX_SPLITS:
         yield from combinations(range(runs), first)
         return
     yield range(first)
     draw = random.Random(1)
-    for _ in range(MOST_SPLITS - 1):
+    for _ in range(MAX_SPLITS - 1):
         yield draw.sample(range(runs), first)
 
 

@@ -16,18 +16,18 @@ from busbw.core.sweep import Sampling
 from busbw.stats.intervals import interval, least_samples, quantile_interval
 from busbw.stats.rank_tests import p_higher
 
-MOST_SAMPLES = 4096
-MOST_TAIL_SAMPLES = 1 << 16
+MAX_SAMPLES = 4096
+MAX_TAIL_SAMPLES = 1 << 16
 TAIL = 0.99
 THROTTLED_TAKES = 3  # times a cell is sampled while heat or a power limit slows a GPU down
 RESERVED = 0.2  # share of the error rate kept for repeated looks; coverage is then 93 to 97 % for 95 % (tests/unit/stats/test_sampling.py)
 WARM_UP_CHANCE = 0.0005  # noise alone passes for a warm-up in one of two thousand looks
 WARM_UP_FROM = 12  # samples; the medians of shorter thirds vary too much
-MOST_DROPPED = 0.5  # of the samples
+MAX_DROPPED = 0.5  # of the samples
 MODES_FROM = 24  # samples
 MODES_SURE_FROM = 200  # samples; among fewer, a short disturbance can look like a second mode
 MODE_SHARE = 0.2  # of the samples that each mode holds at least
-MODE_GAP = 8.0  # times the average distance between neighboring values
+MODE_GAP = 8.0  # times the mean spacing of neighboring values
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Decision(msgspec.Struct, frozen=True):
     modes_s: tuple[float, float] | None = None
 
 
-def counts(n: int) -> int:
+def next_look(n: int) -> int:
     """The number of samples at the look after n: half as many more."""
     return math.ceil(1.5 * n)
 
@@ -67,8 +67,8 @@ def next_step(samples: Sequence[float], sampling: Sampling, spent_s: float, tick
         return Decision(stopped="unstable" if modes else "fixed", modes_s=modes)
     if not modes and _precise(kept, sampling, tick_s):
         return Decision(stopped="ok", dropped=dropped)
-    most = MOST_TAIL_SAMPLES if sampling.tail else MOST_SAMPLES
-    more = min(counts(n), most) - n
+    most = MAX_TAIL_SAMPLES if sampling.tail else MAX_SAMPLES
+    more = min(next_look(n), most) - n
     over = spent_s / n * (n + more) > sampling.max_time_s
     if n >= most or (modes and (over or n >= MODES_SURE_FROM) and not starts_slower(kept, sampling.precision)):
         return Decision(stopped="unstable", dropped=dropped, modes_s=modes)
@@ -102,7 +102,7 @@ def warm_up(samples: Sequence[float], precision: float) -> int:
     dropped, n = 0, len(samples)
     while starts_slower(samples[dropped:], precision):
         third = (n - dropped) // 3
-        if dropped + third > MOST_DROPPED * n:
+        if dropped + third > MAX_DROPPED * n:
             break
         dropped += third
     return dropped
@@ -123,8 +123,9 @@ def starts_slower(samples: Sequence[float], precision: float) -> bool:
 def two_modes(samples: Sequence[float], precision: float, tick_s: float = 0.0) -> tuple[float, float] | None:
     """The medians of two groups of samples with a wide gap between them, each at least a fifth of all; None without such a gap.
 
-    On a logarithmic scale, the gap exceeds the middle half of either group and MODE_GAP average distances of neighbours. It exceeds 2
-    `tick_s`, the error of a difference between two readings of the clock. The medians differ by more than `precision`.
+    On a log scale, the gap is at least the interquartile range of each group and MODE_GAP times the mean spacing of neighboring values,
+    outer fifths aside. It exceeds 2 `tick_s`, the error of a difference between two readings of the clock. The medians differ by more than
+    `precision`.
     """
     n = len(samples)
     if n < MODES_FROM:
@@ -132,8 +133,8 @@ def two_modes(samples: Sequence[float], precision: float, tick_s: float = 0.0) -
     ordered, least = sorted(samples), math.ceil(MODE_SHARE * n)
     logs = [math.log(max(value, tick_s, 1e-9)) for value in ordered]
     gap, at = max((logs[i] - logs[i - 1], i) for i in range(least, n - least + 1))
-    average = (logs[n - least] - logs[least]) / (n - 2 * least)
+    spacing = (logs[n - least] - logs[least]) / (n - 2 * least)
     low, high = median(ordered[:at]), median(ordered[at:])
     spreads = [third - first for first, _, third in map(quantiles, (logs[:at], logs[at:]))]
-    wide = gap >= max(*spreads, MODE_GAP * average) and ordered[at] - ordered[at - 1] > 2 * tick_s
+    wide = gap >= max(*spreads, MODE_GAP * spacing) and ordered[at] - ordered[at - 1] > 2 * tick_s
     return (low, high) if wide and high - low > precision * low else None

@@ -32,7 +32,7 @@ DROP_ORDER = ("timestamp", "count", "cputime", "launch", "skew", "algbw", "stop"
 
 
 def _interval(result: Result, figure: Figure) -> str:
-    percent = 100 * figure.reach
+    percent = 100 * figure.half_width
     return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
 
 

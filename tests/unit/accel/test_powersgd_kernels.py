@@ -33,7 +33,7 @@ SIZED = [(1, 3), (3, 2), (4, 3), (9, 2), (16, 3), (16, 2)]  # and over so many r
 def where(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE.type == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
-    for name, small in {"MOST_ROWS": 50, "STRETCH": 4, "SPAN": 60}.items():  # so that there are several of each
+    for name, small in {"MAX_ROWS": 50, "STRETCH": 4, "SPAN": 60}.items():  # so that there are several of each
         monkeypatch.setattr(tables, name, small)
     tables.tables_of.cache_clear()
     yield

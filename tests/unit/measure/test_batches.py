@@ -12,7 +12,7 @@ from busbw.engines.base import Launch
 from busbw.engines.sim import SimEngine
 from busbw.launch.control import SoloControl
 from busbw.measure import precise
-from busbw.measure.batches import MOST_HELD, TRAIL, ClockedBatches, HeldBatches
+from busbw.measure.batches import MAX_HELD, TRAIL, HeldBatches, HostClockBatches
 from busbw.measure.clocks import Clocks, identity
 from busbw.measure.plan import Calls, Rates
 from busbw.stats.sampling import reported_interval
@@ -73,8 +73,8 @@ def test_held_batches_pad_short_operations_on_both_sides() -> None:
     made = Log(2, {})
     made.log = []
     made.allocate(1 << 16, 1 << 16)
-    HeldBatches(made, SPEC).take([launch(made)] * (MOST_HELD + 1), 1e-4)
-    assert made.log.count("launch") == MOST_HELD + 1 + 2 * 3, "300 us of lead in each of two batches"
+    HeldBatches(made, SPEC).take([launch(made)] * (MAX_HELD + 1), 1e-4)
+    assert made.log.count("launch") == MAX_HELD + 1 + 2 * 3, "300 us of lead-in in each of two batches"
     assert made.log[-TRAIL:] == ["fence"] * TRAIL
 
 
@@ -158,7 +158,7 @@ def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
 
 def test_with_a_host_clock_operations_are_timed_one_by_one() -> None:
     for _ in range(20):  # a busy machine makes operations longer, never shorter
-        taken = ClockedBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
+        taken = HostClockBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
         middle = sorted(taken.durations_s[0])[4]
         if middle < 220e-6:
             break
@@ -201,10 +201,10 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("typical_s", "spent_s", "taken"),
+    ("estimate_s", "spent_s", "taken"),
     [(1e-6, 0.0, 8), (0.5, 0.0, 6), (0.5, 2.9, 1), (10.0, 0.0, 1)],
     ids=["short", "long", "late", "longer"],
 )
-def test_samples_fit_into_the_time_limit_of_a_cell(typical_s: float, spent_s: float, taken: int) -> None:
-    assert precise.fitting(8, Sampling(max_time_s=1.0), typical_s, spent_s) == taken
-    assert precise.fitting(8, Sampling(fixed=8), typical_s, spent_s) == 8
+def test_samples_fit_into_the_time_limit_of_a_cell(estimate_s: float, spent_s: float, taken: int) -> None:
+    assert precise.fitting(8, Sampling(max_time_s=1.0), estimate_s, spent_s) == taken
+    assert precise.fitting(8, Sampling(fixed=8), estimate_s, spent_s) == 8

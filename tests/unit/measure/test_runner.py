@@ -53,7 +53,7 @@ def test_rows_come_in_order_of_type_operator_root_and_size(measured: Measure) ->
 
 def test_warm_up_of_precise_timing_depends_on_size(measured: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "WARM_UP_BYTES", 128)
-    monkeypatch.setattr(batches, "LEAD_S", 0.0)
+    monkeypatch.setattr(batches, "LEAD_IN_S", 0.0)
 
     def launches_before_the_samples() -> list[int]:
         seen = measured("broadcast", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=1, check=1, sampling=Sampling(fixed=1))

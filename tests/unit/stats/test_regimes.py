@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from busbw.core.sweep import Sampling
-from busbw.stats.sampling import MOST_DROPPED, Decision, first, next_step, reported_interval
+from busbw.stats.sampling import MAX_DROPPED, Decision, first, next_step, reported_interval
 
 Times = Iterator[tuple[float, float]]  # a sample, and the true median at that moment
 Regime = Callable[[random.Random], Times]
@@ -101,7 +101,7 @@ def check_bulk(samples: list[float], verdict: Decision) -> None:
     assert 0.1 <= sum(sample <= figure for sample in samples) / len(samples) <= 0.9
     assert sum(abs(sample / figure - 1) < 0.15 for sample in kept) / len(kept) > 0.75
     assert not dropped or median(dropped) > figure
-    assert len(dropped) <= MOST_DROPPED * len(samples)
+    assert len(dropped) <= MAX_DROPPED * len(samples)
 
 
 # Share of cells that may be called precise and miss, beyond 1 - confidence. 0.025: twice the standard deviation of 200 trials. 0.06:

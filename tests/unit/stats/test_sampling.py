@@ -8,7 +8,7 @@ import pytest
 
 from busbw.core.sweep import Sampling
 from busbw.stats.intervals import quantile_interval
-from busbw.stats.sampling import MOST_SAMPLES, Decision, counts, first, next_step, reported_interval, two_modes, warm_up
+from busbw.stats.sampling import MAX_SAMPLES, Decision, first, next_look, next_step, reported_interval, two_modes, warm_up
 
 Draw = Callable[[random.Random], float]
 
@@ -68,8 +68,8 @@ def test_quiet_samples_are_few() -> None:
 
 def test_looks_are_few() -> None:
     looks = [8]
-    while looks[-1] < MOST_SAMPLES:
-        looks.append(counts(looks[-1]))
+    while looks[-1] < MAX_SAMPLES:
+        looks.append(next_look(looks[-1]))
     assert looks[:5] == [8, 12, 18, 27, 41]
     assert len(looks) < 18
 
@@ -114,7 +114,7 @@ def test_one_mode_is_hardly_ever_taken_for_two() -> None:
 
 def test_the_reasons_to_stop() -> None:
     dice = random.Random(6)
-    wild = [dice.expovariate(1) for _ in range(MOST_SAMPLES)]
+    wild = [dice.expovariate(1) for _ in range(MAX_SAMPLES)]
     assert next_step(wild, Sampling(max_time_s=1e9), 1.0).stopped == "unstable"
     assert next_step(wild[:100], Sampling(max_time_s=1.0), 0.9).stopped == "budget"
     assert next_step(wild[:100], Sampling(max_time_s=1e9), 0.9).more == 50

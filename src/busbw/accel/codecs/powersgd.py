@@ -17,7 +17,7 @@ from busbw.accel.communicator import Communicator
 
 BASIS = "basis"  # W of all matrices, one after the other
 SEED = 1905
-MOST_IN_KERNELS = 16  # columns of a factor
+MAX_IN_KERNELS = 16  # columns of a factor
 
 
 class PowerSgd(Codec):
@@ -49,7 +49,7 @@ class PowerSgd(Codec):
 
 def _means(part: torch.Tensor, rank: int) -> ModuleType:
     """The implementation to use: kernels, or plain torch."""
-    if not kernels.usable(part) or rank > MOST_IN_KERNELS or not part.numel():
+    if not kernels.usable(part) or rank > MAX_IN_KERNELS or not part.numel():
         return factors
     from busbw.accel.codecs.kernels import powersgd  # Triton takes a second to import
 

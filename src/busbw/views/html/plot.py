@@ -11,7 +11,7 @@ from busbw.views.html.tree import add, tag
 LABEL_WIDTH = 62  # of a size under the axis, pixels
 RULE_WIDTH = 128  # of the text over a rule
 CAP = 3.0  # half the width of an interval's ends
-MOST_TICKS = 8
+MAX_TICKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _text(x: float, y: float, text: str, kind: str) -> Element:
 
 
 def _grid(plot: Plot, form: Format, x: Axis, y: Axis) -> Iterator[Element]:
-    for value in (linear_ticks if plot.linear else ticks)(y.low, y.high, MOST_TICKS):
+    for value in (linear_ticks if plot.linear else ticks)(y.low, y.high, MAX_TICKS):
         yield _line(x.start, y.at(value), x.end, y.at(value), "grid")
         yield _text(x.start - 8, y.at(value) + 4, plot.y_text(value), "tick y")
     for size in size_ticks(x.low, x.high, int((x.end - x.start) / LABEL_WIDTH)):

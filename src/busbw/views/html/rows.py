@@ -12,7 +12,7 @@ from busbw.views.html.tree import add, tag
 from busbw.views.table import BY_TITLE
 
 NONE = "–"
-MOST_MISMATCHES = 20
+MAX_MISMATCHES = 20
 WORDS = {"type", "op", "placement", "stop"}  # columns that are aligned to the left
 EXTRA = {"type", "repeat", "interval", "n", "stop", "launch", "skew", "p99", "algbw"}  # hidden on narrow screens
 
@@ -102,6 +102,6 @@ def _mismatches(result: Result) -> Element | None:
     ]
     if not found:
         return None
-    more = [f"and {len(found) - MOST_MISMATCHES} more"] if len(found) > MOST_MISMATCHES else []
-    items = (tag("li", text) for text in found[:MOST_MISMATCHES] + more)
+    more = [f"and {len(found) - MAX_MISMATCHES} more"] if len(found) > MAX_MISMATCHES else []
+    items = (tag("li", text) for text in found[:MAX_MISMATCHES] + more)
     return tag("ul", *items, class_="mismatches")

@@ -11,7 +11,7 @@ from busbw.accel.codecs.factors import Layout, Matrix
 # Rows and columns of a tile. Factors with more columns than FEW use squares, which are multiplied as matrices.
 ROWS, COLUMNS, SQUARE, FEW = 4, 256, 32, 8
 DEEP, WIDE = 128, 64  # rows per iteration and columns of a stack
-MOST_ROWS = 1024
+MAX_ROWS = 1024
 STRETCH = 4096  # elements outside matrices per program
 SPAN = 1024  # rows of a factor per program
 
@@ -66,7 +66,7 @@ def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
     for begin, end in made.others:
         tiles += [(at, 1, min(STRETCH, end - at), -1, others + at - begin, 0) for at in range(begin, end, STRETCH)]
         others += end - begin
-    splits = max((-(-one.rows // MOST_ROWS) for one in made.matrices), default=1)
+    splits = max((-(-one.rows // MAX_ROWS) for one in made.matrices), default=1)
     left = factors([(one.left, one.rows) for one in made.matrices])
     right = factors([(one.right, one.columns) for one in made.matrices])
     return Tables(table(tiles, 6), table(stacks, 7), splits, left, right)
@@ -89,13 +89,13 @@ def _stacks_of(one: Matrix, number: int, rank: int, width: int) -> list[tuple[in
     return [
         (
             one.begin + top * one.columns + first,
-            min(MOST_ROWS, one.rows - top),
+            min(MAX_ROWS, one.rows - top),
             one.columns,
             number,
             (one.left + top) * rank,
             (split * width + one.right + first) * rank,
             min(WIDE, one.columns - first),
         )
-        for split, top in enumerate(range(0, one.rows, MOST_ROWS))
+        for split, top in enumerate(range(0, one.rows, MAX_ROWS))
         for first in range(0, one.columns, WIDE)
     ]
