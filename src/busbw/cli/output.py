@@ -9,9 +9,9 @@ from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
+from busbw.core.frontend_texts import render
 from busbw.core.reports import Working
 from busbw.core.result import AnyResult, Result, TrainResult
-from busbw.core.spelling import render
 from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
 from busbw.measure.record import Record
 from busbw.session.outside import LauncherCommand
@@ -81,10 +81,10 @@ class Output(Sink):
 
     error = note
 
-    def broke_off(self, reason: str) -> str:
+    def run_aborted(self, reason: str) -> str:
         """Save what was measured; returns a sentence about the file, '' if nothing was measured."""
         record = self.record
-        super().broke_off(reason)
+        super().run_aborted(reason)
         count = record.measured
         if not count or not record.result or (record.file is None and not self.save_unasked):
             return ""

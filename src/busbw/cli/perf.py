@@ -17,7 +17,7 @@ import msgspec
 from busbw.cli.getopt import BadArguments, parse, usage
 from busbw.cli.output import SweepOutput, exit_code
 from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
-from busbw.core import spelling
+from busbw.core import frontend_texts
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, UsageError
@@ -177,7 +177,7 @@ def exit_of(error: BusbwError) -> int:
     return int(KIND_EXIT.get(kind, NcclTestsExit.NCCL))
 
 
-COMPAT = Frontend(exit_of, spelling.COMPAT)
+COMPAT = Frontend(exit_of, frontend_texts.COMPAT)
 
 
 def _failed(error: BusbwError) -> int:
@@ -185,6 +185,6 @@ def _failed(error: BusbwError) -> int:
     code = exit_of(error)
     kind = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
-        answer(f"{platform.node().split('.')[0]}: Test {kind} '{spelling.render(error.template, spelling.COMPAT)}'\n")
-    talk(error.render(spelling.COMPAT))
+        answer(f"{platform.node().split('.')[0]}: Test {kind} '{frontend_texts.render(error.template, frontend_texts.COMPAT)}'\n")
+    talk(error.render(frontend_texts.COMPAT))
     return code

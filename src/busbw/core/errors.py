@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from busbw.core.exits import Exit
-from busbw.core.spelling import RUN, render
+from busbw.core.frontend_texts import RUN, render
 
 
 class BusbwError(Exception):
@@ -24,7 +24,7 @@ class BusbwError(Exception):
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(render(message))
-        self.template, self.hint_template = message, hint  # with references to options: see core.spelling
+        self.template, self.hint_template = message, hint  # with references: see core.frontend_texts
 
     def __str__(self) -> str:
         """The message."""

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, UsageError, unknown
+from busbw.core.frontend_texts import frontend_text
 from busbw.core.options import BY_FIELD
-from busbw.core.spelling import option
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
 from busbw.host import nvml
@@ -87,7 +87,7 @@ def _open_mpi(opening: Opening) -> Engine:
 
     comm = getattr(opening.control, "comm", None)
     if comm is None:
-        raise NoMeasurement("the mpi engine needs ranks that mpirun or srun started", f"{option('start', 4)}, or under mpirun")
+        raise NoMeasurement("the mpi engine needs ranks that mpirun or srun started", f"{frontend_text('start', 4)}, or under mpirun")
     return MpiEngine(comm, opening.process, opening.group)
 
 
@@ -123,14 +123,14 @@ def engine(name: str) -> EngineRow:
     """The row called `name`; UsageError when there is none."""
     row = BY_NAME.get(name)
     if row is None:
-        raise unknown("engine", name, dict(zip(BY_NAME, BY_NAME, strict=True)), f"{option('engine_option')}: ")
+        raise unknown("engine", name, dict(zip(BY_NAME, BY_NAME, strict=True)), f"{frontend_text('engine_option')}: ")
     return row
 
 
 def refuse_network(net: str, name: str) -> None:
     """UsageError where --net is given and the engine called `name` never asks NCCL."""
     if net and not engine(name).nccl:
-        able = " or ".join(option("engine", row.name) for row in ENGINES if row.nccl)
+        able = " or ".join(frontend_text("engine", row.name) for row in ENGINES if row.nccl)
         raise UsageError(f"--net {net}: engine {name} moves no data through NCCL", f"add {able}, or leave out --net")
 
 
@@ -164,7 +164,7 @@ def choose(name: str) -> tuple[EngineRow, str]:
         row = engine(name)
         reason = row.availability()
         if reason:
-            raise NoMeasurement(f"{option('engine', name)} cannot run here: {reason}", row.install)
+            raise NoMeasurement(f"{frontend_text('engine', name)} cannot run here: {reason}", row.install)
         return row, ""
     reasons: dict[str, str] = {}
     for row in map(engine, AUTOMATIC):

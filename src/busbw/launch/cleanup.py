@@ -22,12 +22,12 @@ class Cleanup:
         self._marker = marker
         self._segments: set[str] = set()
 
-    def note(self) -> None:
+    def record_shared_memory(self) -> None:
         """Record the shared memory of running processes. After they exit, its owner is unknown."""
         for pid in self._pids():
             self._segments.update(_segments(pid))
 
-    def sweep(self) -> None:
+    def kill_remaining(self) -> None:
         """Kill remaining processes and remove the shared memory of all processes of the job."""
         deadline = time.monotonic() + KILL_LIMIT_S
         while (left := self._pids()) and time.monotonic() < deadline:

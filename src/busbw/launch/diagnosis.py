@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from busbw.core.errors import NoMeasurement, TimedOut
+from busbw.core.frontend_texts import frontend_text
 from busbw.core.reports import Here, Stalled
-from busbw.core.spelling import option
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
 
 MAX_NAMED = 8
@@ -96,7 +96,7 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     """The error when some ranks never started."""
     missing = [rank for rank in range(seen.ranks) if rank not in seen.here]
     hosts = sorted({seen.host_of(rank) for rank in missing} - {""})
-    hint = _probe(hosts) if hosts else option("dry_run")
+    hint = _probe(hosts) if hosts else frontend_text("dry_run")
     broken, links_down = seen.broken(), seen.unlinked()
     also = f"; {_broken(seen, broken)}" if broken else ""
     if links_down:
@@ -163,7 +163,7 @@ def _together(seen: Evidence) -> tuple[str, str]:
         f"no rank is late: all {len(seen.stalled)} wait at the same step ({_doing(seen.stalled)}), so the network or the library is stuck"
         f"{_library(seen)}"
     )
-    more = option("limit", 600)
+    more = frontend_text("limit", 600)
     return message, f"ip -s link   (on each host: errors and drops), then the same run with NCCL_DEBUG=INFO, or more time: {more}"
 
 

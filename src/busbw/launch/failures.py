@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
-from busbw.core.spelling import option
+from busbw.core.frontend_texts import frontend_text
 
 TAIL_LINES = 5
 
@@ -189,7 +189,7 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     how += f", as after a rank died of {signal_words(status - 128)}" if signalled else ""
     quoted = "; last lines: " + " / ".join(lines[-TAIL_LINES:]) if lines else ", without an error message"
     where = f" on {', '.join(hosts)}" if hosts else ""
-    return NoMeasurement(f"the launcher{where} {how}{quoted}", option("dry_run"))
+    return NoMeasurement(f"the launcher{where} {how}{quoted}", frontend_text("dry_run"))
 
 
 def known(stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError | None:

@@ -1,4 +1,4 @@
-"""Runs a launcher: reads both of its streams, limits its silence, and leaves no process behind on this host."""
+"""Runs a launcher: reads both of its streams, limits how long it may take until a rank first reports, and leaves no process behind here."""
 
 import _thread
 import contextlib
@@ -14,12 +14,12 @@ from functools import partial
 from types import FrameType
 
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
-from busbw.core.spelling import option
+from busbw.core.frontend_texts import frontend_text
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup
 from busbw.launch.failures import explain
 
-__all__ = ["explain", "run", "terminable", "undisturbed"]
+__all__ = ["explain", "run", "signals_ignored", "terminable"]
 
 TERM_LIMIT_S = 5.0  # for mpirun to end the ranks of other hosts, which only mpirun can do
 GRACE_S = 2.0  # the part of it that a second Ctrl-C does not skip; mpirun takes 0.1 to 0.3 s if its ranks respond
@@ -111,8 +111,8 @@ def run(
             _stop(process, lines, talk, cleanup)
             raise
         finally:
-            with undisturbed():
-                cleanup.sweep()
+            with signals_ignored():
+                cleanup.kill_remaining()
                 for stream in (process.stdout, process.stderr):
                     if stream is not None:
                         stream.close()
@@ -179,7 +179,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasurement:
     if not hosts:
-        return NoMeasurement(f"no rank reported within {limit_s:g} s of starting {launcher}", option("dry_run"))
+        return NoMeasurement(f"no rank reported within {limit_s:g} s of starting {launcher}", frontend_text("dry_run"))
     probe = f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
     return NoMeasurement(
         f"no rank reported within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "
@@ -195,8 +195,8 @@ def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, cleanup
     """
     lines.ending = talk.ending = True
     with contextlib.suppress(BaseException), _pump(process, lines, talk) as pump:
-        with undisturbed():
-            cleanup.note()
+        with signals_ignored():
+            cleanup.record_shared_memory()
             _signal_group(process, signal.SIGTERM)
             pump(GRACE_S)
         if pump(TERM_LIMIT_S - GRACE_S):
@@ -226,7 +226,7 @@ def terminable() -> Iterator[None]:
         yield
 
 
-def undisturbed() -> contextlib.AbstractContextManager[None]:
+def signals_ignored() -> contextlib.AbstractContextManager[None]:
     """Ignore SIGINT, SIGTERM and SIGHUP for the short time that saving and cleaning up take."""
     return _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -76,7 +76,7 @@ Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Exchange
 Emit = Callable[[Event], None]
 
 
-class At(Protocol):
+class EnterPhase(Protocol):
     """A function to call before each phase."""
 
     def __call__(self, phase: str, detail: str, progress: Progress | None = None, /) -> None:

@@ -13,7 +13,7 @@ from busbw.core.result import Device, Link
 from busbw.engines.base import Call, Engine
 from busbw.launch.control import Control
 from busbw.measure.batches import Batches
-from busbw.measure.events import At
+from busbw.measure.events import EnterPhase
 
 BYTES = 1 << 22  # each way
 LEAST_BYTES = 1 << 16  # below, a pair's time is latency
@@ -32,7 +32,7 @@ def pairs(devices: Sequence[Device]) -> list[tuple[int, int]]:
 
 
 def measure(
-    engine: Engine, control: Control, batches: Batches, devices: Sequence[Device], room_bytes: int, at: At, limit_s: float
+    engine: Engine, control: Control, batches: Batches, devices: Sequence[Device], room_bytes: int, enter_phase: EnterPhase, limit_s: float
 ) -> list[Link]:
     """The links of all pairs, on process 0; [] elsewhere, with fewer than three ranks, or with too little memory."""
     chosen, size = pairs(devices), min(BYTES, room_bytes)
@@ -44,7 +44,7 @@ def measure(
         count = size // kind.itemsize
         matrix = tuple(tuple(count if {i, j} == {a, b} and i != j else 0 for j in range(engine.size)) for i in range(engine.size))
         call = Call(row, kind, None, Layout(count, engine.size, 0, matrix), *matrix_totals(matrix), in_place=False)
-        at("links", f"ranks {a} and {b}")
+        enter_phase("links", f"ranks {a} and {b}")
         seconds = _pair(engine, control, batches, call, {a, b}, limit_s)
         if seconds is not None:
             found.append(Link(a, b, seconds, size / seconds))

@@ -9,10 +9,10 @@ from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.frontend_texts import frontend_text
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp, redop
 from busbw.core.result import Cell
-from busbw.core.spelling import option
 from busbw.core.sweep import Series, SweepSpec, dtypes
 from busbw.engines.base import Call
 from busbw.measure import alltoallv
@@ -145,5 +145,5 @@ def refuse_unsupported(reason: str | None, calls: Calls) -> None:
     if reason:
         raise NoMeasurement(
             f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace("  ", " "),
-            f"choose another --datatype, --op or {option('engine_option')}",
+            f"choose another --datatype, --op or {frontend_text('engine_option')}",
         )

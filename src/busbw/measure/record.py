@@ -11,8 +11,8 @@ import msgspec
 
 from busbw.core import wire
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+from busbw.core.frontend_texts import frontend_text
 from busbw.core.result import AnyResult, PlanResult, Result, TrainResult
-from busbw.core.spelling import option
 from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surveyed, Trained, now
 from busbw.model.findings import findings
 
@@ -64,7 +64,7 @@ class Record:
             return
         self._write(last=isinstance(event, Ended))
 
-    def broke_off(self, reason: str) -> None:
+    def run_aborted(self, reason: str) -> None:
         """The run ended early: add the reason and the findings, and write the file."""
         if self.result is not None:
             self.result.errors.append(reason)
@@ -107,13 +107,13 @@ def save(data: bytes, file: Path) -> None:
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
-        raise NoMeasurement(f"{file}: {error.strerror or error}", f"give {option('json_option')} a path with room") from error
+        raise NoMeasurement(f"{file}: {error.strerror or error}", f"give {frontend_text('json_option')} a path with room") from error
 
 
 def check_writable(file: Path, *, overwrite: bool = True) -> None:
     """UsageError if the result could not be written, or would replace a file without `overwrite`."""
     if not overwrite and file.is_file() and file.stat().st_size:
-        raise UsageError(f"{option('json', file)}: the file exists", "name another file, or replace it with --force")
+        raise UsageError(f"{frontend_text('json', file)}: the file exists", "name another file, or replace it with --force")
     try:
         target = Path(os.path.realpath(file))
         if file.is_dir():
@@ -124,4 +124,4 @@ def check_writable(file: Path, *, overwrite: bool = True) -> None:
             pass
     except OSError as error:
         hint = "name a file in a directory that exists and can be written"
-        raise UsageError(f"{option('json', file)}: {error.strerror or error}", hint) from error
+        raise UsageError(f"{frontend_text('json', file)}: {error.strerror or error}", hint) from error

@@ -14,7 +14,7 @@ from busbw.engines.base import Call, Engine, Launch
 from busbw.launch.control import Control
 from busbw.measure import links, precise, timing, verification
 from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
-from busbw.measure.events import At, Emit, Event, Note, RowDone, now
+from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
 from busbw.measure.forecast import Forecast
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls, Rates, refuse_unsupported
@@ -31,9 +31,9 @@ WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 class Runner:
     """Runs a sweep on an engine.
 
-    `world` connects all processes; `group` only those of this communicator. Without a split they are the same. `at` is called before each
-    phase (warm-up, verify, timing) with its detail (`1 MiB in place`); `late_s` is an injected delay of this process; `host_sampler` reads
-    the counters of its host; `repeat` is the number of times the communicators have been recreated so far.
+    `world` connects all processes; `group` only those of this communicator. Without a split they are the same. `enter_phase` is called
+    before each phase (warm-up, verify, timing) with its detail (`1 MiB in place`); `late_s` is an injected delay of this process;
+    `host_sampler` reads the counters of its host; `repeat` is the number of times the communicators have been recreated so far.
     """
 
     engine: Engine
@@ -43,7 +43,7 @@ class Runner:
     spec: SweepSpec
     max_bytes: int
     emit: Emit
-    at: At = lambda *_: None
+    enter_phase: EnterPhase = lambda *_: None
     late_s: float = 0.0
     host_sampler: HostSampler = field(default_factory=lambda: HostSampler(()))
     repeat: int = 0
@@ -83,7 +83,7 @@ class Runner:
         """The exchanges of each pair of ranks alone, with precise timing and one communicator of three or more ranks; otherwise []."""
         if not self.spec.sampling or self.group.processes != self.world.processes:
             return []
-        return links.measure(self.engine, self.world, self._batches, devices, self.max_bytes, self.at, self.spec.timeout)
+        return links.measure(self.engine, self.world, self._batches, devices, self.max_bytes, self.enter_phase, self.spec.timeout)
 
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
@@ -119,7 +119,7 @@ class Runner:
     def _begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
         """Report the phase that begins. The `operations` of a device queue are awaited together, others one by one."""
         progress = Progress(size, max(operations, 1) if self.engine.asynchronous else 1, self._forecast.left_s())
-        self.at(phase, detail, progress)
+        self.enter_phase(phase, detail, progress)
         return progress
 
     def _row(self, calls: Calls, size: int) -> None:

@@ -15,7 +15,7 @@ from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
 from busbw.measure import inject, network, plan
-from busbw.measure.events import At, Emit, Ended, Note, Started, now
+from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import SweepJob
 from busbw.measure.party import Party, facts, join_groups
@@ -26,8 +26,8 @@ from busbw.model.world import ideals
 GPU_PRECISION, CPU_PRECISION = 0.01, 0.05
 
 
-def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
-    """Run this process' part of the job. `emit` is called on process 0 only, `at` before every phase."""
+def measure(job: SweepJob, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None) -> None:
+    """Run this process' part of the job. `emit` is called on process 0 only, `enter_phase` before every phase."""
     party = join_groups(control)
     row = engine(job.engine)
     if job.engine == "mpi" and job.gpus_per_process > 1:
@@ -45,13 +45,13 @@ def measure(job: SweepJob, control: Control, emit: Emit, at: At = lambda *_: Non
     )  # fmt: skip
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
     for repeat in range(repeats):
-        at("init", job.engine)
+        enter_phase("init", job.engine)
         with network.starting(job, control) as log:
             opened = row.open(opening)
         job = settled(job, opened)
         try:
-            ended = sweep(job, party, opened, emit, at, repeat, log.networks)
-            at("teardown", "")
+            ended = sweep(job, party, opened, emit, enter_phase, repeat, log.networks)
+            enter_phase("teardown", "")
             if control.process == 0 and repeat == repeats - 1:
                 emit(ended)
         except BaseException as error:
@@ -72,12 +72,12 @@ def settled(job: SweepJob, opened: Engine) -> SweepJob:
     return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
 
 
-def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repeat: int, networks: Sequence[str]) -> Ended:
+def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, enter_phase: EnterPhase, repeat: int, networks: Sequence[str]) -> Ended:
     """One pass of the sweep on new communicators; `networks` are those that NCCL named while creating them."""
     first = party.world.process == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
     late_s = inject.delay_s(inject.parse(job.inject), opened, party.world.process, party.world.processes)
-    at("prepare", "")
+    enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)
     result.library.network = network.agreed(job, party.world, result.library, networks)
     if first:
@@ -90,8 +90,8 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, at: At, repea
     own = [device for device in result.world.devices if samples and device.host == platform.node()]
     with closing(HostSampler(own)) as host_sampler:
         runner = Runner(
-            opened, world=party.world, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, at=at, late_s=late_s,
-            host_sampler=host_sampler, repeat=repeat,
+            opened, world=party.world, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, enter_phase=enter_phase,
+            late_s=late_s, host_sampler=host_sampler, repeat=repeat,
         )  # fmt: skip
         runner.sweep()
         links = runner.links(result.world.devices) if last else []

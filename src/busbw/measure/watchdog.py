@@ -86,7 +86,7 @@ class Watchdog:
         self._report(self._here())
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
-    def at(self, phase: str, detail: str = "", progress: Progress | None = None) -> None:
+    def enter_phase(self, phase: str, detail: str = "", progress: Progress | None = None) -> None:
         """The rank begins a phase."""
         now, before = time.monotonic(), self.phase
         self._pace.learn(before.name, before.progress, now - before.since)

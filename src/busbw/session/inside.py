@@ -11,16 +11,16 @@ import msgspec
 
 from busbw.core.errors import BusbwError, TimedOut, UsageError
 from busbw.core.exits import Exit
+from busbw.core.frontend_texts import frontend_text
 from busbw.core.reports import Report, Stalled
-from busbw.core.spelling import option
 from busbw.engines.registry import engine
 from busbw.launch import interfaces, job
 from busbw.launch.control import Control
 from busbw.measure.job import AnyJob, SweepJob
 from busbw.measure.watchdog import Reporter, Watchdog
 from busbw.session.follow import RankFailed
-from busbw.session.outside import limited
-from busbw.session.rank import ask_nccl, chosen, failed, perform, watched
+from busbw.session.outside import with_timeout
+from busbw.session.rank import ask_nccl, failure_report, perform, resolve_engine, start_watchdog
 from busbw.session.sink import Sink
 from busbw.session.where import Where
 
@@ -28,36 +28,36 @@ SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 
 
-def inside(asked: AnyJob, where: Where, sink: Sink) -> None:
+def inside(requested_job: AnyJob, where: Where, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     from busbw.launch.join import join
 
     if where.ranks or where.hosts or where.hostfile or where.step:
         message = "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of a running job"
         raise UsageError(message, "leave them to the outer launcher")
-    limits = limited(asked)
-    if isinstance(limits, SweepJob) and limits.compat:
-        limits = msgspec.structs.replace(limits, launch_limit_s=0.0)  # nccl-tests has no limit but -T
-    watchdog = watched(limits, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
+    limited_job = with_timeout(requested_job)
+    if isinstance(limited_job, SweepJob) and limited_job.compat:
+        limited_job = msgspec.structs.replace(limited_job, launch_limit_s=0.0)  # nccl-tests has no limit but -T
+    watchdog = start_watchdog(limited_job, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
     try:
-        watchdog.at("rendezvous")
+        watchdog.enter_phase("rendezvous")
         control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
-        _as_rank(asked, control, sink, watchdog)
+        _as_rank(requested_job, control, sink, watchdog)
         control.close()
     finally:
         watchdog.stop()
 
 
-def _as_rank(asked: AnyJob, control: Control, sink: Sink, watchdog: Watchdog) -> None:
+def _as_rank(requested_job: AnyJob, control: Control, sink: Sink, watchdog: Watchdog) -> None:
     try:
         with job.terminable():
-            work = chosen(asked, control, sink.take)
+            work = resolve_engine(requested_job, control, sink.take)
             if engine(work.engine).in_process:
-                raise UsageError("the sim engine runs in one process", option("start_sim", 4))
+                raise UsageError("the sim engine runs in one process", frontend_text("start_sim", 4))
             if isinstance(work, SweepJob) and work.compat:
                 work = msgspec.structs.replace(work, gpus_per_process=work.sweep.nthreads * work.sweep.ngpus)
             ask_nccl(watchdog, work, control.process)
-            perform(work, control, sink.take, watchdog.at)
+            perform(work, control, sink.take, watchdog.enter_phase)
     except BaseException as error:
         if control.processes > 1:
             abort_job(error, control, sink)
@@ -75,14 +75,14 @@ def reporting(sink: Sink) -> Reporter:
             sink.error(found.library)
             return
         reported.add(found.step)
-        kept = sink.broke_off(f"{found.phase_text} made no progress")
-        hint = "start with the rank of the lowest step: the others wait for it"
-        sink.error(f"error: {found.message()}{f' ({kept})' if kept else ''}\n\nhint: {hint}")
+        saved_note = sink.run_aborted(f"{found.phase_text} made no progress")
+        hint = "look first at the rank that is at the lowest step; the others are waiting for it"
+        sink.error(f"error: {found.message()}{f' ({saved_note})' if saved_note else ''}\n\nhint: {hint}")
 
     return report
 
 
-def ended(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
+def save_on_signal(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
     """Save what was measured when a signal arrived; returns the message and the exit code."""
     if isinstance(error, KeyboardInterrupt):
         reason, text, code = INTERRUPTED, INTERRUPTED, int(Exit.INTERRUPTED)
@@ -90,25 +90,25 @@ def ended(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
         code = error.code if isinstance(error.code, int) else int(Exit.INTERRUPTED)
         name = signal.Signals(code - 128).name if code > 128 else f"exit {code}"
         reason, text = TERMINATED, f"{TERMINATED} ({name})"
-    with job.undisturbed():
-        kept = sink.broke_off(reason)
-    return f"{text}{': ' + kept if kept else ''}", code
+    with job.signals_ignored():
+        saved_note = sink.run_aborted(reason)
+    return f"{text}{': ' + saved_note if saved_note else ''}", code
 
 
 def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
     """Save what was measured, report the error, and end the job on all ranks."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
-        text, code = ended(error, sink)
+        text, code = save_on_signal(error, sink)
         sink.error(text)
         control.abort(code, text)
-    known = error if isinstance(error, BusbwError) else RankFailed(failed(error, control))
+    known = error if isinstance(error, BusbwError) else RankFailed(failure_report(error, control))
     if known.exit == Exit.BUG:
         traceback.print_exception(error)
-    with job.undisturbed():
-        kept = sink.broke_off(known.message)
+    with job.signals_ignored():
+        saved_note = sink.run_aborted(known.message)
     if isinstance(error, UsageError) and control.process:
         time.sleep(SAME_ERROR_S)  # all ranks have the same error, and process 0 prints it and ends the others
     with contextlib.suppress(Exception):
-        sink.error(known.render(sink.frontend.spelling) + (f"\n{kept}" if kept else ""))
+        sink.error(known.render(sink.frontend.kind) + (f"\n{saved_note}" if saved_note else ""))
     control.abort(sink.frontend.exit_of(known), known.message)
     os._exit(sink.frontend.exit_of(known))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.spelling import option
+from busbw.core.frontend_texts import frontend_text
 from busbw.core.sweep import roots
 from busbw.engines.registry import AUTO, EngineRow, choose_for, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
 from busbw.host import net_plugin
@@ -25,7 +25,7 @@ class TooFewGpus(NoMeasurement):
 
     def __init__(self, asked: int, present: int) -> None:
         message = f"Invalid number of GPUs: {asked} requested but only {present} were found."
-        super().__init__(message, f"ask for at most {present}, or {option('hosts')}")
+        super().__init__(message, f"ask for at most {present}, or {frontend_text('hosts')}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +88,10 @@ def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> LauncherCommand:
 def _prepared(job: AnyJob, name: str, ranks: int) -> AnyJob:
     if isinstance(job, SweepJob):
         roots(job.sweep, ranks or 1)
-    return limited(msgspec.structs.replace(job, engine=name, ranks=ranks))
+    return with_timeout(msgspec.structs.replace(job, engine=name, ranks=ranks))
 
 
-def limited(job: AnyJob) -> AnyJob:
+def with_timeout(job: AnyJob) -> AnyJob:
     """The job with -T as its limit for engines that block in their library and so cannot check it themselves."""
     if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
         return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
@@ -112,7 +112,9 @@ def _local_ranks(row: EngineRow, job: AnyJob, where: Where) -> int:
     if row.name == "nccl" and ranks > gpu_count():
         raise TooFewGpus(ranks, gpu_count())
     if row.name != "nccl" and ranks > RANKS_PER_CORE * (os.cpu_count() or 1):
-        raise UsageError(f"{option('ranks', ranks)}: more than {RANKS_PER_CORE} ranks per core of this machine", option("fewer_ranks"))
+        raise UsageError(
+            f"{frontend_text('ranks', ranks)}: more than {RANKS_PER_CORE} ranks per core of this machine", frontend_text("fewer_ranks")
+        )
     return ranks
 
 

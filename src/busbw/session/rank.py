@@ -18,7 +18,7 @@ from busbw.host import process, ras
 from busbw.host.source import Unavailable
 from busbw.launch.control import Control
 from busbw.launch.environment import detect
-from busbw.measure.events import At, Emit, Event, Failed, Note, encode, write_failure, write_report
+from busbw.measure.events import Emit, EnterPhase, Event, Failed, Note, encode, write_failure, write_report
 from busbw.measure.job import AnyJob, SweepJob, decode
 from busbw.measure.sweep import measure
 from busbw.measure.watchdog import Reporter, Watchdog
@@ -28,17 +28,17 @@ RAS_LIMIT_S = 3.0
 RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
 
 
-def perform(job: AnyJob, control: Control, emit: Emit, at: At = lambda *_: None) -> None:
-    """Run this process' part of a job. `emit` is called on process 0 only, `at` before every phase."""
+def perform(job: AnyJob, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None) -> None:
+    """Run this process' part of a job. `emit` is called on process 0 only, `enter_phase` before every phase."""
     if isinstance(job, SweepJob):
-        measure(job, control, emit, at)
+        measure(job, control, emit, enter_phase)
     else:
         from busbw.train.job import train
 
-        train(job, control, emit, at)
+        train(job, control, emit, enter_phase)
 
 
-def chosen(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
+def resolve_engine(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
     """The job with `auto` replaced by process 0's choice: the launching host may have no GPU. Collective."""
     if job.engine != AUTO:
         return job
@@ -51,7 +51,7 @@ def chosen(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
     return msgspec.structs.replace(job, engine=control.bcast(name))
 
 
-def watched(job: AnyJob, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> Watchdog:
+def start_watchdog(job: AnyJob, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> Watchdog:
     """Start a watchdog for this process."""
     member = detect(os.environ)
     rank = member.rank if member else 0
@@ -75,7 +75,7 @@ def nccl_report() -> str:
         return str(error)
 
 
-def failed(error: BaseException, control: Control | None) -> Failed:
+def failure_report(error: BaseException, control: Control | None) -> Failed:
     """The report of an error that ended this rank."""
     rank, host = control.process if control else -1, platform.node()
     if isinstance(error, BusbwError):
@@ -88,7 +88,7 @@ def failed(error: BaseException, control: Control | None) -> Failed:
 
 def fail(error: BaseException, control: Control | None) -> int:
     """Report why this rank ends, abort the job, and return the exit code."""
-    report = failed(error, control)
+    report = failure_report(error, control)
     if report.exit == Exit.BUG:
         traceback.print_exception(error)
     write_failure(report)
@@ -120,12 +120,12 @@ def main(argv: list[str] | None = None) -> int:
     job = decode((sys.argv[1:] if argv is None else argv)[0])
     control: Control | None = None
     try:
-        dog = watched(job, write_report, DAEMONS)
-        dog.at("rendezvous", "")
+        dog = start_watchdog(job, write_report, DAEMONS)
+        dog.enter_phase("rendezvous", "")
         control = join(dict(os.environ), expect=job.ranks // job.gpus_per_process or None)
-        job = chosen(job, control, emit)
+        job = resolve_engine(job, control, emit)
         ask_nccl(dog, job, control.process)
-        perform(job, control, emit, dog.at)
+        perform(job, control, emit, dog.enter_phase)
         control.close()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error must end the other ranks too
         return fail(error, control)

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from busbw.core import spelling
 from busbw.core.errors import BusbwError
+from busbw.core.frontend_texts import RUN, render
 from busbw.core.reports import Working
 from busbw.measure.events import Event
 from busbw.measure.record import Record
@@ -15,13 +15,13 @@ LOG = logging.getLogger("busbw")
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """A command line's exit codes of errors, and its spelling of options (core.spelling)."""
+    """A command line's exit codes of errors, and which of the core.frontend_texts it shows."""
 
     exit_of: Callable[[BusbwError], int]
-    spelling: int
+    kind: int  # RUN or COMPAT
 
 
-OWN = Frontend(lambda error: int(error.exit), spelling.RUN)
+OWN = Frontend(lambda error: int(error.exit), RUN)
 
 
 class Sink:
@@ -51,10 +51,10 @@ class Sink:
         LOG.error("%s", self.rendered(text))
 
     def rendered(self, text: str) -> str:
-        """The text with options in the frontend's spelling."""
-        return spelling.render(text, self.frontend.spelling)
+        """The text with options as the frontend writes them."""
+        return render(text, self.frontend.kind)
 
-    def broke_off(self, reason: str) -> str:
+    def run_aborted(self, reason: str) -> str:
         """Record why the run ended early; returns a sentence about the file of its rows, '' if there is none."""
-        self.record.broke_off(spelling.render(reason))
+        self.record.run_aborted(render(reason))
         return ""

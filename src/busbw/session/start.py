@@ -6,14 +6,14 @@ import os
 import msgspec
 
 from busbw.core.errors import BusbwError, NoMeasurement
+from busbw.core.frontend_texts import frontend_text
 from busbw.core.result import AnyResult, Result
-from busbw.core.spelling import option
 from busbw.engines.registry import choose
 from busbw.launch import environment, job
 from busbw.launch.control import SoloControl
 from busbw.measure.job import AnyJob, SweepJob
 from busbw.session.follow import Follower, follow
-from busbw.session.inside import ended, inside
+from busbw.session.inside import inside, save_on_signal
 from busbw.session.outside import launcher_command
 from busbw.session.rank import perform
 from busbw.session.sink import Sink
@@ -35,12 +35,12 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
         try:
             (inside if rank else _start)(work, where, sink)
         except (KeyboardInterrupt, SystemExit) as error:
-            sink.note(ended(error, sink)[0])
+            sink.note(save_on_signal(error, sink)[0])
             raise
         except BusbwError as error:
-            with job.undisturbed():
-                kept = sink.broke_off(error.message)
-            error.add(f" ({kept})" if kept else "")
+            with job.signals_ignored():
+                saved_note = sink.run_aborted(error.message)
+            error.add(f" ({saved_note})" if saved_note else "")
             raise
     if sink.record.problem:
         raise sink.record.problem
@@ -63,7 +63,7 @@ def _start(work: AnyJob, where: Where, sink: Sink) -> None:
 def _in_process(work: AnyJob, where: Where, sink: Sink) -> None:
     if not isinstance(work, SweepJob):
         message = "training needs one process per rank, but this engine runs all ranks in one"
-        raise NoMeasurement(message, f"use {option('engine', 'torch')}")
+        raise NoMeasurement(message, f"use {frontend_text('engine', 'torch')}")
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
     if ranks == 1 and where.ranks is None and not work.compat:
         ranks = SIMULATED_RANKS

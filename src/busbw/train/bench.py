@@ -12,6 +12,7 @@ from torch import nn
 from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 from busbw.host.counters import device_counters
 from busbw.launch.control import Control
+from busbw.measure.events import EnterPhase
 from busbw.train.exchange import Wrapped, still, wrap
 from busbw.train.loop import Loop, scaler_for, settle
 from busbw.train.methods import Method
@@ -20,7 +21,6 @@ from busbw.train.models import Model
 SEED = 7
 SETTLES = 3  # steps until DDP has rebuilt its buckets and methods have started
 Report = Callable[[str, int, int, float], None]  # method, round, iteration, samples per second and rank
-At = Callable[[str, str], None]
 
 
 class Bench:
@@ -39,37 +39,37 @@ class Bench:
         count = sum(parameter.numel() for parameter in self.net.parameters())
         self.training = Training(spec, model.unit, count, sum(sizes), len(set(self.hosts)))
 
-    def run(self, methods: Sequence[Method], report: Report, done: Callable[[TrainRun], None], at: At) -> None:
+    def run(self, methods: Sequence[Method], report: Report, done: Callable[[TrainRun], None], enter_phase: EnterPhase) -> None:
         """All rounds. Each round first runs every rank alone."""
         for number in range(self.spec.rounds):
-            silent_s = self._silent(ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), at)
-            alone = self.alone(number, report, at)
+            silent_s = self._silent(ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), enter_phase)
+            alone = self.alone(number, report, enter_phase)
             alone.silent_s = silent_s
             done(alone)
             for method in methods:
-                at("wrap", method.name)
+                enter_phase("wrap", method.name)
                 scaler = scaler_for(self.spec.precision, self.device)
                 wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb, scaler)
                 loop = self.loop(wrapped.net, scaler)
                 with wrapped.silent() as possible:
-                    silent_s = self._silent(method.name, loop, at) if possible else []
-                run = self._measured(method.name, number, loop, wrapped, report, at)
+                    silent_s = self._silent(method.name, loop, enter_phase) if possible else []
+                run = self._measured(method.name, number, loop, wrapped, report, enter_phase)
                 run.silent_s = alone.silent_s if method.plain else silent_s
                 done(run)
                 wrapped.close()
                 del wrapped, loop
 
-    def alone(self, number: int, report: Report, at: At) -> TrainRun:
+    def alone(self, number: int, report: Report, enter_phase: EnterPhase) -> TrainRun:
         """One round of each rank alone."""
-        return self._measured(ALONE, number, self.loop(self.net), None, report, at)
+        return self._measured(ALONE, number, self.loop(self.net), None, report, enter_phase)
 
     def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
         """The training loop of `net`, which may be wrapped."""
         return Loop(self.spec, self.model, net, self.device, scaler or scaler_for(self.spec.precision, self.device))
 
-    def _measured(self, name: str, number: int, loop: Loop, wrapped: Wrapped | None, report: Report, at: At) -> TrainRun:
+    def _measured(self, name: str, number: int, loop: Loop, wrapped: Wrapped | None, report: Report, enter_phase: EnterPhase) -> TrainRun:
         spec = self.spec
-        at("warm-up", name)
+        enter_phase("warm-up", name)
         loop.timed(spec.warmup)
         loop.rest()
         self.control.barrier()
@@ -77,7 +77,7 @@ class Bench:
         steps: list[float] = []
         rates: list[float] = []
         for iteration in range(spec.iters):
-            at("training", f"{name}, iteration {iteration}")
+            enter_phase("training", f"{name}, iteration {iteration}")
             before, begun = _out_bytes(), time.perf_counter()
             mine = loop.timed(spec.batches)
             took = time.perf_counter() - begun
@@ -93,14 +93,14 @@ class Bench:
             run.seen = self.control.reduce_all([seen / count], "max")[0]
         return run
 
-    def _silent(self, name: str, loop: Loop, at: At) -> list[float]:
+    def _silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
         """Steps without an exchange, each the longest over ranks. Gradients are wrong, so parameters are not updated."""
-        at("warm-up", f"{name}, over a perfect network")
+        enter_phase("warm-up", f"{name}, over a perfect network")
         with loop.frozen():
             loop.timed(SETTLES)
             loop.rest()
             self.control.barrier()
-            at("training", f"{name}, over a perfect network")
+            enter_phase("training", f"{name}, over a perfect network")
             return self.control.reduce_all(loop.timed(self.spec.batches), "max")
 
     def by_host(self, mine: float | None) -> float | None:

@@ -4,7 +4,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import PlanResult, TrainResult
 from busbw.launch.control import Control
 from busbw.measure import network
-from busbw.measure.events import At, Emit, Ended, Event, Iteration, Note, Started, Trained, now
+from busbw.measure.events import Emit, Ended, EnterPhase, Event, Iteration, Note, Started, Trained, now
 from busbw.measure.job import PlanJob, TrainJob
 from busbw.measure.party import facts, join_groups
 from busbw.train.names import known
@@ -12,7 +12,7 @@ from busbw.train.names import known
 ENGINE = "torch"
 
 
-def train(job: TrainJob | PlanJob, control: Control, emit: Emit, at: At) -> None:
+def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
     """Run the benchmark on this process; `emit` is called on process 0 alone."""
     from busbw.engines.torch_rank import TorchRank
     from busbw.train.bench import Bench
@@ -24,10 +24,10 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, at: At) -> None
     party = join_groups(control)
     if party.groups > 1:
         raise UsageError("NCCL_TESTS_SPLIT makes groups, but a training uses all ranks", "unset it")
-    at("init", ENGINE)
+    enter_phase("init", ENGINE)
     with network.starting(job, control) as log:
         opened = TorchRank(party.group, party.local, party.color, control.process)
-    at("prepare", "")
+    enter_phase("prepare", "")
     bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
     result = (PlanResult if isinstance(job, PlanJob) else TrainResult)(training=bench.training, **facts(job, party, opened))
     result.library.network = network.agreed(job, control, result.library, log.networks)
@@ -41,9 +41,9 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, at: At) -> None
         report(Note(note))
     methods = [parse(name) for name in spec.methods]
     if isinstance(job, PlanJob):
-        survey(bench, job.plan, methods, report, at)
+        survey(bench, job.plan, methods, report, enter_phase)
     else:
-        bench.run(methods, lambda *values: report(Iteration(*values)), lambda run: report(Trained(run)), at)
-    at("teardown", "")
+        bench.run(methods, lambda *values: report(Iteration(*values)), lambda run: report(Trained(run)), enter_phase)
+    enter_phase("teardown", "")
     report(Ended(now(), {}))
     opened.close()

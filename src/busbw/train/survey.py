@@ -11,23 +11,23 @@ import torch.distributed as dist
 from busbw.accel.settings import HOST
 from busbw.core.errors import UsageError
 from busbw.core.planning import Bucket, Exchange, Plan, PlanSpec
-from busbw.measure.events import Event, Exchanged, Surveyed, Trained
-from busbw.train.bench import SETTLES, At, Bench
+from busbw.measure.events import EnterPhase, Event, Exchanged, Surveyed, Trained
+from busbw.train.bench import SETTLES, Bench
 from busbw.train.exchange import under_ddp, wrap
 from busbw.train.loop import scaler_for
 from busbw.train.methods import Method
 from busbw.train.replay import Hook, Recorder, Replayed
 
 
-def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], emit: Callable[[Event], None], at: At) -> None:
+def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], emit: Callable[[Event], None], enter_phase: EnterPhase) -> None:
     """Measure all parts, and report each when it is done."""
     found = Survey(bench, spec)
-    alone = bench.alone(0, lambda *_: None, at)
+    alone = bench.alone(0, lambda *_: None, enter_phase)
     emit(Trained(alone))
-    emit(Surveyed(Plan(spec.target, median(alone.steps_s), *found.still(at))))
+    emit(Surveyed(Plan(spec.target, median(alone.steps_s), *found.still(enter_phase))))
     for method in methods:
         try:
-            emit(Exchanged(found.exchange(method, at)))
+            emit(Exchanged(found.exchange(method, enter_phase)))
         except UsageError as error:
             if method.settings is None or method.settings.staging != HOST:
                 raise
@@ -43,10 +43,10 @@ class Survey:
         self._kept: list[Replayed] = []
         self._room = torch.empty(0)
 
-    def still(self, at: At) -> tuple[float, list[Bucket]]:
+    def still(self, enter_phase: EnterPhase) -> tuple[float, list[Bucket]]:
         """The step under DDP without an exchange, and its buckets: medians over steps of the slowest rank."""
         bench = self.bench
-        at("training", "DDP without an exchange")
+        enter_phase("training", "DDP without an exchange")
         recorder = Recorder(bench.device)
         net = under_ddp(bench.net, bench.device, bench.spec.bucket_mb)
         net.register_comm_hook(recorder, Recorder.hook)
@@ -63,10 +63,10 @@ class Survey:
         step, *ready = (median(bench.control.reduce_all(list(each), "max")) for each in (steps, *zip(*readies, strict=True)))
         return step, [Bucket(one.gradient.nbytes, when) for one, when in zip(self._kept, ready, strict=True)]
 
-    def exchange(self, method: Method, at: At) -> Exchange:
+    def exchange(self, method: Method, enter_phase: EnterPhase) -> Exchange:
         """Exchange every bucket separately, several times."""
         bench, spec = self.bench, self.spec
-        at("exchange", method.name)
+        enter_phase("exchange", method.name)
         wrapped = wrap(bench.net, method, bench.device, bench.spec.bucket_mb, scaler_for(bench.spec.precision, bench.device))
         for _ in range(SETTLES):
             self._replay(wrapped.hook)

@@ -70,7 +70,7 @@ def test_shared_memory_of_another_job_or_program_is_left_alone() -> None:
                 subprocess.Popen(words, env={**ENV, MARKER: f"{marker}{os.getpid()}"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             )
             assert holders[-1].stdout.readline() == b"\n"  # type: ignore[union-attr]
-        Cleanup(f"own{os.getpid()}").sweep()
+        Cleanup(f"own{os.getpid()}").kill_remaining()
         assert holders[0].wait(10) == -signal.SIGKILL
         assert holders[1].poll() is None
         assert {name for name, file in names.items() if file.exists()} == {"sm_segment.other", "cuda.shm."}

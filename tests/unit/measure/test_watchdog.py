@@ -30,7 +30,7 @@ def dog(limit_s: float = 0.2, launch_limit_s: float = 0.2, rank: int = 0) -> tup
 
 def test_a_rank_reports_its_start_and_later_its_stall() -> None:
     made, said, stalled = dog()
-    made.at("timing", "8 in place")
+    made.enter_phase("timing", "8 in place")
     assert stalled.wait(5)
     made.stop()
     here, *_, told = said
@@ -44,7 +44,7 @@ def test_a_rank_reports_its_start_and_later_its_stall() -> None:
 def test_a_phase_that_changes_in_time_is_not_a_stall() -> None:
     made, said, stalled = dog(limit_s=0.3)
     for step in range(12):
-        made.at("timing", f"{8 << step} in place")
+        made.enter_phase("timing", f"{8 << step} in place")
         time.sleep(0.05)
     made.stop()
     assert not stalled.is_set()
@@ -54,7 +54,7 @@ def test_a_phase_that_changes_in_time_is_not_a_stall() -> None:
 def test_the_phases_before_the_sweep_share_one_limit() -> None:
     made, said, stalled = dog(limit_s=60, launch_limit_s=0.4)
     for phase in ("rendezvous", "init", "prepare"):
-        made.at(phase)
+        made.enter_phase(phase)
         time.sleep(0.1)
     assert stalled.wait(2)
     made.stop()
@@ -63,9 +63,9 @@ def test_the_phases_before_the_sweep_share_one_limit() -> None:
 
 def test_a_reopened_engine_has_the_sweeps_limit() -> None:
     made, _, stalled = dog(limit_s=60, launch_limit_s=0.1)
-    made.at("timing", "8")
+    made.enter_phase("timing", "8")
     time.sleep(0.2)
-    made.at("init")
+    made.enter_phase("init")
     assert not stalled.wait(0.3)
     made.stop()
 
@@ -73,7 +73,7 @@ def test_a_reopened_engine_has_the_sweeps_limit() -> None:
 def test_the_limit_counts_from_the_last_operation() -> None:
     made, said, stalled = dog(limit_s=0.4)
     progress = Progress(8)
-    made.at("timing", "8 in place", progress)
+    made.enter_phase("timing", "8 in place", progress)
     ended: list[float] = []
     progress.batch = ended
     for _ in range(20):  # a phase of several limits
@@ -95,8 +95,8 @@ from busbw.measure.events import write_report
 watchdog.GRACE_S = 0.3
 dog = watchdog.Watchdog(int(sys.argv[1]), Job(limit_s=float(sys.argv[2])), write_report)
 dog.start()
-dog.at("init")
-dog.at("timing", "8")
+dog.enter_phase("init")
+dog.enter_phase("timing", "8")
 time.sleep(30)
 """
 
