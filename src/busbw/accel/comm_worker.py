@@ -10,7 +10,7 @@ import torch
 
 from busbw.accel.codecs import codec_for
 from busbw.accel.codecs.base import ring_bytes, settle
-from busbw.accel.communicator import Communicator, Working
+from busbw.accel.communicator import Communicator, Work
 from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.memory import Kept, Memory, Piece
 from busbw.accel.mesh import Mesh
@@ -244,7 +244,7 @@ class CommWorker:
                 flat[piece.begin : piece.begin + piece.length] = whole[: piece.length]
 
 
-def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Communicator) -> tuple[torch.Tensor, torch.Tensor, Working]:
+def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Communicator) -> tuple[torch.Tensor, torch.Tensor, Work]:
     """The piece (a copy if padded), this rank's shard of the row's average, and the exchange to wait for."""
     whole = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:

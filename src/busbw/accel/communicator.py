@@ -10,7 +10,7 @@ import torch.distributed as dist
 from busbw.accel.staging import HostStaging
 
 
-class Working(Protocol):
+class Work(Protocol):
     """A running exchange."""
 
     def wait(self) -> object:
@@ -61,16 +61,16 @@ class Communicator:
 
     def average(self, part: torch.Tensor) -> None:
         """Average `part` in its own format. It is divided first, as in DDP, because a sum may overflow."""
-        self.begin_average(part, later=False).wait()
+        self.begin_average(part, async_op=False).wait()
 
-    def begin_average(self, part: torch.Tensor, *, later: bool = True) -> Working:
+    def begin_average(self, part: torch.Tensor, *, async_op: bool = True) -> Work:
         """Start `average`."""
         kind = dist.ReduceOp.SUM
         if part.is_cuda and not part.is_sparse and "cuda:nccl" in dist.get_backend_config(self.group):
             kind = dist.ReduceOp.AVG  # NCCL scales while it reads, which saves a pass over memory
         else:
             part.div_(self.size)
-        work: Working | None = dist.all_reduce(part, kind, group=self.group, async_op=later) if self.group is not None else None
+        work: Work | None = dist.all_reduce(part, kind, group=self.group, async_op=async_op) if self.group is not None else None
         return work or _Done()
 
     def all_gather(self, own: torch.Tensor) -> torch.Tensor:
@@ -79,7 +79,7 @@ class Communicator:
         if self.staging is not None:
             self.staging.all_gather(every, own)
         else:
-            self.begin_all_gather(every.view(-1), own.view(-1), later=False).wait()
+            self.begin_all_gather(every.view(-1), own.view(-1), async_op=False).wait()
         return every
 
     def all_to_all(self, rows: torch.Tensor) -> torch.Tensor:
@@ -93,19 +93,19 @@ class Communicator:
             dist.all_to_all_single(came, rows, group=self.group)
         return came
 
-    def begin_all_gather(self, every: torch.Tensor, own: torch.Tensor, *, later: bool = True) -> Working:
+    def begin_all_gather(self, every: torch.Tensor, own: torch.Tensor, *, async_op: bool = True) -> Work:
         """Start gathering the ranks' `own` into `every` (flat, in rank order)."""
         if self.group is None:
             every.view(self.size, -1).copy_(own)
             return _Done()
-        work: Working | None = dist.all_gather_into_tensor(every, own, group=self.group, async_op=later)
+        work: Work | None = dist.all_gather_into_tensor(every, own, group=self.group, async_op=async_op)
         return work or _Done()
 
-    def begin_reduce_scatter(self, whole: torch.Tensor) -> tuple[torch.Tensor, Working]:
+    def begin_reduce_scatter(self, whole: torch.Tensor) -> tuple[torch.Tensor, Work]:
         """Start a reduce-scatter. Returns this rank's part of the sum, and the exchange to wait for."""
         shard = torch.empty(whole.numel() // self.size, dtype=whole.dtype, device=whole.device)
         if self.group is None:
             shard.copy_(whole.view(self.size, -1)[self.rank])
             return shard, _Done()
-        work: Working = dist.reduce_scatter_tensor(shard, whole, group=self.group, async_op=True)
+        work: Work = dist.reduce_scatter_tensor(shard, whole, group=self.group, async_op=True)
         return shard, work

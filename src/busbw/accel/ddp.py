@@ -13,7 +13,7 @@ from busbw.accel import light
 from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.comm_worker import CommWorker
-from busbw.accel.communicator import Working
+from busbw.accel.communicator import Work
 from busbw.accel.mesh import make
 from busbw.accel.methods import BY_NAME, DENSE
 from busbw.accel.settings import Settings
@@ -46,13 +46,13 @@ class Attached(Attachment):
             self.worker.run(flat, lambda: self._begin(begins))
         if first or flat.is_sparse:
             return self.worker.run(flat, lambda: self._average(flat))
-        apart = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
+        one_dim = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
         last = bucket.is_last() and bucket.index() > 0
         method = self.settings.method_for(flat.nbytes, last=last)
-        together = method == DENSE or BY_NAME[method].needs_matrices
-        if together or not self.settings.dense_below_2d or not apart:
+        exchange_whole = method == DENSE or BY_NAME[method].needs_matrices
+        if exchange_whole or not self.settings.dense_below_2d or not one_dim:
             return self.worker.average(flat, names, shapes, last=last)
-        return self.worker.run(flat, lambda: self._in_two(flat, names, shapes, apart, last))
+        return self.worker.run(flat, lambda: self._exchange_1d_separately(flat, names, shapes, one_dim, last))
 
     def _as_ddp(self, flat: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """All-reduce on DDP's own communicator, from the stream of backward."""
@@ -63,21 +63,23 @@ class Attached(Attachment):
 
     def _average(self, flat: torch.Tensor) -> None:
         """All-reduce, as DDP does without a hook."""
-        self._begin_average(flat, later=False).wait()
+        self._begin_average(flat, async_op=False).wait()
 
-    def _begin_average(self, flat: torch.Tensor, *, later: bool = True) -> Working:
+    def _begin_average(self, flat: torch.Tensor, *, async_op: bool = True) -> Work:
         world = self.worker.mesh.world
         if not flat.is_sparse:
             self.worker.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
-        return world.begin_average(flat, later=later)
+        return world.begin_average(flat, async_op=async_op)
 
-    def _in_two(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], apart: list[int], last: bool) -> None:
+    def _exchange_1d_separately(
+        self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], one_dim: list[int], last: bool
+    ) -> None:
         """Exchange parameters of one dimension (biases, norms) uncompressed, and the rest, with zeros in their positions, by the codec."""
-        if len(apart) == len(shapes):
+        if len(one_dim) == len(shapes):
             self._average(flat)
             return
         parts = flat.split([shape.numel() for shape in shapes])
-        few = [parts[number] for number in apart]
+        few = [parts[number] for number in one_dim]
         joined = torch.cat(few)
         torch._foreach_zero_(few)
         averaging = self._begin_average(joined)  # overlaps with the codec
@@ -100,8 +102,8 @@ def attach(
 ) -> Attached:
     """Exchange a DDP model's gradients with busbw. Without `settings`, the LIGHT_* variables of Tencent's LightCC apply.
 
-    Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if any; kept state follows its scale.
-    `timeout`: the limit of each exchange.
+    Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if any; residuals are rescaled
+    when its scale changes. `timeout`: the limit of each exchange.
 
     Raises:
         UsageError: a variable is invalid, or `model` is not a DDP model.
