@@ -1,4 +1,4 @@
-"""The cells of a result: by what they measured, so that results can be compared, and the figures that every view prints of them."""
+"""The cells of a result: keyed by what they measured, so that results can be compared, and the values that every view prints for them."""
 
 import math
 import statistics

@@ -40,7 +40,7 @@ class Cell(msgspec.Struct):
     samples would not help). dropped counts leading samples of the warm-up, which are in samples_s but not used. late_s is the lower
     quartile of each rank's lateness at the start of an operation. modes_s are the medians of two groups of samples with a wide gap
     between them. p99_s is measured with --tail. tick_s is the resolution of a coarse clock; the interval includes one tick more on
-    either side than order statistics give. n counts the samples that these figures are computed from (0 in older files: those of
+    either side than order statistics give. n counts the samples that these values are computed from (0 in older files: those of
     samples_s after the dropped ones).
     """
 

@@ -1,7 +1,7 @@
 """Joins the ranks of a job over the control channel that fits the launcher, and detects a split brain.
 
 In a split brain, N processes each believe they are rank 0 of 1, like a program built without MPI. Each measures only itself, and the
-figures look plausible.
+numbers look plausible.
 """
 
 import os

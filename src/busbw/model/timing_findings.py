@@ -19,8 +19,8 @@ LATE_S = 1e-6  # less is within the accuracy of clocks and schedulers
 TURN_S = 20e-3  # several time slices of a scheduler: ranks that share a core wait less for each other
 LATE_ALONE = 0.5  # all other ranks differ by at most this share of the late rank's delay
 LATE_CELLS = 0.5  # of all cells
-SLOW_LINK = 0.6  # of the usual bandwidth of a pair
-WAITED = 1.1  # times a rank's delay: its pairs lose at most this much if they only wait for it
+SLOW_LINK = 0.6  # of the upper quartile over all pairs
+WAITED = 1.1  # a pair that is slow only because it waits for the late rank loses at most 1.1 times that rank's delay
 ENDS = {"budget": "time limit reached", "unstable": "samples did not settle"}
 NAMED = 4  # pairs in a message
 
@@ -151,7 +151,7 @@ def _slow_link(run: Run) -> Conclusion | None:
     worst = min(slow, key=lambda link: link.bandwidth)
     size = format_size(round(worst.bandwidth * worst.time_s))
     usual = gb(usual_bandwidth(result.links))
-    evidence = f"exchange of {size} each way by one pair at a time: {gb(worst.bandwidth)} GB/s, usually {usual}"
+    evidence = f"exchange of {size} each way by one pair at a time: {gb(worst.bandwidth)} GB/s; upper quartile over all pairs: {usual}"
     if culprit is not None:
         device = hosts[culprit]
         part = f"host {device.host}" if len({device.host for device in hosts.values()}) > 1 else who(device)

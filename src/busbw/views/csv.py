@@ -1,4 +1,4 @@
-"""Two CSVs: every figure, one line per row and placement; and the columns of the PyTorch benchmark, in place only."""
+"""Two CSVs: every value, one line per row and placement; and the columns of the PyTorch benchmark, in place only."""
 
 import csv
 import io
@@ -85,7 +85,7 @@ def torch_header(result: Result) -> str:
 
 
 def torch_row(result: Result, row: Row) -> str:
-    """The in-place figures of one row as Python prints floats; `N/A` where it was not run in place or no bound is known.
+    """The in-place values of one row as Python prints floats; `N/A` where it was not run in place or no bound is known.
 
     The count is that of the call, as in nccl-tests; the operator asked for is printed even where the collective does not reduce.
     """

@@ -1,4 +1,4 @@
-"""Texts that several views share: figures with units, versions, the machine, and the column of the operator."""
+"""Texts that several views share: numbers with units, versions, the machine, and the column of the operator."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ PLAIN_BARS = ".:-=+*#@"
 
 
 def time_text(seconds: float) -> str:
-    """`17.41 us`, `12.44 ms`, `1.79 s`: the largest unit in which the figure is at least 1, four digits."""
+    """`17.41 us`, `12.44 ms`, `1.79 s`: the largest unit in which the number is at least 1, four digits."""
     scale, unit = next(((scale, unit) for scale, unit in TIME_UNITS if seconds >= scale), TIME_UNITS[-1])
     value = seconds / scale
     if not math.isfinite(value):

@@ -14,7 +14,7 @@ NEWER = "read it with the busbw that wrote it, or a newer one"
 
 
 def check(result: AnyResult) -> None:
-    """UsageError, with the position, for figures that no measurement gives."""
+    """UsageError, with the position, for numbers that no measurement gives."""
     if not isinstance(result, Result):
         for run in result.training.runs:
             _check_run(run)

@@ -36,7 +36,7 @@ def _streaming(name: str, help: str, module: Any) -> View:
 VIEWS: tuple[View, ...] = (
     _streaming("table", "a table to read, with the shape of the sweep and findings", table),
     _streaming("nccl-tests", "the text of nccl-tests, byte for byte", nccl_tests_text),
-    _streaming("csv", "every figure, one line per row and placement", csv),
+    _streaming("csv", "every value, one line per row and placement", csv),
     View("torch-csv", "the CSV of the PyTorch benchmark: in place, with ideal and efficiency", csv.torch_header, csv.torch_row),
     _streaming("markdown", "a table for GitHub", markdown),
     View("json", "busbw's own format, busbw.result/1", footer=result_json.render, streams=False),

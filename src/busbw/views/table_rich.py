@@ -18,7 +18,7 @@ STYLES = (
 
 
 def header(result: Result, width: int | None = None) -> Text:
-    """The plain header, dimmed so that figures stand out."""
+    """The plain header, dimmed so that numbers stand out."""
     return Text(table.header(result, width), style="dim")
 
 

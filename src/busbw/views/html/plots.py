@@ -104,7 +104,7 @@ def _said(curves: Sequence[Curve], text: Callable[[float], str], unit: str, axes
     low, high = min(points, key=lambda point: point.y), max(points, key=lambda point: point.y)
     return (
         f"{axes} Lowest {text(low.y)}{unit} at {format_size(int(low.x))}, "
-        f"highest {text(high.y)}{unit} at {format_size(int(high.x))}. The tables hold every figure."
+        f"highest {text(high.y)}{unit} at {format_size(int(high.x))}. The tables hold every value."
     )
 
 

@@ -1,4 +1,4 @@
-"""The head of the page: title, a sentence, warnings and the main figures."""
+"""The head of the page: title, a sentence, warnings and the main numbers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def summary(inputs: Sequence[ReportInput]) -> Element | None:
 
 
 def _figures(result: Result) -> list[tuple[str, str, str]]:
-    """Name, figure, and what it belongs to."""
+    """Name, number, and what it belongs to."""
     top, ideal = peak(every(result)), result.ideal
     first = min((one for one in every(result) if drawable(one.time_s)), key=lambda one: one.time_s, default=None)
     bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}" if ideal else ""
