@@ -29,6 +29,20 @@ class Alltoallv:
 
 ALLTOALLV = Alltoallv()
 
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Names and values of the variables that switch the profiler plugin on."""
+
+    plugin: str = "NCCL_PROFILER_PLUGIN"
+    folder: str = "BUSBW_CAPTURE"
+    mode: str = "BUSBW_CAPTURE_MODE"
+    cheap: str = "cheap"
+    timed: str = "timed"
+
+
+CAPTURE = Capture()
+
 VARIABLES: tuple[Variable, ...] = (
     Variable("NCCL_TESTS_DEVICE", "index of the first GPU of each process", "nccl-tests"),
     Variable("NCCL_TESTS_MIN_BW", "fail if average busbw is below 0.9 times this value in GB/s", "nccl-tests"),
@@ -40,6 +54,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(ALLTOALLV.print_summary, "alltoallv: 1 prints the bytes of each rank", "nccl-tests"),
     Variable("BUSBW_ENGINE", "engine of the compat commands, which have no option for it: nccl, torch, mpi, sim", "busbw"),
     Variable("BUSBW_IFNAME", "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; set by --ifname", "busbw"),
+    Variable(CAPTURE.folder, "folder for the files of the profiler plugin; set by `busbw capture`", "busbw"),
+    Variable(CAPTURE.mode, "cheap: calls, sizes and order; timed: also durations on the GPU", "busbw"),
     Variable("BUSBW_PLUGIN", "path of the NCCL plugin library for --net busbw and `busbw env net`, instead of busbw-native's", "busbw"),
 )
 

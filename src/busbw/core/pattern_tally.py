@@ -57,6 +57,7 @@ class Tally:
         at_us: float | None = None,
         cpu_us: float | None = None,
         gpu_us: float | None = None,
+        gpu_at_us: float | None = None,
         predicted_us: float | None = None,
         skew_us: float | None = None,
         stream: int | None = None,
@@ -78,7 +79,7 @@ class Tally:
         if gpu_us is not None:
             seen.gpu_us.append(gpu_us)
         if self._ordered:
-            self._calls.extend([Call(row.id, at_us, cpu_us, gpu_us, skew_us, stream, group)] * calls)
+            self._calls.extend([Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group)] * calls)
 
     def pattern(self) -> Pattern:
         """The record of what was added so far."""

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from busbw.core.finding import Finding
 from busbw.core.planning import Plan
+from busbw.core.replaying import Replay
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
 from busbw.core.training import Training
@@ -228,5 +229,16 @@ class PlanResult(Outcome, tag="busbw.plan/1"):
         return len(self.plan.exchanges) if self.plan else 0
 
 
-AnyResult = Result | TrainResult | PlanResult
-SCHEMAS = {"busbw.result/1": Result, "busbw.training/1": TrainResult, "busbw.plan/1": PlanResult}
+class ReplayResult(Outcome, tag="busbw.replay/1"):
+    """The result of replaying a pattern."""
+
+    replay: Replay
+
+    @property
+    def measured(self) -> int:
+        """Rows that were timed."""
+        return sum(row.times is not None for row in self.replay.rows)
+
+
+AnyResult = Result | TrainResult | PlanResult | ReplayResult
+SCHEMAS = {"busbw.result/1": Result, "busbw.training/1": TrainResult, "busbw.plan/1": PlanResult, "busbw.replay/1": ReplayResult}

@@ -152,6 +152,10 @@ class Engine(Protocol):
     def fence(self) -> Launch:
         """A thunk for a tiny collective that no rank leaves before all have entered it. Only for `asynchronous` engines."""
 
+    def follow(self, other: "Engine") -> None:
+        """Let what is enqueued from now on begin after all that `other`, of the same kind and process, has enqueued."""
+        return
+
     def mark(self, index: int) -> None:
         """Note a point in time on every local rank's stream (CPU: the clock)."""
 

@@ -10,6 +10,7 @@ from busbw.core.frontend_texts import frontend_text
 
 INSTALL = "pip install 'busbw[cuda13]'"
 STREAM_NON_BLOCKING = 1
+EVENT_DISABLE_TIMING = 2
 THREADS_PER_BLOCK = 256
 BLOCKS_PER_MULTIPROCESSOR = 8
 
@@ -108,6 +109,7 @@ class Stream:
         gpu.activate()
         self.raw = driver().CUstream(handle) if handle is not None else call("cuStreamCreate", STREAM_NON_BLOCKING)
         self.handle = int(self.raw)
+        self._passed: Any = None
         self._query, self._not_ready = driver().cuStreamQuery, driver().CUresult.CUDA_ERROR_NOT_READY
 
     def idle(self) -> bool:
@@ -118,6 +120,17 @@ class Stream:
         if int(status):
             raise NoMeasurement(f"GPU {self.gpu.index} ({self.gpu.bus}): {_message(status)}", _hint(status))
         return True
+
+    def wait_for(self, other: "Stream") -> None:
+        """What is enqueued from now on begins after all that was enqueued on `other`, a stream of the same GPU."""
+        api = driver()
+        if self._passed is None:
+            self.gpu.activate()
+            self._passed = call("cuEventCreate", EVENT_DISABLE_TIMING)
+        # A wait for an event is for its last recording, so one event serves all waits.
+        for status in (api.cuEventRecord(self._passed, other.raw)[0], api.cuStreamWaitEvent(self.raw, self._passed, 0)[0]):
+            if int(status):
+                raise CudaFailed(f"waiting for a stream: {_message(status)}", _hint(status))
 
     def set_bytes(self, address: int, value: int, size: int) -> None:
         """Enqueue setting each of `size` bytes to `value`."""
@@ -181,6 +194,9 @@ class Stream:
 
     def close(self) -> None:
         """Destroy the stream, unless it was created elsewhere."""
+        if self._passed is not None:
+            call("cuEventDestroy", self._passed)
+            self._passed = None
         if self._owned:
             self.gpu.activate()
             call("cuStreamDestroy", self.raw)

@@ -231,6 +231,12 @@ class NcclEngine(Engine):
         ]
         return launches[0] if len(launches) == 1 else together(launches)
 
+    def follow(self, other: Engine) -> None:
+        """Every local stream waits for the other engine's stream on the same GPU."""
+        assert isinstance(other, NcclEngine)
+        for stream, theirs in zip(self._streams, other._streams, strict=True):
+            stream.wait_for(theirs)
+
     def mark(self, index: int) -> None:
         """Record event `index` on every local stream."""
         for gpu, events in zip(self._gpus, self._events, strict=True):

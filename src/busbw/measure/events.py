@@ -10,6 +10,7 @@ import msgspec
 
 from busbw.core import reports, wire
 from busbw.core.planning import Exchange, Plan
+from busbw.core.replaying import Replay
 from busbw.core.result import AnyResult, Link, Row
 from busbw.core.training import TrainRun
 from busbw.measure.progress import Progress
@@ -57,6 +58,12 @@ class Exchanged(msgspec.Struct, tag="exchanged", tag_field="event"):
     exchange: Exchange
 
 
+class Played(msgspec.Struct, tag="played", tag_field="event"):
+    """A replay is measured."""
+
+    replay: Replay
+
+
 class Note(msgspec.Struct, tag="note", tag_field="event"):
     """A message; `answer` if nccl-tests prints it on stdout."""
 
@@ -72,7 +79,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event"):
     links: list[Link] = []
 
 
-Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Exchanged | Note | Ended
+Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Exchanged | Played | Note | Ended
 Emit = Callable[[Event], None]
 
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from busbw.core.planning import PlanSpec
+from busbw.core.replaying import ReplaySpec
 from busbw.core.sweep import SweepSpec
 from busbw.core.training import TrainSpec
 from busbw.engines.registry import AUTO
@@ -54,7 +55,13 @@ class PlanJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="plan"):
     plan: PlanSpec
 
 
-AnyJob = SweepJob | TrainJob | PlanJob
+class ReplayJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="replay"):
+    """A replay of a pattern, whose file process 0 reads."""
+
+    replay: ReplaySpec
+
+
+AnyJob = SweepJob | TrainJob | PlanJob | ReplayJob
 
 
 def encode(job: AnyJob) -> str:

@@ -12,8 +12,8 @@ import msgspec
 from busbw.core import wire
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.frontend_texts import frontend_text
-from busbw.core.result import AnyResult, PlanResult, Result, TrainResult
-from busbw.measure.events import Ended, Event, Exchanged, RowDone, Started, Surveyed, Trained, now
+from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, TrainResult
+from busbw.measure.events import Ended, Event, Exchanged, Played, RowDone, Started, Surveyed, Trained, now
 from busbw.model.findings import findings
 
 QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
@@ -55,6 +55,8 @@ class Record:
             result.plan = event.plan
         elif isinstance(event, Exchanged) and isinstance(result, PlanResult) and result.plan:
             result.plan.exchanges.append(event.exchange)
+        elif isinstance(event, Played) and isinstance(result, ReplayResult):
+            result.replay = event.replay
         elif isinstance(event, Ended) and result is not None:
             result.end, result.memory, result.complete = event.end, event.memory, True
             if isinstance(result, Result):

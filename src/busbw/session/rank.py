@@ -19,7 +19,8 @@ from busbw.host.source import Unavailable
 from busbw.launch.control import Control
 from busbw.launch.environment import detect
 from busbw.measure.events import Emit, EnterPhase, Event, Failed, Note, encode, write_failure, write_report
-from busbw.measure.job import AnyJob, SweepJob, decode
+from busbw.measure.job import AnyJob, ReplayJob, SweepJob, decode
+from busbw.measure.replay_job import replay
 from busbw.measure.sweep import measure
 from busbw.measure.watchdog import Reporter, Watchdog
 
@@ -32,6 +33,8 @@ def perform(job: AnyJob, control: Control, emit: Emit, enter_phase: EnterPhase =
     """Run this process' part of a job. `emit` is called on process 0 only, `enter_phase` before every phase."""
     if isinstance(job, SweepJob):
         measure(job, control, emit, enter_phase)
+    elif isinstance(job, ReplayJob):
+        replay(job, control, emit, enter_phase)
     else:
         from busbw.train.job import train
 

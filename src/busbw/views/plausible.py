@@ -4,7 +4,7 @@ import math
 
 from busbw.core.errors import UsageError
 from busbw.core.planning import LOSSES, Plan
-from busbw.core.result import AnyResult, Cell, PlanResult, Result
+from busbw.core.result import AnyResult, Cell, PlanResult, ReplayResult, Result
 from busbw.core.training import TrainRun
 from busbw.core.transports import BY_NAME as TRANSPORTS
 from busbw.views import reading
@@ -15,6 +15,8 @@ NEWER = "read it with the busbw that wrote it, or a newer one"
 
 def check(result: AnyResult) -> None:
     """UsageError, with the position, for numbers that no measurement gives."""
+    if isinstance(result, ReplayResult):
+        return
     if not isinstance(result, Result):
         for run in result.training.runs:
             _check_run(run)

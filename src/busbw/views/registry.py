@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw.core.result import AnyResult, PlanResult, Result, Row
-from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, planning, result_json, table, training
+from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, Row
+from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, planning, replay, result_json, table, training
 
 
 def _nothing(*unused: object) -> str:
@@ -73,6 +73,8 @@ def render(result: AnyResult, name: str, source: str = "this result", width: int
     if name == "json":
         return result_json.render(result)
     if name == "table":
+        if isinstance(result, ReplayResult):
+            return replay.render_all(result, width)
         return planning.render_all(result, width) if isinstance(result, PlanResult) else training.render_all(result, width)
     raise UsageError(f"{source} is {kind(result)}, but '{name}' shows sweeps", "use --format table, or json")
 
@@ -81,4 +83,6 @@ def kind(result: AnyResult) -> str:
     """`a plan for mlp`, `a training of mlp`, `a sweep of all_reduce`."""
     if isinstance(result, Result):
         return f"a sweep of {result.spec.collective}"
+    if isinstance(result, ReplayResult):
+        return f"a replay of {result.replay.spec.pattern}"
     return f"a {'plan for' if isinstance(result, PlanResult) else 'training of'} {result.training.spec.model}"

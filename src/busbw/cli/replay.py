@@ -1,0 +1,82 @@
+"""`busbw replay`: run what an application sends, without the application."""
+
+from typing import Any
+
+import click
+
+from busbw.cli import shared_options as shared
+from busbw.cli.output import JsonOutput, Output, exit_code, print_command
+from busbw.cli.parameters import COUNT, Seconds, argv
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
+from busbw.core.exits import Exit
+from busbw.core.replaying import SCALES, ReplaySpec
+from busbw.core.result import AnyResult, ReplayResult
+from busbw.engines.registry import AUTO, BY_NAME
+from busbw.measure.events import Ended, Event
+from busbw.measure.job import ReplayJob
+from busbw.measure.record import Record
+from busbw.session.outside import launcher_command
+from busbw.session.start import run
+from busbw.session.where import Where
+from busbw.views import replay
+
+ENGINES = (AUTO, *(name for name, row in BY_NAME.items() if not row.in_process))
+
+
+class ReplayOutput(Output):
+    """Prints a replay when it has ended."""
+
+    def show(self, event: Event, result: AnyResult) -> None:
+        """The whole text."""
+        if isinstance(event, Ended) and isinstance(result, ReplayResult):
+            answer(replay.render_all(result, width()))
+
+
+class CsvOutput(Output):
+    """Prints a replay as the CSV of the PyTorch benchmark."""
+
+    def show(self, event: Event, result: AnyResult) -> None:
+        """All lines."""
+        if isinstance(event, Ended) and isinstance(result, ReplayResult):
+            answer(replay.torch_csv(result))
+
+
+OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
+
+
+@click.command("replay", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("file", type=click.Path(exists=True))
+@click.option("--engine", type=click.Choice(ENGINES), default=AUTO, show_default=True, help="who moves the data")
+@click.option("--repeats", type=COUNT, default=1, show_default=True, help="times to replay the pattern")
+@click.option(
+    "--scale", type=click.Choice(SCALES), default="none", show_default=True,
+    help="rule for another number of ranks: keep the bytes of algbw, or NCCL's count",
+)  # fmt: skip
+@click.option("--limit", "limit_s", type=Seconds(zero=True), default=60.0, show_default=True, help="seconds without progress; 0 = no limit")
+@shared.start_options
+@shared.net_option
+@shared.dry_run_option
+@click.option("--format", "format_name", type=click.Choice(tuple(OUTPUTS)), default="table", show_default=True, help="output on stdout")
+@shared.result_options
+def command(
+    file: str, engine: str, repeats: int, scale: str, limit_s: float, launch_limit_s: float, net: str | None, format_name: str,
+    json_name: str, force: bool, dry_run: bool, **fields: Any,
+) -> int:  # fmt: skip
+    """Replay the communication in FILE: a pattern of `busbw capture`, or any format that `busbw pattern` reads.
+
+    With an order: the calls in that order, on communicators like the recorded ones; calls that overlapped may overlap again. Without one:
+    every row 20 times, weighted by its calls. Nothing is computed between the calls. --format csv prints the columns of the PyTorch
+    benchmark's --pattern.
+    """
+    where = Where(**shared.take_where(fields))
+    job = ReplayJob(
+        engine=engine, program="busbw replay", argv=argv(), net=net or "", limit_s=limit_s, launch_limit_s=launch_limit_s,
+        replay=ReplaySpec(pattern=file, repeats=repeats, scale=scale),
+    )  # fmt: skip
+    if dry_run:
+        return print_command(launcher_command(job, where))
+    output = OUTPUTS["json" if json_name == "-" else format_name]
+    result = run(job, where, output(Record(shared.result_file(json_name), overwrite=force), save_unasked=False))
+    partial = isinstance(result, ReplayResult) and bool(result.replay.skipped)
+    return int(Exit.BAD) if partial else exit_code(result)

@@ -1,0 +1,86 @@
+"""A replay: what is replayed, and what each row of the pattern took."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from busbw.core.collectives import BY_NAME as COLLECTIVES
+from busbw.core.pattern import US, Comm, Row, Times
+
+SCALES = ("none", "bytes", "count")
+
+
+class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What to replay.
+
+    `scale` is the rule for another number of ranks than recorded: `bytes` keeps the bytes that algbw divides by the time, `count` the
+    elements of each rank, `none` refuses.
+    """
+
+    pattern: Annotated[str, Meta(description="the file, as given")]
+    repeats: int = 1
+    scale: str = "none"
+    timeout: float = 0.0
+
+
+class Replayed(msgspec.Struct):
+    """One row: as recorded, and as replayed. None: not timed. `counted_calls` of the replay gave `times`.
+
+    `kind` is the clock of `times`: gpu (kernels, by the profiler plugin), event (CUDA events around a call) or cpu. `skew_us` is the
+    median time between the first and the last rank's start. `algorithm` and `protocol` are what NCCL chose in the replay.
+    """
+
+    row: Row
+    ranks: int
+    times: Times | None = None
+    kind: str = ""
+    skew_us: float | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None
+    ideal: float | None = None
+    ideal_algorithm: str = ""
+
+    @property
+    def time_s(self) -> float | None:
+        """Median seconds of one call."""
+        return self.times.median * US if self.times and self.times.median > 0 else None
+
+    @property
+    def algbw(self) -> float | None:
+        """Bytes per second."""
+        return self.row.bytes / self.time_s if self.time_s else None
+
+    @property
+    def busbw(self) -> float | None:
+        """Bytes per second; that of algbw for a send."""
+        row = COLLECTIVES.get(self.row.function)
+        factor = float(row.bus_factor(self.ranks)) if row else 1.0
+        return self.algbw * factor if self.algbw is not None else None
+
+    @property
+    def efficiency(self) -> float | None:
+        """busbw divided by the ideal."""
+        return self.busbw / self.ideal if self.busbw is not None and self.ideal else None
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds of all recorded calls at the mean time of those replayed."""
+        return self.row.calls * self.times.total / self.times.n * US if self.times and self.times.n else None
+
+
+class Replay(msgspec.Struct):
+    """A replay. `wall_s` is the time of each repeat from the first operation to the end of the last."""
+
+    spec: ReplaySpec
+    source: str = ""
+    ordered: bool = False
+    recorded_ranks: int = 0
+    comms: list[Comm] = []
+    rows: list[Replayed] = []
+    skipped: dict[str, int] = {}
+    wall_s: list[float] = []
+    recorded_wall_s: float = 0.0
+    period: Annotated[int, Meta(description="calls of a step, if the pattern repeats; 0: unknown")] = 0
+    notes: list[str] = []

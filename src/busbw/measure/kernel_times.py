@@ -1,0 +1,90 @@
+"""Times of operations by the profiler plugin: switched on before NCCL starts, read after the communicators have ended."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbw.capture import process_calls, process_file
+from busbw.capture.process_calls import Called
+from busbw.core.env import CAPTURE
+from busbw.core.errors import NoMeasurement
+from busbw.core.pattern import RECV, SEND
+from busbw.host import net_plugin
+
+SINCE = 5  # version of the interface from which NCCL reports the application's own calls, so that groups can be told apart
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What NCCL ran for one operation, and how long its kernels took."""
+
+    time_us: float | None
+    algorithm: str | None
+    protocol: str | None
+    channels: int | None
+
+
+class KernelTimes:
+    """Records this process' operations while it is open. Without the plugin, or with another one, `running` is False."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._stack = ExitStack()
+        self.folder: Path | None = None
+        if environment.get(CAPTURE.plugin) or environment.get(CAPTURE.folder):
+            return
+        try:
+            library = net_plugin.find()
+        except NoMeasurement:
+            return
+        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="busbw-replay-")))
+        os.environ |= {CAPTURE.plugin: str(library), CAPTURE.folder: str(self.folder), CAPTURE.mode: CAPTURE.timed}
+
+    @property
+    def running(self) -> bool:
+        """Whether NCCL was told to load the plugin."""
+        return self.folder is not None
+
+    def by_comm(self) -> dict[int, list[Kernel]]:
+        """The operations on each communicator in their order; communicators in the order of their creation. Empty if none was recorded."""
+        files = sorted(self.folder.glob("*.capture")) if self.folder else []
+        if len(files) != 1:
+            return {}
+        found = process_file.read(files[0])
+        if found.interface < SINCE or found.dropped:
+            return {}
+        calls: dict[int, list[Called]] = {record.comm: [] for record, _ in process_file.names(found)}
+        for called in process_calls.calls(found)[0]:
+            calls[called.comm].append(called)
+        return {comm: list(_operations(made)) for comm, made in calls.items()}
+
+    def close(self) -> None:
+        """Forget the recording."""
+        if self.folder:
+            for name in (CAPTURE.plugin, CAPTURE.folder, CAPTURE.mode):
+                os.environ.pop(name, None)
+        self._stack.close()
+
+
+def _operations(calls: Sequence[Called]) -> Iterator[Kernel]:
+    """One for each call; sends and receives of one group are one operation."""
+    at = 0
+    while at < len(calls):
+        first = at
+        at += 1
+        while _same_group(calls[first], calls, at):
+            at += 1
+        yield _kernel(calls[first:at])
+
+
+def _same_group(first: Called, calls: Sequence[Called], at: int) -> bool:
+    together = first.function in (SEND, RECV) and at < len(calls) and calls[at].function in (SEND, RECV)
+    return together and first.group is not None and calls[at].group == first.group
+
+
+def _kernel(calls: Sequence[Called]) -> Kernel:
+    spans = [called.gpu_ns for called in calls if called.gpu_ns]
+    time_us = (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000 if len(spans) == len(calls) else None
+    return Kernel(time_us, calls[0].algorithm, calls[0].protocol, calls[0].channels)

@@ -1,0 +1,164 @@
+"""The replay of a pattern as a job: process 0 reads the file, all replay it, and process 0 makes the result."""
+
+import statistics
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbw.capture import load
+from busbw.core.collectives import BY_NAME as COLLECTIVES
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.pattern import Pattern, Times
+from busbw.core.pattern_scale import period, ranks_of, scaled
+from busbw.core.replaying import Replay, Replayed
+from busbw.core.result import ReplayResult
+from busbw.engines.registry import engine
+from busbw.launch.control import Control
+from busbw.measure import network
+from busbw.measure.events import Emit, Ended, EnterPhase, Note, Played, Started, now
+from busbw.measure.job import ReplayJob
+from busbw.measure.kernel_times import Kernel, KernelTimes
+from busbw.measure.party import Party, facts, join_groups
+from busbw.measure.replay import Opened, Player, members_of, open_engines
+from busbw.measure.replay_plan import Operation, ReplayPlan, warm_up
+from busbw.model.world import ideals
+
+GPU, EVENT, CPU = "gpu", "event", "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What one process timed: seconds of each repeat, and by operation microseconds in each repeat, or the kernels of each repeat."""
+
+    walls: list[float]
+    taken: list[dict[int, float]]
+    ran: dict[int, list[Kernel]]
+
+    def time_us(self, number: int, repeat: int) -> float | None:
+        """The time of an operation."""
+        if number in self.ran:
+            return self.ran[number][repeat].time_us
+        return self.taken[repeat].get(number)
+
+
+def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
+    """Run this process' part; `emit` is called on process 0 alone."""
+    party = join_groups(control)
+    if party.groups > 1:
+        raise UsageError("NCCL_TESTS_SPLIT makes groups, but a replay uses all ranks", "unset it")
+    if engine(job.engine).in_process:
+        raise UsageError(f"engine {job.engine} has no replay", "use --engine mpi, nccl or torch")
+    recorded = control.bcast(load.pattern(Path(job.replay.pattern)) if control.process == 0 else None)
+    pattern = scaled(recorded, control.processes, job.replay.scale)
+    members_of(pattern.comms, control.processes)
+    plan = ReplayPlan(pattern)
+    if not plan.operations:
+        raise NoMeasurement(f"{job.replay.pattern}: no call of it can be replayed", "busbw pattern FILE shows what it holds")
+    enter_phase("init", job.engine)
+    with closing(KernelTimes()) as kernels, network.starting(job, control) as log:
+        opened = open_engines(job, party, pattern.comms, plan)
+        try:
+            _play(job, party, opened, plan, recorded, kernels, log.networks, emit, enter_phase)
+        except BaseException as error:
+            explained = next(iter(opened.engines.values())).explained(error) if isinstance(error, Exception) else error
+            opened.close(abort=True)
+            if explained is not error:
+                raise explained from error
+            raise
+
+
+def _play(
+    job: ReplayJob, party: Party, opened: Opened, plan: ReplayPlan, recorded: Pattern, kernels: KernelTimes, networks: Sequence[str],
+    emit: Emit, enter_phase: EnterPhase,
+) -> None:  # fmt: skip
+    control, first = party.world, next(iter(opened.engines.values()))
+    enter_phase("prepare", "")
+    result = ReplayResult(replay=_blank(job, plan, recorded), **facts(job, party, first))
+    result.library.network = network.agreed(job, control, result.library, networks)
+    if control.process == 0:
+        emit(Started(result))
+        if note := network.unconfirmed(job, result.library.network):
+            emit(Note(note))
+    player = Player(job, opened, plan.operations, enter_phase)
+    player.prepare()
+    marks = not (first.asynchronous and kernels.running)
+    walls, taken = [], []
+    for repeat in range(job.replay.repeats):
+        control.barrier()
+        wall_s, times = player.play(repeat, marks=marks)
+        walls.append(wall_s)
+        taken.append(times)
+    enter_phase("teardown", "")
+    ordered = list(opened.engines)
+    opened.close()
+    ran = {} if marks else _by_operation(plan.operations, kernels.by_comm(), ordered, job.replay.repeats)
+    everyone = control.gather(Timed(walls, taken, ran))
+    if everyone is not None:
+        _conclude(result.replay, plan, everyone, GPU if not marks else EVENT if first.asynchronous else CPU)
+        _add_ideals(result)
+        emit(Played(result.replay))
+        emit(Ended(now(), {}))
+
+
+def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
+    pattern = plan.pattern
+    return Replay(
+        job.replay, recorded.header.source, pattern.ordered, ranks_of(recorded), pattern.comms,
+        [Replayed(row, pattern.comm(row).ranks) for row in pattern.rows], plan.skipped, recorded_wall_s=recorded.header.seconds,
+        period=period([call.row for call in pattern.calls]),
+    )  # fmt: skip
+
+
+def _by_operation(
+    operations: Sequence[Operation], kernels: dict[int, list[Kernel]], comms: Sequence[int], repeats: int
+) -> dict[int, list[Kernel]]:
+    """The kernels of each operation, one for each repeat. Communicators were created in the order of `comms`.
+
+    A communicator of which another number of operations was recorded than was started is left out.
+    """
+    found: dict[int, list[Kernel]] = {}
+    for made, comm in zip(sorted(kernels), comms, strict=False):
+        own = [number for number, operation in enumerate(operations) if operation.comm == comm]
+        warm = sum(one.comm == comm for one in warm_up(operations))
+        every = kernels[made]
+        if len(every) != warm + repeats * len(own):
+            continue
+        for at, kernel in enumerate(every[warm:]):
+            found.setdefault(own[at % len(own)], []).append(kernel)
+    return found
+
+
+def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind: str) -> None:
+    """Fill in the rows.
+
+    An operation that no rank leaves before all have entered it takes the shortest time of a rank, which waited for no other; any other
+    operation the longest.
+    """
+    replay.wall_s = [max(walls) for walls in zip(*(one.walls for one in everyone), strict=True)]
+    times: dict[int, list[float]] = {}
+    skews: dict[int, list[float]] = {}
+    for number, operation in enumerate(plan.operations):
+        for repeat in range(len(replay.wall_s) if operation.counted else 0):
+            seen = [time_us for one in everyone if (time_us := one.time_us(number, repeat)) is not None]
+            took = min if operation.call.collective.synchronizes else max
+            for row in operation.rows if seen else ():
+                times.setdefault(row, []).append(took(seen) / len(operation.rows))
+                skews.setdefault(row, []).append(max(seen) - min(seen))
+        kernel = next((one.ran[number][0] for one in everyone if number in one.ran), None)
+        if kernel:
+            for row in operation.rows:
+                shown = replay.rows[row]
+                shown.algorithm, shown.protocol, shown.channels = kernel.algorithm, kernel.protocol, kernel.channels
+    for row, taken in times.items():
+        replay.rows[row].times = Times(len(taken), sum(taken), min(taken), statistics.median(taken), max(taken))
+        replay.rows[row].kind, replay.rows[row].skew_us = kind, statistics.median(skews[row])
+
+
+def _add_ideals(result: ReplayResult) -> None:
+    """The largest bound of each row's collective over the whole job; rows of other communicators have none."""
+    for row in result.replay.rows:
+        if row.row.function in COLLECTIVES and row.ranks == result.world.ranks:
+            best, _ = ideals(row.row.function, result.world, result.topology, result.environment)
+            if best:
+                row.ideal, row.ideal_algorithm = best.busbw, best.algorithm

@@ -1,0 +1,129 @@
+"""A replay for people: a line for each row of the pattern, the longest first, and as the CSV of the PyTorch benchmark's --pattern."""
+
+from busbw.core.collectives import BY_NAME as COLLECTIVES
+from busbw.core.dtypes import BY_NAME as DTYPES
+from busbw.core.pattern import US, Row
+from busbw.core.replaying import Replay, Replayed
+from busbw.core.result import ReplayResult
+from busbw.core.sizes import counted, short_size
+from busbw.views.columns import Column, aligned, wrapped
+from busbw.views.formats import bandwidth_text, known, library, machine, percent_text, time_text
+
+TORCH_HEADER = (
+    "routine, num_samples, datatype, nranks, ALGO, PROTOCOL, TOTALBYTES, TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC, in-place time(us), "
+    "in-place algbw(GB/s), in-place busbw(GB/s), in-place ideal busbw(GB/s), in-place busbw efficiency(%)\n"
+)
+DROP_ORDER = ("type", "ranks", "algbw", "ideal", "of ideal", "recorded", "ran")
+CLOCKS = {
+    "gpu": "time of the kernels, by the profiler plugin",
+    "event": "time between CUDA events around each call",
+    "cpu": "time of the call on the host",
+}
+
+
+def header(result: ReplayResult, width: int | None = None) -> str:
+    """What is replayed, on what."""
+    replay = result.replay
+    order = f"{counted(sum(row.row.calls for row in replay.rows), 'call')} in their order" if replay.ordered else "rows without an order"
+    lines = [f"# {replay.spec.pattern}: {order}, {counted(len(replay.rows), 'row')}, {counted(len(replay.comms), 'communicator')}"]
+    if result.world.ranks != replay.recorded_ranks:
+        lines.append(f"# recorded on {replay.recorded_ranks} ranks, scaled to {result.world.ranks} by {replay.spec.scale}")
+    lines.append("# " + ", ".join(filter(None, (machine(result), library(result)))))
+    return wrapped("".join(f"{line}\n" for line in lines) + "\n", width)
+
+
+def render_all(result: ReplayResult, width: int | None = None) -> str:
+    """The whole text."""
+    replay = result.replay
+    total_s = sum(row.total_s or 0.0 for row in replay.rows)
+    rows = sorted(replay.rows, key=lambda row: row.total_s or 0.0, reverse=True)
+    columns = [column for column in _columns(total_s) if any(column.text(row) != "-" for row in rows)]
+    table = aligned(columns, rows, width, DROP_ORDER)
+    return header(result, width) + table + wrapped("\n" + "".join(f"{line}\n" for line in _totals(result, total_s)), width)
+
+
+def _columns(total_s: float) -> list[Column]:
+    return [
+        Column(title="function", value=lambda row: row.row.function, left=True),
+        Column(title="size", value=lambda row: short_size(row.row.bytes)),
+        Column(title="type", value=lambda row: row.row.dtype or "-", left=True),
+        Column(title="ranks", value=lambda row: row.ranks),
+        Column(title="calls", value=lambda row: row.row.calls),
+        Column(title="ran", value=_ran, left=True),
+        Column(title="time", value=lambda row: known(row.time_s, time_text)),
+        Column(title="recorded", value=lambda row: known(_recorded_s(row.row), time_text)),
+        Column(title="algbw", value=lambda row: known(row.algbw, bandwidth_text)),
+        Column(title="busbw", value=lambda row: known(row.busbw, bandwidth_text)),
+        Column(title="ideal", value=lambda row: known(row.ideal, bandwidth_text)),
+        Column(title="of ideal", value=lambda row: percent_text(row.busbw or 0.0, row.ideal if row.busbw else None)),
+        Column(title="total", value=lambda row: known(row.total_s, time_text)),
+        Column(title="share", value=lambda row: percent_text(row.total_s or 0.0, total_s if row.times else None)),
+    ]
+
+
+def _ran(row: Replayed) -> str:
+    return f"{row.algorithm}/{row.protocol}" if row.algorithm else "-"
+
+
+def _recorded_s(row: Row) -> float | None:
+    """The recorded median: measured before predicted, the GPU's clock before the host's."""
+    times = row.gpu_us or row.cpu_us
+    return times.median * US if times else row.predicted_us * US if row.predicted_us is not None else None
+
+
+def recorded_total_s(replay: Replay) -> float:
+    """Seconds of the recorded calls that were timed on the GPU, as those of the replay are counted."""
+    return sum(row.row.calls * row.row.gpu_us.total / row.row.gpu_us.n * US for row in replay.rows if row.row.gpu_us and row.times)
+
+
+def _totals(result: ReplayResult, total_s: float) -> list[str]:
+    replay = result.replay
+    lines = [
+        f"total  {time_text(total_s)} of communication; {CLOCKS.get(next((row.kind for row in replay.rows if row.kind), ''), 'not timed')}"
+    ]
+    recorded_s = recorded_total_s(replay)
+    if recorded_s:
+        lines.append(f"recorded  {time_text(recorded_s)} for the same calls: the replay took {percent_text(total_s, recorded_s)} % of it")
+    if replay.period:
+        calls = sum(row.row.calls for row in replay.rows)
+        steps = calls / replay.period
+        lines.append(
+            f"step   {counted(replay.period, 'call')} repeat {steps:.0f} times: {time_text(total_s / steps)} of communication a step"
+        )
+    bound_s = [_at_ideal_s(row) for row in replay.rows]
+    if total_s and all(one is not None for one, row in zip(bound_s, replay.rows, strict=True) if row.times):
+        at_ideal = sum(one or 0.0 for one in bound_s)
+        lines.append(f"ideal  {time_text(at_ideal)} if every row reached the bound of its best algorithm, without latency")
+    if replay.wall_s:
+        lines.append(f"wall   {time_text(min(replay.wall_s))} from the first call to the end of the last")
+    lines += [f"skipped  {counted(count, 'call')}: {reason}" for reason, count in replay.skipped.items()]
+    untimed = sum(row.times is None and row.row.function != "recv" for row in replay.rows)
+    if untimed:
+        lines.append(f"untimed  {counted(untimed, 'row')}")
+    lines += [f"note   {note}" for note in replay.notes]
+    return lines + [f"error: {error}" for error in result.errors]
+
+
+def _at_ideal_s(row: Replayed) -> float | None:
+    """Seconds of all calls at the bound; None where no bound is known."""
+    collective = COLLECTIVES.get(row.row.function)
+    if not row.ideal or collective is None:
+        return None
+    return row.row.calls * row.row.bytes * float(collective.bus_factor(row.ranks)) / row.ideal
+
+
+def torch_csv(result: ReplayResult) -> str:
+    """The lines that the PyTorch benchmark prints for --pattern, in the pattern's order; the algorithm is the one that ran."""
+    return TORCH_HEADER + "".join(_torch_line(row) for row in result.replay.rows)
+
+
+def _torch_line(row: Replayed) -> str:
+    one, function, dtype = row.row, COLLECTIVES.get(row.row.function), DTYPES.get(row.row.dtype or "")
+    what = (
+        function.torch_name if function else one.function, "?" if one.count is None else str(one.count), dtype.torch if dtype else "?",
+        str(row.ranks), row.algorithm or "?", row.protocol or "?", str(one.bytes),
+        "?" if one.predicted_us is None else f"{one.predicted_us:.9g}",
+    )  # fmt: skip
+    rates = [None if value is None else value / 1e9 for value in (row.algbw, row.busbw, row.ideal)]
+    values = [None if row.time_s is None else row.time_s / US, *rates, None if row.efficiency is None else 100 * row.efficiency]
+    return ", ".join([*what, *("N/A" if value is None else repr(value) for value in values)]) + "\n"
