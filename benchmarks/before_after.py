@@ -6,7 +6,8 @@
 
 `run` needs what gpu_hosts.py needs, and PyTorch with torchvision for the training step. It begins another round of both versions, which of
 them first in turn, while one as long as the longest so far ends within `--seconds`. Prints medians over the rounds with the least and
-largest value. `--quick` takes one size and no training: a test of the set-up.
+largest value. A round in which a version gives no number at all is the last, and an error. `--quick` takes one size and no training: a
+test of the set-up.
 """
 
 import argparse
@@ -99,7 +100,8 @@ def run(folder: Path, seconds: float, results: Path | None, quick: bool) -> int:
             if results:
                 results.write_text(json.dumps(seen), encoding="utf-8")
         longest, rounds = max(longest, time.monotonic() - begun), rounds + 1
-        if quick:
+        empty = [name for name in TREES if not seen[name][-1]]
+        if quick or empty:
             break
     print(f"{rounds} rounds, the longest {longest:.0f} s; us, median (least to largest)")
     names = list(dict.fromkeys(name for found in (*seen["before"], *seen["after"]) for name in found))
@@ -107,7 +109,9 @@ def run(folder: Path, seconds: float, results: Path | None, quick: bool) -> int:
         before, after = ([found[name] for found in seen[tree] if name in found] for tree in TREES)
         change = f"{100 * (statistics.median(after) / statistics.median(before) - 1):+6.1f} %" if before and after else ""
         print(f"{name:28} {_spread(before):36} {_spread(after):36} {change}")
-    return 0 if names else 1
+    if empty:
+        print(f"error: round {rounds}: no number of {' and '.join(empty)}", file=sys.stderr)
+    return 1 if empty else 0
 
 
 def _spread(values: list[float]) -> str:

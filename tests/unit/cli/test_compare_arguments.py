@@ -8,10 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from busbw.cli.main import cli, guarded
-from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.views import result_json
+
+from .conftest import refused
 
 Write = Callable[..., Path]
 
@@ -28,13 +29,6 @@ def write(tmp_path: Path) -> Write:
         return file
 
     return make
-
-
-def refused(*words: str) -> UsageError:
-    with pytest.raises(UsageError) as caught:
-        cli.main(["compare", *words], prog_name="busbw", standalone_mode=False)
-    assert caught.value.hint
-    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -74,15 +68,15 @@ def test_invalid_arguments_are_refused(write: Write, tmp_path: Path) -> None:
     a, b = str(write("a.json", 1e-3)), str(write("b.json", 1e-3))
     other = str(write("c.json", 1e-3, collective="all_gather"))
     (tmp_path / "empty").mkdir()
-    assert refused(a, other).message == f"{a} measures all_reduce, {other} measures all_gather"
-    assert refused("-", "-").message == "A and B are both stdin"
-    assert refused(a, str(tmp_path / "empty")).message.endswith("there are no files in this directory")
-    assert refused(a, str(tmp_path / "missing")).message.endswith("No such file or directory")
-    assert refused(a, b, "--tolerance", "5").hint == "write --tolerance 5% for percent"
+    assert refused("compare", a, other).message == f"{a} measures all_reduce, {other} measures all_gather"
+    assert refused("compare", "-", "-").message == "A and B are both stdin"
+    assert refused("compare", a, str(tmp_path / "empty")).message.endswith("there are no files in this directory")
+    assert refused("compare", a, str(tmp_path / "missing")).message.endswith("No such file or directory")
+    assert refused("compare", a, b, "--tolerance", "5").hint == "write --tolerance 5% for percent"
     for bad in ("0", "-1%", "nan", "x", "1001%"):
-        assert "must be above 0% and below 1000%" in refused(a, b, "--tolerance", bad).message
+        assert "must be above 0% and below 1000%" in refused("compare", a, b, "--tolerance", bad).message
     for bad in ("50%", "100%", "1"):
-        assert "must be above 50% and below 100%" in refused(a, b, "--confidence", bad).message
+        assert "must be above 50% and below 100%" in refused("compare", a, b, "--confidence", bad).message
 
 
 def test_the_collective_of_a_log_can_be_given(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,5 +97,5 @@ def test_a_log_of_several_tables_warns_and_one_can_be_chosen(recorded: Path, cap
     assert guarded(["compare", log, log, "--table", "1", "--table", "2"]) == 1
     told = capsys.readouterr()
     assert "slower" in told.out and "warning" not in told.err
-    assert refused(log, log, "--table", "3").message.startswith(f"{log}: --table 3: the log holds 2 tables")
-    assert refused(log, log, *["--table", "1"] * 3).message == "--table is given 3 times"
+    assert refused("compare", log, log, "--table", "3").message.startswith(f"{log}: --table 3: the log holds 2 tables")
+    assert refused("compare", log, log, *["--table", "1"] * 3).message == "--table is given 3 times"

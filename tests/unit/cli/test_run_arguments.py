@@ -7,19 +7,13 @@ import pytest
 
 from busbw.cli.main import cli
 from busbw.cli.run import command
-from busbw.core.errors import UsageError
 from busbw.core.options import OPTIONS, Option
+
+from .conftest import refused
 
 CLASSIC = ("--timing", "classic")
 CHOSEN = [row for row in OPTIONS if row.choices and not row.compat_only]
 BOUNDED = [row for row in OPTIONS if row.kind == "int" and row.least is not None and not row.compat_only and row.field != "check"]
-
-
-def refused(*words: str) -> UsageError:
-    with pytest.raises(UsageError) as caught:
-        cli.main(["run", *words], prog_name="busbw", standalone_mode=False)
-    assert caught.value.hint
-    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -64,19 +58,19 @@ def refused(*words: str) -> UsageError:
     ],
 )
 def test_invalid_arguments_are_refused(words: tuple[str, ...], message: str) -> None:
-    assert refused(*words).message == message
+    assert refused("run", *words).message == message
 
 
 @pytest.mark.parametrize("row", CHOSEN, ids=lambda row: row.long)
 def test_every_list_of_choices_is_held_and_shown(row: Option) -> None:
-    assert row.allowed in refused("all_reduce", *CLASSIC, f"{row.name(strict=True)}={max(row.choices) + 1}").message
+    assert row.allowed in refused("run", "all_reduce", *CLASSIC, f"{row.name(strict=True)}={max(row.choices) + 1}").message
     assert f"[{'|'.join(map(str, row.choices))}]" in help_of(row)
 
 
 @pytest.mark.parametrize("row", BOUNDED, ids=lambda row: row.long)
 def test_every_bound_is_held_and_shown(row: Option) -> None:
     assert row.least is not None
-    assert row.allowed in refused("all_reduce", *CLASSIC, f"{row.name(strict=True)}={row.least - 1}").message
+    assert row.allowed in refused("run", "all_reduce", *CLASSIC, f"{row.name(strict=True)}={row.least - 1}").message
     assert row.allowed in help_of(row)
 
 
