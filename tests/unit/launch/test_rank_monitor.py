@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,9 @@ HOST = os.uname().nodename
 @pytest.fixture
 def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
     two = [subprocess.Popen(["busbw-rank", "60"], executable="/bin/sleep") for _ in range(2)]
+    for one in two:
+        while b"busbw-rank" not in Path(f"/proc/{one.pid}/cmdline").read_bytes():  # until the new program has taken over
+            time.sleep(0.001)
     yield two
     for one in two:
         one.kill()

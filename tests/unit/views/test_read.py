@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
+from busbw.core.planning import LOSSES
 from busbw.core.result import Ideal, Result
 from busbw.views import nccl_tests_json, result_json
 from busbw.views.read import read
@@ -171,7 +172,7 @@ def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
     ("field", "value", "said"),
     [
         ("transport", "udp", "the transport is 'udp', this busbw knows as-is, sockets, tree, busbw"),
-        ("loss", 9, "the loss is 9, this busbw knows 0 to 5"),
+        ("loss", 99, f"the loss is 99, this busbw knows 0 to {len(LOSSES) - 1}"),
         ("bucket_s", [0.1], "1 times for 2 buckets"),
         ("checked_s", 0.0, "a bucket takes less than 0 s, or its checked step no time"),
     ],

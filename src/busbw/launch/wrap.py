@@ -1,0 +1,60 @@
+"""Runs a user's own command line with variables for all of its ranks, whichever launcher it begins with."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.launch import mpirun
+
+OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+
+
+def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """The command line that gives `variables`, which are in the environment too, to ranks on other hosts.
+
+    Open MPI's mpirun passes none on by itself. srun, MPICH's mpiexec and torchrun pass on all; srun not with --export. UsageError for
+    an srun that leaves them out.
+    """
+    program = Path(argv[0]).name
+    if program in OPEN_MPI and _is_open_mpi(argv[0]):
+        return [argv[0], *(word for name in variables for word in ("-x", name)), *argv[1:]]
+    export = next((word for word in argv[1:] if word.startswith("--export=")), "")
+    if program == "srun" and export and "ALL" not in export.partition("=")[2].split(","):
+        raise UsageError(f"srun {export} passes no variables of busbw to the ranks", f"srun {export.replace('=NONE', '=')}ALL ...")
+    return list(argv)
+
+
+def _is_open_mpi(program: str) -> bool:
+    try:
+        mpirun.find([program] if "/" in program else [found] if (found := _on_path(program)) else [])
+    except NoMeasurement:
+        return False
+    return True
+
+
+def _on_path(program: str) -> str:
+    return next((str(path) for folder in os.get_exec_path() if os.access(path := Path(folder, program), os.X_OK)), "")
+
+
+def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the command to its end; returns its exit code, 128 and the signal's number if one ended it.
+
+    Ctrl-C reaches the command too, as it belongs to the same terminal: what it does is its own business. SIGTERM and SIGHUP are passed on.
+    NoMeasurement if it cannot be started.
+    """
+    try:
+        child = subprocess.Popen(argv, env=dict(environ))
+    except OSError as error:
+        raise NoMeasurement(f"{argv[0]}: {error.strerror}", "give the command after --, as you would start it") from error
+    before = {number: signal.signal(number, lambda got, _frame: child.send_signal(got)) for number in PASSED_ON}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,71 @@
+"""A user's own command line, with variables for all of its ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.launch import mpirun, wrap
+
+VARIABLES = {"ONE": "1", "TWO": "2"}
+
+
+def launcher(folder: Path, name: str, version: str) -> str:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho '{version}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["mpirun", "mpiexec"])
+def test_open_mpi_is_told_to_pass_the_variables_on(tmp_path: Path, name: str) -> None:
+    path = launcher(tmp_path, name, "mpirun (Open MPI) 4.1.6")
+    assert wrap.command_line([path, "-n", "2", "app"], VARIABLES) == [path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
+
+
+def test_other_launchers_pass_variables_on_by_themselves(tmp_path: Path) -> None:
+    path = launcher(tmp_path, "mpiexec", "HYDRA build details: Version 4.2")
+    for line in ([path, "-n", "2", "app"], ["torchrun", "app.py"], ["srun", "app"], ["srun", "--export=ALL,A=1", "app"], ["python", "-x"]):
+        assert wrap.command_line(line, VARIABLES) == line
+
+
+def test_srun_that_passes_nothing_on_is_refused() -> None:
+    with pytest.raises(UsageError, match="srun --export=NONE passes no variables"):
+        wrap.command_line(["srun", "--export=NONE", "app"], VARIABLES)
+
+
+def test_real_mpirun_gives_every_rank_the_variables() -> None:
+    program = "import os; print(os.environ['OMPI_COMM_WORLD_RANK'], os.environ['ONE'])"
+    line = mpirun.command(mpirun.find(), [sys.executable, "-c", program], 2)
+    done = subprocess.run(
+        wrap.command_line(line, VARIABLES), env=os.environ | VARIABLES, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert sorted(done.stdout.split("\n")) == ["", "0 1", "1 1"]
+
+
+@pytest.mark.parametrize(("program", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("true", 0)])
+def test_exit_code_is_the_commands(program: str, code: int) -> None:
+    assert wrap.run(["sh", "-c", program], os.environ) == code
+
+
+def test_missing_command_is_named() -> None:
+    with pytest.raises(NoMeasurement, match="no-such-program: No such file"):
+        wrap.run(["no-such-program"], os.environ)
+
+
+def test_termination_is_passed_on(tmp_path: Path) -> None:
+    ready, seen = tmp_path / "ready", tmp_path / "seen"
+    script = f"trap 'touch {seen}; exit 5' TERM; touch {ready}; while :; do sleep 0.1; done"
+    program = f"import sys; from busbw.launch import wrap; import os; sys.exit(wrap.run(['sh', '-c', {script!r}], os.environ))"
+    child = subprocess.Popen([sys.executable, "-c", program])
+    end = time.monotonic() + 20
+    while not ready.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(20) == 5
+    assert seen.exists()
