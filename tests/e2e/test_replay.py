@@ -1,0 +1,98 @@
+"""`busbw replay` on real ranks."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbw.core import pattern_lines
+from busbw.core.pattern import Header, Pattern, algbw_bytes
+from busbw.core.pattern_tally import Arguments, Tally
+from busbw.views.replay import TORCH_HEADER
+
+
+def busbw(*arguments: str, code: int = 0) -> str:
+    done = subprocess.run([sys.executable, "-m", "busbw", *arguments], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if not code or done.stdout else done.stderr
+
+
+def mixed() -> Pattern:
+    """Three steps on four ranks and three communicators, with a root and a message."""
+    tally = Tally(Header(source="test", world=4), ordered=True)
+    whole, even, odd = tally.comm(4, members=range(4)), tally.comm(2, members=[0, 2]), tally.comm(2, members=[1, 3])
+    for _ in range(3):
+        tally.add(Arguments(whole, "all_reduce", 4096, 1024, "float"), gpu_us=10.0)
+        tally.add(Arguments(even, "all_gather", algbw_bytes("all_gather", 100, "half", 2), 100, "half"))
+        tally.add(Arguments(odd, "reduce_scatter", algbw_bytes("reduce_scatter", 100, "half", 2), 100, "half"))
+        tally.add(Arguments(whole, "broadcast", 24, 3, "int64", root=2))
+        tally.add(Arguments(whole, "send", 512, 128, "float", rank=0, peer=3))
+        tally.add(Arguments(whole, "recv", 512, 128, "float", rank=3, peer=0))
+    return tally.pattern()
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    file = tmp_path / "pattern.jsonl"
+    file.write_bytes(b"".join(pattern_lines.lines(mixed())))
+    return file
+
+
+@pytest.mark.parametrize("engine", ["mpi", pytest.param("torch", marks=pytest.mark.torch)])
+def test_every_row_is_timed_on_every_communicator(recorded: Path, tmp_path: Path, engine: str):
+    file = tmp_path / "replay.json"
+    table = busbw("replay", str(recorded), "-n", "4", "--engine", engine, "--json", str(file))
+    rows = json.loads(file.read_text())["replay"]["rows"]
+    timed = {row["row"]["function"]: row["times"] and row["times"]["n"] for row in rows}
+    assert timed == {"all_reduce": 3, "all_gather": 3, "reduce_scatter": 3, "broadcast": 3, "send": 3, "recv": None}
+    assert "6 calls repeat 3 times" in table
+    assert "30.00 us for the same calls" in table
+    assert busbw("show", str(file)) == table
+
+
+def test_rows_without_an_order_weigh_their_calls(tmp_path: Path):
+    tally = Tally(Header(source="test", world=2), ordered=False)
+    comm = tally.comm(2)
+    tally.add(Arguments(comm, "all_reduce", 4096, 1024, "float"), 1000)
+    tally.add(Arguments(comm, "all_reduce", 4, 1, "float"), 1)
+    pattern, file = tmp_path / "rows.jsonl", tmp_path / "replay.json"
+    pattern.write_bytes(b"".join(pattern_lines.lines(tally.pattern())))
+    busbw("replay", str(pattern), "-n", "2", "--engine", "mpi", "--json", str(file))
+    many, one = json.loads(file.read_text())["replay"]["rows"]
+    assert many["times"]["n"] == one["times"]["n"] == 20
+    assert many["row"]["calls"] == 1000
+
+
+def test_other_number_of_ranks_needs_a_rule(tmp_path: Path):
+    tally = Tally(Header(source="test", world=4), ordered=True)
+    tally.add(Arguments(tally.comm(4), "all_gather", 4000, 1000, "int8"))
+    file = tmp_path / "pattern.jsonl"
+    file.write_bytes(b"".join(pattern_lines.lines(tally.pattern())))
+    assert "--scale bytes" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", code=2)
+    assert "# recorded on 4 ranks, scaled to 2 by count" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", "--scale", "count")
+
+
+def test_csv_has_the_columns_of_the_pytorch_benchmark(recorded: Path):
+    lines = busbw("replay", str(recorded), "-n", "4", "--engine", "mpi", "--format", "csv").splitlines(keepends=True)
+    assert lines[0] == TORCH_HEADER
+    first = next(csv.reader(lines[1:2], skipinitialspace=True))
+    assert first[:8] == ["allreduce", "1024", "float32", "4", "?", "?", "4096", "?"]
+    assert float(first[8]) > 0
+
+
+def test_call_that_cannot_be_replayed_is_named_and_costs_exit_1(tmp_path: Path):
+    pattern = mixed()
+    del pattern.calls[-1]
+    file = tmp_path / "pattern.jsonl"
+    file.write_bytes(b"".join(pattern_lines.lines(pattern)))
+    assert "skipped  1 call: a send or receive without its counterpart" in busbw("replay", str(file), "-n", "4", "--engine", "mpi", code=1)
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", "not JSON\n"])
+def test_file_that_is_no_pattern_is_named(tmp_path: Path, content: str):
+    file = tmp_path / "other.txt"
+    file.write_text(content)
+    assert "other.txt" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", code=2)
