@@ -70,12 +70,12 @@ def run_script(calls: int, out: str) -> None:
 
 
 def loops() -> dict[str, dict[str, float]]:
-    """Microseconds a call, by the host over a loop, and by events around each call."""
+    """Microseconds a call over a loop, and until the last one is enqueued."""
     found = {}
     data = torch.zeros(max(LOOPS) // 4, device="cuda")
     for size, (turns, calls) in LOOPS.items():
         part = data[: max(size // 4, 1)]
-        hosts, enqueues, events = [], [], []
+        hosts, enqueues = [], []
         for turn in range(turns + 2):
             dist.barrier()
             torch.cuda.synchronize()
@@ -87,16 +87,7 @@ def loops() -> dict[str, dict[str, float]]:
             if turn >= 2:
                 hosts.append((time.perf_counter() - start) / calls * 1e6)
                 enqueues.append((enqueued - start) / calls * 1e6)
-        for _ in range(30):
-            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            dist.barrier()
-            torch.cuda.synchronize()
-            marks[0].record()
-            dist.all_reduce(part)
-            marks[1].record()
-            torch.cuda.synchronize()
-            events.append(marks[0].elapsed_time(marks[1]) * 1e3)
-        found[str(size)] = {name: statistics.median(values) for name, values in (("host", hosts), ("enqueue", enqueues), ("event", events))}
+        found[str(size)] = {name: statistics.median(values) for name, values in (("host", hosts), ("enqueue", enqueues))}
     return found
 
 
@@ -120,9 +111,46 @@ def vgg() -> float:
     return statistics.median(taken)
 
 
+def masks(library: str) -> dict[str, list[float]]:
+    """Microseconds a call of loops of 2,000, enqueued back to back, by the mask of events."""
+    import ctypes
+
+    from busbw.core.sweep import SweepSpec, series
+    from busbw.engines.nccl import NcclEngine
+    from busbw.launch.join import join
+    from busbw.measure.plan import Calls
+
+    control = join(dict(os.environ), expect=None)
+    spec = SweepSpec(collective="all_reduce", check=0)
+    engine = NcclEngine(control, spec, [control.process % torch.cuda.device_count()])
+    engine.allocate(64, 64)
+    launch = engine.bind(Calls(spec, next(series(spec, control.processes)), control.processes).at(8, in_place=False))
+    mask = ctypes.CDLL(library).busbw_capture_mask
+    own = mask(0)
+    found: dict[str, list[float]] = {}
+    for turn in range(41):
+        for name, value in (("none", 0), ("tasks", 0x6), ("calls", 0x606), ("own", own)):
+            mask(value)
+            control.barrier()
+            start = time.perf_counter()
+            for _ in range(2000):
+                launch()
+            engine.synchronize(0)
+            if turn:
+                found.setdefault(name, []).append((time.perf_counter() - start) / 2000 * 1e6)
+    engine.close()
+    control.close()
+    return found
+
+
 def main() -> None:
     """Join, run, write."""
     rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+    if sys.argv[1] == "masks":
+        found = masks(sys.argv[3])
+        if rank == 0:
+            Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
+        return
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29581")

@@ -1,9 +1,9 @@
 """What busbw's profiler plugin finds, and what it costs: capture_app.py without it, with cheap and with timed records, in turn.
 
-    capture_cost.py --plugin libplugin.so [--rounds 3] [--calls 100000] [--results FILE]
+    capture_cost.py --plugin libplugin.so [--parts script,replay,small,events,loops] [--rounds 3] [--calls 100000] [--results FILE]
 
-Prints whether every call of the script was found in order, times of loops and of VGG16 steps by variant with their spread, and the
-plugin's durations beside those of CUDA events.
+script: whether every call was found in order. replay: total time of the script beside that of its replay. small: 8-byte loops. events: the
+plugin's durations beside those of CUDA events. loops: PyTorch's loops and VGG16 steps. All times with their spread over processes.
 """
 
 import argparse
@@ -15,18 +15,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-from busbw.capture import process_calls, process_file
+from busbw.capture import process_calls, process_file, profiler_files
+from busbw.core import pattern_lines
 
 APP = Path(__file__).with_name("capture_app.py")
 VARIANTS = ("none", "cheap", "timed")
 LIMIT_S = 150
 
 
-def start(plugin: Path, variant: str, folder: Path, *arguments: str, ranks: int) -> None:
-    """The application with a variant's records in `folder`."""
+def environment(plugin: Path, variant: str, folder: Path) -> dict[str, str]:
+    """Variables of a variant, with its records in `folder`."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("BUSBW_CAPTURE")} | {"NCCL_NVLS_ENABLE": "0"}
     if variant != "none":
         env |= {"NCCL_PROFILER_PLUGIN": str(plugin), "BUSBW_CAPTURE": str(folder), "BUSBW_CAPTURE_MODE": variant}
+    return env
+
+
+def start(plugin: Path, variant: str, folder: Path, *arguments: str, ranks: int) -> None:
+    """The application with a variant's records in `folder`."""
+    env = environment(plugin, variant, folder)
     command = ["mpirun", "--allow-run-as-root", "-np", str(ranks), "--bind-to", "none", sys.executable, str(APP), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
@@ -55,61 +62,125 @@ def check_script(folder: Path, out: str) -> dict:
     return found
 
 
-def plugin_times(folder: Path) -> dict[str, float]:
-    """Medians of the calls that capture_app.py put between events, by bytes: of each size the last 30."""
-    path = min(folder.glob("*.capture"), key=lambda path: process_file.read(path).rank or 0)
-    calls, _ = process_calls.calls(process_file.read(path))
-    by_size: dict[int, list[float]] = {}
-    for call in calls:
-        if call.function == "all_reduce" and call.dtype == "float" and call.gpu_us is not None:
-            by_size.setdefault(4 * call.count, []).append(call.gpu_us)
-    from capture_app import LOOPS
+def busbw(plugin: Path, variant: str, folder: Path, *arguments: str, file: Path) -> dict:
+    """The result of a busbw command."""
+    command = [sys.executable, "-m", "busbw", *arguments, "--json", str(file), "--force"]
+    done = subprocess.run(command, env=environment(plugin, variant, folder), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode not in (0, 1):
+        sys.exit(f"{variant}: {arguments} ended with {done.returncode}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+    return json.loads(file.read_text(encoding="utf-8"))
 
-    return {str(size): statistics.median(by_size[size][-30:]) for size in LOOPS if size in by_size}
+
+def small(options: argparse.Namespace, place: Path) -> dict[str, dict[str, list[float]]]:
+    """Microseconds of an 8-byte all_reduce in loops of 2,000 with NCCL reporting other events in turn, in one process for each mode."""
+    found = {}
+    for variant in VARIANTS[1:]:
+        file = place / "masks.json"
+        start(options.plugin, variant, place / f"masks-{variant}", "masks", str(file), str(options.plugin), ranks=options.ranks)
+        found[variant] = json.loads(file.read_text(encoding="utf-8"))
+        for name, values in found[variant].items():
+            print(f"8 B, {variant}, events: {name:5} {spread(values)} us a call", flush=True)
+    return found
+
+
+def events(options: argparse.Namespace, place: Path) -> dict[str, dict[str, float]]:
+    """Of each size the plugin's median beside that of CUDA events, which busbw's precise timing puts around the same calls."""
+    folder = place / "events"
+    words = ("run", "all_reduce", "-n", str(options.ranks), "-b", "1M", "-e", "1G", "-f", "4", "--check", "0", "--precision", "1%")
+    result = busbw(options.plugin, "timed", folder, *words, file=place / "events.json")
+    files = [process_file.read(path) for path in sorted(folder.glob("*.capture"))]
+    seen: list[dict[int, list[float]]] = [{} for _ in files]
+    for by_size, file in zip(seen, files, strict=True):
+        for call in process_calls.calls(file)[0]:
+            if call.function == "all_reduce" and call.gpu_us is not None:
+                by_size.setdefault(4 * call.count, []).append(call.gpu_us)
+    found = {}
+    for row in result["rows"]:
+        size, cell = row["size_bytes"], row["out_of_place"]
+        shortest = [min(one) for one in zip(*(by_size.get(size, []) for by_size in seen), strict=False)]
+        plugin, by_events = statistics.median(shortest or [float("nan")]), 1e6 * (cell["op_s"] or cell["time_s"])
+        found[str(size)] = {"events_us": by_events, "plugin_us": plugin, "time_us": 1e6 * cell["time_s"]}
+        print(f"{size:>10} B events {by_events:9.2f}, plugin {plugin:9.2f} us: {100 * (plugin / by_events - 1):+.1f} %", flush=True)
+    return found
+
+
+def replayed(options: argparse.Namespace, folder: Path, place: Path) -> dict[str, float]:
+    """Total communication time of a captured script beside that of its replay, both by the plugin."""
+    pattern = profiler_files.read(folder)
+    assert pattern is not None
+    file = place / "pattern.jsonl"
+    file.write_bytes(b"".join(pattern_lines.lines(pattern)))
+    words = ("replay", str(file), "-n", str(options.ranks), "--repeats", "3", "--engine", "nccl")
+    os.environ["BUSBW_PLUGIN"] = str(options.plugin)
+    result = busbw(options.plugin, "none", place / "replay", *words, file=place / "replay.json")
+    rows = result["replay"]["rows"]
+    both = [row for row in rows if row.get("times") and row["row"].get("gpu_us")]
+    then = sum(row["row"]["calls"] * row["row"]["gpu_us"]["total"] / row["row"]["gpu_us"]["n"] for row in both)
+    now = sum(row["row"]["calls"] * row["times"]["total"] / row["times"]["n"] for row in both)
+    change = 100 * (now / then - 1) if then else float("nan")
+    print(f"replay: {len(both)} of {len(rows)} rows by {both[0]['kind'] if both else 'nothing'}", flush=True)
+    print(f"  recorded {then / 1e3:.1f} ms, replayed {now / 1e3:.1f} ms: {change:+.1f} %; wall {result['replay']['wall_s']}", flush=True)
+    return {"rows": len(both), "recorded_ms": then / 1e3, "replayed_ms": now / 1e3}
+
+
+PARTS = ("script", "replay", "small", "events", "loops")
 
 
 def main() -> None:
     """All of it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--plugin", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of the loops")
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--results", type=Path)
     options = parser.parse_args()
-    seen: dict = {"script": {}, "rounds": {name: [] for name in VARIANTS}, "plugin": []}
-    with tempfile.TemporaryDirectory() as place:
-        for variant in VARIANTS[1:]:
-            folder = Path(place, f"script-{variant}")
+    seen: dict = {"script": {}, "rounds": {name: [] for name in VARIANTS}}
+
+    def keep() -> None:
+        if options.results:
+            options.results.write_text(json.dumps(seen, indent=1), encoding="utf-8")
+
+    with tempfile.TemporaryDirectory() as made:
+        place, parts = Path(made), options.parts.split(",")
+        for variant in VARIANTS[1:] if "script" in parts or "replay" in parts else ():
+            folder = place / f"script-{variant}"
             start(options.plugin, variant, folder, "script", str(options.calls), f"{folder}-called", ranks=options.ranks)
             seen["script"][variant] = check_script(folder, f"{folder}-called")
-            print(variant, json.dumps(seen["script"][variant], indent=1), flush=True)
-        for number in range(options.rounds):
+            print(variant, json.dumps(seen["script"][variant]), flush=True)
+        if "replay" in parts:
+            seen["replay"] = replayed(options, place / "script-timed", place)
+            keep()
+        if "small" in parts:
+            seen["small"] = small(options, place)
+            keep()
+        if "events" in parts:
+            seen["events"] = events(options, place)
+            keep()
+        for number in range(options.rounds if "loops" in parts else 0):
             for variant in VARIANTS if number % 2 == 0 else VARIANTS[::-1]:
-                folder = Path(place, f"{variant}-{number}")
-                start(options.plugin, variant, folder, "loops", f"{place}/times.json", ranks=options.ranks)
-                seen["rounds"][variant].append(json.loads(Path(place, "times.json").read_text(encoding="utf-8")))
-                if variant == "timed":
-                    seen["plugin"].append(plugin_times(folder))
-                if options.results:
-                    options.results.write_text(json.dumps(seen, indent=1), encoding="utf-8")
+                folder = place / f"{variant}-{number}"
+                start(options.plugin, variant, folder, "loops", str(place / "times.json"), ranks=options.ranks)
+                seen["rounds"][variant].append(json.loads((place / "times.json").read_text(encoding="utf-8")))
+                keep()
+        if "loops" in parts:
             table(seen)
+
+
+def spread(values: list[float]) -> str:
+    """Median, least and largest."""
+    return f"{statistics.median(values):9.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def table(seen: dict) -> None:
     """Medians over the rounds with least and largest."""
-
-    def spread(values: list[float]) -> str:
-        return f"{statistics.median(values):9.2f} ({min(values):.2f} to {max(values):.2f})"
 
     rounds = seen["rounds"]
     print(f"\n{len(rounds['none'])} rounds: us a call, none | cheap | timed")
     for size in rounds["none"][0]["loops"]:
         for kind in ("host", "enqueue"):
             print(f"{size:>10} B {kind:8}", " | ".join(spread([one["loops"][size][kind] for one in rounds[name]]) for name in VARIANTS))
-        events = statistics.median([one["loops"][size]["event"] for one in rounds["timed"]])
-        plugin = statistics.median([one.get(size, float("nan")) for one in seen["plugin"]])
-        print(f"{size:>10} B events {events:.2f}, plugin {plugin:.2f} us: {100 * (plugin / events - 1):+.1f} %")
     print("VGG16 ms a step   ", " | ".join(spread([one["vgg16_ms"] for one in rounds[name]]) for name in VARIANTS), flush=True)
 
 

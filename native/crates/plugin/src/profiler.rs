@@ -88,6 +88,9 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
             context.write(made);
             mask_out.write(recorder.map_or(0, |recorder| mask(recorder.mode(), comm.interface >= 5)));
         }
+        if recorder.is_some() {
+            recording::keep_mask(mask_out.as_ptr());
+        }
         Ok(())
     })
 }

@@ -6,6 +6,8 @@ use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use events::{Mode, Recorder};
@@ -34,7 +36,26 @@ const DESCRIBES: [&str; 12] = [
 /// Files of one process: more than one if it loads several copies of this library.
 const MOST_FILES: u32 = 16;
 
+/// NCCL's mask of events, one for all communicators, which it reads at each event.
+static MASK: AtomicPtr<c_int> = AtomicPtr::new(null_mut());
 static RECORDER: OnceLock<Option<Arc<Recorder>>> = OnceLock::new();
+
+/// Keep where NCCL reads its mask.
+pub fn keep_mask(mask: *mut c_int) {
+    MASK.store(mask, Ordering::Release);
+}
+
+/// Let NCCL report other events from now on, 0 for none: measurements compare them within one process. Returns the mask until now, -1 if
+/// nothing is recorded.
+#[unsafe(no_mangle)]
+pub extern "C" fn busbw_capture_mask(mask: c_int) -> c_int {
+    let place = MASK.load(Ordering::Acquire);
+    if place.is_null() {
+        return -1;
+    }
+    // SAFETY: NCCL's variable lives as long as NCCL, and NCCL itself reads it without a lock while it may be written.
+    unsafe { AtomicI32::from_ptr(place) }.swap(mask, Ordering::Relaxed)
+}
 
 /// The recorder if it is running.
 pub fn running() -> Option<&'static Recorder> {
@@ -94,12 +115,8 @@ fn hostname() -> String {
 /// The version of the NCCL that holds this logger, such as 22809; 0 if it cannot be found.
 fn version(logger: Option<Logger>) -> u64 {
     let Some(logger) = logger else { return 0 };
-    let mut place = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
+    let mut place =
+        libc::Dl_info { dli_fname: std::ptr::null(), dli_fbase: null_mut(), dli_sname: std::ptr::null(), dli_saddr: null_mut() };
     // SAFETY: looks up an address of code; `place` lives during the call.
     if unsafe { libc::dladdr(logger as *const c_void, &raw mut place) } == 0 || place.dli_fname.is_null() {
         return 0;

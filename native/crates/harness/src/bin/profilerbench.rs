@@ -1,0 +1,84 @@
+//! What the profiler plugin's own part of a call costs: the events of a collective, as NCCL 2.28 reports them, without NCCL.
+//!
+//!     BUSBW_CAPTURE=FOLDER profilerbench LIBRARY [CALLS]
+//!
+//! Prints nanoseconds a call, the median of ten rounds.
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::null_mut;
+use std::time::Instant;
+
+use nccl_abi::profiler::{Coll, CollApi, Head, ProfilerV5, event};
+
+#[repr(C)]
+struct Event<T> {
+    head: Head,
+    body: T,
+}
+
+fn table(library: &str) -> &'static ProfilerV5 {
+    let path = CString::new(library).expect("a path without zero bytes");
+    // SAFETY: a path; the library's constructors are those of Rust's standard library.
+    let opened = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!opened.is_null(), "{library} does not load");
+    // SAFETY: a library that is loaded and is never closed.
+    let found = unsafe { libc::dlsym(opened, c"ncclProfiler_v5".as_ptr()) };
+    // SAFETY: the symbol is this table in every busbw plugin.
+    unsafe { found.cast::<ProfilerV5>().as_ref() }.expect("the library has no ncclProfiler_v5")
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let calls: u32 = arguments.get(2).map_or(100_000, |text| text.parse().expect("a number of calls"));
+    let profiler = table(arguments.get(1).expect("the path of the library"));
+    let (mut context, mut mask) = (null_mut::<c_void>(), 0 as c_int);
+    // SAFETY: as NCCL calls it.
+    unsafe { (profiler.init)(&raw mut context, 1, &raw mut mask, c"comm".as_ptr(), 1, 2, 0, None) };
+    println!("mask {mask:#x}");
+    let head = |kind, parent| Head { kind, parent, rank: 0 };
+    let (func, datatype) = (c"AllReduce".as_ptr(), c"ncclFloat32".as_ptr());
+    let api = CollApi { func, count: 2, datatype, root: 0, stream: null_mut(), captured: false };
+    let coll = Coll {
+        sequence: 0,
+        func,
+        send: null_mut(),
+        recv: null_mut(),
+        count: 2,
+        root: 0,
+        datatype,
+        channels: 1,
+        warps: 4,
+        algo: c"RING".as_ptr(),
+        proto: c"LL".as_ptr(),
+    };
+    let start = |kind, parent, body: *const c_void, bytes: usize| {
+        let mut descr = Event { head: head(kind, parent), body: [0u8; 96] };
+        let mut handle = null_mut();
+        // SAFETY: a body of this kind, copied into a descriptor that lives during the call.
+        unsafe {
+            std::ptr::copy_nonoverlapping(body.cast(), descr.body.as_mut_ptr(), bytes);
+            (profiler.start_event)(context, &raw mut handle, (&raw mut descr).cast());
+        }
+        handle
+    };
+    // SAFETY: handles of this plugin.
+    let stop = |handle: *mut c_void| unsafe { (profiler.stop_event)(handle) };
+    let mut rounds: Vec<f64> = (0..10)
+        .map(|_| {
+            let begun = Instant::now();
+            for _ in 0..calls {
+                let group = start(event::GROUP_API, null_mut(), std::ptr::null::<c_void>(), 0);
+                let called = start(event::COLL_API, group, (&raw const api).cast(), size_of::<CollApi>());
+                stop(called);
+                let task = start(event::COLL, called, (&raw const coll).cast(), size_of::<Coll>());
+                if !task.is_null() {
+                    stop(task);
+                }
+                stop(group);
+            }
+            begun.elapsed().as_nanos() as f64 / f64::from(calls)
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    println!("{:.0} ns a call ({:.0} to {:.0})", rounds[5], rounds[0], rounds[9]);
+}
