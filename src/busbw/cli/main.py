@@ -20,6 +20,7 @@ COMMANDS = {
     "run": "Measure a collective and verify its data.",
     "train": "Train a model on synthetic samples, alone and with each method of gradient exchange.",
     "plan": "Recommend the gradient exchange that hides the network and loses least.",
+    "capture": "Record what an application sends.",
     "replay": "Run what an application sends, without the application.",
     "horovodrun": "Start a Horovod script on several ranks, like horovodrun.",
     "compat": "Install commands named all_reduce_perf, ... that behave like nccl-tests.",

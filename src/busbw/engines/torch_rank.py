@@ -52,7 +52,7 @@ class TorchRank:
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group; with `abort` without waiting for the other ranks."""
-        if not abort:
+        if not abort and dist.is_initialized():  # the first of several engines ends all groups
             dist.destroy_process_group()
 
 
@@ -67,9 +67,12 @@ def _pick_gpu(local: int) -> int:
 
 
 def _join(control: Control, backend: str, device: torch.device) -> Any:
-    """A process group over the control channel's processes, meeting at a store that process 0 opens on a free port."""
+    """A process group over the control channel's processes, meeting at a store that process 0 opens on a free port.
+
+    The first one must have all processes that later ones have.
+    """
     if dist.is_initialized():
-        return dist.group.WORLD if dist.get_backend() == backend else dist.new_group(backend=backend)
+        return dist.new_group(control.allgather(dist.get_rank()), backend=backend, use_local_synchronization=True)
     store, hosts = None, set(control.allgather(platform.node()))
     if control.process == 0:
         store = dist.TCPStore(_store_address(len(hosts)), 0, control.processes, True, SETUP_LIMIT, wait_for_workers=False)

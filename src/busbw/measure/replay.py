@@ -38,6 +38,10 @@ class Opened:
 
 def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: ReplayPlan) -> Opened:
     """An engine for each communicator that this process is a member of. Collective over all processes."""
+    if job.engine == "torch":
+        from busbw.engines.torch_rank import TorchRank
+
+        TorchRank(party.world, party.local, 0, party.world.process)  # PyTorch makes groups of parts from one of all
     opened = Opened({}, {})
     spec = SweepSpec(collective="all_reduce", check=0)
     for comm in comms:

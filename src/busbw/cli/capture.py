@@ -1,0 +1,77 @@
+"""`busbw capture`: record what an application sends."""
+
+import os
+from pathlib import Path
+
+import click
+
+from busbw.capture import profiler_files
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
+from busbw.core.env import CAPTURE
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.exits import Exit
+from busbw.core.pattern import Pattern
+from busbw.core.pattern_lines import lines
+from busbw.host import net_plugin
+from busbw.launch import environment, wrap
+from busbw.measure.record import save
+from busbw.views import pattern as view
+
+FILE = "pattern.jsonl"
+
+
+@click.command("capture", context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="folder for the record")
+@click.option("--cheap", "mode", flag_value=CAPTURE.cheap, default=True, help="calls, sizes, order  [default]")
+@click.option("--timed", "mode", flag_value=CAPTURE.timed, help="also how long each call takes on the GPU")
+@click.argument("command_line", nargs=-1, required=True, metavar="-- COMMAND...")
+def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
+    """Run COMMAND, which uses NCCL 2.24 or newer, and record its communication: every call, its size, algorithm and order.
+
+    Before a launcher it records all ranks and then prints their pattern: busbw capture -o run1 -- mpirun -n 8 python train.py. As the
+    ranks' program (srun busbw capture -o run1 -- python train.py) each rank records itself, and `busbw pattern run1` prints the pattern.
+
+    Needs busbw-native. Exits with COMMAND's code, with 3 if no rank was recorded.
+    """
+    if os.environ.get(CAPTURE.plugin):
+        message = f"{CAPTURE.plugin}={os.environ[CAPTURE.plugin]} is set, and NCCL loads one profiler alone"
+        raise UsageError(message, f"unset {CAPTURE.plugin}")
+    library = net_plugin.find()
+    net_plugin.check(library)
+    folder = folder.absolute()
+    variables = {CAPTURE.plugin: str(library), CAPTURE.folder: str(folder), CAPTURE.mode: mode}
+    if environment.detect(os.environ) is not None:
+        os.environ |= variables
+        _become(command_line)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder}: the folder is not empty", "name a new folder for each capture")
+    folder.mkdir(parents=True, exist_ok=True)
+    code = wrap.run(wrap.command_line(command_line, variables), {**os.environ, **variables})
+    return _report(folder, code)
+
+
+def _become(command_line: tuple[str, ...]) -> None:
+    """Continue as the command."""
+    try:
+        os.execvp(command_line[0], command_line)
+    except OSError as error:
+        raise NoMeasurement(f"{command_line[0]}: {error.strerror}", "give the command after --, as you would start it") from error
+
+
+def _report(folder: Path, code: int) -> int:
+    """Print and keep the pattern of the ranks; returns the exit code."""
+    if code:
+        talk(f"note: the command ended with {code}; what it did until then is recorded")
+    found = profiler_files.read(folder)
+    if found is None:
+        message = f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty"
+        raise NoMeasurement(message, "NCCL_DEBUG=INFO shows what NCCL loads; the plugin needs NCCL 2.24 or newer, loaded dynamically")
+    save(b"".join(lines(found)), folder / FILE)
+    answer(view.render(found, width()))
+    talk(f"note: recorded in {folder / FILE}; busbw replay and busbw predict read it")
+    return code or int(Exit.BAD if _partial(found) else Exit.OK)
+
+
+def _partial(found: Pattern) -> bool:
+    return bool(found.header.dropped or found.header.skipped)
