@@ -1,0 +1,1 @@
+"""What an application sent: readers of logs, traces and dumps, and the merging of what several ranks saw."""

@@ -26,6 +26,7 @@ COMMANDS = {
     "compat": "Install commands named all_reduce_perf, ... that behave like nccl-tests.",
     "show": "Print a result, or output of nccl-tests, in any format.",
     "report": "Write results as one HTML page: plots, table, machine, findings.",
+    "pattern": "Print what an application sent: read NCCL logs, traces and dumps.",
     "compare": "Compare two results: same, slower, faster or ambiguous.",
     "history": "Record results, list and plot them, and check a run against earlier ones.",
     "manifest": "Print a job for Kubernetes or Slurm.",

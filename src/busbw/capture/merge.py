@@ -1,0 +1,170 @@
+"""Merges what several ranks saw into one order: a collective is one call of all its members.
+
+Repeatedly a call is taken that is next on every rank that made it. Ranks disagree about the order where a rank uses several streams;
+then the call that started first is taken, and counted.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from busbw.core.pattern import RECV, SEND
+
+POINT_TO_POINT = (SEND, RECV)
+_ALL_TO_ALL = {"alltoall", "alltoallv"}
+_FILLED = ("count", "dtype", "op", "root", "algorithm", "protocol", "channels", "predicted_us")
+
+
+class Observed(msgspec.Struct):
+    """One call as one rank saw it. None is what the source does not say.
+
+    `comm` is the same on all ranks of a communicator. `seq` is the number that the source gives the call among those of the communicator;
+    without it, calls are the same if they are on each rank the n-th with their function and size. `at_us` is the start since any moment
+    common to all ranks. `stream` and `group` are compared within one rank only.
+    """
+
+    comm: Hashable
+    function: str  # a collective's name, send or recv
+    bytes: int  # as in core.pattern.Row
+    count: int | None = None
+    dtype: str | None = None
+    op: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None
+    seq: int | None = None
+    at_us: float | None = None
+    cpu_us: float | None = None
+    gpu_us: float | None = None
+    predicted_us: float | None = None
+    stream: Hashable = None
+    group: Hashable = None
+
+
+@dataclass(slots=True)
+class Joined:
+    """One call of all ranks in `queues` (indices). Its durations are the shortest of any rank, and `skew_us` is the longest less that."""
+
+    call: Observed
+    queues: list[int]
+    skew_us: float | None = None
+
+
+@dataclass(slots=True)
+class Merged:
+    """The calls in one order, and how often ranks disagreed: about the order, or about the arguments of one call."""
+
+    calls: list[Joined] = field(default_factory=list)
+    forced: int = 0
+    mismatched: int = 0
+
+
+def merge(queues: Sequence[Sequence[Observed]]) -> Merged:
+    """The calls of all ranks in one order; `queues` has the calls of each rank, in the order in which it made them."""
+    return _Merge(queues).run()
+
+
+class _Merge:
+    def __init__(self, queues: Sequence[Sequence[Observed]]) -> None:
+        self._queues = queues
+        self._ids = [_identities(queue, number) for number, queue in enumerate(queues)]
+        self._needed = Counter(one for ids in self._ids for one in ids)
+        self._where: dict[Hashable, list[tuple[int, int]]] = defaultdict(list)
+        for number, ids in enumerate(self._ids):
+            for at, one in enumerate(ids):
+                self._where[one].append((number, at))
+        self._heads = [0] * len(queues)
+        self._waiting: Counter[Hashable] = Counter()
+        self._taken: set[Hashable] = set()
+        self._ready: list[tuple[float, int, Hashable]] = []
+        self._merged = Merged()
+
+    def run(self) -> Merged:
+        for number in range(len(self._queues)):
+            self._show(number)
+        while True:
+            if self._ready:
+                self._take(heapq.heappop(self._ready)[2])
+            elif (first := self._earliest()) is not None:
+                self._merged.forced += 1
+                self._take(first)
+            else:
+                return self._merged
+
+    def _show(self, number: int) -> None:
+        """Make the next call of a queue known, past those that were taken out of turn."""
+        ids = self._ids[number]
+        while self._heads[number] < len(ids) and ids[self._heads[number]] in self._taken:
+            self._heads[number] += 1
+        if self._heads[number] == len(ids):
+            return
+        one = ids[self._heads[number]]
+        self._waiting[one] += 1
+        if self._waiting[one] == self._needed[one]:
+            start = min((call.at_us for call in self._calls(one) if call.at_us is not None), default=0.0)
+            heapq.heappush(self._ready, (start, len(self._taken) * len(self._queues) + number, one))
+
+    def _earliest(self) -> Hashable | None:
+        heads = [(self._queues[number][at], number) for number, at in enumerate(self._heads) if at < len(self._ids[number])]
+        if not heads:
+            return None
+        _, number = min(heads, key=lambda head: (float("inf") if head[0].at_us is None else head[0].at_us, head[1]))
+        return self._ids[number][self._heads[number]]
+
+    def _take(self, one: Hashable) -> None:
+        self._taken.add(one)
+        joined, agreed = join(list(self._calls(one)))
+        joined.queues = [number for number, _ in self._where[one]]
+        self._merged.calls.append(joined)
+        self._merged.mismatched += not agreed
+        for number, at in self._where[one]:
+            if self._heads[number] == at:
+                self._show(number)
+
+    def _calls(self, one: Hashable) -> Iterable[Observed]:
+        return (self._queues[number][at] for number, at in self._where[one])
+
+
+def _identities(queue: Sequence[Observed], number: int) -> list[Hashable]:
+    """What each call of a rank has in common with the same call on others: communicator and number; nothing for send and recv."""
+    seen: Counter[tuple[Hashable, ...]] = Counter()
+    found: list[Hashable] = []
+    for at, call in enumerate(queue):
+        if call.function in POINT_TO_POINT:
+            found.append((number, at))
+            continue
+        name: tuple[Hashable, ...] = (call.comm, call.seq)
+        if call.seq is None:
+            name = (call.comm, *(("alltoall",) if call.function in _ALL_TO_ALL else (call.function, call.bytes)))
+        found.append((*name, seen[name]))  # calls that were made together can share their number
+        seen[name] += 1
+    return found
+
+
+def join(seen: Sequence[Observed]) -> tuple[Joined, bool]:
+    """One call from what each of its ranks saw, and whether they agree about its arguments. What one rank lacks comes from another."""
+    first = seen[0]
+    if len(seen) == 1:
+        return Joined(first, []), True
+    functions = {call.function for call in seen}
+    sizes = {call.bytes for call in seen}
+    call = msgspec.structs.replace(first)
+    agreed = len(functions) == len(sizes) == 1
+    if functions <= _ALL_TO_ALL and ("alltoallv" in functions or len(sizes) > 1):
+        call.function, call.bytes, call.count, agreed = "alltoallv", max(sizes), None, True
+    for name in _FILLED if agreed and call.function == first.function else ():
+        if getattr(call, name) is None:
+            setattr(call, name, next((value for one in seen if (value := getattr(one, name)) is not None), None))
+    call.at_us = min((one.at_us for one in seen if one.at_us is not None), default=None)
+    skew_us = None
+    for name in ("cpu_us", "gpu_us"):
+        taken = [value for one in seen if (value := getattr(one, name)) is not None]
+        if taken:
+            setattr(call, name, min(taken))
+            skew_us = max(taken) - min(taken) if len(taken) > 1 else None
+    return Joined(call, [], skew_us), agreed

@@ -1,0 +1,117 @@
+"""The formats that can be read, how each is recognized, and what it lacks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from busbw.capture import chakra, clog, flight_recorder, inspector, kineto, nccl_log, pattern_csv, simai
+from busbw.capture.collector import ORDER_LIMIT, Collector
+from busbw.capture.source import Source
+from busbw.capture.writing import pattern
+from busbw.core import pattern_lines
+from busbw.core.errors import UsageError, unknown
+from busbw.core.pattern import SCHEMA, Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: `recognized` takes a file's first bytes; `read` adds what is in a file to a collector."""
+
+    name: str
+    title: str
+    made_by: str
+    has: str
+    lacks: str
+    recognized: Callable[[bytes], bool]
+    read: Callable[[Source, Collector], None]
+
+
+RECORD = "record"
+# The first that recognizes a file reads it: those with the clearest marks are first.
+FORMATS: tuple[Format, ...] = (
+    Format(
+        "pattern-csv", "AIBooster's pattern.csv", "AIBooster's NCCL pattern analyzer; `busbw pattern --format pattern-csv`",
+        "distinct calls: count, type, ranks, algorithm, protocol, predicted time", "order, communicators, operator, root, measured times",
+        pattern_csv.recognized, pattern_csv.read,
+    ),
+    Format(
+        "clog", "torchcomms' clog, V1", "`torchcomms.hooks.clog`",
+        "every call in order, replays of CUDA graphs, type, operator, root, communicators, the host's times in milliseconds",
+        "times on the GPU, algorithm and protocol", clog.recognized, clog.read,
+    ),
+    Format(
+        "inspector", "NCCL Inspector's JSON, v4.0 to v4.3", "`NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1`",
+        "bytes, times on the GPU, communicators, from v4.2 on algorithm, protocol and how many calls were dropped",
+        "type, operator, root, the order between communicators, messages below 8192 bytes by default", inspector.recognized, inspector.read,
+    ),
+    Format(
+        "flight-recorder", "PyTorch's Flight Recorder, 2.0 to 2.10", "`TORCH_FR_BUFFER_SIZE=20000`, and a dump",
+        "the last calls in order, type, communicators; with TORCH_NCCL_ENABLE_TIMING=1 times on the GPU",
+        "operator, root, algorithm, protocol, calls that the ring buffer lost", flight_recorder.recognized, flight_recorder.read,
+    ),
+    Format(
+        "kineto", "Trace of torch.profiler", "`prof.export_chrome_trace(\"trace.json.gz\")`",
+        "calls in order, type, communicators, times on the GPU", "operator, in most releases root, algorithm and protocol",
+        kineto.recognized, kineto.read,
+    ),
+    Format(
+        "simai", "SimAI's workload", "SimAI's workload generator (AICB)", "calls of a training step in order, bytes, kinds of groups",
+        "times, type, operator, root", simai.recognized, simai.read,
+    ),
+    Format(
+        "nccl-log", "NCCL's log", "`NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING`, best with `NCCL_DEBUG_FILE=nccl.%h.%p.log`",
+        "every call in order, type, operator, root, communicators, algorithm and protocol; NCCL 2.20 to 2.23 predict the time",
+        "times; replays of CUDA graphs", nccl_log.recognized, nccl_log.read,
+    ),
+    Format(
+        "chakra", "Chakra's execution trace (.et)", "`chakra_converter`, ASTRA-sim's generators",
+        "calls in order, bytes, communicators, times where the converter had them", "type, operator, root, algorithm and protocol",
+        chakra.recognized, chakra.read,
+    ),
+)  # fmt: skip
+BY_NAME = {row.name: row for row in FORMATS}
+_HINT = f"name the format: --from {', '.join((*BY_NAME, RECORD))}"
+
+
+def detect(source: Source) -> str:
+    """The name of a file's format, by its first bytes; UsageError if no format recognizes them."""
+    head = source.head
+    if SCHEMA.encode() in head.partition(b"\n")[0]:
+        return RECORD
+    found = next((row.name for row in FORMATS if row.recognized(head)), None)
+    if found is None:
+        raise UsageError(f"{source.name}: {'empty, or not readable' if not head else 'no known format'}", _HINT)
+    return found
+
+
+def read(sources: Sequence[Source], given: str | None = None, limit: int = ORDER_LIMIT) -> Pattern:
+    """The record of a job from its files: all of one format, each of other ranks. UsageError if they hold no call.
+
+    More than `limit` calls are counted without their order.
+    """
+    if given is not None and given not in (*BY_NAME, RECORD):
+        raise unknown("format", given, {name: name for name in (*BY_NAME, RECORD)}, "--from: ")
+    found = {source.name: given or detect(source) for source in sources}
+    if len(set(found.values())) > 1:
+        seen = {name: file for file, name in reversed(found.items())}
+        stated = ", ".join(f"{file} is {name}" for name, file in seen.items())
+        raise UsageError(f"files of several formats: {stated}", "give the files of one job in one format")
+    (name,) = set(found.values())
+    if name == RECORD:
+        return _record(sources)
+    row, collector = BY_NAME[name], Collector(name, limit)
+    for source in sources:
+        row.read(source, collector)
+    if not collector.found:
+        notes = collector.header.notes
+        reason = f"; {notes[0]}" if notes else ""
+        raise UsageError(f"{sources[0].name}: no call in it, read as {row.title}{reason}", f"it is made by {row.made_by}; or {_HINT}")
+    return pattern(collector)
+
+
+def _record(sources: Sequence[Source]) -> Pattern:
+    if len(sources) > 1:
+        raise UsageError(f"{len(sources)} records: a record holds all ranks of a job", "give one of them")
+    scrap = Collector(RECORD)
+    record = pattern_lines.read((line for _, line in sources[0].lines(scrap)), sources[0].name)
+    record.header.skipped += scrap.header.skipped
+    return record

@@ -1,0 +1,24 @@
+"""What a broken JSON file still holds: the objects of one list, one by one."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+_BETWEEN = " \t\r\n,"
+
+
+def objects(data: bytes, key: str) -> Iterator[dict[str, Any]]:
+    """The objects in the list under `key`, up to the first that is broken."""
+    text = data.decode(errors="replace")
+    at = text.find(f'"{key}"')
+    at = text.find("[", at) + 1 if at >= 0 else 0
+    decode = json.JSONDecoder(strict=False).raw_decode
+    while 0 < at < len(text):
+        while at < len(text) and text[at] in _BETWEEN:
+            at += 1
+        try:
+            found, at = decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(found, dict):
+            yield found

@@ -1,0 +1,79 @@
+"""One file of a job: its bytes, whole or line by line, also compressed with gzip or cut off."""
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+from busbw.capture.collector import Collector
+from busbw.core.errors import UsageError
+
+HEAD = 1 << 16  # bytes that formats are recognized from
+LINE_LIMIT = 1 << 24  # what is longer is no line of any format
+WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
+_PIECE = 1 << 22
+_RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
+
+
+@dataclass(slots=True)
+class Source:
+    """A file to read. `number` is its position among the `files` of the job."""
+
+    name: str
+    stream: "io.BufferedReader[io.RawIOBase]"
+    number: int = 0
+    files: int = 1
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes, which are not consumed."""
+        try:
+            return self.stream.peek(HEAD)[:HEAD]
+        except (EOFError, OSError, zlib.error):
+            return b""
+
+    @property
+    def rank(self) -> int | None:
+        """The number at the end of the file's name: `trace.3.et`, `rank_3.json`, `nccl_trace_rank_3`."""
+        found = _RANK.search(self.name.rsplit("/", 1)[-1].removesuffix(".gz"))
+        return int(found[1]) if found and len(found[1]) < 8 else None
+
+    def lines(self, collector: Collector) -> Iterator[tuple[int, bytes]]:
+        """Numbered lines, up to where the file can be read."""
+        number = 0
+        try:
+            while line := self.stream.readline(LINE_LIMIT):
+                number += 1
+                yield number, line
+        except (EOFError, OSError, zlib.error) as error:
+            collector.problem(f"{self.name}: line {number + 1}: {error}")
+
+    def whole(self, collector: Collector) -> bytes:
+        """The file, as far as it can be read; UsageError above WHOLE_LIMIT."""
+        pieces, size = [], 0
+        try:
+            while piece := self.stream.read(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                if size > WHOLE_LIMIT:
+                    raise UsageError(
+                        f"{self.name}: larger than {WHOLE_LIMIT >> 30} GiB, and this format cannot be read in pieces", "trim it"
+                    )
+        except (EOFError, OSError, zlib.error) as error:
+            collector.problem(f"{self.name}: byte {size}: {error}")
+        return b"".join(pieces)
+
+
+def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
+    """A source of the bytes in `raw`, decompressed if they are gzip's."""
+    stream = io.BufferedReader(cast(io.RawIOBase, raw), HEAD)
+    try:
+        packed = stream.peek(2)[:2] == b"\x1f\x8b"
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}", "name a file that can be read") from error
+    if packed:
+        stream = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=stream)), HEAD)
+    return Source(name, stream, number, files)

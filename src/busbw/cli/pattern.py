@@ -1,0 +1,98 @@
+"""`busbw pattern FILE...`: what an application sent, from its logs, traces and dumps."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from busbw.capture.registry import BY_NAME, RECORD, read
+from busbw.capture.source import Source, opened
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
+from busbw.core import pattern_lines
+from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.core.pattern import Pattern
+from busbw.core.sizes import counted
+from busbw.views import pattern as view
+from busbw.views import pattern_csv
+
+FORMATS: dict[str, Callable[[Pattern, bool], str | bytes]] = {
+    "table": lambda record, calls: view.table(record, width()),
+    "csv": lambda record, calls: pattern_csv.table_csv(record),
+    "pattern-csv": lambda record, calls: pattern_csv.pattern_csv(record, calls=calls),
+    "jsonl": lambda record, calls: b"".join(pattern_lines.lines(record)),
+}
+
+
+@click.command("pattern", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--from", "source", default=None, help=f"the format of the files: {', '.join((*BY_NAME, RECORD))}  [default: by content]")
+@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="table", show_default=True, help="how to print it")
+@click.option("--calls", is_flag=True, help="pattern-csv: add a column with the number of calls")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="write to this file, not to stdout")
+def command(files: tuple[str, ...], source: str | None, format_name: str, calls: bool, output: Path | None) -> int:
+    """Print which collectives an application called, how often and how large.
+
+    Each FILE (- = stdin) holds one rank or several of one job; a directory stands for its files. Reads NCCL's log, the JSON of NCCL's
+    Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI, AIBooster's pattern.csv, and the record
+    busbw.pattern/1; also compressed with gzip. Exit code 1 when a part could not be read, 2 when nothing could.
+    """
+    if calls and format_name != "pattern-csv":
+        raise UsageError(f"--calls adds a column to pattern-csv, not to {format_name}", "add --format pattern-csv, or leave out --calls")
+    with contextlib.ExitStack() as stack:
+        record = read(_sources(list(files), stack), source)
+    if format_name == "pattern-csv" and (rows := pattern_csv.left_out(record)):
+        talk(f"note: {counted(rows, 'row')} of send and recv left out: pattern.csv has none")
+    _write(FORMATS[format_name](record, calls), output)
+    if format_name != "table":
+        for note in record.header.notes:
+            talk(f"note: {note}")
+    return int(Exit.BAD if record.header.skipped else Exit.OK)
+
+
+def _sources(files: list[str], stack: contextlib.ExitStack) -> list[Source]:
+    names = [name for file in files for name in _names(file)]
+    if names.count("-") > 1:
+        raise UsageError("stdin is given twice", "give - once")
+    return [opened(name, _open(name, stack), number, len(names)) for number, name in enumerate(names)]
+
+
+def _names(file: str) -> list[str]:
+    path = Path(file)
+    if file == "-" or not path.is_dir():
+        return [file]
+    try:
+        found = sorted((one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")), key=_in_order)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", "name a directory that you can read") from error
+    if not found:
+        raise UsageError(f"{file}: there are no files in this directory", "name the directory with the files of the ranks")
+    return [str(one) for one in found]
+
+
+def _in_order(path: Path) -> tuple[int, str]:
+    """`rank_2` before `rank_10`."""
+    return len(path.name), path.name
+
+
+def _open(name: str, stack: contextlib.ExitStack) -> BinaryIO:
+    if name == "-":
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(Path(name).open("rb", buffering=0))
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}", "name a file, or - for stdin") from error
+
+
+def _write(text: str | bytes, output: Path | None) -> None:
+    if output is None:
+        answer(text)
+        return
+    try:
+        output.write_bytes(text.encode() if isinstance(text, str) else text)
+    except OSError as error:
+        raise UsageError(f"{output}: {error.strerror}", "name a file that can be written") from error

@@ -1,0 +1,67 @@
+"""A pattern as AIBooster's pattern.csv, byte for byte in its titles and layout, and as a CSV of all fields."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable
+
+from busbw.core.collectives import BY_NAME as COLLECTIVES
+from busbw.core.dtypes import BY_NAME as DTYPES
+from busbw.core.pattern import Pattern, Row, Times
+
+TITLES = (
+    "routine", "num_samples", "datatype", "nranks", "ALGO", "PROTOCOL", "TOTALBYTES", "TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC",
+)  # fmt: skip
+CALLS = "calls"
+UNKNOWN = "?"
+
+
+def pattern_csv(pattern: Pattern, *, calls: bool = False) -> str:
+    """A line for each distinct collective call; with `calls` its number in a last column. Send and recv have no place in this format."""
+    lines: dict[tuple[str, ...], tuple[str, int]] = {}
+    for row in pattern.rows:
+        if row.function in COLLECTIVES:
+            known = (COLLECTIVES[row.function].torch_name, row.count, row.dtype and DTYPES[row.dtype].torch, pattern.comm(row).ranks,
+                     row.algorithm, row.protocol, row.bytes)  # fmt: skip
+            name = tuple(UNKNOWN if value is None else str(value) for value in known)
+            time, before = lines.get(name, (UNKNOWN, 0))
+            lines[name] = (time if row.predicted_us is None else repr(row.predicted_us), before + row.calls)
+    head = (*TITLES, CALLS) if calls else TITLES
+    return _text([head, *((*name, time, *([number] if calls else [])) for name, (time, number) in lines.items())])
+
+
+def left_out(pattern: Pattern) -> int:
+    """How many rows `pattern_csv` leaves out."""
+    return sum(row.function not in COLLECTIVES for row in pattern.rows)
+
+
+def _times(name: str) -> tuple[tuple[str, Callable[[Pattern, Row], object]], ...]:
+    def value(field: str) -> Callable[[Pattern, Row], object]:
+        return lambda pattern, row: None if (times := getattr(row, name)) is None else getattr(times, field)
+
+    kind = name.removesuffix("_us")
+    units = {field: "" if field == "n" else "_us" for field in Times.__struct_fields__}
+    return tuple((f"{kind}_{field}{unit}", value(field)) for field, unit in units.items())
+
+
+FIELDS: tuple[tuple[str, Callable[[Pattern, Row], object]], ...] = (
+    ("comm", lambda pattern, row: row.comm),
+    ("comm_name", lambda pattern, row: pattern.comm(row).name),
+    ("ranks", lambda pattern, row: pattern.comm(row).ranks or None),
+    *((name, lambda pattern, row, name=name: getattr(row, name)) for name in (
+        "function", "bytes", "calls", "count", "dtype", "op", "root", "rank", "peer", "algorithm", "protocol", "channels", "first_us",
+        "last_us", "predicted_us",
+    )),
+    *_times("cpu_us"),
+    *_times("gpu_us"),
+)  # fmt: skip
+
+
+def table_csv(pattern: Pattern) -> str:
+    """A line for each row with all its fields; times of each kind in columns of their own, in microseconds."""
+    return _text([[name for name, _ in FIELDS], *([value(pattern, row) for _, value in FIELDS] for row in pattern.rows)])
+
+
+def _text(lines: Iterable[Iterable[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(["" if value is None else value for value in line] for line in lines)
+    return out.getvalue()
