@@ -15,7 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from busbw.capture import process_calls, process_file, profiler_files
+from busbw.capture import process_calls, process_file
+from busbw.capture.files import load
 from busbw.core import pattern_lines
 
 APP = Path(__file__).with_name("capture_app.py")
@@ -106,8 +107,7 @@ def events(options: argparse.Namespace, place: Path) -> dict[str, dict[str, floa
 
 def replayed(options: argparse.Namespace, folder: Path, place: Path) -> dict[str, float]:
     """Total communication time of a captured script beside that of its replay, both by the plugin."""
-    pattern = profiler_files.read(folder)
-    assert pattern is not None
+    pattern = load([str(folder)])
     file = place / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
     words = ("replay", str(file), "-n", str(options.ranks), "--repeats", "3", "--engine", "nccl")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from busbw.capture.merge import Observed
 from busbw.core.pattern import Header
-from busbw.core.pattern_lines import MOST_NOTES
+from busbw.core.pattern_lines import MAX_NOTES
 
 ORDER_LIMIT = 1_000_000
 ARGUMENTS = ("function", "bytes", "count", "dtype", "op", "root", "peer", "algorithm", "protocol", "channels")
@@ -70,7 +70,7 @@ class Collector:
     def problem(self, where: str) -> None:
         """Count something that cannot be read; the first few are named."""
         self.header.skipped += 1
-        if self.header.skipped <= MOST_NOTES:
+        if self.header.skipped <= MAX_NOTES:
             self.note(where)
 
     def note(self, text: str) -> None:

@@ -23,7 +23,8 @@ class Observed(msgspec.Struct):
 
     `comm` is the same on all ranks of a communicator. `seq` is the number that the source gives the call among those of the communicator;
     without it, calls are the same if they are on each rank the n-th with their function and size. `at_us` is the start since any moment
-    common to all ranks. `stream` and `group` are compared within one rank only.
+    common to all ranks. `stream` and `group` are compared within one rank only. `gpu_at_us` is the start by
+    the GPU's clock, moved to the host's.
     """
 
     comm: Hashable
@@ -41,6 +42,7 @@ class Observed(msgspec.Struct):
     at_us: float | None = None
     cpu_us: float | None = None
     gpu_us: float | None = None
+    gpu_at_us: float | None = None
     predicted_us: float | None = None
     stream: Hashable = None
     group: Hashable = None
@@ -48,7 +50,11 @@ class Observed(msgspec.Struct):
 
 @dataclass(slots=True)
 class Joined:
-    """One call of all ranks in `queues` (indices). Its durations are the shortest of any rank, and `skew_us` is the longest less that."""
+    """One call of all ranks in `queues` (indices).
+
+    Its duration is the shortest of any rank, which waited for no other. It is a lower bound where a rank can leave before all have
+    entered, as in a broadcast. `skew_us` is the longest less the shortest.
+    """
 
     call: Observed
     queues: list[int]

@@ -43,10 +43,13 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class ProcessFile:
-    """The file of one process. `dropped` records found no room in the ring or on the disk, or were being written when the process ended;
-    `broken` bytes at the end are no record."""
+    """The file of one process.
 
-    path: Path
+    `dropped` records found no room in the ring or on the disk, or were being written when the process ended. `broken` bytes at the end
+    are no record.
+    """
+
+    name: str
     facts: dict[str, str]
     realtime_ns: int
     monotonic_ns: int
@@ -57,6 +60,10 @@ class ProcessFile:
     errno: int
     broken: int = 0
     records: list[Record] = field(default_factory=list)
+
+    def time_us(self, monotonic_ns: int) -> float:
+        """A moment of the process as microseconds since 1970."""
+        return (monotonic_ns - self.monotonic_ns + self.realtime_ns) / 1000
 
     @property
     def rank(self) -> int | None:
@@ -72,17 +79,21 @@ class ProcessFile:
 
 
 def read(path: Path) -> ProcessFile:
-    """The file at `path`, in the order in which its records were put in; UsageError if it is none."""
-    data = path.read_bytes()
+    """The file at `path`; as `parse`."""
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(data: bytes, name: str) -> ProcessFile:
+    """The file in `data`, with its records in the order in which they were put in; UsageError if it is none."""
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
-        raise UsageError(f"{path}: not a file of busbw's profiler plugin", "busbw capture writes them: one for each process")
+        raise UsageError(f"{name}: not a file of busbw's profiler plugin", "busbw capture writes them: one for each process")
     _, version, capacity, head, _, dropped, untimed, _, errno, realtime, monotonic, nccl, interface = _HEADER.unpack_from(data)
     if version != VERSION:
-        raise UsageError(f"{path}: version {version} of the layout; this busbw reads {VERSION}", "use the busbw that recorded it")
+        raise UsageError(f"{name}: version {version} of the layout; this busbw reads {VERSION}", "use the busbw that recorded it")
     (text_bytes,) = _TEXT_BYTES.unpack_from(data, TEXT_AT - 8)
     text = data[TEXT_AT : min(TEXT_AT + text_bytes, HEADER_BYTES)].decode("utf-8", "replace")
     facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    found = ProcessFile(path, facts, realtime, monotonic, nccl, interface, dropped, untimed, errno)
+    found = ProcessFile(name, facts, realtime, monotonic, nccl, interface, dropped, untimed, errno)
     ring_end = HEADER_BYTES + capacity * _RECORD.size
     found.broken = max(0, len(data) - ring_end) % _RECORD.size
     found.records = _records(data, ring_end)

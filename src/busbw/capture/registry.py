@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from busbw.capture import chakra, clog, flight_recorder, inspector, kineto, nccl_log, pattern_csv, simai
+from busbw.capture import chakra, clog, flight_recorder, inspector, kineto, nccl_log, pattern_csv, profiler, simai
 from busbw.capture.collector import ORDER_LIMIT, Collector
 from busbw.capture.source import Source
 from busbw.capture.writing import pattern
@@ -28,6 +28,11 @@ class Format:
 RECORD = "record"
 # The first that recognizes a file reads it: those with the clearest marks are first.
 FORMATS: tuple[Format, ...] = (
+    Format(
+        "profiler", "Files of busbw's profiler plugin", "`busbw capture`",
+        "every call in order, type, root, streams, groups, communicators, algorithm, protocol, channels; with --timed times on the GPU",
+        "operator; replays of CUDA graphs that use no network", profiler.recognized, profiler.read,
+    ),
     Format(
         "pattern-csv", "AIBooster's pattern.csv", "AIBooster's NCCL pattern analyzer; `busbw pattern --format pattern-csv`",
         "distinct calls: count, type, ranks, algorithm, protocol, predicted time", "order, communicators, operator, root, measured times",

@@ -52,7 +52,7 @@ class _Writing:
         most: Counter[Hashable] = Counter()
         for (comm, _), calls in source.lost.items():
             most[comm] = max(most[comm], calls)
-        header.dropped = most.total()
+        header.dropped += most.total()
         self._remarks()
         return self._tally.pattern()
 
@@ -90,8 +90,9 @@ class _Writing:
 
     def _add(self, joined: Joined, process: Hashable) -> None:
         call = joined.call
+        at_us, gpu_at_us = (None if moment is None else moment - self._base for moment in (call.at_us, call.gpu_at_us))
         self._tally.add(
-            self._arguments(call, process), at_us=None if call.at_us is None else call.at_us - self._base,
+            self._arguments(call, process), at_us=at_us, gpu_at_us=gpu_at_us,
             cpu_us=call.cpu_us, gpu_us=call.gpu_us, predicted_us=self._predicted(call), skew_us=joined.skew_us,
             stream=_number(self._streams, process, call.stream), group=_number(self._numbers, None, call.group and (process, call.group)),
         )  # fmt: skip

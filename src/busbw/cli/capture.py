@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.capture import profiler_files
+from busbw.capture.files import load
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.env import CAPTURE
@@ -63,12 +63,12 @@ def _report(folder: Path, code: int) -> int:
     """Print and keep the pattern of the ranks; returns the exit code."""
     if code:
         talk(f"note: the command ended with {code}; what it did until then is recorded")
-    found = profiler_files.read(folder)
-    if found is None:
+    if not any(folder.iterdir()):
         message = f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty"
         raise NoMeasurement(message, "NCCL_DEBUG=INFO shows what NCCL loads; the plugin needs NCCL 2.24 or newer, loaded dynamically")
+    found = load([str(folder)])
     save(b"".join(lines(found)), folder / FILE)
-    answer(view.render(found, width()))
+    answer(view.table(found, width()))
     talk(f"note: recorded in {folder / FILE}; busbw replay and busbw predict read it")
     return code or int(Exit.BAD if _partial(found) else Exit.OK)
 

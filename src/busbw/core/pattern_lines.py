@@ -7,7 +7,7 @@ import msgspec
 from busbw.core.errors import UsageError
 from busbw.core.pattern import SCHEMA, Call, Comm, Header, Line, Pattern, Row
 
-MOST_NOTES = 5
+MAX_NOTES = 5
 _DECODER = msgspec.json.Decoder(Line)
 _HINT = "busbw capture writes this format; `busbw pattern FILE` reads others"
 
@@ -59,7 +59,7 @@ class _Reader:
         except (msgspec.MsgspecError, ValueError) as error:
             header = self.pattern.header
             header.skipped += 1
-            if header.skipped <= MOST_NOTES:
+            if header.skipped <= MAX_NOTES:
                 header.notes.append(f"line {number}: {error}")
 
     def _add(self, line: Line) -> None:

@@ -4,9 +4,8 @@ import statistics
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
-from busbw.capture import load
+from busbw.capture.files import load
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.pattern import Pattern, Times
@@ -49,7 +48,7 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
         raise UsageError("NCCL_TESTS_SPLIT makes groups, but a replay uses all ranks", "unset it")
     if engine(job.engine).in_process:
         raise UsageError(f"engine {job.engine} has no replay", "use --engine mpi, nccl or torch")
-    recorded = control.bcast(load.pattern(Path(job.replay.pattern)) if control.process == 0 else None)
+    recorded = control.bcast(load([job.replay.pattern]) if control.process == 0 else None)
     pattern = scaled(recorded, control.processes, job.replay.scale)
     members_of(pattern.comms, control.processes)
     plan = ReplayPlan(pattern)
@@ -132,8 +131,8 @@ def _by_operation(
 def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind: str) -> None:
     """Fill in the rows.
 
-    An operation that no rank leaves before all have entered it takes the shortest time of a rank, which waited for no other; any other
-    operation the longest.
+    An operation takes the shortest time of a rank, which waited for no other, as in a capture. On CPUs a call that a rank can leave before
+    all have entered, such as the root's of a broadcast, may return at once, so there it is the longest.
     """
     replay.wall_s = [max(walls) for walls in zip(*(one.walls for one in everyone), strict=True)]
     times: dict[int, list[float]] = {}
@@ -141,7 +140,7 @@ def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind:
     for number, operation in enumerate(plan.operations):
         for repeat in range(len(replay.wall_s) if operation.counted else 0):
             seen = [time_us for one in everyone if (time_us := one.time_us(number, repeat)) is not None]
-            took = min if operation.call.collective.synchronizes else max
+            took = max if kind == CPU and not operation.call.collective.synchronizes else min
             for row in operation.rows if seen else ():
                 times.setdefault(row, []).append(took(seen) / len(operation.rows))
                 skews.setdefault(row, []).append(max(seen) - min(seen))

@@ -1,0 +1,55 @@
+"""The files of a job by their names: single ones, stdin, or all of a directory."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from busbw.capture.registry import read
+from busbw.capture.source import Source, opened
+from busbw.core.errors import UsageError
+from busbw.core.pattern import Pattern
+
+
+def load(files: Sequence[str], source: str | None = None) -> Pattern:
+    """The record in these files (- = stdin, a directory stands for its files), in the format `source` or that of their content.
+
+    UsageError if they cannot be read, or hold no call.
+    """
+    with contextlib.ExitStack() as stack:
+        return read(_sources(list(files), stack), source)
+
+
+def _sources(files: list[str], stack: contextlib.ExitStack) -> list[Source]:
+    names = [name for file in files for name in _names(file)]
+    if names.count("-") > 1:
+        raise UsageError("stdin is given twice", "give - once")
+    return [opened(name, _open(name, stack), number, len(names)) for number, name in enumerate(names)]
+
+
+def _names(file: str) -> list[str]:
+    path = Path(file)
+    if file == "-" or not path.is_dir():
+        return [file]
+    try:
+        found = sorted((one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")), key=_in_order)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", "name a directory that you can read") from error
+    if not found:
+        raise UsageError(f"{file}: there are no files in this directory", "name the directory with the files of the ranks")
+    return [str(one) for one in found]
+
+
+def _in_order(path: Path) -> tuple[int, str]:
+    """`rank_2` before `rank_10`."""
+    return len(path.name), path.name
+
+
+def _open(name: str, stack: contextlib.ExitStack) -> BinaryIO:
+    if name == "-":
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(Path(name).open("rb", buffering=0))
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}", "name a file, or - for stdin") from error
