@@ -14,24 +14,31 @@ NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}  # the rates that NCCL plans wit
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """GPUs with the same links. Rates are bytes per second of one link in one direction; `planned` is NCCL's constant."""
+    """GPUs with the same links. Rates are bytes per second of one link in one direction; `planned` is NCCL's constant.
+
+    `sm` is the compute capability times 10, `pcie_gen` the generation of its 16 lanes.
+    """
 
     names: tuple[str, ...]  # as a word of NVML's device name
     links: int
     link_rate: float
     planned: float
     source: str
+    sm: int
+    pcie_gen: int
 
 
 GENERATIONS: tuple[Generation, ...] = (
-    Generation(("P100",), 4, 20e9, 18e9, f"NVIDIA P100 data sheet: 160 GB/s both ways; {NCCL_TOPO} SM60"),
-    Generation(("V100",), 6, 25e9, 20e9, f"NVIDIA V100 data sheet: 300 GB/s both ways; {NCCL_TOPO} SM70"),
-    Generation(("A100",), 12, 25e9, 20e9, f"NVIDIA A100 data sheet: 600 GB/s both ways; {NCCL_TOPO} SM80"),
-    Generation(("A800",), 8, 25e9, 20e9, f"NVIDIA A800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM80"),
-    Generation(("H800",), 8, 25e9, 20.6e9, f"NVIDIA H800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM90"),
-    Generation(("H100", "H200", "H20", "GH200"), 18, 25e9, 20.6e9, f"NVIDIA H100 data sheet: 900 GB/s both ways; {NCCL_TOPO} SM90"),
-    Generation(("B200", "GB200", "B300", "GB300"), 18, 50e9, 40.1e9, f"NVIDIA B200 data sheet: 1.8 TB/s both ways; {NCCL_TOPO} SM100"),
-    Generation(("A6000",), 4, 14.0625e9, 12e9, f"NVIDIA RTX A6000 data sheet: 112.5 GB/s both ways over a bridge; {NCCL_TOPO} SM86"),
+    Generation(("P100",), 4, 20e9, 18e9, f"NVIDIA P100 data sheet: 160 GB/s both ways; {NCCL_TOPO} SM60", 60, 3),
+    Generation(("V100",), 6, 25e9, 20e9, f"NVIDIA V100 data sheet: 300 GB/s both ways; {NCCL_TOPO} SM70", 70, 3),
+    Generation(("A100",), 12, 25e9, 20e9, f"NVIDIA A100 data sheet: 600 GB/s both ways; {NCCL_TOPO} SM80", 80, 4),
+    Generation(("A800",), 8, 25e9, 20e9, f"NVIDIA A800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM80", 80, 4),
+    Generation(("H800",), 8, 25e9, 20.6e9, f"NVIDIA H800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM90", 90, 5),
+    Generation(("H100", "H200", "H20", "GH200"), 18, 25e9, 20.6e9, f"NVIDIA H100 data sheet: 900 GB/s both ways; {NCCL_TOPO} SM90", 90, 5),
+    Generation(
+        ("B200", "GB200", "B300", "GB300"), 18, 50e9, 40.1e9, f"NVIDIA B200 data sheet: 1.8 TB/s both ways; {NCCL_TOPO} SM100", 100, 5
+    ),
+    Generation(("A6000",), 4, 14.0625e9, 12e9, f"NVIDIA RTX A6000 data sheet: 112.5 GB/s both ways over a bridge; {NCCL_TOPO} SM86", 86, 4),
 )
 
 
@@ -43,3 +50,14 @@ def generation(gpu: Gpu) -> Generation | None:
         if fits and any(name in words for name in row.names):
             return row
     return None
+
+
+def by_name(word: str) -> Generation | None:
+    """The row that names this GPU, such as `h100`; None if there is none."""
+    return next((row for row in GENERATIONS if word.upper() in row.names), None)
+
+
+def of_links(sm: int, links: int) -> Generation | None:
+    """The row for a compute capability and a number of links, of which some may be down; None if there is none."""
+    rows = [row for row in GENERATIONS if row.sm // 10 == sm // 10 and links <= row.links]
+    return min(rows, key=lambda row: (row.sm != sm, row.links - links), default=None)

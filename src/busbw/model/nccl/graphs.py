@@ -1,0 +1,149 @@
+"""The channels over which NCCL sends, and their speeds.
+
+NCCL searches paths through a host and takes speeds from fixed lists. On a host where any GPU reaches any other over one switch, the
+outcome follows from the rates alone, which is what this module computes. It does not find paths around slow links inside a host.
+Source: src/graph/search.cc, ncclTopoCompute and ncclTopoDupChannels, as of NCCL 2.27.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, inf
+
+EPSILON = 1e-6  # GB/s; rates such as 18 x 20.6 are not exact
+CHANNELS = 16  # half of NCCL's MAXCHANNELS of 32
+NVLS_HEADS = 32  # NCCL_MAX_NVLS_ARITY
+INTRA = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
+INTER = (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)
+INTRA_90 = (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3)
+INTER_90 = (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
+INTRA_100 = (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)
+INTER_100 = (96, 80, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
+SLOWEST = 0.1  # what NCCL falls back to where no list has a speed low enough
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """`channels`, each with `intra` GB/s inside a host and `inter` GB/s between hosts."""
+
+    channels: int
+    intra: float
+    inter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host as the search sees it, in GB/s: `link` of a GPU to the others, `rails` NICs of `rail` each (0 on a single host)."""
+
+    gpus: int
+    sm: int
+    link: float
+    pcie: float
+    rails: int = 0
+    rail: float = 0.0
+    multicast: bool = False
+
+    @property
+    def speeds(self) -> Sequence[float]:
+        """NCCL's list for this GPU, from fast to slow."""
+        if self.rails:
+            return INTER_100 if self.sm >= 100 else INTER_90 if self.sm >= 90 else INTER
+        return INTRA_100 if self.sm >= 100 else INTRA_90 if self.sm >= 90 else INTRA
+
+    @property
+    def most(self) -> float:
+        """The fastest path of one channel."""
+        return self.rail if self.rails else self.link
+
+    @property
+    def total(self) -> float:
+        """All links of a GPU."""
+        return max(self.link if self.gpus > 1 else 0.0, self.pcie)
+
+    def over_link(self, speed: float) -> float:
+        """How many channels of `speed` fit a GPU's link to the others, if each channel passes through it once."""
+        return floor((self.link + EPSILON) / speed) if self.gpus > 1 else inf
+
+    def over_rails(self, speed: float) -> float:
+        """How many channels of `speed` fit the NICs."""
+        return self.rails * floor((self.rail + EPSILON) / speed) if self.rails else inf
+
+
+def ring(host: Host) -> Graph:
+    """The ring's channels: a ring passes through the link of every GPU once, and back to the GPU of its NIC."""
+
+    def count(speed: float) -> int:
+        return int(min(CHANNELS, host.over_link(speed), host.over_rails(speed)))
+
+    channels, speed = _most(host, count)
+    return _doubled(Graph(channels, speed, speed), host.sm)
+
+
+def tree(host: Host, channels: int) -> Graph:
+    """As many channels as the ring has. A chain of P GPUs has P - 1 hops, so a GPU's link carries (P-1)/P of them."""
+    share = (host.gpus - 1) / host.gpus
+
+    def fits(intra: float, inter: float) -> bool:
+        return channels * intra * share <= host.link + EPSILON and channels <= host.over_rails(inter)
+
+    start = next((speed for speed in host.speeds if speed <= host.most + EPSILON and fits(speed, speed)), SLOWEST)
+    intra = start
+    for faster in _faster(host, start):
+        if intra >= 2 * start or not fits(faster, start):
+            break
+        intra = faster
+    return Graph(channels, intra, start)
+
+
+def nvls(host: Host) -> Graph | None:
+    """The channels of NVLink SHARP, each with a GPU as its head; None without multicast.
+
+    Every GPU sends its share of each channel, and the head receives and sends the sum: n channels load a head's link n + 1 times.
+    """
+    heads = min(NVLS_HEADS, host.gpus)
+    if not host.multicast or heads < 2:
+        return None
+    if not host.rails:
+        room = host.link / (heads + 1) + EPSILON
+        speed = next((speed for speed in host.speeds if speed <= room), SLOWEST)
+        return Graph(heads, speed, speed)
+
+    def count(speed: float) -> int:
+        return int(max(0, min(heads, host.over_link(speed) - 1, host.over_rails(speed))))
+
+    channels, speed = _most(host, count)
+    inter = speed
+    for faster in _faster(host, speed):
+        if inter >= 2 * speed or channels > host.over_rails(faster):
+            break
+        inter = faster
+    return Graph(channels, speed, inter)
+
+
+def _most(host: Host, count: Callable[[float], int]) -> tuple[int, float]:
+    """The channels and the speed with the highest product. The search ends at half of the best speed, or when all links are used."""
+    best = (0, 0.0)
+    for speed in host.speeds:
+        if speed > host.most + EPSILON:
+            continue
+        if best[0] and speed / best[1] <= 0.49:
+            break
+        channels = count(speed)
+        if channels * speed > best[0] * best[1] + EPSILON:
+            best = channels, speed
+        if best[0] * best[1] >= host.total - EPSILON:
+            break
+    return best if best[0] else (1, SLOWEST)
+
+
+def _doubled(graph: Graph, sm: int) -> Graph:
+    """Twice as many channels of half the speed, where NCCL makes them."""
+    if graph.intra < 25 or (sm > 80 and graph.intra < 50 and graph.channels > 4):
+        return graph
+    channels = min(2 * graph.channels, CHANNELS)
+    parts = ceil(channels / graph.channels)
+    return Graph(channels, graph.intra / parts, graph.inter / parts)
+
+
+def _faster(host: Host, speed: float) -> list[float]:
+    """The speeds of the list above this one, from slow to fast."""
+    return sorted(each for each in host.speeds if each > speed)

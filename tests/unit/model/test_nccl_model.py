@@ -1,0 +1,199 @@
+"""NCCL's cost model against what NCCL itself logged, against published figures, and as properties."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbw.core.collectives import BY_NAME, collective
+from busbw.core.errors import UsageError
+from busbw.core.pattern import PROTOCOLS
+from busbw.model.bounds import bounds
+from busbw.model.nccl.choice import COLLECTIVES, Allowed, allowed, choices
+from busbw.model.nccl.constants import LATEST, MODELLED, RELEASES, of_number, release
+from busbw.model.nccl.graphs import Graph
+from busbw.model.nccl.timing import Parts, parts
+from busbw.model.systems import System, parse_system, with_nics
+
+GIB, MIB = 1 << 30, 1 << 20
+WORDS = ("v100x8", "a100x8", "h800x8", "h100x8", "h100x4", "b200x8", "b300x8", "gb200nvl72")
+
+
+def busbw(system: System, hosts: int, size: int, algorithm: str, version: str = "latest", name: str = "all_reduce") -> float:
+    """GB/s of the faster protocol."""
+    model = system.model(release(version), hosts, system.gpus)
+    timed = [found for protocol in PROTOCOLS if (found := parts(model, name, size, algorithm, protocol))]
+    return float(BY_NAME[name].bus_factor(model.ranks)) * size / min(one.time_s for one in timed) / 1e9
+
+
+def test_every_time_that_nccl_logged_on_8_h100(recorded: Path) -> None:
+    with (recorded / "nccl_model" / "aibooster_pattern.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    model = parse_system("h100x8").model(release("2.22"), 1, 8)
+    assert len(rows) == 18
+    for row in rows:
+        best = choices(model, collective(row["routine"]).name, int(row["TOTALBYTES"]))[0]
+        assert (best.algorithm, best.protocol) == (row["ALGO"], row["PROTOCOL"])
+        assert best.parts.time_s * 1e6 == pytest.approx(float(row["TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC"]), abs=1e-3)
+
+
+def test_those_times_are_not_of_2_20(recorded: Path) -> None:
+    model = parse_system("h100x8").model(release("2.20.3"), 1, 8)
+    timed = parts(model, "all_gather", 768, "Ring", "LL")
+    assert timed is not None
+    assert timed.time_s * 1e6 != pytest.approx(10.804766, abs=1e-3)
+
+
+def test_the_channels_that_nccl_logs_on_h100() -> None:
+    one, two = (parse_system("h100x8").model(LATEST, hosts, 8) for hosts in (1, 2))
+    assert one.ring == Graph(12, 30, 30)  # NVIDIA/nccl issue 1197
+    assert one.nvls == Graph(8, 40, 40)
+    assert two.ring == Graph(8, 45, 45)
+    assert two.nvls == Graph(8, 40, 48)
+    a100 = parse_system("a100x8")
+    assert a100.model(LATEST, 1, 8).ring == Graph(12, 20, 20)
+    assert a100.model(LATEST, 2, 8).ring == Graph(8, 24, 24)  # 192 GB/s: NVIDIA/nccl issue 812
+
+
+# busbw of all_reduce in GB/s on hosts of 8 H100 with 8 x 400 Gbit/s at 16 GiB, 1 GiB and 64 MiB, from an independent calculation.
+TABLE = [
+    (1, "NVLS", (476, 473, 432)), (2, "NVLSTree", (461, 455, 371)), (4, "NVLSTree", (364, 357, 279)), (16, "NVLSTree", (363, 352, 239)),
+    (128, "NVLSTree", (363, 345, 196)), (512, "NVLSTree", (362, 341, 174)), (2048, "NVLSTree", (362, 336, 157)),
+    (12500, "NVLSTree", (362, 332, 143)), (1, "Ring", (360, 356, 307)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hosts", "algorithm", "expected"), TABLE)
+def test_scaling_of_all_reduce(hosts: int, algorithm: str, expected: tuple[int, int, int]) -> None:
+    found = [busbw(parse_system("h100x8"), hosts, size, algorithm) for size in (16 * GIB, GIB, 64 * MIB)]
+    assert found == pytest.approx(list(expected), abs=0.6)
+
+
+@pytest.mark.parametrize(("hosts", "expected"), [(2, (359, 349, 236)), (16, (354, 281, 65)), (128, (315, 110, 9.7)), (12500, (24, 2, 0.1))])
+def test_scaling_of_a_ring_with_simple(hosts: int, expected: tuple[float, ...]) -> None:
+    model = parse_system("h100x8").model(LATEST, hosts, 8)
+    for size, value in zip((16 * GIB, GIB, 64 * MIB), expected, strict=True):
+        timed = parts(model, "all_reduce", size, "Ring", "Simple")
+        assert timed is not None
+        found = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / timed.time_s / 1e9
+        assert found == pytest.approx(value, abs=0.5 if value > 50 else 0.55)
+
+
+# System, hosts, algorithm, release, published busbw of all_reduce at large sizes, and how far the model may be from it.
+PUBLISHED = [
+    ("h100x8", 1, "NVLS", "latest", 480, 0.01),  # GTC 2024 S62129
+    ("h100x8", 1, "NVLS", "2.27", 480, 0.03),
+    ("h100x8", 1, "Ring", "latest", 368.8, 0.03),  # NVIDIA/nccl-tests issue 309
+    ("b200x8", 1, "NVLS", "latest", 840, 0.02),
+    ("h800x8", 1, "NVLS", "latest", 215, 0.18),  # NVIDIA/nccl issue 1374: the lists have no speed between 15 and 20
+    ("a100x8", 2, "Ring", "latest", 192, 0.01),  # NVIDIA/nccl issue 812
+]
+
+
+@pytest.mark.parametrize(("word", "hosts", "algorithm", "version", "published", "error"), PUBLISHED)
+def test_published_figures(word: str, hosts: int, algorithm: str, version: str, published: float, error: float) -> None:
+    found = busbw(parse_system(word), hosts, 16 * GIB, algorithm, version)
+    assert found == pytest.approx(published, rel=error)
+
+
+def test_248_hosts_of_h200() -> None:
+    found = busbw(parse_system("h200x8"), 248, 512 * MIB, "NVLSTree")
+    assert found == pytest.approx(328.6, abs=0.5)
+    assert found == pytest.approx(350, rel=0.07)  # NVIDIA/nccl-tests issue 283
+
+
+def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
+    """SimAI's table of shares: of 450 GB/s on one host, of 8 x 48.5 GB/s on several. Where bytes take most of the time the model fits."""
+    with (recorded / "nccl_model" / "simai_nic_ratio.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    near, latency_bound = [], []
+    for row in rows:
+        size = int(row.pop("bytes"))
+        for hosts, share in ((int(key), float(value)) for key, value in row.items()):
+            model = parse_system("h100x8").model(LATEST, hosts, 8)
+            timed = [found for protocol in ("LL128", "Simple") if (found := parts(model, "all_reduce", size, "Ring", protocol))]
+            best = min(timed, key=lambda one: one.time_s)
+            expected = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / best.time_s
+            off = share * (450e9 if hosts == 1 else 8 * 48.5e9) / expected - 1
+            waits = best.latency_s / best.time_s
+            if waits < 0.3:
+                near.append(off)
+            elif waits > 0.5 and hosts > 2:
+                latency_bound.append(off)
+    assert (len(near), len(latency_bound)) == (59, 21)
+    assert min(near) >= -0.23
+    assert max(near) <= 0.14
+    assert sorted(map(abs, near))[len(near) // 2] <= 0.06
+    assert -0.62 <= min(latency_bound) <= max(latency_bound) <= -0.26
+
+
+def timed(system: System, row: int, hosts: int, name: str, size: int, algorithm: str, protocol: str) -> Parts | None:
+    return parts(system.model(RELEASES[row], hosts, system.gpus), name, size, algorithm, protocol)
+
+
+systems = st.sampled_from(WORDS).map(parse_system)
+hosts_of = st.integers(1, 12500)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    systems, st.integers(0, len(RELEASES) - 1), hosts_of, st.sampled_from(COLLECTIVES), st.integers(1, 1 << 36), st.sampled_from(MODELLED),
+    st.sampled_from(PROTOCOLS),
+)  # fmt: skip
+def test_the_rate_never_falls_with_size_but_for_corrections(
+    system: System, row: int, hosts: int, name: str, size: int, algorithm: str, protocol: str
+) -> None:
+    one, two = (timed(system, row, hosts, name, bytes_, algorithm, protocol) for bytes_ in (size, 2 * size))
+    assert (one is None) == (two is None)
+    if one is None or two is None:
+        return
+    assert 0 <= one.latency_s <= two.latency_s
+    assert one.transfer_s > 0
+    if algorithm not in ("Tree", "NVLSTree"):  # their rates change with size
+        assert two.transfer_s == pytest.approx(2 * one.transfer_s)
+        assert one.time_s <= two.time_s
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    systems, hosts_of, st.integers(1, 16), st.sampled_from((25, 100, 200, 400, 800)), st.sampled_from(COLLECTIVES), st.integers(1, 1 << 36)
+)
+def test_a_ring_is_never_above_the_rate_of_the_links(system: System, hosts: int, nics: int, gbit: int, name: str, size: int) -> None:
+    system = with_nics(system, f"{nics}x{gbit}G")
+    (limit,) = [bound for bound in bounds(BY_NAME[name], system.fabric(hosts, system.gpus), system.features()) if bound.algorithm == "Ring"]
+    factor = float(BY_NAME[name].bus_factor(hosts * system.gpus))
+    for table in RELEASES:
+        for protocol in PROTOCOLS:
+            found = parts(system.model(table, hosts, system.gpus), name, size, "Ring", protocol)
+            assert found is not None
+            assert factor * size / found.time_s <= limit.busbw * (1 + 1e-9)
+
+
+def test_every_release_is_found() -> None:
+    assert [release(row.name) for row in RELEASES] == list(RELEASES)
+    assert release("2.27.7").first == (2, 23)
+    assert release("2.99").first == RELEASES[-1].first
+    assert of_number(22809).first == (2, 28)
+    assert of_number(0) is LATEST
+    assert of_number(2804).first == RELEASES[0].first
+    assert all(row.source for row in RELEASES)
+    for text in ("2", "2.x", "2.17", "two", "2.28.9.1", ""):
+        with pytest.raises(UsageError):
+            release(text)
+
+
+def test_settings_leave_what_nccl_would_leave() -> None:
+    assert allowed({"NCCL_ALGO": "Ring"}, "all_reduce").algorithms == ("Ring",)
+    assert allowed({"NCCL_ALGO": "^ring,tree"}, "all_reduce").algorithms == ("NVLS", "NVLSTree", "PAT")
+    assert allowed({"NCCL_ALGO": "ring;allreduce:tree"}, "all_reduce").algorithms == ("Tree",)
+    assert allowed({"NCCL_ALGO": "allgather:ring"}, "all_reduce") == Allowed()
+    assert allowed({"NCCL_NVLS_ENABLE": "0"}, "all_reduce").algorithms == ("Tree", "Ring", "PAT")
+    assert allowed({"NCCL_PROTO": "^LL128"}, "all_reduce").protocols == ("LL", "Simple")
+    assert allowed({"NCCL_PROTO": "nonsense"}, "all_reduce").protocols == PROTOCOLS
+
+
+def test_without_a_model_there_is_no_choice() -> None:
+    model = parse_system("h100x8").model(LATEST, 2, 8)
+    assert choices(model, "alltoall", MIB) == []
