@@ -1,0 +1,72 @@
+"""`busbw explain RESULT`: which algorithm a busbw fits, and where the rest of the hardware is."""
+
+from dataclasses import replace
+
+import click
+
+from busbw.cli.parameters import not_empty
+from busbw.cli.shared_options import format_option
+from busbw.cli.show import read_sweep, table_option
+from busbw.cli.streams import answer
+from busbw.cli.system_options import changed, given_system, system_options
+from busbw.cli.terminal import width
+from busbw.core.cells import every, peak
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.exits import Exit
+from busbw.core.result import Result
+from busbw.model.estimate import Setting
+from busbw.model.explain import Measured, explain
+from busbw.model.measured_system import DESCRIBE, of_result, shape
+from busbw.model.nccl.choice import allowed
+from busbw.model.nccl.constants import of_number, release
+from busbw.model.systems import MOST_HOSTS, System
+from busbw.views import described, explanation
+
+
+@click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("file", metavar="RESULT")
+@system_options
+@click.option("--nodes", type=click.IntRange(1, MOST_HOSTS), help="number of hosts, where the file does not say")
+@click.option("--nccl", default="", callback=not_empty, help="NCCL's version, where the file does not say")
+@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
+@table_option
+@format_option
+def command(
+    file: str, system: str, topo: str, nics: str, cpu: str | None, nodes: int | None, nccl: str, collective: str | None, table: int | None,
+    format_name: str,
+) -> int:  # fmt: skip
+    """Explain the largest busbw in RESULT, any file that busbw show reads (- = stdin): exclude algorithms by their bounds.
+
+    The links are those that the file recorded, or that the options describe. Exit code 1 when the busbw fits no algorithm.
+    """
+    result = read_sweep(file, collective, table)
+    figure = peak(every(result))
+    if figure is None or figure.busbw <= 0:
+        raise NoMeasurement(f"{file}: no busbw is in it", "measure one: busbw run all_reduce --json run.json")
+    given = given_system(system, topo, nics, cpu)
+    hosts, per_host = _shape(result, given[0] if given else None, nodes)
+    found, source = given or (_own(result, file, nics, cpu), file)
+    found = replace(found, gpus=max(found.gpus, per_host))
+    if hosts > 1 and not found.nics:
+        raise UsageError(f"{file}: the NICs of its {hosts} hosts are unknown", "give them, like --nics 8x400G")
+    row = result.spec.row
+    setting = Setting(found, release(nccl) if nccl else of_number(result.library.nccl), allowed(result.environment, row.name))
+    told = explain(Measured(row, hosts, per_host, figure, file), setting, source)
+    answer(described.json(told) if format_name == "json" else explanation.text(told, width()))
+    return int(Exit.OK if told.fits else Exit.BAD)
+
+
+def _shape(result: Result, system: System | None, nodes: int | None) -> tuple[int, int]:
+    """Hosts and ranks on each: what the file says, or all GPUs of a described system."""
+    if nodes is None or result.world.devices:
+        return shape(result)
+    if system is None:
+        raise UsageError("the file names no ranks", DESCRIBE)
+    return nodes, system.gpus
+
+
+def _own(result: Result, file: str, nics: str, cpu: str | None) -> System:
+    own = of_result(result)
+    if isinstance(own, str):
+        raise UsageError(f"{file}: {own}", DESCRIBE)
+    return changed(own, nics, cpu)

@@ -1,0 +1,43 @@
+"""`busbw ideal`: the most busbw that a system's links and NCCL's algorithms allow."""
+
+import click
+
+from busbw.cli.shared_options import format_option
+from busbw.cli.streams import answer
+from busbw.cli.system_options import given_system, nccl_option, system_options, this_system
+from busbw.cli.terminal import width
+from busbw.core.collectives import collective as collective_row
+from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.core.sizes import parse_size
+from busbw.model.levels import ideals
+from busbw.model.nccl.constants import release
+from busbw.model.predict import check
+from busbw.model.systems import MOST_HOSTS
+from busbw.views import described, ideal
+
+
+@click.command("ideal", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("collective", default="all_reduce")
+@system_options
+@click.option("--nodes", type=click.IntRange(1, MOST_HOSTS), default=1, show_default=True, help="number of hosts")
+@click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
+@click.option("-e", "--size", default="16G", show_default=True, help="size for NCCL's model")
+@nccl_option
+@format_option
+def command(
+    collective: str, system: str, topo: str, nics: str, cpu: str | None, nodes: int, gpus: int | None, size: str, nccl: str,
+    format_name: str,
+) -> int:  # fmt: skip
+    """Print the bounds of COLLECTIVE for each algorithm: over the links, over what they carry of data, and by NCCL's cost model.
+
+    The system is this host, or what --system or --topo describe.
+    """
+    row, nbytes, table = collective_row(collective), parse_size(size, "-e"), release(nccl)
+    found, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
+    check(found, nodes, gpus or found.gpus)
+    if nodes * (gpus or found.gpus) < 2 or nbytes < 1:
+        raise UsageError("with one rank, or without bytes, no data crosses a link", "give --nodes, --gpus and --size for more")
+    levels = ideals(row, found, nodes, gpus or found.gpus, nbytes, table, source)
+    answer(described.json(levels) if format_name == "json" else ideal.text(levels, width()))
+    return int(Exit.OK)

@@ -1,0 +1,113 @@
+"""`busbw predict`: how long a collective, or a recorded application's communication, takes on a system."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from busbw.cli.parameters import not_empty
+from busbw.cli.shared_options import format_option
+from busbw.cli.show import read_sweep
+from busbw.cli.streams import answer
+from busbw.cli.system_options import (
+    Counts,
+    given_system,
+    nccl_option,
+    settings,
+    settings_options,
+    sizes,
+    system_options,
+    this_system,
+)
+from busbw.cli.terminal import width
+from busbw.core import pattern_lines
+from busbw.core.collectives import collective as collective_row
+from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.core.pattern import Pattern
+from busbw.model.calibration import Point, fit
+from busbw.model.estimate import Fits, Setting
+from busbw.model.measured_system import of_result, shape
+from busbw.model.nccl.choice import allowed
+from busbw.model.nccl.constants import of_number, release
+from busbw.model.patterns import predict_pattern
+from busbw.model.predict import point, predict, without_rails
+from busbw.model.systems import System
+from busbw.views import described, prediction
+
+
+@click.command("predict", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("collective", default="all_reduce")
+@system_options
+@click.option("--nodes", type=Counts(), default="1", show_default=True, help="numbers of hosts: 1,2,128")
+@click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
+@click.option("-b", "least", default="1K", show_default=True, help="smallest size")
+@click.option("-e", "most", default="16G", show_default=True, help="largest size")
+@click.option("-f", "factor", type=click.IntRange(2), default=16, show_default=True, help="factor between sizes")
+@nccl_option
+@settings_options
+@click.option("--calibrate", "results", multiple=True, help="result of such a system, to correct the model by; may be repeated")
+@click.option("--oversubscription", type=click.FloatRange(1, 64), default=1.0, show_default=True, help="of the network between hosts")
+@click.option("--rails-lost", type=click.IntRange(0), default=0, show_default=True, help="NICs of each host that are out of use")
+@click.option("--pattern", "pattern_file", default="", callback=not_empty, help="predict a recorded application (busbw.pattern/1) instead")
+@format_option
+def command(
+    collective: str, system: str, topo: str, nics: str, cpu: str | None, nodes: tuple[int, ...], gpus: int | None, least: str, most: str,
+    factor: int, nccl: str, algo: str, proto: str, results: tuple[str, ...], oversubscription: float, rails_lost: int, pattern_file: str,
+    format_name: str,
+) -> int:  # fmt: skip
+    """Predict time and busbw of COLLECTIVE by size and number of hosts, with how far they may be off.
+
+    The system is this host, or what --system or --topo describe. --calibrate reads any file that busbw show reads. Exit code 1 when
+    rows of a pattern have no time.
+    """
+    row = collective_row(collective)
+    found, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
+    setting = Setting(found, release(nccl), settings(algo, proto, row.name), oversubscription)
+    fits = calibrate(results, found)
+    if pattern_file:
+        return _pattern(pattern_file, replace(setting, system=without_rails(found, rails_lost)), source, fits, format_name)
+    told = predict(setting, row, nodes, gpus or found.gpus, sizes(least, most, factor), source, fits, rails_lost)
+    answer(described.json(told) if format_name == "json" else prediction.text(told, width()))
+    return int(Exit.OK)
+
+
+def calibrate(files: tuple[str, ...], system: System) -> Fits:
+    """The fits of all results. Their systems are what they recorded, with the NICs of `system` where they recorded none."""
+    points: list[Point] = []
+    for file in files:
+        points += _points(file, system)
+    if files and not points:
+        raise UsageError(f"--calibrate {files[0]}: no size in it is of a collective that NCCL's model covers", "busbw show FILE")
+    return fit(points)
+
+
+def _points(file: str, system: System) -> list[Point]:
+    result = read_sweep(file, None)
+    hosts, per_host = shape(result)
+    own = of_result(result)
+    if isinstance(own, str):
+        own = system
+    if hosts > 1 and not own.nics:
+        own = replace(own, nics=system.nics, nic=system.nic)
+    if hosts > 1 and not own.nics:
+        raise UsageError(f"--calibrate {file}: the NICs of its hosts are unknown", "give them, like --nics 8x400G")
+    may = allowed(result.environment, result.spec.row.name)
+    setting = Setting(replace(own, cpu=system.cpu), of_number(result.library.nccl), may)
+    cells = [(row.size_bytes, cell.time_s) for row in result.rows if (cell := row.out_of_place or row.in_place)]
+    found = (point(setting, result.spec.row.name, hosts, per_host, size, time_s) for size, time_s in cells if size > 0 < time_s)
+    return [one for one in found if one is not None]
+
+
+def _pattern(file: str, setting: Setting, source: str, fits: Fits, format_name: str) -> int:
+    told = predict_pattern(_read(file), setting, file, source, fits)
+    answer(described.json(told) if format_name == "json" else prediction.pattern_text(told, width()))
+    return int(Exit.BAD if told.without else Exit.OK)
+
+
+def _read(file: str) -> Pattern:
+    try:
+        with Path(file).open("rb") as lines:
+            return pattern_lines.read(lines, file)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", "name a file of busbw.pattern/1") from error

@@ -1,0 +1,91 @@
+"""Options that describe a system, shared by `busbw ideal`, `predict` and `explain`."""
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from busbw.cli.parameters import not_empty
+from busbw.cli.shared_options import options
+from busbw.cli.show import read_bytes
+from busbw.core.errors import UsageError
+from busbw.core.sizes import parse_size
+from busbw.host.read import read_host
+from busbw.model import topo_xml
+from busbw.model.measured_system import of_host
+from busbw.model.nccl.choice import Allowed, allowed
+from busbw.model.systems import CPUS, MOST_HOSTS, System, parse_system, with_nics
+
+system_options = options(
+    click.option("--system", default="", callback=not_empty, help="GPU and how many a host has: h100x8, gb200nvl72  [default: this host]"),
+    click.option("--topo", default="", callback=not_empty, help="a host's topology as NCCL_TOPO_DUMP_FILE writes it"),
+    click.option("--nics", default="", callback=not_empty, help="ports of a host and Gbit/s of each: 8x400G"),
+    click.option("--cpu", type=click.Choice(CPUS), help="the hosts' CPU, which NCCL's model depends on"),
+)
+nccl_option = click.option(
+    "--nccl", default="latest", callback=not_empty, show_default=True, help="release whose choice is predicted: 2.27"
+)
+settings_options = options(
+    click.option("--algo", default="", callback=not_empty, help="as NCCL_ALGO: Ring, or ^NVLS,NVLSTree"),
+    click.option("--proto", default="", callback=not_empty, help="as NCCL_PROTO"),
+)
+
+
+def given_system(system: str, topo: str, nics: str, cpu: str | None) -> tuple[System, str] | None:
+    """The system that options describe and where it comes from; None if neither --system nor --topo is given."""
+    if system and topo:
+        raise UsageError("--system and --topo are both given", "give one of them")
+    if not (system or topo):
+        return None
+    found = topo_xml.read(read_bytes(topo), topo) if topo else parse_system(system)
+    return changed(found, nics, cpu), topo or "described"
+
+
+def this_system(nics: str, cpu: str | None) -> tuple[System, str]:
+    """The system of this machine; NoMeasurement where it has no GPUs that can be read."""
+    return changed(of_host(read_host()), nics, cpu), "this host"
+
+
+def changed(system: System, nics: str, cpu: str | None) -> System:
+    """The system with the NICs and the CPU that were given."""
+    found = with_nics(system, nics) if nics else system
+    return replace(found, cpu=cpu) if cpu else found
+
+
+def settings(algo: str, proto: str, collective: str) -> Allowed:
+    """What --algo and --proto leave; UsageError where they name nothing that the model knows."""
+    may = allowed({"NCCL_ALGO": algo, "NCCL_PROTO": proto}, collective)
+    for option, text, left, every in (
+        ("--algo", algo, may.algorithms, Allowed().algorithms),
+        ("--proto", proto, may.protocols, Allowed().protocols),
+    ):
+        if text and set(left) == set(every):
+            raise UsageError(f"{option}: '{text}' names none of them", f"the names are {', '.join(every)}; ^ excludes")
+    return may
+
+
+class Counts(click.ParamType[tuple[int, ...]]):
+    """Numbers of hosts: `1,2,128`, in ascending order without repeats."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The numbers; UsageError for other text."""
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        numbers = [int(part) if part.isascii() and part.isdecimal() and len(part) < 10 else 0 for part in parts]
+        if not all(1 <= number <= MOST_HOSTS for number in numbers):
+            raise UsageError(f"--nodes: '{value}' are not numbers of hosts", f"give 1 to {MOST_HOSTS}, like --nodes 2 or --nodes 1,2,128")
+        return tuple(sorted(set(numbers)))
+
+
+def sizes(least: str, most: str, factor: int) -> list[int]:
+    """The sizes from `least` to `most`, each `factor` times the one before; UsageError if there are none."""
+    first, last = parse_size(least, "-b"), parse_size(most, "-e")
+    if not 0 < first <= last:
+        raise UsageError(f"-b {least} -e {most}: there is no size between them", "give a size above 0, and a larger one, like -b 1M -e 16G")
+    found = [first]
+    while found[-1] * factor <= last:
+        found.append(found[-1] * factor)
+    return found

@@ -1,0 +1,191 @@
+"""How fast communication should be: what `busbw ideal`, `predict` and `explain` answer.
+
+Rates are bytes per second in one direction, times are seconds, busbw is that of the collective. Bands and shares are fractions.
+"""
+
+import msgspec
+
+from busbw.core.result import Ideal
+
+
+class Described(msgspec.Struct, frozen=True):
+    """The hardware that an answer is about. `source` says where it comes from; `nccl` is the first release of the row of constants."""
+
+    source: str
+    system: str
+    gpu: str
+    hosts: int
+    per_host: int
+    link: float
+    link_payload: float
+    link_text: str
+    nics: float
+    nics_payload: float
+    nics_text: str
+    nccl: str
+    notes: list[str] = []
+
+
+class Level(msgspec.Struct, frozen=True):
+    """One algorithm: its bound at the link rates, at what the links carry of data, and what NCCL's model expects of the size.
+
+    `link` is what limits the bound of the data. `planned` is None where NCCL has no model of the algorithm.
+    """
+
+    algorithm: str
+    wire: float
+    payload: float
+    link: str
+    why: str
+    planned: float | None = None
+    protocol: str = ""
+
+
+class Ideals(msgspec.Struct, tag="busbw.ideal/1", tag_field="schema", kw_only=True):
+    """The bounds of one collective, the highest first. `chosen` is the algorithm that NCCL takes for `size_bytes`."""
+
+    collective: str
+    size_bytes: int
+    described: Described
+    levels: list[Level]
+    endpoint: Ideal | None = None
+    chosen: str = ""
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """The expected time of one size on `hosts` hosts. `band` is how far busbw may be off, as a share of it, to either side."""
+
+    hosts: int
+    ranks: int
+    size_bytes: int
+    algorithm: str
+    protocol: str
+    time_s: float
+    latency_s: float
+    busbw: float
+    band: float
+    calibrated: bool = False
+    extrapolated: bool = False
+
+    @property
+    def regime(self) -> str:
+        """`latency` where more than half of the time does not depend on the size, else `bandwidth`."""
+        return "latency" if 2 * self.latency_s > self.time_s else "bandwidth"
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """What measurements make of NCCL's figures for one algorithm and protocol: factors of its latency and of its transfer time.
+
+    `worst` is the largest relative error over the `points` that it was made from. `held_hosts` are the hosts of the largest job, and
+    `held_worst` its error by a fit to the smaller jobs alone; None where all points are of one host count.
+    """
+
+    algorithm: str
+    protocol: str
+    latency: float
+    transfer: float
+    points: int
+    hosts: int
+    worst: float
+    held_hosts: int | None = None
+    held_worst: float | None = None
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """From `size_bytes` on, bytes take more of the time than latency does; None where they never do."""
+
+    hosts: int
+    ranks: int
+    size_bytes: int | None
+
+
+class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", kw_only=True):
+    """The expected times of one collective."""
+
+    collective: str
+    described: Described
+    rows: list[Forecast]
+    crossings: list[Crossing]
+    fits: list[Fit] = []
+    oversubscription: float = 1.0
+    rails_lost: int = 0
+    notes: list[str] = []
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """One algorithm against a measurement: `excluded` if the measurement is above its bound `at_most`.
+
+    `planned` is the busbw that the model expects of this size, `off` the measurement relative to it (0.01: 1 % above).
+    """
+
+    algorithm: str
+    at_most: float
+    excluded: bool
+    planned: float | None = None
+    protocol: str = ""
+    off: float | None = None
+
+
+class Load(msgspec.Struct, frozen=True):
+    """How much of a link the measured operation uses: `used` of its rate, of which `payload` is left for data."""
+
+    link: str
+    rate: float
+    payload: float
+    used: float
+
+
+class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema", kw_only=True):
+    """Which algorithm a measurement fits, and where the rest of the hardware is. `fits` is empty if it fits none."""
+
+    source: str
+    collective: str
+    described: Described
+    size_bytes: int
+    placement: str
+    busbw: float
+    algbw: float
+    judged: list[Judged]
+    fits: str = ""
+    chosen: str = ""
+    loads: list[Load] = []
+    notes: list[str] = []
+
+
+class PatternRow(msgspec.Struct, frozen=True):
+    """One row of a pattern on the other system. `forecast` is None where no time can be given, and `reason` says why."""
+
+    row: int
+    function: str
+    bytes: int
+    calls: int
+    hosts: int
+    per_host: int
+    forecast: Forecast | None = None
+    reason: str = ""
+    measured_s: float | None = None
+
+    @property
+    def total_s(self) -> float:
+        """The time of all calls."""
+        return self.forecast.time_s * self.calls if self.forecast else 0.0
+
+
+class PatternPrediction(msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True):
+    """What a recorded application's communication takes on another system."""
+
+    source: str
+    described: Described
+    rows: list[PatternRow]
+    recorded_s: float = 0.0
+    notes: list[str] = []
+
+    @property
+    def total_s(self) -> float:
+        """The time of all calls of all rows with a forecast, one after the other."""
+        return sum(row.total_s for row in self.rows)
+
+    @property
+    def without(self) -> list[PatternRow]:
+        """The rows without a forecast."""
+        return [row for row in self.rows if row.forecast is None]

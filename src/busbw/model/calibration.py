@@ -1,0 +1,67 @@
+"""Fits NCCL's model to measurements: one factor for its latency and one for its transfer time, for each algorithm and protocol.
+
+t = a L + b B, where L and B are the two parts of the model's time. a and b minimize the sum of squared relative errors, ((a L + b B) / t
+- 1)^2, and are not negative. Because L and B keep how they depend on the hosts, the factors hold for other host counts as far as the
+model's form does; the largest job is therefore predicted from the smaller ones first, and that error is reported.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from busbw.core.prediction import Fit
+from busbw.model.estimate import Fits
+from busbw.model.nccl.timing import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measured time beside the model's parts of it."""
+
+    algorithm: str
+    protocol: str
+    hosts: int
+    parts: Parts
+    time_s: float
+
+
+def fit(points: Sequence[Point]) -> Fits:
+    """The factors of every algorithm and protocol that some point has."""
+
+    def key(point: Point) -> tuple[str, str]:
+        return point.algorithm, point.protocol
+
+    usable = sorted((point for point in points if point.time_s > 0), key=key)
+    return {name: _fit(*name, list(same)) for name, same in groupby(usable, key)}
+
+
+def _fit(algorithm: str, protocol: str, points: list[Point]) -> Fit:
+    most = max(point.hosts for point in points)
+    latency, transfer = factors(points)
+    smaller, largest = [point for point in points if point.hosts < most], [point for point in points if point.hosts == most]
+    held = worst(largest, *factors(smaller)) if smaller else None
+    return Fit(algorithm, protocol, latency, transfer, len(points), most, worst(points, latency, transfer), most if smaller else None, held)
+
+
+def factors(points: Sequence[Point]) -> tuple[float, float]:
+    """a and b, not negative. One point, and points that cannot tell the two parts apart, give one factor for both."""
+    pairs = [(point.parts.latency_s / point.time_s, point.parts.transfer_s / point.time_s) for point in points]
+    ll, bb, lb = (sum(one * two for one, two in products) for products in _products(pairs))
+    only_l, only_b = (sum(pair[at] for pair in pairs) for at in (0, 1))
+    determinant = ll * bb - lb * lb
+    if len(pairs) > 1 and determinant > 1e-9 * ll * bb:
+        latency, transfer = (only_l * bb - only_b * lb) / determinant, (only_b * ll - only_l * lb) / determinant
+        if latency >= 0 and transfer >= 0:
+            return latency, transfer
+        return (0.0, only_b / bb) if latency < 0 else (only_l / ll, 0.0)
+    both = (only_l + only_b) / (ll + bb + 2 * lb)
+    return both, both
+
+
+def _products(pairs: Sequence[tuple[float, float]]) -> tuple[list[tuple[float, float]], ...]:
+    return [(x, x) for x, _ in pairs], [(y, y) for _, y in pairs], list(pairs)
+
+
+def worst(points: Sequence[Point], latency: float, transfer: float) -> float:
+    """The largest relative error with these factors."""
+    return max(abs((latency * point.parts.latency_s + transfer * point.parts.transfer_s) / point.time_s - 1) for point in points)

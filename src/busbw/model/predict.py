@@ -1,0 +1,149 @@
+"""Predicts times for sizes and host counts, with how far they may be off."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from busbw.core.collectives import BY_NAME, Collective
+from busbw.core.errors import UsageError
+from busbw.core.prediction import Crossing, Forecast, Prediction
+from busbw.model.bounds import P2P
+from busbw.model.calibration import Point
+from busbw.model.estimate import Fits, Setting, calibrated, estimate
+from busbw.model.levels import described
+from busbw.model.nccl.choice import Choice
+from busbw.model.systems import System
+
+CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
+P2P_BAND = 0.5
+MANY_HOSTS, LATENCY_BAND = 3, 0.6  # SimAI: rings over 4 to 128 hosts are 27 to 61 % slower than the model where latency decides
+MOST_SIZE = 1 << 42
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """How far busbw may be off from `from_bytes` on, without and with a calibration of the algorithm and protocol.
+
+    `source` names the errors found without one: how far the measured busbw is from the model's.
+    """
+
+    from_bytes: int
+    plain: float
+    calibrated: float
+    source: str
+
+
+BANDS: tuple[Band, ...] = (
+    Band(1 << 30, 0.10, 0.05, "2 x 8 H100: 1.9 %; 2 x 8 H20: 4.0 %; 2 H200: 8 %"),
+    Band((64 << 20) + 1, 0.20, 0.10, "2 x 8 H20: 19 % at 128 MiB; 2 H200: 18 %"),
+    Band(1 << 20, 0.35, 0.20, "2 x 8 H20: up to 36 %; 2 H200: 30 % at 2 MiB"),
+    Band(0, 0.50, 0.30, "2 x 8 H20: 20 to 46 %"),
+)
+
+
+def band(size_bytes: int, hosts: int, choice: Choice, fits: Fits) -> float:
+    """How far busbw may be off: that of the table, or the error that the calibration itself had, if that is larger."""
+    row = next(row for row in BANDS if size_bytes >= row.from_bytes)
+    fit = fits.get((choice.algorithm, choice.protocol))
+    if choice.algorithm == P2P:
+        return P2P_BAND
+    if fit:
+        return max(row.calibrated, fit.worst, fit.held_worst or 0.0)
+    waits = hosts >= MANY_HOSTS and choice.parts.latency_s > choice.parts.transfer_s
+    return max(row.plain, LATENCY_BAND) if waits else row.plain
+
+
+def without_rails(system: System, lost: int) -> System:
+    """The system with `lost` NICs less on every host; UsageError if none is left."""
+    if lost and lost >= system.nics:
+        raise UsageError(f"--rails-lost {lost}: a host has {system.nics} NICs", "lose fewer than it has")
+    return replace(system, nics=system.nics - lost)
+
+
+def forecast(setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, fits: Fits) -> Forecast | None:
+    """One size; None where nothing can run."""
+    chosen = estimate(setting, row.name, hosts, per_host, size_bytes)
+    if chosen is None:
+        return None
+    timed, fit = calibrated(chosen, fits), fits.get((chosen.algorithm, chosen.protocol))
+    ranks, time_s = hosts * per_host, timed.parts.time_s
+    busbw = size_bytes * float(row.bus_factor(ranks)) / time_s
+    off = band(size_bytes, hosts, chosen, fits)
+    return Forecast(
+        hosts, ranks, size_bytes, chosen.algorithm, chosen.protocol, time_s, timed.parts.latency_s, busbw, off, fit is not None,
+        hosts > (fit.hosts if fit else CHECKED_HOSTS),
+    )  # fmt: skip
+
+
+def crossing(setting: Setting, row: Collective, hosts: int, per_host: int, fits: Fits) -> Crossing:
+    """The size from which on the bytes take most of the time."""
+    last, size = 0, 8
+    while size <= MOST_SIZE:
+        found = forecast(setting, row, hosts, per_host, size, fits)
+        if found is not None and found.regime == "latency":
+            last = size
+        size *= 2
+    if last >= MOST_SIZE:
+        return Crossing(hosts, hosts * per_host, None)
+    above = forecast(setting, row, hosts, per_host, max(2 * last, 8), fits)
+    transfer = (above.time_s - above.latency_s) / above.size_bytes if above else inf
+    exact = above.latency_s / transfer if above and transfer > 0 else 0
+    return Crossing(hosts, hosts * per_host, round(min(max(exact, last), max(2 * last, 8))))
+
+
+def predict(
+    setting: Setting, row: Collective, hosts: Sequence[int], per_host: int, sizes: Sequence[int], source: str, fits: Fits | None = None,
+    rails_lost: int = 0,
+) -> Prediction:  # fmt: skip
+    """Every size on every number of hosts. UsageError where nothing can run, as with one rank, or with no NIC between hosts."""
+    fits = fits or {}
+    lost = replace(setting, system=without_rails(setting.system, rails_lost))
+    check(lost.system, max(hosts), per_host)
+    rows = [found for count in hosts for size in sizes if (found := forecast(lost, row, count, per_host, size, fits))]
+    if not rows:
+        raise UsageError(f"{row.name} on {max(hosts)} x {per_host} ranks: there is nothing to predict", "give at least two ranks")
+    return Prediction(
+        collective=row.name,
+        described=described(lost.system, max(hosts), per_host, setting.release, source),
+        rows=rows,
+        crossings=[crossing(lost, row, count, per_host, fits) for count in hosts if count * per_host > 1],
+        fits=list(fits.values()),
+        oversubscription=setting.oversubscription,
+        rails_lost=rails_lost,
+        notes=_notes(rows, lost, fits),
+    )
+
+
+def check(system: System, hosts: int, per_host: int) -> None:
+    """UsageError if the system has no NICs for several hosts, or fewer GPUs than asked for."""
+    if hosts > 1 and not system.nics:
+        raise UsageError(f"{system.name or system.gpu} on {hosts} hosts: its NICs are unknown", "give them, like --nics 8x400G")
+    if per_host > system.gpus:
+        raise UsageError(f"--gpus {per_host}: a host of {system.name or system.gpu} has {system.gpus} GPUs", f"--gpus {system.gpus}")
+
+
+def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
+    notes = []
+    if any(row.extrapolated for row in rows):
+        known = f"than the {max(fit.hosts for fit in fits.values())} calibrated" if fits else f"than the {CHECKED_HOSTS} compared with"
+        notes.append(
+            f"extrapolated: more hosts {known}; assumes a non-blocking network along rails, without congestion, lost links or late ranks"
+        )
+    if any(row.algorithm == P2P for row in rows):
+        notes.append("NCCL builds this of sends and receives, and has no model of it: the rate is the bound of the exchange")
+    if setting.oversubscription > 1:
+        notes.append(
+            f"oversubscription {setting.oversubscription:g}: traffic between hosts has 1/{setting.oversubscription:g} of the NICs' rate"
+        )
+    missing = {(row.algorithm, row.protocol) for row in rows if not row.calibrated and row.algorithm != P2P}
+    if fits and missing:
+        notes.append("not calibrated: " + ", ".join(sorted(" ".join(pair) for pair in missing)))
+    return notes
+
+
+def point(setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int, time_s: float) -> Point | None:
+    """A measured time as a point of a calibration; None for what NCCL has no model of."""
+    chosen = estimate(setting, collective, hosts, per_host, size_bytes) if collective in BY_NAME else None
+    if chosen is None or chosen.algorithm == P2P or size_bytes <= 0:
+        return None
+    return Point(chosen.algorithm, chosen.protocol, hosts, chosen.parts, time_s)
