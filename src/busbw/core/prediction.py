@@ -74,12 +74,13 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """What measurements make of NCCL's figures for one algorithm and protocol: factors of its latency and of its transfer time.
+    """What measurements make of NCCL's figures for one algorithm and protocol of a collective: factors of latency and transfer time.
 
     `worst` is the largest relative error over the `points` that it was made from. `held_hosts` are the hosts of the largest job, and
     `held_worst` its error by a fit to the smaller jobs alone; None where all points are of one host count.
     """
 
+    collective: str
     algorithm: str
     protocol: str
     latency: float

@@ -1,4 +1,4 @@
-"""Fits NCCL's model to measurements: one factor for its latency and one for its transfer time, for each algorithm and protocol.
+"""Fits NCCL's model to measurements: for each algorithm and protocol of a collective a factor of its latency and one of its transfer time.
 
 t = a L + b B, where L and B are the two parts of the model's time. a and b minimize the sum of squared relative errors, ((a L + b B) / t
 - 1)^2, and are not negative. Because L and B keep how they depend on the hosts, the factors hold for other host counts as far as the
@@ -18,6 +18,7 @@ from busbw.model.nccl.timing import Parts
 class Point:
     """One measured time beside the model's parts of it."""
 
+    collective: str
     algorithm: str
     protocol: str
     hosts: int
@@ -26,21 +27,32 @@ class Point:
 
 
 def fit(points: Sequence[Point]) -> Fits:
-    """The factors of every algorithm and protocol that some point has."""
+    """The factors of every collective, algorithm and protocol that some point has."""
 
-    def key(point: Point) -> tuple[str, str]:
-        return point.algorithm, point.protocol
+    def key(point: Point) -> tuple[str, str, str]:
+        return point.collective, point.algorithm, point.protocol
 
     usable = sorted((point for point in points if point.time_s > 0), key=key)
     return {name: _fit(*name, list(same)) for name, same in groupby(usable, key)}
 
 
-def _fit(algorithm: str, protocol: str, points: list[Point]) -> Fit:
+def _fit(collective: str, algorithm: str, protocol: str, points: list[Point]) -> Fit:
     most = max(point.hosts for point in points)
     latency, transfer = factors(points)
     smaller, largest = [point for point in points if point.hosts < most], [point for point in points if point.hosts == most]
     held = worst(largest, *factors(smaller)) if smaller else None
-    return Fit(algorithm, protocol, latency, transfer, len(points), most, worst(points, latency, transfer), most if smaller else None, held)
+    return Fit(
+        collective,
+        algorithm,
+        protocol,
+        latency,
+        transfer,
+        len(points),
+        most,
+        worst(points, latency, transfer),
+        most if smaller else None,
+        held,
+    )
 
 
 def factors(points: Sequence[Point]) -> tuple[float, float]:

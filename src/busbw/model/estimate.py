@@ -15,7 +15,7 @@ from busbw.model.nccl.constants import LATEST, NET, NVLINK, PCI, RING, Release
 from busbw.model.nccl.timing import US, Parts, parts
 from busbw.model.systems import System
 
-Fits = dict[tuple[str, str], Fit]
+Fits = dict[tuple[str, str, str], Fit]  # by collective, algorithm and protocol
 SIMPLE_AT = 2
 
 
@@ -48,9 +48,8 @@ def estimate(setting: Setting, collective: str, hosts: int, per_host: int, size_
     return replace(chosen, parts=timed)
 
 
-def calibrated(choice: Choice, fits: Fits) -> Choice:
-    """The estimate with the factors of its algorithm and protocol, if there are any."""
-    fit = fits.get((choice.algorithm, choice.protocol))
+def calibrated(choice: Choice, fit: Fit | None) -> Choice:
+    """The estimate with the factors of a fit, if there is one."""
     if fit is None:
         return choice
     return replace(choice, parts=Parts(choice.parts.latency_s * fit.latency, choice.parts.transfer_s * fit.transfer))

@@ -6,7 +6,7 @@ from math import inf
 
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.errors import UsageError
-from busbw.core.prediction import Crossing, Forecast, Prediction
+from busbw.core.prediction import Crossing, Fit, Forecast, Prediction
 from busbw.model.bounds import P2P
 from busbw.model.calibration import Point
 from busbw.model.estimate import Fits, Setting, calibrated, estimate
@@ -41,10 +41,9 @@ BANDS: tuple[Band, ...] = (
 )
 
 
-def band(size_bytes: int, hosts: int, choice: Choice, fits: Fits) -> float:
+def band(size_bytes: int, hosts: int, choice: Choice, fit: Fit | None) -> float:
     """How far busbw may be off: that of the table, or the error that the calibration itself had, if that is larger."""
     row = next(row for row in BANDS if size_bytes >= row.from_bytes)
-    fit = fits.get((choice.algorithm, choice.protocol))
     if choice.algorithm == P2P:
         return P2P_BAND
     if fit:
@@ -65,10 +64,11 @@ def forecast(setting: Setting, row: Collective, hosts: int, per_host: int, size_
     chosen = estimate(setting, row.name, hosts, per_host, size_bytes)
     if chosen is None:
         return None
-    timed, fit = calibrated(chosen, fits), fits.get((chosen.algorithm, chosen.protocol))
+    fit = fits.get((row.name, chosen.algorithm, chosen.protocol))
+    timed = calibrated(chosen, fit)
     ranks, time_s = hosts * per_host, timed.parts.time_s
     busbw = size_bytes * float(row.bus_factor(ranks)) / time_s
-    off = band(size_bytes, hosts, chosen, fits)
+    off = band(size_bytes, hosts, chosen, fit)
     return Forecast(
         hosts, ranks, size_bytes, chosen.algorithm, chosen.protocol, time_s, timed.parts.latency_s, busbw, off, fit is not None,
         hosts > (fit.hosts if fit else CHECKED_HOSTS),
@@ -146,4 +146,4 @@ def point(setting: Setting, collective: str, hosts: int, per_host: int, size_byt
     chosen = estimate(setting, collective, hosts, per_host, size_bytes) if collective in BY_NAME else None
     if chosen is None or chosen.algorithm == P2P or size_bytes <= 0:
         return None
-    return Point(chosen.algorithm, chosen.protocol, hosts, chosen.parts, time_s)
+    return Point(collective, chosen.algorithm, chosen.protocol, hosts, chosen.parts, time_s)

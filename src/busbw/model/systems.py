@@ -29,7 +29,7 @@ CPUS = ("intel", "amd", "arm")
 class System:
     """A kind of host. `link` joins a GPU to its peers (NVLink, or PCIe), `planned` is NCCL's constant for it.
 
-    `name` is empty for a machine whose links were read.
+    `name` is empty for a machine whose links were read. `near` says whether NICs and GPUs share PCIe switches.
     """
 
     name: str
@@ -46,6 +46,7 @@ class System:
     nic: float = 0.0
     nvls: bool = False
     cpu: str = "intel"
+    near: bool = True
 
     @property
     def payload_nic(self) -> float:
@@ -81,7 +82,7 @@ class System:
         channels = ring(host)
         return Model(
             release, hosts, per_host, self.sm, self.over_nvlink and per_host > 1, channels, tree(host, channels.channels), nvls(host),
-            self.cpu,
+            self.cpu, near=self.near,
         )  # fmt: skip
 
     def _nics(self, per_host: int) -> int:

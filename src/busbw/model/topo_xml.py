@@ -27,6 +27,7 @@ class Found:
     ports: dict[str, float] = field(default_factory=dict)
     cpu: str = "intel"
     direct: bool = False  # some NVLink ends at a GPU, not at a switch
+    near: bool = True  # every port is below a PCIe switch
     root: str = ""
 
 
@@ -62,7 +63,7 @@ def _system(found: Found, name: str) -> System:
         text = f"NVLink, {links} links x {gb(row.link_rate)} GB/s"
         bare = replace(bare, link=bare.link * share, planned=bare.planned * share, link_text=text, pcie=pcie, pcie_planned=planned)
     nvls = bare.nvls and not found.direct
-    return replace(bare, name=name, sm=sm, nics=len(found.ports), nic=nic, nvls=nvls, cpu=found.cpu)
+    return replace(bare, name=name, sm=sm, nics=len(found.ports), nic=nic, nvls=nvls, cpu=found.cpu, near=found.near)
 
 
 class _Reader:
@@ -114,6 +115,7 @@ class _Reader:
     def _port(self, given: dict[str, str]) -> None:
         rate = float(_whole(given.get("speed", "")))
         if rate > 0:
+            self.found.near &= self._stack.count("pci") > 1
             self.found.ports[f"{given.get('name', '')}:{given.get('port', '')}:{given.get('dev', '')}"] = rate
 
     def _end(self, tag: str) -> None:

@@ -56,7 +56,7 @@ def crossing_text(crossing: Crossing) -> str:
 def fit_text(fit: Fit) -> str:
     """The factors of one algorithm, from how many times they come, and how well they fit."""
     text = (
-        f"calibrated {fit.algorithm} {fit.protocol}: latency x {fit.latency:.3g}, bytes x {fit.transfer:.3g}, from "
+        f"calibrated {fit.collective} {fit.algorithm} {fit.protocol}: latency x {fit.latency:.3g}, bytes x {fit.transfer:.3g}, from "
         f"{counted(fit.points, 'time')} on up to {counted(fit.hosts, 'host')}, which it meets within {100 * fit.worst:.1f} %"
     )
     if fit.held_worst is not None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from busbw.core.collectives import BY_NAME, collective
 from busbw.core.errors import UsageError
 from busbw.core.pattern import PROTOCOLS
+from busbw.model import topo_xml
 from busbw.model.bounds import bounds
 from busbw.model.nccl.choice import COLLECTIVES, Allowed, allowed, choices
 from busbw.model.nccl.constants import LATEST, MODELLED, RELEASES, of_number, release
@@ -197,3 +198,43 @@ def test_settings_leave_what_nccl_would_leave() -> None:
 def test_without_a_model_there_is_no_choice() -> None:
     model = parse_system("h100x8").model(LATEST, 2, 8)
     assert choices(model, "alltoall", MIB) == []
+
+
+def logged(path: Path) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """What NCCL's table of latency and algbw says, by collective, algorithm and protocol."""
+    found: dict[tuple[str, str, str], tuple[float, float]] = {}
+    algorithms: list[str] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        title, *cells = [cell.strip() for cell in line.removeprefix("NCCL INFO").split("|")]
+        if title == "Algorithm":
+            algorithms = [name for cell in cells for name in cell.split()]
+        elif any("/" in cell for cell in cells):
+            pairs = [tuple(float(part) for part in cell.split("/")) for cell in cells if "/" in cell]
+            for at, (latency, rate) in enumerate(pairs):
+                found[collective(title).name, algorithms[at // 3], PROTOCOLS[at % 3]] = (latency, rate)
+    return found
+
+
+@pytest.mark.parametrize(("name", "hosts", "per_host", "known"), [("one_host", 1, 2, 18), ("two_hosts", 2, 1, 14)])
+def test_the_table_that_nccl_prints(recorded: Path, name: str, hosts: int, per_host: int, known: int) -> None:
+    """Latency and rate of every combination that NCCL 2.28.9 would use on two H100, and none besides."""
+    system = topo_xml.read((recorded / "nccl_model/topo_2xh100.xml").read_bytes(), "topo.xml")
+    model = system.model(release("2.28.9"), hosts, per_host)
+    may = Allowed(algorithms=("Tree", "Ring", "PAT"))
+    table = {key: value for key, value in logged(recorded / f"nccl_model/tuning_{name}.log").items() if value[1] > 0}
+    assert len(table) == known
+    large = 1 << 40  # beyond Tree's corrections by size
+    ours = {(name, choice.algorithm, choice.protocol): choice.parts for name in COLLECTIVES for choice in choices(model, name, large, may)}
+    assert ours.keys() == table.keys()
+    for key, (latency, rate) in table.items():
+        plateau = 1.4 if key == ("all_reduce", "Ring", "Simple") and hosts > 1 else 1.0  # added when a size is asked for
+        assert ours[key].latency_s * 1e6 == pytest.approx(latency * plateau, abs=0.08)
+        assert large / ours[key].transfer_s / 1e9 == pytest.approx(rate, abs=0.051)
+
+
+def test_the_channels_that_nccl_found_on_two_h100(recorded: Path) -> None:
+    system = topo_xml.read((recorded / "nccl_model/topo_2xh100.xml").read_bytes(), "topo.xml")
+    assert (system.gpus, system.nics, system.near, system.cpu) == (2, 1, False, "intel")
+    one, two = system.model(LATEST, 1, 2), system.model(LATEST, 2, 1)
+    assert (one.ring, one.tree) == (Graph(12, 30, 30), Graph(12, 60, 60))
+    assert (two.ring, two.tree) == (Graph(1, 1.2, 1.2), Graph(1, 2.4, 1.2))

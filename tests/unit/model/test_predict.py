@@ -83,7 +83,7 @@ def test_two_h200_after_calibration_on_three_sizes(name: str) -> None:
     }
     assert len(points) == 14
     fits = fit([points[size] for size in (2 * MIB, 128 * MIB, 8 * GIB)])
-    assert list(fits) == [("Ring", "Simple")]
+    assert list(fits) == [("all_reduce", "Ring", "Simple")]
     for size, measured in points.items():
         told = forecast(setting, AR, 1, 2, size, fits)
         assert told is not None
@@ -101,11 +101,11 @@ def test_the_largest_job_is_held_out() -> None:
             model = point(setting, "all_reduce", hosts, 8, size, 1.0)
             assert model is not None
             slow = 1.2 * model.parts.latency_s + (1.1 if hosts < 8 else 1.21) * model.parts.transfer_s
-            points.append(Point(model.algorithm, model.protocol, hosts, model.parts, slow))
-    found = fit(points)[("NVLSTree", "Simple")]
+            points.append(Point("all_reduce", model.algorithm, model.protocol, hosts, model.parts, slow))
+    found = fit(points)[("all_reduce", "NVLSTree", "Simple")]
     assert (found.points, found.hosts, found.held_hosts) == (9, 8, 8)
     assert found.held_worst == pytest.approx(1 - 1.1 / 1.21, abs=0.01)
-    exact = fit([one for one in points if one.hosts < 8])[("NVLSTree", "Simple")]
+    exact = fit([one for one in points if one.hosts < 8])[("all_reduce", "NVLSTree", "Simple")]
     assert (exact.latency, exact.transfer, exact.worst) == pytest.approx((1.2, 1.1, 0.0), abs=1e-9)
     beyond = predict(setting, AR, [4, 16], 8, [16 * GIB], "", fit([one for one in points if one.hosts < 8]))
     assert [row.extrapolated for row in beyond.rows] == [False, True]
@@ -119,7 +119,7 @@ positive = st.floats(1e-6, 1.0)
 @settings(max_examples=200)
 @given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=12))
 def test_factors_are_not_negative_and_never_worse_than_none(lines: list[tuple[float, float, float]]) -> None:
-    points = [Point("Ring", "Simple", 1, Parts(latency, transfer), time) for latency, transfer, time in lines]
+    points = [Point("all_reduce", "Ring", "Simple", 1, Parts(latency, transfer), time) for latency, transfer, time in lines]
     latency, transfer = factors(points)
 
     def loss(a: float, b: float) -> float:
@@ -177,5 +177,5 @@ def test_one_host_per_gpu_and_what_cannot_be() -> None:
 
 
 def test_a_fit_of_one_point_scales_both_parts() -> None:
-    (found,) = fit([Point("Ring", "LL", 1, Parts(1e-5, 1e-5), 4e-5)]).values()
-    assert found == Fit("Ring", "LL", 2.0, 2.0, 1, 1, 0.0)
+    (found,) = fit([Point("all_reduce", "Ring", "LL", 1, Parts(1e-5, 1e-5), 4e-5)]).values()
+    assert found == Fit("all_reduce", "Ring", "LL", 2.0, 2.0, 1, 1, 0.0)

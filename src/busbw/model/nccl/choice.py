@@ -70,7 +70,7 @@ def choices(model: Model, collective: str, size_bytes: int, may: Allowed | None 
 
 
 def has_ll128(model: Model) -> bool:
-    """Whether NCCL uses LL128 unasked: over NVLink, or with one GPU per host, and before 2.23 on the GPUs of a short list."""
-    if not (model.over_nvlink or model.per_host == 1) or model.sm < 70:
+    """Whether NCCL uses LL128 unasked: over NVLink or with one GPU per host, over NICs near the GPUs, and before 2.23 on certain GPUs."""
+    if not (model.over_nvlink or model.per_host == 1) or model.sm < 70 or (model.hosts > 1 and not model.near):
         return False
     return model.release.ll128_from_100 or model.sm in SM_WITH_LL128

@@ -39,7 +39,10 @@ PARTS = ("all_gather", "reduce_scatter")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """NCCL's model of one communicator. `cpu` is `intel`, `amd` or `arm`; `collnet` says whether the network's switches reduce."""
+    """NCCL's model of one communicator. `cpu` is `intel`, `amd` or `arm`; `collnet` says whether the network's switches reduce.
+
+    `near` says whether a PCIe switch joins GPUs and NICs; if data passes through the CPU, NCCL does not use LL128 between hosts.
+    """
 
     release: Release
     hosts: int
@@ -51,6 +54,7 @@ class Model:
     nvls: Graph | None = None
     cpu: str = "intel"
     collnet: bool = False
+    near: bool = True
 
     @property
     def ranks(self) -> int:
@@ -108,7 +112,8 @@ def _rate(model: Model, collective: str, algorithm: str, protocol: str) -> float
     if algorithm == RING:
         return _ring(model, collective, protocol) * model.ranks / model.steps(collective)
     if algorithm == TREE and collective == "all_reduce":
-        return _tree(model, protocol) / 2
+        # With one GPU per host NCCL builds the plain tree, whose rate it counts as 85 %.
+        return _tree(model, protocol) / 2 * (0.85 if model.per_host == 1 else 1)
     if algorithm == PAT and collective in PARTS and protocol == SIMPLE and model.release.pat and model.per_host == 1 < model.hosts:
         return 0.75 * model.tree.channels * _speed(model, model.tree)
     if algorithm in (NVLS, NVLS_TREE) and protocol == SIMPLE and model.nvls is not None and model.nvls.channels > 1:

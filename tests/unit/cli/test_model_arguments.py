@@ -1,0 +1,144 @@
+"""`busbw ideal`, `predict` and `explain` as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from busbw.cli.main import guarded
+from busbw.core.pattern import Header
+from busbw.core.pattern_lines import lines
+from busbw.core.pattern_tally import Arguments, Tally
+
+Captured = pytest.CaptureFixture[str]
+
+
+def said(arguments: str, capsys: Captured) -> tuple[int, str, str]:
+    code = guarded(arguments.split())
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("ideal --system h100y", 2, "'h100y' is not a system"),
+        ("ideal --system h1000x8", 2, "did you mean h100?"),
+        ("ideal --system h100x8 --topo t.xml", 2, "both given"),
+        ("ideal --topo missing.xml", 2, "missing.xml: No such file"),
+        ("ideal --system h100x1", 2, "no data crosses a link"),
+        ("ideal --system h100x8 -e 0", 2, "no data crosses a link"),
+        ("ideal --system h100x8 --nccl 2.4", 2, "from 2.18 on"),
+        ("ideal all_redcue --system h100x8", 2, "did you mean all_reduce?"),
+        ("predict --system h100x8 --nodes 0", 2, "not numbers of hosts"),
+        ("predict --system h100x8 --nodes 1,x", 2, "not numbers of hosts"),
+        ("predict --system h100x8 -b 2G -e 1G", 2, "no size between"),
+        ("predict --system h100x8 --gpus 9", 2, "a host of h100x8 has 8 GPUs"),
+        ("predict --system h100x8 --rails-lost 8 --nodes 2", 2, "lose fewer"),
+        ("predict --system h100x8 --algo bing", 2, "names none of them"),
+        ("predict --system h100x8 --calibrate missing.json", 2, "missing.json: No such file"),
+        ("predict --system h100x8 --pattern missing.jsonl", 2, "missing.jsonl: No such file"),
+        ("predict --system h100x8 --nics=", 2, "it is empty"),
+        ("explain missing.json", 2, "missing.json: No such file"),
+    ],
+)
+def test_errors_name_the_value_and_what_to_type(arguments: str, code: int, message: str, capsys: Captured) -> None:
+    found, out, err = said(arguments, capsys)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert "\n\nhint: " in err
+
+
+def test_a_host_without_gpus_cannot_be_measured(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    from busbw.cli import system_options
+    from busbw.core.topology import Host
+
+    monkeypatch.setattr(system_options, "read_host", lambda: Host("h0", gpu_reason="no driver"))
+    code, _, err = said("ideal", capsys)
+    assert code == 3
+    assert "no GPU of host h0 could be read: no driver" in err
+    assert "hint: describe the system, like --system h100x8 --nics 8x400G" in err
+
+
+def test_this_host_is_used_where_it_has_gpus(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    from busbw.cli import system_options
+    from busbw.core.topology import Gpu, Host, Nic
+
+    gpus = [
+        Gpu(i, "NVIDIA H100 80GB HBM3", f"0000:{i:02x}:00.0", 0, 18, 25e9, 63e9, sm=90, pcie_gen_max=5, pcie_width=16) for i in range(8)
+    ]
+    host = Host("h0", gpus=gpus, nics=[Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)])
+    monkeypatch.setattr(system_options, "read_host", lambda: host)
+    _, here, _ = said("ideal --nodes 2 --format json", capsys)
+    _, described, _ = said("ideal --nodes 2 --format json --system h100x8", capsys)
+    levels = [json.loads(text)["levels"] for text in (here, described)]
+    assert levels[0] == levels[1]
+
+
+def test_ideal_of_two_hosts(capsys: Captured) -> None:
+    code, out, _ = said("ideal --system h100x8 --nodes 2", capsys)
+    assert code == 0
+    assert "NVLSTree *        750.00       618.00       461.16" in out
+    assert "482.14 GB/s" in out
+    answer = json.loads(said("ideal --system h100x8 --nodes 2 --format json", capsys)[1])
+    assert answer["schema"] == "busbw.ideal/1"
+    assert answer["chosen"] == "NVLSTree"
+
+
+def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
+    code, out, _ = said("predict --system h100x8 --nodes 2,12500 -b 1G", capsys)
+    assert code == 0
+    assert "100000" in out
+    assert "extrapolated" in out
+    assert "latency decides up to" in out
+    answer = json.loads(said("predict --system h100x8 --nodes 2,12500 -b 1G --format json", capsys)[1])
+    assert [row["ranks"] for row in answer["rows"]] == [16, 16, 100000, 100000]
+
+
+def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None:
+    file = recorded / "nccl_tests/old/all_reduce_2x8_h100.txt"
+    code, out, _ = said(f"predict --system h100x8 --nodes 2,4 -b 1G --calibrate {file}", capsys)
+    assert code == 0
+    assert "calibrated all_reduce NVLSTree Simple" in out
+    assert "from 5 times on up to 2 hosts" in out
+
+
+def test_explain_needs_the_nics_of_several_hosts(capsys: Captured, recorded: Path) -> None:
+    file = recorded / "nccl_tests/h20_ib/ib.txt"
+    code, _, err = said(f"explain {file}", capsys)
+    assert code == 2
+    assert "--nics 8x400G" in err
+    code, out, _ = said(f"explain {file} --nics 8x400G --nccl 2.27.7", capsys)
+    assert code == 0
+    assert "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree" in out
+    code, _, _ = said(f"explain {recorded / 'nccl_tests/h20_ib/sockets.txt'} --nics 1x100G", capsys)
+    assert code == 1
+
+
+def test_explain_reads_what_busbw_recorded(capsys: Captured) -> None:
+    file = Path(__file__).parents[3] / "benchmarks/all_reduce_2xh200_202611/run_1.json"
+    code, out, _ = said(f"explain {file}", capsys)
+    assert code == 0
+    assert "fits Ring" in out
+
+
+def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "app.jsonl"
+    tally = Tally(Header(world=16), ordered=False)
+    comm = tally.comm(16, members=range(16))
+    tally.add(Arguments(comm, "all_reduce", 1 << 30), 7)
+    file.write_bytes(b"".join(lines(tally.pattern())))
+    code, out, _ = said(f"predict --system h100x8 --pattern {file}", capsys)
+    assert (code, "in 7 calls" in out) == (0, True)
+    tally.add(Arguments(comm, "all_reduce", 0), 2)
+    file.write_bytes(b"".join(lines(tally.pattern())))
+    code, out, _ = said(f"predict --system h100x8 --pattern {file}", capsys)
+    assert (code, "no time for 1 row of 2 calls" in out) == (1, True)
+
+
+@pytest.mark.parametrize("arguments", ["ideal --system h100x8 --nodes 4", "predict --system h100x8 --nodes 1,2,12500"])
+def test_tables_fit_80_columns(arguments: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = arguments.split()[0]
+    monkeypatch.setattr(f"busbw.cli.{command}.width", lambda: 80)
+    _, out, _ = said(arguments, capsys)
+    assert max(map(len, out.splitlines())) <= 80
