@@ -13,6 +13,7 @@ import reference_accel  # noqa: E402 - found by the path above
 import reference_commands  # noqa: E402
 import reference_findings  # noqa: E402
 import reference_machine  # noqa: E402
+import reference_model  # noqa: E402
 import reference_net  # noqa: E402
 import reference_result  # noqa: E402
 import reference_tables  # noqa: E402
@@ -36,6 +37,7 @@ PAGES = (
     ("launchers.md", "Launchers", reference_tables.launchers),
     ("launch-failures.md", "Launch failures", reference_tables.launch_failures),
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),
+    ("nccl-model.md", "NCCL's cost model", reference_model.model),
     ("counters.md", "Host counters", reference_machine.counters),
     ("findings.md", "Findings", reference_findings.findings),
     ("result.md", "The result: busbw.result/1", reference_result.fields),

@@ -76,8 +76,8 @@ class Forecast(msgspec.Struct, frozen=True):
 class Fit(msgspec.Struct, frozen=True):
     """What measurements make of NCCL's figures for one algorithm and protocol of a collective: factors of latency and transfer time.
 
-    `worst` is the largest relative error over the `points` that it was made from. `held_hosts` are the hosts of the largest job, and
-    `held_worst` its error by a fit to the smaller jobs alone; None where all points are of one host count.
+    `worst` is the largest relative error over the `points` that it was made from, of `least_bytes` and more. `held_hosts` are the hosts
+    of the largest job, and `held_worst` its error by a fit to the smaller jobs alone; None where all points are of one host count.
     """
 
     collective: str
@@ -88,6 +88,7 @@ class Fit(msgspec.Struct, frozen=True):
     points: int
     hosts: int
     worst: float
+    least_bytes: int = 0
     held_hosts: int | None = None
     held_worst: float | None = None
 

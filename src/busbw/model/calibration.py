@@ -22,6 +22,7 @@ class Point:
     algorithm: str
     protocol: str
     hosts: int
+    size_bytes: int
     parts: Parts
     time_s: float
 
@@ -41,18 +42,8 @@ def _fit(collective: str, algorithm: str, protocol: str, points: list[Point]) ->
     latency, transfer = factors(points)
     smaller, largest = [point for point in points if point.hosts < most], [point for point in points if point.hosts == most]
     held = worst(largest, *factors(smaller)) if smaller else None
-    return Fit(
-        collective,
-        algorithm,
-        protocol,
-        latency,
-        transfer,
-        len(points),
-        most,
-        worst(points, latency, transfer),
-        most if smaller else None,
-        held,
-    )
+    off, least = worst(points, latency, transfer), min(point.size_bytes for point in points)
+    return Fit(collective, algorithm, protocol, latency, transfer, len(points), most, off, least, most if smaller else None, held)
 
 
 def factors(points: Sequence[Point]) -> tuple[float, float]:

@@ -1,0 +1,186 @@
+"""How far NCCL's cost model, as busbw computes it, is from what NCCL logged and from what was measured: one line a case.
+
+`python benchmarks/model_errors.py` prints it from the records in tests/recorded and benchmarks; nothing is measured. The README of
+model_202611 explains the cases.
+"""
+
+import csv
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+from busbw.core.collectives import BY_NAME, collective
+from busbw.core.pattern import PROTOCOLS
+from busbw.core.result import Result
+from busbw.core.sizes import format_size
+from busbw.model.calibration import Point, fit
+from busbw.model.estimate import Fits, Setting, estimate
+from busbw.model.measured_system import of_result, shape
+from busbw.model.nccl.choice import allowed, choices
+from busbw.model.nccl.constants import LATEST, of_number, release
+from busbw.model.nccl.timing import Model, parts
+from busbw.model.predict import point
+from busbw.model.systems import System, parse_system
+from busbw.views import read
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDED, BENCHMARKS = ROOT / "tests" / "recorded", ROOT / "benchmarks"
+MIB, GIB = 1 << 20, 1 << 30
+THREE = (2 * MIB, 128 * MIB, 8 * GIB)  # chosen beforehand: the ends of what runs with Simple, and the middle
+
+PUBLISHED = (
+    ("8 H100, NVLS, GTC 2024 S62129", "h100x8", 1, "NVLS", 16 * GIB, 480.0),
+    ("8 H100, Ring, nccl-tests 309", "h100x8", 1, "Ring", 16 * GIB, 368.8),
+    ("8 H800, NVLS, nccl 1374", "h800x8", 1, "NVLS", 16 * GIB, 215.0),
+    ("5 H100, NVLS, nccl 1455", "h100x5", 1, "NVLS", 16 * GIB, 420.0),
+    ("6 H100, NVLS, nccl 1455", "h100x6", 1, "NVLS", 16 * GIB, 440.0),
+    ("7 H100, NVLS, nccl 1455", "h100x7", 1, "NVLS", 16 * GIB, 460.0),
+    ("8 B200, NVLS, field", "b200x8", 1, "NVLS", 16 * GIB, 840.0),
+    ("2 x 8 A100, Ring, nccl 812", "a100x8", 2, "Ring", 16 * GIB, 192.0),
+    ("2 x 8 H100, NVLSTree, nccl 1221", "h100x8", 2, "NVLSTree", 16 * GIB, 430.0),
+    ("4 x 8 H100, nccl 1221", "h100x8", 4, "NVLSTree", 16 * GIB, 320.0),
+    ("248 x 8 H200, 512 MiB, nccl-tests 283", "h200x8", 248, "NVLSTree", 512 * MIB, 350.0),
+)
+
+
+def load(path: Path) -> Result:
+    """The sweep in a file."""
+    found = read.read(path.read_bytes(), path.name)
+    assert isinstance(found, Result)
+    return found
+
+
+def rate(model: Model, size: int, algorithm: str, name: str = "all_reduce") -> float:
+    """busbw in GB/s that the model gives an algorithm with its faster protocol."""
+    timed = [found for protocol in PROTOCOLS if (found := parts(model, name, size, algorithm, protocol))]
+    return float(BY_NAME[name].bus_factor(model.ranks)) * size / min(one.time_s for one in timed) / 1e9
+
+
+def logged() -> Iterator[str]:
+    """The times that NCCL logged on 8 H100."""
+    with (RECORDED / "nccl_model" / "aibooster_pattern.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    for version in ("2.20", "2.22"):
+        model, off = parse_system("h100x8").model(release(version), 1, 8), []
+        for row in rows:
+            best = choices(model, collective(row["routine"]).name, int(row["TOTALBYTES"]))[0]
+            off.append(abs(best.parts.time_s * 1e6 - float(row["TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC"])))
+        exact = sum(one <= 1e-3 for one in off)
+        what = f"8 H100, times of AIBooster's pattern.csv, constants of {version}"
+        yield f"{what}: {exact} of {len(rows)} within 0.001 us, largest {max(off):.6f} us"
+
+
+def two_hosts(name: str, file: str, system: System, version: str) -> Iterator[str]:
+    """all_reduce over two hosts: measured busbw relative to the latest constants, and to those of the release that ran."""
+    setting = Setting(system, release(version))
+    for row in load(RECORDED / "nccl_tests" / file).rows:
+        told = estimate(setting, "all_reduce", 2, 8, row.size_bytes)
+        if told is None or row.out_of_place is None or row.size_bytes < MIB:
+            continue
+        own = choices(system.model(setting.release, 2, 8), "all_reduce", row.size_bytes)[0]
+        latest, by_own = (found.parts.time_s / row.out_of_place.time_s - 1 for found in (told, own))
+        yield (
+            f"{name} {format_size(row.size_bytes):>8} {told.algorithm:8} measured {row.out_of_place.busbw / 1e9:6.1f} GB/s, "
+            f"{100 * latest:+6.1f} % of the model, {100 * by_own:+6.1f} % of NCCL {version}'s own"
+        )
+
+
+def two_h200() -> Iterator[str]:
+    """all_reduce on two H200 with and without calibration on three sizes."""
+    for file in [f"{kind}_{number}.json" for kind in ("run", "compat") for number in (1, 2, 3)]:
+        result = load(BENCHMARKS / "all_reduce_2xh200_202611" / file)
+        points = _points(result, "all_reduce")
+        fits = fit([points[size] for size in THREE])
+        plain, after = _worst(points, {}), _worst(points, fits)
+        triples = [_worst(points, fit([points[size] for size in sizes])) for sizes in combinations(points, 3)]
+        near = sum(worst <= 0.10 for worst in triples)
+        yield (
+            f"2 H200 {file:13} 1 MiB to 8 GiB: within {100 * plain:.1f} % uncalibrated, {100 * after:.2f} % after calibration on 2 MiB, "
+            f"128 MiB and 8 GiB; of all {len(triples)} choices of three sizes {near} stay within 10 %"
+        )
+
+
+def other_collectives() -> Iterator[str]:
+    """Other collectives on two H200 at 1 GiB."""
+    for name in ("all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"):
+        result = load(BENCHMARKS / "all_reduce_2xh200_202611" / "collectives" / f"{name}.json")
+        row = next(row for row in result.rows if row.size_bytes == GIB)
+        told = estimate(_setting(result), name, 1, 2, GIB)
+        if told and row.out_of_place:
+            off = told.parts.time_s / row.out_of_place.time_s - 1
+            measured = f"measured {row.out_of_place.busbw / 1e9:6.1f} GB/s, {100 * off:+.1f} % of the model"
+            yield f"2 H200 {name:14} 1 GiB {told.algorithm:14} {measured}"
+
+
+def _setting(result: Result) -> Setting:
+    system = of_result(result)
+    environment = {**result.environment, "NCCL_NVLS_ENABLE": "0"}  # of the machine; nccl-tests' JSON hides its value
+    assert isinstance(system, System)
+    return Setting(system, of_number(result.library.nccl or 22809), allowed(environment, result.spec.row.name))
+
+
+def _points(result: Result, name: str) -> dict[int, Point]:
+    hosts, per_host = shape(result)
+    found = {}
+    for row in result.rows:
+        if row.size_bytes >= MIB and row.out_of_place:
+            one = point(_setting(result), name, hosts, per_host, row.size_bytes, row.out_of_place.time_s)
+            if one:
+                found[row.size_bytes] = one
+    return found
+
+
+def _worst(points: dict[int, Point], fits: Fits) -> float:
+    worst = 0.0
+    for one in points.values():
+        made = fits.get((one.collective, one.algorithm, one.protocol))
+        latency, transfer = (made.latency, made.transfer) if made else (1.0, 1.0)
+        worst = max(worst, abs(one.time_s / (one.parts.latency_s * latency + one.parts.transfer_s * transfer) - 1))
+    return worst
+
+
+def published() -> Iterator[str]:
+    """Figures that others published."""
+    for what, word, hosts, algorithm, size, value in PUBLISHED:
+        system = parse_system(word)
+        found = rate(system.model(LATEST, hosts, system.gpus), size, algorithm)
+        yield f"{what:38} published {value:6.1f}, model {found:6.1f} GB/s: measured {100 * (value / found - 1):+6.1f} % of the model"
+
+
+def rings() -> Iterator[str]:
+    """SimAI's table of rings over 1 to 128 hosts, by how much of the time latency takes in the model."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    with (RECORDED / "nccl_model" / "simai_nic_ratio.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            size = int(row.pop("bytes"))
+            for hosts, share in ((int(key), float(value)) for key, value in row.items()):
+                model = parse_system("h100x8").model(LATEST, hosts, 8)
+                timed = [found for protocol in ("LL128", "Simple") if (found := parts(model, "all_reduce", size, "Ring", protocol))]
+                best = min(timed, key=lambda one: one.time_s)
+                expected = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / best.time_s
+                waits = best.latency_s / best.time_s
+                group = "below 30 %" if waits < 0.3 else "30 to 50 %" if waits <= 0.5 else "above 50 %"
+                where = "1 and 2 hosts" if hosts <= 2 else "4 to 128 hosts"
+                groups.setdefault((where, group), []).append(share * (450e9 if hosts == 1 else 388e9) / expected - 1)
+    for (where, group), off in sorted(groups.items()):
+        spread = f"{100 * min(off):+.0f} to {100 * max(off):+.0f} %, median {100 * median(off):+.0f} %"
+        yield f"rings, {where}, latency {group}: {len(off)} figures, {spread}"
+
+
+def main() -> None:
+    """Print every case."""
+    h100, h20 = parse_system("h100x8"), parse_system("h20x8")
+    for part in (
+        logged(),
+        two_hosts("2 x 8 H100", "old/all_reduce_2x8_h100.txt", h100, "2.21.5"),
+        two_hosts("2 x 8 H20", "h20_ib/ib.txt", h20, "2.27.7"),
+        two_h200(), other_collectives(), published(), rings(),
+    ):  # fmt: skip
+        for line in part:
+            print(line)
+        print()
+
+
+if __name__ == "__main__":
+    main()
