@@ -13,6 +13,8 @@ from busbw.core.prediction import Fit
 from busbw.model.estimate import Fits
 from busbw.model.nccl.timing import Parts
 
+TELLING = 0.1  # of a time: a smaller part says nothing about its factor
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -47,10 +49,17 @@ def _fit(collective: str, algorithm: str, protocol: str, points: list[Point]) ->
 
 
 def factors(points: Sequence[Point]) -> tuple[float, float]:
-    """a and b, not negative. One point, and points that cannot tell the two parts apart, give one factor for both."""
+    """a and b, not negative. One point, and points that cannot tell the two parts apart, give one factor for both.
+
+    A part that is below TELLING at every point has factor 1.
+    """
     pairs = [(point.parts.latency_s / point.time_s, point.parts.transfer_s / point.time_s) for point in points]
     ll, bb, lb = (sum(one * two for one, two in products) for products in _products(pairs))
     only_l, only_b = (sum(pair[at] for pair in pairs) for at in (0, 1))
+    if max(latency for latency, _ in pairs) < TELLING:
+        return 1.0, (only_b - lb) / bb
+    if max(transfer for _, transfer in pairs) < TELLING:
+        return (only_l - lb) / ll, 1.0
     determinant = ll * bb - lb * lb
     if len(pairs) > 1 and determinant > 1e-9 * ll * bb:
         latency, transfer = (only_l * bb - only_b * lb) / determinant, (only_b * ll - only_l * lb) / determinant

@@ -1,5 +1,6 @@
 """Output that stands in the documentation is what the command prints; `...` stands for lines left out."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -35,3 +36,43 @@ def test_the_error_rates_are_those_recorded() -> None:
     rows = re.findall(r"^\| (.*?) \| ([\d.]+ %) \|$", COMPARE, re.MULTILINE)
     assert dict(rows) == recorded_rates
     assert len(rows) == 9
+
+
+MODEL = (ROOT / "docs" / "how-to" / "how-fast-should-my-cluster-be.md").read_text(encoding="utf-8")
+MODEL_FILES = {"run.txt": "nccl_tests/old/all_reduce_2x8_h100.txt", "app.jsonl": "pattern/training_2x8.jsonl"}
+MODEL_BLOCKS = re.findall(r"```console\n\$ busbw (\w+) (.*?)\n(.*?)```", MODEL, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "block"), MODEL_BLOCKS, ids=[f"{number}_{block[0]}" for number, block in enumerate(MODEL_BLOCKS)]
+)
+def test_what_the_model_says(
+    command: str,
+    words: str,
+    block: str,
+    recorded: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, source in MODEL_FILES.items():
+        (tmp_path / name).write_bytes((recorded / source).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"busbw.cli.{command}.width", lambda: 80)
+    guarded([command, *words.split()])
+    assert capsys.readouterr().out == block
+
+
+def test_there_are_outputs_of_every_command_of_the_model() -> None:
+    assert {command for command, _, _ in MODEL_BLOCKS} == {"ideal", "predict", "explain"}
+
+
+def test_the_errors_of_the_model_are_those_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ROOT / "benchmarks"
+    spec = importlib.util.spec_from_file_location("model_errors", folder / "model_errors.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    script.main()
+    assert capsys.readouterr().out == (folder / "model_202611" / "errors.txt").read_text(encoding="utf-8")
