@@ -25,7 +25,7 @@ from busbw.views import described, explanation
 
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", metavar="RESULT")
-@system_options
+@system_options("as recorded")
 @click.option("--nodes", type=click.IntRange(1, MOST_HOSTS), help="number of hosts, where the file does not say")
 @click.option("--nccl", default="", callback=not_empty, help="NCCL's version, where the file does not say")
 @click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")

@@ -19,7 +19,7 @@ from busbw.views import described, ideal
 
 @click.command("ideal", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("collective", default="all_reduce")
-@system_options
+@system_options("this host")
 @click.option("--nodes", type=click.IntRange(1, MOST_HOSTS), default=1, show_default=True, help="number of hosts")
 @click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
 @click.option("-e", "--size", default="16G", show_default=True, help="size for NCCL's model")

@@ -38,7 +38,7 @@ from busbw.views import described, prediction
 
 @click.command("predict", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("collective", default="all_reduce")
-@system_options
+@system_options("this host")
 @click.option("--nodes", type=Counts(), default="1", show_default=True, help="numbers of hosts: 1,2,128")
 @click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
 @click.option("-b", "least", default="1K", show_default=True, help="smallest size")
@@ -78,7 +78,7 @@ def calibrate(files: tuple[str, ...], system: System) -> Fits:
     for file in files:
         points += _points(file, system)
     if files and not points:
-        raise UsageError(f"--calibrate {files[0]}: no size in it is of a collective that NCCL's model covers", "busbw show FILE")
+        raise UsageError(f"--calibrate {files[0]}: no size in it is of a collective that NCCL's model covers", f"busbw show {files[0]}")
     return fit(points)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import options
+from busbw.cli.shared_options import Decorator, options
 from busbw.cli.show import read_bytes
 from busbw.core.errors import UsageError
 from busbw.core.sizes import parse_size
@@ -16,12 +16,18 @@ from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed
 from busbw.model.systems import CPUS, MOST_HOSTS, System, parse_system, with_nics
 
-system_options = options(
-    click.option("--system", default="", callback=not_empty, help="GPU and how many a host has: h100x8, gb200nvl72  [default: this host]"),
-    click.option("--topo", default="", callback=not_empty, help="a host's topology as NCCL_TOPO_DUMP_FILE writes it"),
-    click.option("--nics", default="", callback=not_empty, help="ports of a host and Gbit/s of each: 8x400G"),
-    click.option("--cpu", type=click.Choice(CPUS), help="the hosts' CPU, which NCCL's model depends on"),
-)
+
+def system_options(default: str) -> Decorator:
+    """The options of a system; `default` names what is taken without them."""
+    system_help = f"GPU and how many a host has: h100x8, gb200nvl72  [default: {default}]"
+    return options(
+        click.option("--system", default="", callback=not_empty, help=system_help),
+        click.option("--topo", default="", callback=not_empty, help="a host's topology as NCCL_TOPO_DUMP_FILE writes it"),
+        click.option("--nics", default="", callback=not_empty, help="ports of a host and Gbit/s of each: 8x400G"),
+        click.option("--cpu", type=click.Choice(CPUS), help="the hosts' CPU, which NCCL's model depends on"),
+    )
+
+
 nccl_option = click.option(
     "--nccl", default="latest", callback=not_empty, show_default=True, help="release whose choice is predicted: 2.27"
 )

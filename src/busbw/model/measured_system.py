@@ -17,6 +17,11 @@ def of_host(host: Host) -> System:
     """The system of this machine; NoMeasurement where its GPUs or their links could not be read."""
     if not host.gpus:
         raise NoMeasurement(f"no GPU of host {host.hostname} could be read: {host.gpu_reason or 'it has none'}", DESCRIBE)
+    kinds = {(gpu.name, gpu.nvlink, gpu.nvlink_rate) for gpu in host.gpus}
+    if len(kinds) > 1:
+        raise NoMeasurement(
+            f"host {host.hostname}: its GPUs or their NVLinks differ: {', '.join(sorted({kind[0] for kind in kinds}))}", DESCRIBE
+        )
     ports = [nic for nic in ports_in_use(host) if nic.rate]
     nic = min((nic.rate or 0.0 for nic in ports), default=0.0)
     capable = all(gpu.nvls is not False for gpu in host.gpus) and host.gpus[0].sm >= 90

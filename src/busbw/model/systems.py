@@ -120,7 +120,7 @@ USUAL: tuple[Usual, ...] = (
     Usual("gb300", 800, "arm", "NVIDIA GB300 NVL72: 72 GPUs in one NVLink domain, an 800 Gbit/s NIC each", 6),
 )
 _USUAL = {row.word: row for row in USUAL}
-_NAME = re.compile(r"([a-z]+[0-9]+)(?:x|nvl)([0-9]{1,4})", re.ASCII)
+_NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(?:x|nvl)([0-9]{1,4})", re.ASCII)
 _NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?)\s*(?:g|gb/s|gbit/s|gbps)?", re.ASCII | re.IGNORECASE)
 SYSTEM_HINT = "name the GPU and how many a host has, like h100x8, a100x8 or gb200nvl72"
 
@@ -158,11 +158,13 @@ def of_generation(row: Generation, gpu: str, gpus: int, pcie_gen: int = 0) -> Sy
 
 def of_gpus(gpu: Gpu, gpus: int, nics: int, nic: float, *, nvls: bool) -> System | str:
     """The system of hosts whose links were read; a string says which rate is missing."""
+    if gpu.nvlink is None:
+        return f"the NVLinks of {gpu.name} could not be read"
     planned = planned_rate(gpu)
     if planned is None:
         return f"NCCL's constants for {gpu.name or 'this GPU'} are not in the table"
     over_nvlink = bool(gpu.nvlink and gpu.nvlink_rate)
-    link = (gpu.nvlink or 0) * (gpu.nvlink_rate or 0.0) if over_nvlink else gpu.pcie
+    link = gpu.nvlink * (gpu.nvlink_rate or 0.0) if over_nvlink else gpu.pcie
     if link is None:
         return f"the PCIe link of {gpu.name} could not be read"
     text = f"NVLink, {gpu.nvlink} links x {gb(gpu.nvlink_rate or 0)} GB/s" if over_nvlink else f"PCIe, {gb(link)} GB/s"

@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbw.core.errors import UsageError
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.topology import Gpu, Host
 from busbw.model import topo_xml
 from busbw.model.hardware import GENERATIONS
-from busbw.model.systems import USUAL, parse_system, with_nics
+from busbw.model.measured_system import of_host
+from busbw.model.nccl.constants import LATEST
+from busbw.model.systems import USUAL, of_gpus, parse_system, with_nics
 
 GPU = '<pci busid="0000:{at:02x}:00.0" class="0x030200" link_speed="{speed}" link_width="16"><gpu dev="{at}" sm="{sm}">{link}</gpu></pci>'
 NVLINK = '<nvlink target="0000:c{n}:00.0" count="{count}" tclass="{kind}"/>'
@@ -100,9 +103,19 @@ def test_every_usual_system_is_in_the_table_of_gpus() -> None:
     assert parse_system("gb200nvl72").gpus == 72
 
 
+def test_gpus_without_nvlink_are_named_but_not_described() -> None:
+    with pytest.raises(UsageError, match="unknown GPU 'l40s'"):
+        parse_system("l40sx8")
+
+
+def test_hosts_whose_gpus_cannot_be_told_are_refused() -> None:
+    unread = Gpu(0, "NVIDIA H100", "0000:00:00.0", nvlink=None, sm=90)
+    assert of_gpus(unread, 8, 0, 0.0, nvls=True) == "the NVLinks of NVIDIA H100 could not be read"
+    odd = Gpu(1, "NVIDIA A100", "0000:01:00.0", nvlink=12, nvlink_rate=25e9, sm=80)
+    with pytest.raises(NoMeasurement, match="differ: NVIDIA A100, NVIDIA H100"):
+        of_host(Host("h0", gpus=[unread, odd]))
+
+
 def test_ports_of_one_card_are_joined() -> None:
     sixteen, eight = (with_nics(parse_system("h100x8"), text) for text in ("16x200G", "8x400G"))
-    assert sixteen.model.__self__ is sixteen
-    from busbw.model.nccl.constants import LATEST
-
     assert sixteen.model(LATEST, 2, 8) == eight.model(LATEST, 2, 8)
