@@ -118,7 +118,7 @@ def test_the_largest_job_is_held_out() -> None:
 positive = st.floats(1e-6, 1.0)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=12))
 def test_factors_are_not_negative_and_never_worse_than_none(lines: list[tuple[float, float, float]]) -> None:
     points = [Point("all_reduce", "Ring", "Simple", 1, 8, Parts(latency, transfer), time) for latency, transfer, time in lines]

@@ -85,7 +85,7 @@ _TREE_LL128: dict[str, Triple] = {VOLTA: (20.0,) * 3, AMPERE: (20.0,) * 3, HOPPE
 
 _SLOW_TREE = {"nvlink": {TREE: 28.0}, "pci": {TREE: 28.0}, "net": {TREE: 28.0}}
 _2_23 = Release(
-    (2, 23), "src/graph/tuning.cc as of 2.27, tables baseLat, hwLat, llMaxBws, perChMax*",
+    (2, 23), "src/graph/tuning.cc of 2.26 or 2.27, tables baseLat, hwLat, llMaxBws, perChMax*; 2.23 to 2.25 were not read",
     _BASE, _HOPS, _LL_MAX, _RING_LL128, _TREE, _TREE_LL128,
 )  # fmt: skip
 _2_21 = replace(
@@ -94,7 +94,7 @@ _2_21 = replace(
     alone_uses_tree_hop=False, pat=False,
 )  # fmt: skip
 _2_18 = replace(
-    _2_21, first=(2, 18), source="src/graph/tuning.cc of 2.20.3",
+    _2_21, first=(2, 18), source="src/graph/tuning.cc of 2.20.3; 2.18 and 2.19 were not read",
     hops=_hops(nvlink={TREE: 28.0, NVLS: 23.0, NVLS_TREE: 23.0}, pci={TREE: 28.0}, net={TREE: 28.0}),
     ll_max={**_LL_MAX, HOPPER: (87.7, 22.5, 19.0)}, ring_ll=(1 / 3, 1 / 4),
 )  # fmt: skip
@@ -105,7 +105,7 @@ _2_28 = replace(
     nvls_tree={VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (0.0, 57.7, 45.5), BLACKWELL: (0.0, 96.0, 43.1)},
 )  # fmt: skip
 _2_29 = replace(
-    _2_28, first=(2, 29), source="src/graph/tuning.cc as of 2.30.7 (5067397c), ncclTunerConstantsDefaults",
+    _2_28, first=(2, 29), source="src/graph/tuning.cc as of 2.30.7 (5067397c); releases between it and 2.28.3 were not read",
     hops=_hops(net={NVLS_TREE: 20.9}), ring_ll128={**_RING_LL128, BLACKWELL: (40.0,) * 3},
     nvls_tree={VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (0.0, 57.7, 45.5), BLACKWELL: (0.0, 96.0, 80.0)},
     nvls_tree_corrected=True,
