@@ -25,6 +25,7 @@ LOOPS = {
 }  # bytes: loops, calls
 DTYPES = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int64": torch.int64, "uint8": torch.uint8}
 MOST = 1 << 16
+MASKED = {8: 2000, 4 << 20: 200, 32 << 20: 50, 256 << 20: 10}  # bytes: calls of a loop
 STEPS, WARM, BATCH = 40, 10, 64
 
 
@@ -111,8 +112,8 @@ def vgg() -> float:
     return statistics.median(taken)
 
 
-def masks(library: str) -> dict[str, list[float]]:
-    """Microseconds a call of loops of 2,000, enqueued back to back, by the mask of events."""
+def masks(library: str) -> dict[str, dict[str, list[float]]]:
+    """Microseconds a call of loops, enqueued back to back, by bytes and by the events that NCCL reports."""
     import ctypes
 
     from busbw.core.sweep import SweepSpec, series
@@ -123,21 +124,24 @@ def masks(library: str) -> dict[str, list[float]]:
     control = join(dict(os.environ), expect=None)
     spec = SweepSpec(collective="all_reduce", check=0)
     engine = NcclEngine(control, spec, [control.process % torch.cuda.device_count()])
-    engine.allocate(64, 64)
-    launch = engine.bind(Calls(spec, next(series(spec, control.processes)), control.processes).at(8, in_place=False))
+    engine.allocate(max(MASKED), max(MASKED))
+    calls = Calls(spec, next(series(spec, control.processes)), control.processes)
     mask = ctypes.CDLL(library).busbw_capture_mask
     own = mask(0)
-    found: dict[str, list[float]] = {}
-    for turn in range(41):
-        for name, value in (("none", 0), ("tasks", 0x6), ("calls", 0x606), ("own", own)):
-            mask(value)
-            control.barrier()
-            start = time.perf_counter()
-            for _ in range(2000):
-                launch()
-            engine.synchronize(0)
-            if turn:
-                found.setdefault(name, []).append((time.perf_counter() - start) / 2000 * 1e6)
+    found: dict[str, dict[str, list[float]]] = {}
+    for size, count in MASKED.items():
+        launch = engine.bind(calls.at(size, in_place=False))
+        for turn in range(41):
+            for name, value in (("none", 0), ("tasks", 0x6), ("calls", 0x606), ("own", own)):
+                mask(value)
+                control.barrier()
+                start = time.perf_counter()
+                for _ in range(count):
+                    launch()
+                engine.synchronize(0)
+                if turn:
+                    taken = (time.perf_counter() - start) / count * 1e6
+                    found.setdefault(str(size), {}).setdefault(name, []).append(taken)
     engine.close()
     control.close()
     return found

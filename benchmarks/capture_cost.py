@@ -1,9 +1,15 @@
 """What busbw's profiler plugin finds, and what it costs: capture_app.py without it, with cheap and with timed records, in turn.
 
-    capture_cost.py --plugin libplugin.so [--parts script,replay,small,events,loops] [--rounds 3] [--calls 100000] [--results FILE]
+    capture_cost.py --compare RESULT FOLDER               part `events` of a sweep that was captured into FOLDER
+    capture_cost.py --plugin libplugin.so [--parts script,replay,masks,events,loops] [--rounds 3] [--calls 100000] [--results FILE]
 
-script: whether every call was found in order. replay: total time of the script beside that of its replay. small: 8-byte loops. events: the
-plugin's durations beside those of CUDA events. loops: PyTorch's loops and VGG16 steps. All times with their spread over processes.
+script   whether every call was found, in order
+replay   total time of the script beside that of its replay
+masks    loops with NCCL reporting other events in turn, in one process
+events   the plugin's durations beside those of CUDA events
+loops    PyTorch's loops and VGG16 steps, in processes of their own
+
+All times with their spread.
 """
 
 import argparse
@@ -72,23 +78,33 @@ def busbw(plugin: Path, variant: str, folder: Path, *arguments: str, file: Path)
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def small(options: argparse.Namespace, place: Path) -> dict[str, dict[str, list[float]]]:
-    """Microseconds of an 8-byte all_reduce in loops of 2,000 with NCCL reporting other events in turn, in one process for each mode."""
+def masks(options: argparse.Namespace, place: Path) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Microseconds of all_reduce in loops with NCCL reporting other events in turn, in one process for each mode."""
     found = {}
     for variant in VARIANTS[1:]:
         file = place / "masks.json"
         start(options.plugin, variant, place / f"masks-{variant}", "masks", str(file), str(options.plugin), ranks=options.ranks)
         found[variant] = json.loads(file.read_text(encoding="utf-8"))
-        for name, values in found[variant].items():
-            print(f"8 B, {variant}, events: {name:5} {spread(values)} us a call", flush=True)
+        for size, by_mask in found[variant].items():
+            usual = statistics.median(by_mask["none"])
+            for name, values in by_mask.items():
+                more = statistics.median(values) - usual
+                print(
+                    f"{size:>10} B, {variant}, events: {name:5} {spread(values)} us a call, {more:+.2f} ({100 * more / usual:+.1f} %)",
+                    flush=True,
+                )
     return found
 
 
 def events(options: argparse.Namespace, place: Path) -> dict[str, dict[str, float]]:
-    """Of each size the plugin's median beside that of CUDA events, which busbw's precise timing puts around the same calls."""
+    """As `compared`, of a sweep over local ranks."""
     folder = place / "events"
     words = ("run", "all_reduce", "-n", str(options.ranks), "-b", "1M", "-e", "1G", "-f", "4", "--check", "0", "--precision", "1%")
-    result = busbw(options.plugin, "timed", folder, *words, file=place / "events.json")
+    return compared(busbw(options.plugin, "timed", folder, *words, file=place / "events.json"), folder)
+
+
+def compared(result: dict, folder: Path) -> dict[str, dict[str, float]]:
+    """Of each size the plugin's median beside that of CUDA events, which busbw's precise timing puts around the same calls."""
     files = [process_file.read(path) for path in sorted(folder.glob("*.capture"))]
     seen: list[dict[int, list[float]]] = [{} for _ in files]
     for by_size, file in zip(seen, files, strict=True):
@@ -105,9 +121,9 @@ def events(options: argparse.Namespace, place: Path) -> dict[str, dict[str, floa
     return found
 
 
-def replayed(options: argparse.Namespace, folder: Path, place: Path) -> dict[str, float]:
+def replayed(options: argparse.Namespace, place: Path) -> dict[str, float]:
     """Total communication time of a captured script beside that of its replay, both by the plugin."""
-    pattern = load([str(folder)])
+    pattern = load([str(place / "script-timed")])
     file = place / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
     words = ("replay", str(file), "-n", str(options.ranks), "--repeats", "3", "--engine", "nccl")
@@ -123,49 +139,59 @@ def replayed(options: argparse.Namespace, folder: Path, place: Path) -> dict[str
     return {"rows": len(both), "recorded_ms": then / 1e3, "replayed_ms": now / 1e3}
 
 
-PARTS = ("script", "replay", "small", "events", "loops")
+PARTS = ("script", "replay", "masks", "events", "loops")
 
 
-def main() -> None:
-    """All of it."""
+def options_given() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--plugin", type=Path, required=True)
+    parser.add_argument("--plugin", type=Path)
+    parser.add_argument("--compare", type=Path, nargs=2)
     parser.add_argument("--rounds", type=int, default=3, help="of the loops")
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--results", type=Path)
-    options = parser.parse_args()
-    seen: dict = {"script": {}, "rounds": {name: [] for name in VARIANTS}}
+    return parser.parse_args()
 
-    def keep() -> None:
-        if options.results:
-            options.results.write_text(json.dumps(seen, indent=1), encoding="utf-8")
 
+def scripts(options: argparse.Namespace, place: Path) -> dict:
+    """Both modes' records of the script."""
+    found = {}
+    for variant in VARIANTS[1:]:
+        folder = place / f"script-{variant}"
+        start(options.plugin, variant, folder, "script", str(options.calls), f"{folder}-called", ranks=options.ranks)
+        found[variant] = check_script(folder, f"{folder}-called")
+        print(variant, json.dumps(found[variant]), flush=True)
+    return found
+
+
+def loops(options: argparse.Namespace, place: Path) -> dict[str, list[dict]]:
+    """What each process measured, by variant."""
+    rounds: dict[str, list[dict]] = {name: [] for name in VARIANTS}
+    for number in range(options.rounds):
+        for variant in VARIANTS if number % 2 == 0 else VARIANTS[::-1]:
+            start(options.plugin, variant, place / f"{variant}-{number}", "loops", str(place / "times.json"), ranks=options.ranks)
+            rounds[variant].append(json.loads((place / "times.json").read_text(encoding="utf-8")))
+    table(rounds)
+    return rounds
+
+
+WORK = {"script": scripts, "replay": replayed, "masks": masks, "events": events, "loops": loops}
+
+
+def main() -> None:
+    """All of it."""
+    options = options_given()
+    if options.compare:
+        compared(json.loads(options.compare[0].read_text(encoding="utf-8")), options.compare[1])
+        return
+    seen = {}
     with tempfile.TemporaryDirectory() as made:
-        place, parts = Path(made), options.parts.split(",")
-        for variant in VARIANTS[1:] if "script" in parts or "replay" in parts else ():
-            folder = place / f"script-{variant}"
-            start(options.plugin, variant, folder, "script", str(options.calls), f"{folder}-called", ranks=options.ranks)
-            seen["script"][variant] = check_script(folder, f"{folder}-called")
-            print(variant, json.dumps(seen["script"][variant]), flush=True)
-        if "replay" in parts:
-            seen["replay"] = replayed(options, place / "script-timed", place)
-            keep()
-        if "small" in parts:
-            seen["small"] = small(options, place)
-            keep()
-        if "events" in parts:
-            seen["events"] = events(options, place)
-            keep()
-        for number in range(options.rounds if "loops" in parts else 0):
-            for variant in VARIANTS if number % 2 == 0 else VARIANTS[::-1]:
-                folder = place / f"{variant}-{number}"
-                start(options.plugin, variant, folder, "loops", str(place / "times.json"), ranks=options.ranks)
-                seen["rounds"][variant].append(json.loads((place / "times.json").read_text(encoding="utf-8")))
-                keep()
-        if "loops" in parts:
-            table(seen)
+        for part in options.parts.split(","):
+            seen[part] = WORK[part](options, Path(made))
+            if options.results:
+                options.results.write_text(json.dumps(seen, indent=1), encoding="utf-8")
 
 
 def spread(values: list[float]) -> str:
@@ -173,10 +199,9 @@ def spread(values: list[float]) -> str:
     return f"{statistics.median(values):9.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def table(seen: dict) -> None:
+def table(rounds: dict[str, list[dict]]) -> None:
     """Medians over the rounds with least and largest."""
 
-    rounds = seen["rounds"]
     print(f"\n{len(rounds['none'])} rounds: us a call, none | cheap | timed")
     for size in rounds["none"][0]["loops"]:
         for kind in ("host", "enqueue"):

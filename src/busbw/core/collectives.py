@@ -20,7 +20,8 @@ class Collective:
     """One collective operation.
 
     `buffers(c, n, itemsize)` gives the element counts of both buffers; `algbw_units(n)` times count and itemsize is the bytes that
-    algbw divides by the time; `bus_factor(n)` is busbw / algbw, exact; `moves(layout, rank)` is the reference result as data.
+    algbw divides by the time; `bus_factor(n)` is busbw / algbw, exact; `moves(layout, rank)` is the expected result:
+    which elements of which ranks must end up where in the receive buffer (layouts.Move).
     """
 
     name: str

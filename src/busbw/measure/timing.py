@@ -27,7 +27,9 @@ class Timing:
 
 
 def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, progress: Progress) -> Timing:
-    """Time `spec.iters` iterations of `launches` in turn (one per buffer position)."""
+    """Time `spec.iters` iterations of `launches` in turn: one per offset in the buffers, as successive operations use successive
+    pieces of them.
+    """
     turn = iterations(engine, control, launches, spec, spec.iters)
     operations = max(spec.iters * spec.agg_iters, 1)
     if spec.cudagraph > 0:
@@ -62,7 +64,7 @@ def iterations(engine: Engine, control: Control, launches: Sequence[Launch], spe
     size, count = spec.agg_iters, len(launches)
     if size == 1:
         return [_waited(engine, control, [launch], spec) for launch in launches]
-    # Operation k of the run uses buffer position k modulo their number, so groups repeat only after `turns` iterations.
+    # Operation k of the run uses offset k modulo their number, so groups repeat only after `turns` iterations.
     turns = count // math.gcd(count, size)
     groups = [[launches[(turn * size + k) % count] for k in range(size)] for turn in range(min(turns, max(iters, 1)))]
     return [_waited(engine, control, group, spec) for group in groups]

@@ -1,7 +1,8 @@
 """The largest bus bandwidth of each algorithm over the links found, without protocol overhead, latency or other traffic.
 
 Letters in formulas: N ranks on Q hosts with P each; B is a GPU's link to its peers, I all NICs of a host, R one NIC, each in one
-direction; f = busbw / algbw. Ranks are numbered host by host. An algorithm's bound is f x the smallest term, whose link binds.
+direction; t is the share of I that each byte gets on the busiest host of a double tree: 1, 2/3 or 1/2; f = busbw / algbw. Ranks are
+numbered host by host. An algorithm's bound is f x the smallest term, whose link binds.
 """
 
 from collections.abc import Callable
@@ -187,10 +188,10 @@ def _ideal(name: str, factor: float, factor_text: str, terms: list[Term], why: s
 
 
 def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
-    """The bound of all algorithms that reduce at the endpoints, with the fewest crossings of a host's edge for each byte.
+    """The bound of all algorithms that reduce at the endpoints, with each byte entering or leaving a host as few times as possible.
 
     For all_reduce, all_gather and reduce_scatter min(I (N-1)Q/(N(Q-1)), B (N-1)/(N-Q)), which the AIBooster PyTorch benchmark calls
-    ideal; the minimum of B and I for broadcast and reduce; the bound of the exchange for the others, None if it cannot run.
+    ideal; the minimum of B and I for broadcast and reduce; its point-to-point bound for the others, None if it cannot run.
     """
     if row.name not in ("all_reduce", "all_gather", "reduce_scatter"):
         plain = bounds(row, fab, Features())
@@ -200,7 +201,7 @@ def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
         return _ideal(ENDPOINT, 1.0, "", _gpu(fab), "each GPU moves the data over its own links once")
     terms = _nic(fab, (n - 1) * q / (n * (q - 1)), "I (N-1)Q/(N(Q-1))")
     terms += _gpu(fab, (n - 1) / (n - q), "B (N-1)/(N-Q)") if n > q else []
-    return _ideal(ENDPOINT, 1.0, "", terms, "each byte crosses a host's edge the fewest times without reduction in the network")
+    return _ideal(ENDPOINT, 1.0, "", terms, "each byte enters or leaves a host the fewest times possible without reduction in the network")
 
 
 def given(text: str) -> Ideal:

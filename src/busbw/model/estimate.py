@@ -32,7 +32,7 @@ class Setting:
 def estimate(setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int) -> Choice | None:
     """The algorithm, the protocol and the time; None where no algorithm can run, as with one rank.
 
-    What NCCL builds of sends and receives has the bound of the exchange as its rate and one hop as its latency.
+    What NCCL builds of sends and receives has its point-to-point bound as its rate and one hop as its latency.
     """
     if hosts * per_host < 2:
         return None

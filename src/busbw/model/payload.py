@@ -26,7 +26,7 @@ def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
 
 
 def plan(row: Collective, fab: Fabric, gpu: Gpu) -> Ideal | None:
-    """The bound of Ring, or of the exchange without Ring, with NCCL's constants; None for hardware not in the table."""
+    """The bound of Ring, or the point-to-point bound without Ring, with NCCL's constants; None for hardware not in the table."""
     if fab.gpu is not None:
         planned = planned_rate(gpu)
         if planned is None:

@@ -139,7 +139,7 @@ def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
             f"extrapolated: more hosts {known}; assumes a non-blocking network along rails, without congestion, lost links or late ranks"
         )
     if any(row.algorithm == P2P for row in rows):
-        notes.append("NCCL builds this of sends and receives, and has no model of it: the rate is the bound of the exchange")
+        notes.append("NCCL builds this of sends and receives, and has no model of it: the rate is its point-to-point bound")
     if setting.oversubscription > 1:
         notes.append(
             f"oversubscription {setting.oversubscription:g}: traffic between hosts has 1/{setting.oversubscription:g} of the NICs' rate"
