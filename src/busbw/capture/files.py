@@ -11,6 +11,8 @@ from busbw.capture.source import Source, opened
 from busbw.core.errors import UsageError
 from busbw.core.pattern import Pattern
 
+CAPTURED = ".capture"
+
 
 def load(files: Sequence[str], source: str | None = None) -> Pattern:
     """The record in these files (- = stdin, a directory stands for its files), in the format `source` or that of their content.
@@ -34,6 +36,7 @@ def _names(file: str) -> list[str]:
         return [file]
     try:
         found = sorted((one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")), key=_in_order)
+        found = [one for one in found if one.suffix == CAPTURED] or found  # beside them stands the pattern that was made of them
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", "name a directory that you can read") from error
     if not found:

@@ -1,0 +1,129 @@
+"""`busbw capture`, with a program that calls the profiler plugin as NCCL does: no GPU is needed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbw.core import pattern_lines
+from busbw.core.pattern import Pattern
+from busbw.launch import mpirun
+
+PROGRAM = Path(__file__).parents[1] / "native" / "nccl_profiler.py"
+Busbw = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def environ(plugin_library: Path) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
+    return clean | {"BUSBW_PLUGIN": str(plugin_library)}
+
+
+@pytest.fixture
+def busbw(environ: dict[str, str]) -> Busbw:
+    def run(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "busbw", *map(str, arguments)]
+        return subprocess.run(command, env=environ | env, capture_output=True, text=True, timeout=100, check=False)
+
+    return run
+
+
+def ranks(count: int, *arguments: object) -> list[str]:
+    return mpirun.command(mpirun.find(), [sys.executable, *map(str, arguments)], count)
+
+
+def pattern(folder: Path) -> Pattern:
+    with (folder / "pattern.jsonl").open("rb") as lines:
+        return pattern_lines.read(lines, "pattern.jsonl")
+
+
+def test_all_ranks_of_a_launcher_are_recorded(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+    folder = tmp_path / "run"
+    line = ranks(2, PROGRAM, plugin_library, 5, 90, "finalize")
+    done = busbw("capture", "-o", folder, "--timed", "--", *line)
+    assert done.returncode == 0, done.stderr
+    assert "90 calls in 90 rows over 3 communicators" in done.stdout
+    found = pattern(folder)
+    assert (found.header.world, found.header.ranks, found.header.dropped) == (2, [0, 1], 0)
+    assert [comm.members for comm in found.comms] == [[0, 1]] * 3
+    assert [found.rows[call.row].count for call in found.calls] == list(range(90))
+    assert {call.gpu_us for call in found.calls} == {0.501}
+    again = busbw("pattern", folder)
+    assert again.returncode == 0 and again.stdout == done.stdout
+
+
+def test_rank_that_captures_itself_becomes_its_command(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+    folder = tmp_path / "run"
+    line = ranks(2, "-m", "busbw", "capture", "-o", folder, "--", sys.executable, PROGRAM, plugin_library, 5, 9, "exit")
+    done = subprocess.run(
+        line, env=os.environ | {"BUSBW_PLUGIN": str(plugin_library)}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list(folder.glob("*.capture"))) == 2
+    assert "9 calls in 9 rows" in busbw("pattern", folder).stdout
+
+
+def test_killed_command_leaves_what_it_did(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+    done = busbw("capture", "-o", tmp_path / "run", "--", sys.executable, PROGRAM, plugin_library, 5, 1000, "kill", RANK="0")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "note: the command ended with 137" in done.stderr
+    assert len(pattern(tmp_path / "run").calls) == 1000
+
+
+def test_command_without_nccl_is_no_empty_success(busbw: Busbw, tmp_path: Path):
+    done = busbw("capture", "-o", tmp_path / "run", "--", "true")
+    assert done.returncode == 3
+    assert "no rank of the command has used NCCL" in done.stderr
+
+
+@pytest.mark.parametrize("kept", ["pattern.jsonl", "host-1.capture"])
+def test_folder_of_another_capture_is_refused(busbw: Busbw, tmp_path: Path, kept: str):
+    (tmp_path / kept).write_text("kept")
+    done = busbw("capture", "-o", tmp_path, "--", "true")
+    assert done.returncode == 2
+    assert "the folder is not empty" in done.stderr
+    assert (tmp_path / kept).read_text() == "kept"
+
+
+def test_another_profiler_is_not_replaced(busbw: Busbw, tmp_path: Path):
+    done = busbw("capture", "-o", tmp_path / "run", "--", "true", NCCL_PROFILER_PLUGIN="inspector.so")
+    assert done.returncode == 2
+    assert "NCCL_PROFILER_PLUGIN=inspector.so is set" in done.stderr
+
+
+def test_missing_command_is_named(busbw: Busbw, tmp_path: Path):
+    done = busbw("capture", "-o", tmp_path / "run", "--", "no-such-program")
+    assert done.returncode == 3
+    assert "no-such-program: No such file or directory" in done.stderr
+
+
+def test_lost_file_of_a_rank_is_said(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+    folder = tmp_path / "run"
+    busbw("capture", "-o", folder, "--", *ranks(2, PROGRAM, plugin_library, 5, 9, "finalize"))
+    (folder / "pattern.jsonl").unlink()
+    lost, kept = sorted(folder.glob("*.capture"))
+    lost.unlink()
+    done = busbw("pattern", folder)
+    assert "ranks missing: at most 1 of 2 were read" in done.stdout
+    kept.write_bytes(kept.read_bytes()[:3000])
+    assert busbw("pattern", folder).returncode == 2
+
+
+def test_termination_reaches_the_command_and_keeps_the_record(environ: dict[str, str], plugin_library: Path, tmp_path: Path):
+    folder = tmp_path / "run"
+    script = f"{sys.executable} {PROGRAM} {plugin_library} 5 30 exit; exec sleep 60"
+    command = [sys.executable, "-m", "busbw", "capture", "-o", str(folder), "--", "sh", "-c", script]
+    child = subprocess.Popen(command, env=environ | {"RANK": "0"}, stdout=subprocess.PIPE, text=True)
+    end = time.monotonic() + 30
+    while not list(folder.glob("*.capture")) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    child.send_signal(signal.SIGTERM)
+    said, _ = child.communicate(timeout=30)
+    assert child.returncode == 128 + signal.SIGTERM
+    assert "30 calls" in said
