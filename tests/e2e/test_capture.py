@@ -54,7 +54,8 @@ def test_all_ranks_of_a_launcher_are_recorded(busbw: Busbw, plugin_library: Path
     assert [found.rows[call.row].count for call in found.calls] == list(range(90))
     assert {call.gpu_us for call in found.calls} == {0.501}
     again = busbw("pattern", folder)
-    assert again.returncode == 0 and again.stdout == done.stdout
+    assert again.returncode == 0
+    assert done.stdout.endswith(again.stdout)
 
 
 def test_rank_that_captures_itself_becomes_its_command(busbw: Busbw, plugin_library: Path, tmp_path: Path):

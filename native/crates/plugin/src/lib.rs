@@ -1,7 +1,7 @@
 //! The library: the tables that NCCL looks for, and the functions that busbw.accel and `busbw env net` call.
 //!
-//! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this network is used, the profiler only if
-//! BUSBW_CAPTURE is set.
+//! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this network is used or
+//! BUSBW_TUNER_TABLE is set, the profiler only if BUSBW_CAPTURE is set.
 
 mod entry;
 mod exchanges;
@@ -20,3 +20,4 @@ mod setup;
 mod tests;
 mod traffic;
 mod tuner;
+mod tuner_table;

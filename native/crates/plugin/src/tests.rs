@@ -12,6 +12,7 @@ use crate::net::NetDevice;
 use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
 use crate::tuner::{Favour, Tuner, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5, prefer};
+use crate::tuner_table::{Table, Wanted};
 
 fn failed(kind: Kind) -> NcclResult {
     entry("test", || Err(Error::new(kind, "on purpose")))
@@ -158,7 +159,7 @@ fn nothing_is_flushed() {
 
 #[test]
 fn channels_follow_the_bytes_that_a_rank_sends_at_once() {
-    let tuner = Tuner::new(2, 2);
+    let tuner = Tuner::new(2, 2, true, Table::default());
     let chosen =
         [8, 8 << 10, 16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes));
     let (tree, nothing, simple) = (Favour::Tree, Favour::Nothing, Favour::Simple);
@@ -166,14 +167,39 @@ fn channels_follow_the_bytes_that_a_rank_sends_at_once() {
     assert_eq!(chosen, expected);
     assert_eq!([2048, 2049].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes)), [Some((1, tree)), Some((1, nothing))]);
     assert_eq!(tuner.choose(function::BROADCAST, 8), Some((1, nothing)), "Tree is for all-reduce only");
-    assert_eq!(Tuner::new(16, 2).choose(function::ALL_GATHER, 1 << 20), Some((2, simple)), "64 KiB at once");
+    assert_eq!(Tuner::new(16, 2, true, Table::default()).choose(function::ALL_GATHER, 1 << 20), Some((2, simple)), "64 KiB at once");
     assert_eq!(tuner.choose(function::BROADCAST, 1 << 20), Some((4, simple)), "every rank sends all of it");
 }
 
 #[test]
 fn one_host_and_unknown_collectives_are_left_to_nccl() {
-    assert_eq!(Tuner::new(8, 1).choose(function::ALL_REDUCE, 1 << 20), None);
-    assert_eq!(Tuner::new(8, 2).choose(9, 1 << 20), None);
+    assert_eq!(Tuner::new(8, 1, true, Table::default()).choose(function::ALL_REDUCE, 1 << 20), None);
+    assert_eq!(Tuner::new(8, 2, true, Table::default()).choose(9, 1 << 20), None);
+}
+
+#[test]
+fn a_table_wins_where_it_names_function_and_size() {
+    let text = "# of a replay\n2 4 1024 1 2\n\n8 4 1024 0 0\n";
+    let tuner = Tuner::new(2, 1, false, Table::parse(text, 2).unwrap());
+    let wanted = Favour::Entry(Wanted { algorithm: 1, protocol: 2 });
+    assert_eq!(tuner.choose(function::ALL_REDUCE, 1024), Some((0, wanted)));
+    assert_eq!(tuner.choose(function::ALL_REDUCE, 1025), None);
+    assert_eq!(tuner.choose(function::BROADCAST, 1024), None);
+    let mut costs = [4.0; 6];
+    prefer(wanted, &mut costs, 3);
+    assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, 0.0]);
+    costs[5] = -1.0;
+    prefer(wanted, &mut costs, 3);
+    assert_eq!(costs[5], -1.0, "what NCCL cannot run is never asked for");
+    prefer(Favour::Entry(Wanted { algorithm: 9, protocol: 9 }), &mut costs, 3);
+    assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, -1.0]);
+}
+
+#[test]
+fn a_broken_table_is_named_by_line() {
+    for (text, line) in [("2 4 1024 1", 1), ("2 4 1024 1 2\n2 4 x 1 2", 2), ("2 4 1024 1 -2", 1), ("2 4 1024 1 2 3", 1)] {
+        assert!(Table::parse(text, 2).unwrap_err().message.starts_with(&format!("line {line} ")), "{text}");
+    }
 }
 
 #[test]
@@ -194,7 +220,7 @@ fn the_cheapest_preferred_entry_wins_and_invalid_ones_stay() {
 
 #[test]
 fn tuners_write_channels_and_costs_only_with_a_context() {
-    let tuner = || Box::into_raw(Box::new(Tuner::new(2, 2))).cast::<c_void>();
+    let tuner = || Box::into_raw(Box::new(Tuner::new(2, 2, true, Table::default()))).cast::<c_void>();
     for (context, most, least) in [(tuner(), 2, 0.0), (null_mut(), 7, 4.0)] {
         let (mut channels, mut costs) = (7, [5.0_f32, 6.0, 4.0]);
         let info = |bytes, channels, costs: *mut f32| {

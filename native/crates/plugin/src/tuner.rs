@@ -1,4 +1,4 @@
-//! Protocol and channels of collectives between hosts over this network.
+//! Algorithm, protocol and channels of collectives: those of a user's table, else what suits this network between hosts.
 //!
 //! NCCL makes two channels for a network device, which move at most 10 GB/s between a GPU and the network. busbw asks for more on fast
 //! links (src/busbw/core/networks.py). As each channel sends messages of its own, small collectives get fewer of them here. From a certain
@@ -11,7 +11,8 @@ use nccl_abi::tuner::{SIMPLE, TREE, TunerV2, TunerV5, function};
 use transport::Error;
 
 use crate::entry::{entry, given, names_us};
-use crate::net::{NAME, Net};
+use crate::net::{NAME, Net, saturated};
+use crate::tuner_table::{Table, Wanted};
 
 /// For NCCL 2.21 to 2.27.
 #[allow(non_upper_case_globals)]
@@ -40,24 +41,31 @@ pub enum Favour {
     Tree,
     /// Protocol Simple with its cheapest algorithm.
     Simple,
+    /// One entry of the cost table.
+    Entry(Wanted),
 }
 
-/// The size of a communicator.
-#[derive(Clone, Copy, Debug)]
+/// What is known of a communicator: its size, whether it may use this network, and what its user wants.
+#[derive(Debug)]
 pub struct Tuner {
     ranks: usize,
     nodes: usize,
+    network: bool,
+    table: Table,
 }
 
 impl Tuner {
     /// For a communicator of this size.
-    pub const fn new(ranks: usize, nodes: usize) -> Self {
-        Self { ranks, nodes }
+    pub const fn new(ranks: usize, nodes: usize, network: bool, table: Table) -> Self {
+        Self { ranks, nodes, network, table }
     }
 
     /// The most channels of a collective, and what it should use. None leaves it to NCCL. Depends only on what is equal on all ranks.
-    pub fn choose(self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
-        if self.nodes < 2 {
+    pub fn choose(&self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
+        if let Some(wanted) = self.table.wanted(function, bytes) {
+            return Some((0, Favour::Entry(wanted)));
+        }
+        if self.nodes < 2 || !self.network {
             return None;
         }
         let part = match function {
@@ -81,6 +89,7 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
         Favour::Nothing => false,
         Favour::Tree => at / protocols == TREE,
         Favour::Simple => at % protocols == SIMPLE,
+        Favour::Entry(wanted) => at == wanted.algorithm * protocols + wanted.protocol && wanted.protocol < protocols,
     };
     let possible = (0..costs.len()).filter(|&at| favoured(at) && costs[at] >= 0.0);
     if let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) {
@@ -88,15 +97,16 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
     }
 }
 
-/// A context if this network may be used. NULL, which leaves everything to NCCL, if NCCL_NET names another. NCCL does not say which
-/// network a communicator uses, and may have initialized this one without using it.
+/// A context if there is a table, or this network may be used: NCCL_NET names no other. NULL leaves everything to NCCL. NCCL does not say
+/// which network a communicator uses, and may have initialized this one without using it.
 unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<(), Error> {
     let context = given(context, "pointer for the context")?;
-    let made = match Net::opened() {
-        Ok(net) if net.transport.tunes() && std::env::var_os("NCCL_NET").is_none_or(|net| net.is_empty() || names_us(&net)) => {
-            Box::into_raw(Box::new(Tuner::new(ranks, nodes))).cast()
-        }
-        _ => std::ptr::null_mut(),
+    let possible = || std::env::var_os("NCCL_NET").is_none_or(|net| net.is_empty() || names_us(&net));
+    let (network, table) = (Net::opened().is_ok_and(|net| net.transport.tunes() && possible()), Table::of_environment(ranks));
+    let made = if network || !table.is_empty() {
+        Box::into_raw(Box::new(Tuner::new(ranks, nodes, network, table))).cast()
+    } else {
+        std::ptr::null_mut()
     };
     // SAFETY: not NULL, and NCCL passes the address of its own context pointer.
     unsafe { context.write(made) };
@@ -130,7 +140,7 @@ unsafe extern "C" fn init_v5(
     entry("tuner init", || unsafe { init(context, ranks, nodes) })
 }
 
-/// Sets only channels: v2 has no costs from which to choose an algorithm for a protocol.
+/// Sets channels, and an entry of a table: v2 has no costs from which to choose an algorithm for a protocol.
 unsafe extern "C" fn get_coll_info_v2(
     context: *mut c_void,
     function: c_int,
@@ -138,12 +148,22 @@ unsafe extern "C" fn get_coll_info_v2(
     _coll_net: c_int,
     _nvls: c_int,
     _pipe_ops: c_int,
-    _algorithm: *mut c_int,
-    _protocol: *mut c_int,
+    algorithm: *mut c_int,
+    protocol: *mut c_int,
     channels: *mut c_int,
 ) -> NcclResult {
-    // SAFETY: NCCL passes the context of init and the address of its own int.
-    entry("getCollInfo", || unsafe { choose(context, function, bytes, channels) }.map(|_| ()))
+    entry("getCollInfo", || {
+        // SAFETY: NCCL passes the context of init and the address of its own int.
+        if let Favour::Entry(wanted) = unsafe { choose(context, function, bytes, channels) }? {
+            let (algorithm, protocol) = (given(algorithm, "algorithm")?, given(protocol, "protocol")?);
+            // SAFETY: not NULL, and NCCL passes the addresses of its own ints.
+            unsafe {
+                algorithm.write(saturated(wanted.algorithm));
+                protocol.write(saturated(wanted.protocol));
+            }
+        }
+        Ok(())
+    })
 }
 
 unsafe extern "C" fn get_coll_info_v5(
