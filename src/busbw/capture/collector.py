@@ -105,6 +105,7 @@ class Collector:
         group.ranks, group.name, group.hosts = ranks or group.ranks, name or group.name, hosts or group.hosts
         group.members = members or group.members
         if rank is not None:
+            self.process(process)
             group.own[process] = rank
         return group
 

@@ -39,7 +39,7 @@ def read(source: Source, collector: Collector) -> None:
     except Unreadable as error:
         collector.problem(f"{source.name}: not a complete pickle of plain containers: {error}")
         dump = {"entries": list(inside(error.found, _is_entry))}
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # bytes that are no text, and msgspec.DecodeError
         collector.problem(f"{source.name}: {error}")
         dump = {"entries": list(salvage.objects(data, "entries"))}
     if not isinstance(dump, dict) or not isinstance(dump.get("entries", []), list):

@@ -97,7 +97,9 @@ def read(sources: Sequence[Source], given: str | None = None, limit: int = ORDER
         raise unknown("format", given, {name: name for name in (*BY_NAME, RECORD)}, "--from: ")
     found = {source.name: given or detect(source) for source in sources}
     if len(set(found.values())) > 1:
-        seen = {name: file for file, name in reversed(found.items())}
+        seen: dict[str, str] = {}
+        for file, name in found.items():
+            seen.setdefault(name, file)
         stated = ", ".join(f"{file} is {name}" for name, file in seen.items())
         raise UsageError(f"files of several formats: {stated}", "give the files of one job in one format")
     (name,) = set(found.values())

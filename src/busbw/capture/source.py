@@ -1,12 +1,11 @@
 """One file of a job: its bytes, whole or line by line, also compressed with gzip or cut off."""
 
-import gzip
 import io
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from busbw.capture.collector import Collector
 from busbw.core.errors import UsageError
@@ -14,8 +13,39 @@ from busbw.core.errors import UsageError
 HEAD = 1 << 16  # bytes that formats are recognized from
 LINE_LIMIT = 1 << 24  # what is longer is no line of any format
 WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
-_PIECE = 1 << 22
+_PIECE = 1 << 16
+_GZIP = 31  # zlib: the largest window, with the header and trailer of gzip
 _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
+
+
+class _Unpacked(io.RawIOBase):
+    """What is compressed in a stream, also in several gzip members. Where the stream is cut, all before the cut is given first."""
+
+    def __init__(self, packed: io.BufferedIOBase) -> None:
+        self._packed = packed
+        self._member = zlib.decompressobj(_GZIP)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, which is as long as is wanted; EOFError or zlib.error where the stream is cut or broken."""
+        while True:
+            if self._member.eof:
+                self._rest = self._member.unused_data or self._packed.read(HEAD)
+                if not self._rest.strip(b"\0"):
+                    return 0
+                self._member = zlib.decompressobj(_GZIP)
+            fresh = self._rest or self._packed.read(HEAD)
+            found = self._member.decompress(fresh, len(buffer))
+            self._rest = self._member.unconsumed_tail
+            if found:
+                buffer[: len(found)] = found
+                return len(found)
+            if not fresh and not self._member.eof:
+                raise EOFError("the compressed file is cut off")
 
 
 @dataclass(slots=True)
@@ -55,7 +85,7 @@ class Source:
         """The file, as far as it can be read; UsageError above WHOLE_LIMIT."""
         pieces, size = [], 0
         try:
-            while piece := self.stream.read(_PIECE):
+            while piece := self.stream.read1(_PIECE):
                 pieces.append(piece)
                 size += len(piece)
                 if size > WHOLE_LIMIT:
@@ -75,5 +105,5 @@ def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror or error}", "name a file that can be read") from error
     if packed:
-        stream = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=stream)), HEAD)
+        stream = io.BufferedReader(_Unpacked(stream), HEAD)
     return Source(name, stream, number, files)

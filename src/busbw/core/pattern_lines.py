@@ -9,7 +9,7 @@ from busbw.core.pattern import SCHEMA, Call, Comm, Header, Line, Pattern, Row
 
 MAX_NOTES = 5
 _DECODER = msgspec.json.Decoder(Line)
-_HINT = "busbw capture writes this format; `busbw pattern FILE` reads others"
+_HINT = "busbw capture, and busbw pattern --format jsonl, write this format"
 
 
 def lines(pattern: Pattern) -> Iterator[bytes]:
@@ -36,7 +36,7 @@ def read(source: Iterable[bytes], name: str) -> Pattern:
 def _header(text: bytes, name: str) -> Header:
     try:
         header = _DECODER.decode(text)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: bytes that are no text
         raise UsageError(f"{name}: line 1 is no header of {SCHEMA}: {error}", _HINT) from error
     if not isinstance(header, Header) or header.schema != SCHEMA:
         seen = header.schema if isinstance(header, Header) else "no schema"

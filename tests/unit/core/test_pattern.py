@@ -48,7 +48,9 @@ def test_lost_line_loses_only_what_refers_to_it(pattern, data):
     assert read.header.notes[0].startswith(f"line {lost + 1}: ")
 
 
-@pytest.mark.parametrize("first", [b"", b"{}\n", b'{"type":"header"}\n', b'{"type":"call","row":0}\n', b"\xff\n"])
+@pytest.mark.parametrize(
+    "first", [b"", b"{}\n", b'{"type":"header"}\n', b'{"type":"call","row":0}\n', b"\xff\n", b'{"type":"header","schema":"\xff"}\n']
+)
 def test_file_without_header_is_refused(first):
     with pytest.raises(UsageError, match=r"dump\.jsonl: line 1 .*busbw\.pattern/1"):
         pattern_lines.read([first], "dump.jsonl")

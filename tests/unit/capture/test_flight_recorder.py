@@ -1,0 +1,111 @@
+"""Dumps of the Flight Recorder: real ones of Gloo, NCCL's entries, and pickles that are not to be trusted."""
+
+import json
+import os
+import pickle
+
+import pytest
+from pattern_records import record
+
+from busbw.core.errors import UsageError
+
+RANKS = [f"flight_recorder_2.10_gloo_rank_{rank}" for rank in range(2)]
+# What job.py of the recording called, in its order; the first five are DDP's own.
+FUNCTIONS = ["all_gather", "broadcast", "broadcast", "all_reduce", "broadcast", "broadcast", "all_reduce", "all_reduce", "broadcast",
+             "all_gather", "all_gather", "all_reduce", "alltoall", "alltoallv", "reduce", "gather", "all_reduce"]  # fmt: skip
+
+
+def entry(number, name, size=4, created=1000, pg="0", seq=None, **fields):
+    return {
+        "record_id": number, "process_group": (pg, "default_pg"), "collective_seq_id": number + 1 if seq is None else seq, "p2p_seq_id": 0,
+        "profiling_name": name, "time_created_ns": 1_700_000_000_000_000_000 + created * 1000, "input_sizes": [[size]],
+        "input_dtypes": ["Float"], "output_sizes": [[size]], "output_dtypes": ["Float"], "state": "completed", "retired": True, **fields,
+    }  # fmt: skip
+
+
+def dump(*entries, **fields):
+    return {
+        "version": "2.10",
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+        "entries": list(entries),
+        **fields,
+    }
+
+
+def dumps(*each):
+    return record(*(pickle.dumps(one, 2) for one in each), names=tuple(f"dump_rank_{rank}" for rank in range(len(each))))
+
+
+@pytest.mark.parametrize("suffix", [".pickle", ".json"])
+def test_recorded_dumps_of_gloo(sample, suffix):
+    pattern = sample(*(name + suffix for name in RANKS))
+    assert [pattern.rows[call.row].function for call in pattern.calls] == FUNCTIONS
+    assert (pattern.header.ranks, pattern.header.world, pattern.header.skipped) == ([0, 1], 2, 0)
+    assert pattern.header.started.startswith("2026-11-25T")
+    by_size = {(row.function, row.bytes): row for row in pattern.rows}
+    assert by_size["all_reduce", 76840].calls == 3
+    assert (by_size["all_gather", 4000].count, by_size["all_gather", 4000].dtype) == (1000, "bfloat16")
+    assert by_size["alltoallv", 28].count is None  # 4 + 3 floats and 6 + 7: the largest of any rank
+
+
+def test_published_entry_of_version_2_5(sample):
+    pattern = sample("flight_recorder_2.5_nccl_rank_0.json")
+    assert (pattern.rows[0].function, pattern.rows[0].bytes, pattern.comms[0].members) == ("all_reduce", 48, [0, 1])
+    assert "ranks missing" in " ".join(pattern.header.notes)
+
+
+@pytest.mark.parametrize("backend", ["nccl", "ncclx", "nccl2", "nccl-lazy", "xccl"])
+def test_durations_are_those_of_the_backends_device(backend):
+    pattern = dumps(dump(entry(0, f"{backend}:all_reduce", duration_ms=0.5)), dump(entry(0, f"{backend}:all_reduce", duration_ms=0.75)))
+    assert (pattern.rows[0].gpu_us.total, pattern.rows[0].cpu_us, pattern.calls[0].skew_us) == (500.0, None, 250.0)
+
+
+def test_point_to_point_in_a_group():
+    pattern = dumps(dump(
+        entry(0, "nccl:send 0->1", seq=0, p2p_seq_id=1, is_p2p=True), entry(1, "nccl:recv 0<-1", seq=0, p2p_seq_id=1, is_p2p=True),
+        entry(2, "nccl:coalesced", seq=0, p2p_seq_id=1), entry(3, "nccl:barrier"),
+    ))  # fmt: skip
+    assert [(row.function, row.rank, row.peer, row.count) for row in pattern.rows] == [("send", 0, 1, 4), ("recv", 0, 1, 4)]
+    assert [call.group for call in pattern.calls] == [0, 0]
+    assert pattern.header.skipped == 0 and "barrier, 1 call" in " ".join(pattern.header.notes)
+
+
+def test_lost_beginning_and_unfinished_calls_are_stated():
+    pattern = dumps(dump(entry(7, "nccl:all_reduce"), entry(8, "nccl:all_reduce", state="started", retired=False)))
+    assert pattern.header.dropped == 7
+    assert "TORCH_FR_BUFFER_SIZE" in " ".join(pattern.header.notes) and "had not ended" in " ".join(pattern.header.notes)
+
+
+def test_clock_that_goes_back_is_stated():
+    pattern = dumps(dump(entry(0, "nccl:all_reduce", created=9000), entry(1, "nccl:all_reduce", created=1000)))
+    assert "the clock went back" in " ".join(pattern.header.notes)
+
+
+def test_unknown_functions_and_entries_are_counted_and_named():
+    pattern = dumps(dump(entry(0, "nccl:all_reduce"), entry(1, "nccl:teleport"), {"nothing": 1}, 7))
+    assert pattern.header.skipped == 3
+    assert "dump_rank_0: entry 1: ValueError: unknown function teleport" in pattern.header.notes
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("/tmp/busbw-evil",)
+
+
+def test_pickle_that_names_code_is_not_run(tmp_path):
+    with pytest.raises(UsageError, match="which is not loaded"):
+        dumps(dump(Evil()))
+    assert not os.path.exists("/tmp/busbw-evil")  # noqa: PTH110
+
+
+def test_cut_pickle_keeps_its_complete_entries(samples):
+    whole = (samples / f"{RANKS[0]}.pickle").read_bytes()
+    pattern = record(whole[: len(whole) * 2 // 3], names=("rank_0",))
+    assert 5 < sum(row.calls for row in pattern.rows) < len(FUNCTIONS)
+    assert pattern.header.skipped == 1
+
+
+def test_cut_json_keeps_its_complete_entries(samples):
+    whole = json.dumps(json.loads((samples / f"{RANKS[0]}.json").read_text())).encode()
+    pattern = record(whole[: whole.index(b'"record_id": 9')], names=("rank_0",))
+    assert sum(row.calls for row in pattern.rows) == 9
