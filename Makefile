@@ -6,7 +6,7 @@ ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
 QUIET := tests/native/test_net_rates.py
 WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) tests/netlab/test_launch_two_hosts.py # mostly idle, and no PyTorch
-FAST := $(addprefix tests/unit/,cli core docs history host launch model stats views)
+FAST := $(addprefix tests/unit/,capture cli core docs history host launch model stats views)
 CARGO := $(shell command -v cargo)
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules

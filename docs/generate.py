@@ -15,6 +15,7 @@ import reference_findings  # noqa: E402
 import reference_machine  # noqa: E402
 import reference_model  # noqa: E402
 import reference_net  # noqa: E402
+import reference_patterns  # noqa: E402
 import reference_result  # noqa: E402
 import reference_tables  # noqa: E402
 
@@ -41,6 +42,7 @@ PAGES = (
     ("counters.md", "Host counters", reference_machine.counters),
     ("findings.md", "Findings", reference_findings.findings),
     ("result.md", "The result: busbw.result/1", reference_result.fields),
+    ("patterns.md", "Patterns: formats and the record busbw.pattern/1", reference_patterns.patterns),
 )
 SCHEMA_FILE = "busbw.result-1.schema.json"
 

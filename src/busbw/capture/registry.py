@@ -1,6 +1,7 @@
 """The formats that can be read, how each is recognized, and what it lacks."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from busbw.capture import chakra, clog, flight_recorder, inspector, kineto, nccl_log, pattern_csv, profiler, simai
@@ -88,37 +89,54 @@ def detect(source: Source) -> str:
     return found
 
 
-def read(sources: Sequence[Source], given: str | None = None, limit: int = ORDER_LIMIT) -> Pattern:
-    """The record of a job from its files: all of one format, each of other ranks. UsageError if they hold no call.
+def read(sources: Iterable[Source], given: str | None = None, limit: int = ORDER_LIMIT) -> Pattern:
+    """The record of a job from its files: all of one format, each of other ranks. Each is closed before the next is taken.
 
-    More than `limit` calls are counted without their order.
+    More than `limit` calls are counted without their order. UsageError if the files hold no call, or are of several formats.
     """
     if given is not None and given not in (*BY_NAME, RECORD):
         raise unknown("format", given, {name: name for name in (*BY_NAME, RECORD)}, "--from: ")
-    found = {source.name: given or detect(source) for source in sources}
-    if len(set(found.values())) > 1:
-        seen: dict[str, str] = {}
-        for file, name in found.items():
-            seen.setdefault(name, file)
-        stated = ", ".join(f"{file} is {name}" for name, file in seen.items())
-        raise UsageError(f"files of several formats: {stated}", "give the files of one job in one format")
-    (name,) = set(found.values())
-    if name == RECORD:
-        return _record(sources)
-    row, collector = BY_NAME[name], Collector(name, limit)
+    job: _Job | None = None
     for source in sources:
-        row.read(source, collector)
-    if not collector.found:
-        notes = collector.header.notes
-        reason = f"; {notes[0]}" if notes else ""
-        raise UsageError(f"{sources[0].name}: no call in it, read as {row.title}{reason}", f"it is made by {row.made_by}; or {_HINT}")
-    return pattern(collector)
+        with contextlib.closing(source):
+            name = given or detect(source)
+            if name == RECORD and job is None:
+                return _record(source)
+            job = job or _Job(source.name, name, limit)
+            job.add(source, name)
+    if job is None:
+        raise UsageError("no file to read", _HINT)
+    return job.pattern()
 
 
-def _record(sources: Sequence[Source]) -> Pattern:
-    if len(sources) > 1:
-        raise UsageError(f"{len(sources)} records: a record holds all ranks of a job", "give one of them")
+class _Job:
+    """The files of one job."""
+
+    def __init__(self, first: str, name: str, limit: int) -> None:
+        self._first, self._row = first, BY_NAME[name]
+        self._collector = Collector(name, limit)
+
+    def add(self, source: Source, name: str) -> None:
+        """Read a file of this format; UsageError for another."""
+        if name != self._row.name:
+            stated = f"{self._first} is {self._row.name}, {source.name} is {name}"
+            raise UsageError(f"files of several formats: {stated}", "give the files of one job in one format")
+        self._row.read(source, self._collector)
+
+    def pattern(self) -> Pattern:
+        """The record; UsageError if no file held a call."""
+        if not self._collector.found:
+            notes = self._collector.header.notes
+            reason = f"; {notes[0]}" if notes else ""
+            message = f"{self._first}: no call in it, read as {self._row.title}{reason}"
+            raise UsageError(message, f"it is made by {self._row.made_by}; or {_HINT}")
+        return pattern(self._collector)
+
+
+def _record(source: Source) -> Pattern:
+    if source.files > 1:
+        raise UsageError(f"{source.files} files, the first of them a record: a record holds all ranks of a job", "give one record")
     scrap = Collector(RECORD)
-    record = pattern_lines.read((line for _, line in sources[0].lines(scrap)), sources[0].name)
+    record = pattern_lines.read((line for _, line in source.lines(scrap)), source.name)
     record.header.skipped += scrap.header.skipped
     return record

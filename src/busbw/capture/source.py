@@ -22,9 +22,15 @@ class _Unpacked(io.RawIOBase):
     """What is compressed in a stream, also in several gzip members. Where the stream is cut, all before the cut is given first."""
 
     def __init__(self, packed: io.BufferedIOBase) -> None:
+        super().__init__()
         self._packed = packed
         self._member = zlib.decompressobj(_GZIP)
         self._rest = b""
+
+    def close(self) -> None:
+        """Close the stream too."""
+        self._packed.close()
+        super().close()
 
     def readable(self) -> bool:
         """True."""
@@ -70,6 +76,10 @@ class Source:
         """The number at the end of the file's name: `trace.3.et`, `rank_3.json`, `nccl_trace_rank_3`."""
         found = _RANK.search(self.name.rsplit("/", 1)[-1].removesuffix(".gz"))
         return int(found[1]) if found and len(found[1]) < 8 else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
 
     def lines(self, collector: Collector) -> Iterator[tuple[int, bytes]]:
         """Numbered lines, up to where the file can be read."""

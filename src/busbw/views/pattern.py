@@ -10,7 +10,7 @@ from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import known, percent_text, time_text
 
 NARROWED = 80
-DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm")
+DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
 _OPTIONAL = {"type", "op", "group", "algorithm", "protocol", "peers", "predicted", "median", "least"}
 
 

@@ -13,7 +13,7 @@ from busbw.core import pattern_lines
 from busbw.core.errors import UsageError
 
 FOLDER = Path(__file__).parents[2] / "recorded" / "patterns"
-SAMPLES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir()) if file.suffix != ".md"} | {
+SAMPLES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir()) if file.suffix not in (".md", ".py")} | {
     "made.0.et": stream(*(node(number, 7, comm_type=number % 10, comm_size=64, ranks=[0, 1], pg_name="p") for number in range(1, 12)))
 }
 SAMPLES["record.jsonl"] = b"".join(pattern_lines.lines(record(SAMPLES["clog_v1.log"])))

@@ -31,6 +31,15 @@ def test_the_comparison_of_infiniband_and_sockets(
     assert missing(["62 cells: 62 slower"], real) != []
 
 
+def test_the_pattern_of_a_training(recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "how-to" / "what-does-my-training-send.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```console\n\$ busbw pattern (.*?)```", page, re.DOTALL)
+    words, *lines = block.splitlines()
+    monkeypatch.chdir(recorded / "patterns")
+    assert guarded(["pattern", *words.split()]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+
 def test_the_error_rates_are_those_recorded() -> None:
     recorded_rates = dict(re.findall(r"^(.*?) +([\d.]+ %) of 1000 ", RATES.read_text(encoding="utf-8"), re.MULTILINE))
     rows = re.findall(r"^\| (.*?) \| ([\d.]+ %) \|$", COMPARE, re.MULTILINE)

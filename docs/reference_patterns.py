@@ -1,0 +1,42 @@
+"""The reference page of patterns: the formats that can be read, and the record busbw.pattern/1 from its own structures."""
+
+import inspect
+import re
+
+import msgspec
+from markdown_table import code, table
+
+from busbw.capture.collector import ORDER_LIMIT
+from busbw.capture.registry import FORMATS
+from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, SCHEMA, Call, Comm, Header, Row, Times
+
+_FIELD = re.compile(r"^    (\w+): (.+?)(?: = (.+?))?(?:  # (.+))?$", re.MULTILINE)
+
+
+def patterns() -> str:
+    """Formats with what each has and lacks, then the lines of the record."""
+    formats = [(code(row.name), row.title, row.made_by, row.has, row.lacks) for row in FORMATS]
+    names = (("functions", FUNCTIONS), ("algorithms", ALGORITHMS), ("protocols", PROTOCOLS))
+    return (
+        "`busbw pattern FILE...` recognizes the format of a file by its first bytes; `--from` names it instead. Files can be compressed "
+        "with gzip. Several files, or a directory, are the ranks of one job.\n\n"
+        "## Formats\n\n" + table(("name", "format", "made by", "has", "lacks"), formats) + f"`record` is {SCHEMA} itself, below.\n\n"
+        f"Up to {ORDER_LIMIT} calls over all ranks are kept in order. Of more, the number and the times of equal calls are kept.\n\n"
+        "## What ranks saw becomes one call\n\n"
+        "A collective is one call of all its members. The calls of all ranks are put into one order in which each rank keeps its own; "
+        "where ranks disagree, because of several streams, the earlier start is first, and a note counts it. The duration of a call is the "
+        "shortest on any rank: the rank that came last did not wait. The longest less the shortest is its skew.\n\n"
+        f"## The record: {SCHEMA}\n\n"
+        "JSON Lines: a header, then communicators, rows and calls, each an object with its `type`. Communicators precede their rows, rows "
+        "their calls. Fields with their default are left out. Times are microseconds; the name says which clock took them.\n\n"
+        + "".join(_section(one) for one in (Header, Comm, Row, Call, Times))
+        + "\n".join(f"* {title}: {', '.join(map(code, values))}" for title, values in names)
+    )
+
+
+def _section(one: type[msgspec.Struct]) -> str:
+    fields = _FIELD.findall(inspect.getsource(one))
+    rows = [(code(name), kind, code(default) or "required", meaning) for name, kind, default, meaning in fields]
+    tag = one.__struct_config__.tag
+    title = f"{one.__name__} (`{tag}`)" if tag else one.__name__
+    return f"### {title}\n\n{inspect.cleandoc(one.__doc__ or '')}\n\n" + table(("field", "type", "default", "meaning"), rows)

@@ -1,0 +1,109 @@
+"""`busbw pattern`: files and directories in, tables and exit codes out."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from busbw.cli.main import cli, guarded
+from busbw.core.errors import UsageError
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def samples(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(recorded / "patterns")
+    return recorded / "patterns"
+
+
+def refused(*words: str) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        cli.main(["pattern", *words], prog_name="busbw", standalone_mode=False)
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.usefixtures("samples")
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("clog_v1.log", 0),
+        ("inspector_v4.3.jsonl", 0),
+        ("nccl_under_ray.log", 1),
+        ("nccl_2.20_choices.log", 2),
+        ("kineto_gloo_rank_0.json", 2),
+    ],
+)
+def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(file: str, code: int, capsys: Output) -> None:
+    assert guarded(["pattern", file]) == code
+    told = capsys.readouterr()
+    assert bool(told.out) == (code != 2) and bool(told.err) == (code == 2)
+
+
+@pytest.mark.usefixtures("samples")
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [("inspector_v4.0.jsonl", "GPU time"), ("clog_v1.log", "CPU time"), ("simai_moe.txt", "bytes (the calls are not timed)")],
+)
+def test_the_table_says_what_it_is_sorted_by_and_fits_80_columns(file: str, kind: str, capsys: Output) -> None:
+    assert guarded(["pattern", file]) == 0
+    table = capsys.readouterr().out
+    assert f"sorted by share of {kind}" in table
+    assert max(map(len, table.splitlines())) <= 80
+
+
+def test_directory_stands_for_its_files_in_order_of_ranks(samples: Path, tmp_path: Path, capsys: Output) -> None:
+    data = (samples / "flight_recorder_2.10_gloo_rank_0.pickle").read_bytes()
+    for rank in (0, 2, 10):
+        (tmp_path / f"dump_rank_{rank}").write_bytes(data)
+    (tmp_path / ".hidden").write_text("no dump")
+    assert guarded(["pattern", str(tmp_path), "--format", "jsonl"]) == 0
+    header = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert header["ranks"] == [0, 2, 10]
+
+
+def test_files_can_be_compressed_or_come_from_stdin(samples: Path, tmp_path: Path, capsys: Output) -> None:
+    data = (samples / "clog_v1.log").read_bytes()
+    (tmp_path / "clog.gz").write_bytes(gzip.compress(data))
+    assert guarded(["pattern", "clog_v1.log"]) == 0
+    plain = capsys.readouterr().out
+    assert guarded(["pattern", str(tmp_path / "clog.gz")]) == 0
+    assert capsys.readouterr().out == plain
+    assert CliRunner().invoke(cli, ["pattern", "-"], input=data, standalone_mode=False).output == plain
+
+
+@pytest.mark.usefixtures("samples")
+def test_record_is_a_format_like_the_others(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "pattern.jsonl"
+    assert guarded(["pattern", "clog_v1.log", "--format", "jsonl", "-o", str(file)]) == 0
+    assert guarded(["pattern", "clog_v1.log"]) == 0
+    before = capsys.readouterr().out
+    assert guarded(["pattern", str(file)]) == 0
+    assert capsys.readouterr().out == before
+    assert "2 files, the first of them a record" in refused(str(file), str(file)).message
+
+
+@pytest.mark.usefixtures("samples")
+def test_pattern_csv_of_a_log(capsys: Output) -> None:
+    assert guarded(["pattern", "nccl_2.23_fsdp.log", "--format", "pattern-csv", "--calls"]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[1:] == [
+        "allgather,2359808,float32,4,?,?,37756928,?,2", "broadcast,1,int64,4,?,?,8,?,1", "broadcast,3145,uint8,4,?,?,3145,?,1",
+    ]  # fmt: skip
+    assert "note: ranks missing" in told.err
+
+
+def test_invalid_arguments_are_refused(samples: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    copy = tmp_path / "clog.log"
+    copy.write_bytes((samples / "clog_v1.log").read_bytes())
+    assert "adds a column to pattern-csv" in refused("clog_v1.log", "--calls").message
+    assert refused("-", "-").message == "stdin is given twice"
+    assert refused(str(tmp_path / "empty")).message.endswith("there are no files in this directory")
+    assert refused("missing.log").message == "missing.log: No such file or directory"
+    assert "unknown format 'nccl'" in refused("clog_v1.log", "--from", "nccl").message
+    assert "would overwrite" in refused(str(copy), "-o", str(copy)).message
+    assert copy.read_bytes() == (samples / "clog_v1.log").read_bytes()
