@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from busbw.capture import protobuf
+from busbw.capture import protobuf, salvage
 from busbw.capture.collector import Collector
 from busbw.capture.merge import Observed
 from busbw.capture.source import Source
@@ -57,7 +57,7 @@ def read(source: Source, collector: Collector) -> None:
             node = _node(message)
             if node.kind in (_SEND, _RECV, _COLL):
                 _add(source, collector, rank, node)
-        except (ValueError, TypeError, IndexError, KeyError) as error:
+        except salvage.UNEXPECTED as error:
             collector.problem(f"{source.name}: node {number}: {error}")
     collector.note("Chakra states bytes alone: element types, operators and roots are unknown")
 

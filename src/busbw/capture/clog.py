@@ -13,7 +13,7 @@ from collections.abc import Hashable
 
 import msgspec
 
-from busbw.capture import names
+from busbw.capture import names, salvage
 from busbw.capture.collector import Collector
 from busbw.capture.merge import POINT_TO_POINT, Observed
 from busbw.capture.source import Source
@@ -34,7 +34,7 @@ def read(source: Source, collector: Collector) -> None:
             continue
         try:
             reader.line(text)
-        except (ValueError, KeyError, IndexError) as error:
+        except salvage.UNEXPECTED as error:
             collector.problem(f"{source.name}: line {number}: {_shown(text)} ({type(error).__name__})")
 
 

@@ -3,6 +3,7 @@
 Up to ORDER_LIMIT calls are kept in order. A longer source is counted instead: the memory needed is then that of its distinct calls.
 """
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from busbw.core.pattern import Header
 from busbw.core.pattern_lines import MAX_NOTES
 
 ORDER_LIMIT = 1_000_000
+MOST_RANKS = 1 << 30
+_MOST = 1 << 62  # figures of the record have 64 bits
 ARGUMENTS = ("function", "bytes", "count", "dtype", "op", "root", "peer", "algorithm", "protocol", "channels")
 
 
@@ -102,6 +105,8 @@ class Collector:
     ) -> Group:  # fmt: skip
         """Add what is known of a communicator: also `rank`, that of `process` in it."""
         group = self.groups.setdefault(comm, Group())
+        ranks, hosts = (number if 0 < number <= MOST_RANKS else 0 for number in (ranks, hosts))
+        members = members if all(0 <= number < MOST_RANKS for number in members) else ()
         group.ranks, group.name, group.hosts = ranks or group.ranks, name or group.name, hosts or group.hosts
         group.members = members or group.members
         if rank is not None:
@@ -124,6 +129,9 @@ class Collector:
 
     def call(self, process: Hashable, call: Observed, calls: int = 1) -> None:
         """Add a call of a process, or several that are alike; several have no order."""
+        if not _plausible(call):
+            self.problem(f"{call.function} of {call.bytes} bytes: a figure out of range")
+            return
         self.process(process)
         self.comm(call.comm).callers.add(process)
         self.found += calls
@@ -148,3 +156,13 @@ class Collector:
             one.cpu_us.append(call.cpu_us)
         if call.gpu_us is not None:
             one.gpu_us.append(call.gpu_us)
+
+
+def _plausible(call: Observed) -> bool:
+    """Whether the figures of a call can be true; times that cannot be are taken out."""
+    for name in ("at_us", "cpu_us", "gpu_us", "predicted_us"):
+        time = getattr(call, name)
+        if time is not None and not (math.isfinite(time) and (time >= 0 or name == "at_us")):
+            setattr(call, name, None)
+    whole = (call.bytes, call.count, call.root, call.peer, call.channels)
+    return call.bytes >= 0 and all(number is None or -_MOST < number < _MOST for number in whole)

@@ -39,7 +39,7 @@ def read(source: Source, collector: Collector) -> None:
     except Unreadable as error:
         collector.problem(f"{source.name}: not a complete pickle of plain containers: {error}")
         dump = {"entries": list(inside(error.found, _is_entry))}
-    except ValueError as error:  # bytes that are no text, and msgspec.DecodeError
+    except salvage.BROKEN as error:
         collector.problem(f"{source.name}: {error}")
         dump = {"entries": list(salvage.objects(data, "entries"))}
     if not isinstance(dump, dict) or not isinstance(dump.get("entries", []), list):
@@ -69,7 +69,7 @@ class _Reader:
         for number, entry in enumerate(self._entries):
             try:
                 self._entry(entry)
-            except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            except salvage.UNEXPECTED as error:
                 collector.problem(f"{self._source.name}: entry {number}: {type(error).__name__}: {error}")
         for _, call in self._calls:
             collector.call(self._rank, call)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from busbw.capture import names
+from busbw.capture import names, salvage
 from busbw.capture.collector import Collector
 from busbw.capture.merge import POINT_TO_POINT, Observed
 from busbw.capture.source import Source
@@ -76,7 +76,7 @@ def read(source: Source, collector: Collector) -> None:
             continue
         try:
             reader.line(_DECODER.decode(text))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except salvage.BROKEN as error:
             collector.problem(f"{source.name}: line {number}: {error}")
     collector.note("the Inspector records neither element types, operators and roots nor, by default, messages below 8192 bytes")
     if len(collector.groups) > 1 and not reader.started:

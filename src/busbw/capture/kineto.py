@@ -46,7 +46,7 @@ def read(source: Source, collector: Collector) -> None:
     data = source.whole(collector)
     try:
         trace = msgspec.json.decode(data, type=_Trace)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except salvage.BROKEN as error:
         collector.problem(f"{source.name}: {error}")
         trace = _Trace(list(_events(salvage.objects(data, "traceEvents"))))
     rank = trace.distributedInfo.get("rank", source.rank)
@@ -63,7 +63,7 @@ def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
         try:
             yield _Event(str(one.get("name", "")), str(one.get("cat", "")), one.get("ts"), one.get("dur"),
                          msgspec.Raw(msgspec.json.encode(one.get("args", {}))))  # fmt: skip
-        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        except salvage.UNEXPECTED:
             continue
 
 
@@ -86,7 +86,7 @@ class _Reader:
                     by_id[_number(arguments, "External id")] = call
                     if not calls:
                         call.gpu_us, call.stream = float(event.dur or 0), arguments.get("stream")
-            except (ValueError, TypeError, KeyError, msgspec.MsgspecError) as error:
+            except salvage.UNEXPECTED as error:
                 self._to.problem(f"{self._source.name}: {_CALL}: {type(error).__name__}: {error}")
         if calls:
             self._durations(kernels, launches, by_id)
@@ -103,7 +103,7 @@ class _Reader:
                 try:
                     arguments = _arguments(event)
                     found[_number(arguments, "correlation")] = _number(arguments, "External id")
-                except (ValueError, TypeError, KeyError, msgspec.MsgspecError):
+                except salvage.UNEXPECTED:
                     continue
         return found
 
@@ -118,7 +118,7 @@ class _Reader:
                     lonely += 1
                     continue
                 call.gpu_us, call.stream = (call.gpu_us or 0.0) + float(event.dur or 0), arguments.get("stream")
-            except (ValueError, TypeError, KeyError, msgspec.MsgspecError):
+            except salvage.UNEXPECTED:
                 lonely += 1
         if lonely:
             self._to.note(f"{self._source.name}: {counted(lonely, 'kernel')} of NCCL whose call is not in the trace")

@@ -26,11 +26,16 @@ from busbw.core.sizes import counted
 MARK = b" NCCL INFO "
 _WHERE = re.compile(rb"([^\s:]+):(\d+):\d+(?: \[(-?\d+)\])?$")
 _CALL = re.compile(
-    rb"(\w+): opCount ([0-9a-f]+) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d+) datatype (\d+) op (\d+) root (-?\d+) "
-    rb"comm (\S+) \[nranks=(\d+)\](?: stream (\S+))?(?: task \d+ globalrank (\d+))?"
+    rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18}) datatype (\d{1,9}) op (\d{1,9}) "
+    rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank (\d{1,9}))?"
 )
-_CHOICE = re.compile(rb"(?:(\w+): +)?(\d+) Bytes -> Algo (\w+) proto (\w+) (?:time ([\d.]+)|channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})")
-_INIT = re.compile(rb"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+)(?: nNodes (\d+)| cudaDev (\d+))?(?:.*?commId (0x[0-9a-f]+))?")
+_CHOICE = re.compile(
+    rb"(?:(\w+): +)?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20}) "
+    rb"(?:time (\d+\.?\d*)|channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\})"
+)
+_INIT = re.compile(
+    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9})| cudaDev (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
+)
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
 _WAITING = 64  # calls of a process whose choice may still follow: NCCL prints it when their group ends
 

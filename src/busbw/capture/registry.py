@@ -1,7 +1,7 @@
 """The formats that can be read, how each is recognized, and what it lacks."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from busbw.capture import chakra, clog, flight_recorder, inspector, kineto, nccl_log, pattern_csv, profiler, simai
@@ -97,16 +97,21 @@ def read(sources: Iterable[Source], given: str | None = None, limit: int = ORDER
     if given is not None and given not in (*BY_NAME, RECORD):
         raise unknown("format", given, {name: name for name in (*BY_NAME, RECORD)}, "--from: ")
     job: _Job | None = None
+    unrecognized: list[UsageError] = []
     for source in sources:
         with contextlib.closing(source):
-            name = given or detect(source)
+            try:
+                name = given or detect(source)
+            except UsageError as error:
+                unrecognized.append(error)
+                continue
             if name == RECORD and job is None:
                 return _record(source)
             job = job or _Job(source.name, name, limit)
             job.add(source, name)
     if job is None:
-        raise UsageError("no file to read", _HINT)
-    return job.pattern()
+        raise unrecognized[0] if unrecognized else UsageError("no file to read", _HINT)
+    return job.pattern(unrecognized)
 
 
 class _Job:
@@ -123,8 +128,10 @@ class _Job:
             raise UsageError(f"files of several formats: {stated}", "give the files of one job in one format")
         self._row.read(source, self._collector)
 
-    def pattern(self) -> Pattern:
-        """The record; UsageError if no file held a call."""
+    def pattern(self, unrecognized: Sequence[UsageError]) -> Pattern:
+        """The record, in which files that no format recognized are named; UsageError if no file held a call."""
+        for error in unrecognized:
+            self._collector.problem(error.message)
         if not self._collector.found:
             notes = self._collector.header.notes
             reason = f"; {notes[0]}" if notes else ""

@@ -4,6 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+# What decoding raises: msgspec.DecodeError and UnicodeDecodeError are ValueErrors; deep nesting is a RecursionError.
+BROKEN = (ValueError, RecursionError)
+# What looking into decoded values raises where they are of other types than expected.
+UNEXPECTED = (*BROKEN, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 _BETWEEN = " \t\r\n,"
 
 
@@ -18,7 +22,7 @@ def objects(data: bytes, key: str) -> Iterator[dict[str, Any]]:
             at += 1
         try:
             found, at = decode(text, at)
-        except (ValueError, RecursionError):
+        except BROKEN:
             return
         if isinstance(found, dict):
             yield found

@@ -15,7 +15,7 @@ from busbw.capture.collector import Collector
 from busbw.capture.merge import Observed
 from busbw.capture.source import Source
 
-_OPTION = re.compile(r"(\w+): +(\d+)")
+_OPTION = re.compile(r"(\w+): +(\d{1,9})(?!\d)", re.ASCII)
 _TITLE = re.compile(rb"(HYBRID|DATA|MODEL|MICRO|TRANSFORMER)\w*")
 _FORWARD, _INPUT, _WEIGHT = 3, 6, 9  # columns of the types
 _PROCESS = "every rank"
@@ -40,7 +40,7 @@ def read(source: Source, collector: Collector) -> None:
             layers.append((number, columns))
         elif columns:
             collector.problem(f"{source.name}: line {number}: {len(columns)} columns, not 12")
-    if announced.isdigit() and int(announced) != len(layers):
+    if announced != str(len(layers)):
         collector.problem(f"{source.name}: {announced} layers announced, {len(layers)} there")
     steps = [(layer, _FORWARD) for layer in layers]
     steps += [(layer, column) for layer in reversed(layers) for column in (_INPUT, _WEIGHT)]

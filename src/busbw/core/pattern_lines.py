@@ -9,6 +9,7 @@ from busbw.core.pattern import SCHEMA, Call, Comm, Header, Line, Pattern, Row
 
 MAX_NOTES = 5
 _DECODER = msgspec.json.Decoder(Line)
+_BROKEN = (ValueError, RecursionError)  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
 _HINT = "busbw capture, and busbw pattern --format jsonl, write this format"
 
 
@@ -36,7 +37,7 @@ def read(source: Iterable[bytes], name: str) -> Pattern:
 def _header(text: bytes, name: str) -> Header:
     try:
         header = _DECODER.decode(text)
-    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: bytes that are no text
+    except _BROKEN as error:
         raise UsageError(f"{name}: line 1 is no header of {SCHEMA}: {error}", _HINT) from error
     if not isinstance(header, Header) or header.schema != SCHEMA:
         seen = header.schema if isinstance(header, Header) else "no schema"
@@ -56,7 +57,7 @@ class _Reader:
         """Add a line, or count and name it."""
         try:
             self._add(_DECODER.decode(text))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except _BROKEN as error:
             header = self.pattern.header
             header.skipped += 1
             if header.skipped <= MAX_NOTES:

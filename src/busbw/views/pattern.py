@@ -110,7 +110,7 @@ def _title(pattern: Pattern) -> str:
     header = pattern.header
     facts = [f"from {header.source}" if header.source else "", counted(header.world, "rank") if header.world else "",
              counted(len(header.hosts), "host") if header.hosts else "", f"NCCL {header.nccl}" if header.nccl else ""]  # fmt: skip
-    return ", ".join(filter(None, facts))
+    return ", ".join(filter(None, facts)) or "from an unknown source"
 
 
 def _totals(pattern: Pattern, chosen: _Kind) -> str:

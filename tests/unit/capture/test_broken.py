@@ -11,6 +11,8 @@ from pattern_records import record
 from busbw.capture.registry import BY_NAME
 from busbw.core import pattern_lines
 from busbw.core.errors import UsageError
+from busbw.views import pattern_csv
+from busbw.views.pattern import table
 
 FOLDER = Path(__file__).parents[2] / "recorded" / "patterns"
 SAMPLES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir()) if file.suffix not in (".md", ".py")} | {
@@ -25,7 +27,11 @@ def survives(data: bytes, **options: object) -> None:
     except UsageError as error:
         assert error.hint or error.message
     else:
-        assert (pattern.rows or pattern.header.source) and all(row.calls >= 0 and row.bytes >= 0 for row in pattern.rows)
+        written = list(pattern_lines.lines(pattern))
+        again = pattern_lines.read(written, "written")
+        assert again == pattern
+        assert pattern_csv.pattern_csv(pattern) and pattern_csv.table_csv(pattern) and table(pattern)
+        assert (pattern.rows or pattern.header.schema) and all(row.calls >= 0 and row.bytes >= 0 for row in pattern.rows)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -55,4 +61,31 @@ def test_garbage_is_survived_by_every_reader(name, data):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_files_of_other_formats_are_survived_by_every_reader(name):
     for data in SAMPLES.values():
+        survives(data, given=name)
+
+
+NINES = b"9" * 5000
+EXTREMES = {
+    "nccl-log": [
+        b"h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x1 count " + NINES
+        + b" datatype 7 op 0 root 0 comm 0x1 [nranks=2]\n",
+        b"h:1:1 [0] NCCL INFO 8 Bytes -> Algo " + NINES + b" proto 0 time 1.0\n",
+    ],
+    "kineto": [
+        b'{"traceEvents":' + b"[" * 100_000, b'{"traceEvents":[{"name":"record_param_comms","args":' + b'{"a":' * 100_000,
+        b'{"traceEvents":[{"name":"record_param_comms","ts":NaN,"args":{"External id":1,"Collective name":"allreduce","In msg nelems":'
+        b'1e400,"Out msg nelems":1}}]}',
+    ],
+    "flight-recorder": [b'{"entries":[{"profiling_name":"nccl:all_reduce","input_sizes":[[' + NINES + b"]]}]}", b'{"entries":' * 100_000],
+    "inspector": [b'{"header":' * 100_000],
+    "clog": [b"V|1|base_timestamp=nan\nC1|sig|all_reduce|in_count=" + b"9" * 30 + b"|out_count=1|dtype=f32|comm=w\nC1|Q|+inf\n"],
+    "simai": [b"HYBRID_X model_parallel_NPU_group: " + NINES + b"\n" + NINES + b"\na 1 1 ALLREDUCE " + NINES + b" 1 NONE 0 1 NONE 0 1\n"],
+    "pattern-csv": [(",".join(pattern_csv.TITLES)).encode() + b"\nallreduce,1,float32,8,Ring,LL,99999999999999999999,nan\n"],
+    "record": [b'{"type":' * 100_000, b'{"type":"header","schema":"busbw.pattern/1"}\n' + b'{"type":' * 100_000],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_figures_without_end_and_deep_nesting_are_survived(name):
+    for data in EXTREMES[name]:
         survives(data, given=name)

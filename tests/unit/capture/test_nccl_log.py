@@ -113,6 +113,6 @@ def test_recorded_logs(sample, name, functions, ranks, skipped):
     assert (calls(pattern), pattern.header.ranks, pattern.header.skipped, len(pattern.comms)) == (functions, ranks, skipped, 1)
 
 
-def test_bytes_are_those_that_ncclchose_for(sample):
+def test_bytes_are_those_that_nccl_printed(sample):
     """NCCL 2.23 printed 37756928 bytes for an all_gather of 2359808 floats from each of 4 ranks."""
     assert sample("nccl_2.23_fsdp.log").rows[0].bytes == 37756928

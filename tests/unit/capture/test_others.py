@@ -102,3 +102,9 @@ def test_nothing_readable_is_refused(content):
     with pytest.raises(UsageError) as caught:
         record(content)
     assert caught.value.hint
+
+
+def test_unrecognized_file_among_others_is_named(samples):
+    pattern = record(b"", (samples / "clog_v1.log").read_bytes(), b"notes\n", names=("empty", "clog", "README"))
+    assert pattern.header.skipped == 2 and len(pattern.calls) == 9
+    assert [note for note in pattern.header.notes if "ranks" not in note] == ["empty: empty, or not readable", "README: no known format"]
