@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
-from busbw.core.pattern import SCHEMA, Call, Comm, Header, Line, Pattern, Row
+from busbw.core.pattern import FUNCTIONS, SCHEMA, Call, Comm, Header, Line, Pattern, Row
 
 MAX_NOTES = 5
 _DECODER = msgspec.json.Decoder(Line)
@@ -69,6 +70,7 @@ class _Reader:
             case Call() if line.row in self._rows:
                 pattern.calls.append(replace(line, row=self._rows[line.row]))
             case Row() if line.comm in self._comms and line.id not in self._rows:
+                _check(line)
                 self._rows[line.id] = len(pattern.rows)
                 pattern.rows.append(replace(line, id=len(pattern.rows), comm=self._comms[line.comm]))
             case Comm() if line.id not in self._comms:
@@ -80,3 +82,13 @@ class _Reader:
                 raise ValueError(f"row {line.id} stands twice, or its communicator {line.comm} was not read")
             case _:
                 raise ValueError("a second header, or a communicator that stands twice")
+
+
+def _check(row: Row) -> None:
+    """ValueError for names that are in no table, and for negative figures."""
+    if row.function not in FUNCTIONS:
+        raise ValueError(f"row {row.id} has an unknown function {row.function!r}")
+    if row.dtype is not None and row.dtype not in DTYPES:
+        raise ValueError(f"row {row.id} has an unknown type {row.dtype!r}")
+    if row.bytes < 0 or row.calls < 0:
+        raise ValueError(f"row {row.id} has {row.bytes} bytes and {row.calls} calls")

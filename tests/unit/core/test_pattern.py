@@ -1,5 +1,6 @@
 """The record busbw.pattern/1: what is written is read back, and a broken file keeps what can be read."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,14 @@ def test_lost_line_loses_only_what_refers_to_it(pattern, data):
 def test_file_without_header_is_refused(first):
     with pytest.raises(UsageError, match=r"dump\.jsonl: line 1 .*busbw\.pattern/1"):
         pattern_lines.read([first], "dump.jsonl")
+
+
+@pytest.mark.parametrize("change", [{"function": "teleport"}, {"dtype": "float3"}, {"bytes": -1}, {"calls": -1}])
+def test_row_with_unknown_names_or_negative_figures_is_counted(change):
+    row = {"type": "row", "id": 0, "comm": 0, "function": "all_reduce", "bytes": 8, "calls": 1} | change
+    head = [b'{"type":"header","schema":"busbw.pattern/1"}', b'{"type":"comm","id":0,"ranks":2}']
+    read = pattern_lines.read([*head, msgspec.json.encode(row)], "file")
+    assert (read.header.skipped, read.rows) == (1, []) and read.header.notes[0].startswith("line 3: row 0 has ")
 
 
 def test_bytes_follow_nccl_tests():
