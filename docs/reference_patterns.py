@@ -8,7 +8,7 @@ from markdown_table import code, table
 
 from busbw.capture.collector import ORDER_LIMIT
 from busbw.capture.registry import FORMATS
-from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, SCHEMA, Call, Comm, Header, Row, Times
+from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, SCHEMA, Call, Comm, Header, PatternRow, Times
 
 _FIELD = re.compile(r"^    (\w+): (.+?)(?: = (.+?))?(?:  # (.+))?$", re.MULTILINE)
 
@@ -29,7 +29,7 @@ def patterns() -> str:
         f"## The record: {SCHEMA}\n\n"
         "JSON Lines: a header, then communicators, rows and calls, each an object with its `type`. Communicators precede their rows, rows "
         "their calls. Fields with their default are left out. Times are microseconds; the name says which clock took them.\n\n"
-        + "".join(_section(one) for one in (Header, Comm, Row, Call, Times))
+        + "".join(_section(one) for one in (Header, Comm, PatternRow, Call, Times))
         + "\n".join(f"* {title}: {', '.join(map(code, values))}" for title, values in names)
     )
 

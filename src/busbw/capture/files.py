@@ -1,8 +1,7 @@
 """The files of a job by their names: single ones, stdin, or all of a directory."""
 
-import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,15 +18,16 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
 
     UsageError if they cannot be read, or hold no call.
     """
-    with contextlib.ExitStack() as stack:
-        return read(_sources(list(files), stack), source)
+    return read(_sources(files), source)
 
 
-def _sources(files: list[str], stack: contextlib.ExitStack) -> list[Source]:
+def _sources(files: Sequence[str]) -> Iterator[Source]:
+    """Every file, opened when it is needed: a job can have more ranks than a process may open files."""
     names = [name for file in files for name in _names(file)]
     if names.count("-") > 1:
         raise UsageError("stdin is given twice", "give - once")
-    return [opened(name, _open(name, stack), number, len(names)) for number, name in enumerate(names)]
+    for number, name in enumerate(names):
+        yield opened(name, _open(name), number, len(names))
 
 
 def _names(file: str) -> list[str]:
@@ -49,10 +49,10 @@ def _in_order(path: Path) -> tuple[int, str]:
     return len(path.name), path.name
 
 
-def _open(name: str, stack: contextlib.ExitStack) -> BinaryIO:
+def _open(name: str) -> BinaryIO:
     if name == "-":
         return sys.stdin.buffer
     try:
-        return stack.enter_context(Path(name).open("rb", buffering=0))
+        return Path(name).open("rb", buffering=0)
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}", "name a file, or - for stdin") from error

@@ -29,7 +29,7 @@ class Observed(msgspec.Struct):
 
     comm: Hashable
     function: str  # a collective's name, send or recv
-    bytes: int  # as in core.pattern.Row
+    bytes: int  # as in core.pattern.PatternRow
     count: int | None = None
     dtype: str | None = None
     op: str | None = None

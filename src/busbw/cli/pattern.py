@@ -1,14 +1,12 @@
 """`busbw pattern FILE...`: what an application sent, from its logs, traces and dumps."""
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
-from busbw.capture.registry import BY_NAME, RECORD, read
-from busbw.capture.source import Source, opened
+from busbw.capture.files import load
+from busbw.capture.registry import BY_NAME, RECORD
 from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
@@ -50,7 +48,7 @@ def command(files: tuple[str, ...], source: str | None, format_name: str, calls:
     if calls and format_name != "pattern-csv":
         raise UsageError(f"--calls adds a column to pattern-csv, not to {format_name}", "add --format pattern-csv, or leave out --calls")
     _not_over(output, files)
-    record = read(_sources(files), source)
+    record = load(files, source)
     if format_name == "pattern-csv" and (rows := pattern_csv.left_out(record)):
         talk(f"note: {counted(rows, 'row')} of send and recv left out: pattern.csv has none")
     _write(FORMATS[format_name](record, calls), output)
@@ -58,42 +56,6 @@ def command(files: tuple[str, ...], source: str | None, format_name: str, calls:
         for note in record.header.notes:
             talk(f"note: {note}")
     return int(Exit.BAD if record.header.skipped else Exit.OK)
-
-
-def _sources(files: Sequence[str]) -> Iterator[Source]:
-    """Every file, opened when it is needed: a job can have more ranks than a process may open files."""
-    names = [name for file in files for name in _names(file)]
-    if names.count("-") > 1:
-        raise UsageError("stdin is given twice", "give - once")
-    for number, name in enumerate(names):
-        yield opened(name, _open(name), number, len(names))
-
-
-def _names(file: str) -> list[str]:
-    path = Path(file)
-    if file == "-" or not path.is_dir():
-        return [file]
-    try:
-        found = sorted((one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")), key=_in_order)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", "name a directory that you can read") from error
-    if not found:
-        raise UsageError(f"{file}: there are no files in this directory", "name the directory with the files of the ranks")
-    return [str(one) for one in found]
-
-
-def _in_order(path: Path) -> tuple[int, str]:
-    """`rank_2` before `rank_10`."""
-    return len(path.name), path.name
-
-
-def _open(name: str) -> BinaryIO:
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        return Path(name).open("rb", buffering=0)
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}", "name a file, or - for stdin") from error
 
 
 def _not_over(output: Path | None, files: tuple[str, ...]) -> None:

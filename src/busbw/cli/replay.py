@@ -46,7 +46,7 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
 
 
 @click.command("replay", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("file", type=click.Path(exists=True))
+@click.argument("file")
 @click.option("--engine", type=click.Choice(ENGINES), default=AUTO, show_default=True, help="who moves the data")
 @click.option("--repeats", type=COUNT, default=1, show_default=True, help="times to replay the pattern")
 @click.option(

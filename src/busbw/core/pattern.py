@@ -58,7 +58,7 @@ class Times(msgspec.Struct, omit_defaults=True, frozen=True):
     most: float
 
 
-class Row(msgspec.Struct, tag="row", omit_defaults=True):
+class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
     """All calls with the same arguments. None is what the source does not say."""
 
     id: int
@@ -95,7 +95,7 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
     group: int | None = None
 
 
-Line = Header | Comm | Row | Call
+Line = Header | Comm | PatternRow | Call
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class Pattern:
 
     header: Header
     comms: list[Comm] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[PatternRow] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
     @property
@@ -112,7 +112,7 @@ class Pattern:
         """Whether the order of the calls is known."""
         return bool(self.calls)
 
-    def comm(self, row: Row) -> Comm:
+    def comm(self, row: PatternRow) -> Comm:
         """The communicator of a row."""
         return self.comms[row.comm]
 

@@ -6,7 +6,7 @@ import msgspec
 
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
-from busbw.core.pattern import FUNCTIONS, SCHEMA, Call, Comm, Header, Line, Pattern, Row
+from busbw.core.pattern import FUNCTIONS, SCHEMA, Call, Comm, Header, Line, Pattern, PatternRow
 
 MAX_NOTES = 5
 _DECODER = msgspec.json.Decoder(Line)
@@ -69,7 +69,7 @@ class _Reader:
         match line:
             case Call() if line.row in self._rows:
                 pattern.calls.append(replace(line, row=self._rows[line.row]))
-            case Row() if line.comm in self._comms and line.id not in self._rows:
+            case PatternRow() if line.comm in self._comms and line.id not in self._rows:
                 _check(line)
                 self._rows[line.id] = len(pattern.rows)
                 pattern.rows.append(replace(line, id=len(pattern.rows), comm=self._comms[line.comm]))
@@ -78,13 +78,13 @@ class _Reader:
                 pattern.comms.append(replace(line, id=len(pattern.comms)))
             case Call():
                 raise ValueError(f"a call of row {line.row}, which was not read")
-            case Row():
+            case PatternRow():
                 raise ValueError(f"row {line.id} stands twice, or its communicator {line.comm} was not read")
             case _:
                 raise ValueError("a second header, or a communicator that stands twice")
 
 
-def _check(row: Row) -> None:
+def _check(row: PatternRow) -> None:
     """ValueError for names that are in no table, and for negative figures."""
     if row.function not in FUNCTIONS:
         raise ValueError(f"row {row.id} has an unknown function {row.function!r}")

@@ -6,7 +6,7 @@ import msgspec
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.errors import UsageError
-from busbw.core.pattern import Comm, Pattern, Row, algbw_bytes
+from busbw.core.pattern import Comm, Pattern, PatternRow, algbw_bytes
 
 BYTES, COUNT = "bytes", "count"
 LEAST_PERIODS = 3
@@ -42,7 +42,7 @@ def scaled(pattern: Pattern, ranks: int, rule: str) -> Pattern:
     return Pattern(pattern.header, comms, [_row(row, recorded, ranks, rule) for row in pattern.rows], pattern.calls)
 
 
-def _row(row: Row, before: int, ranks: int, rule: str) -> Row:
+def _row(row: PatternRow, before: int, ranks: int, rule: str) -> PatternRow:
     root = row.root if row.root is None or row.root < ranks else 0
     units = COLLECTIVES[row.function].algbw_units
     if rule == BYTES or row.count is None or row.dtype is None:
@@ -57,7 +57,7 @@ def _row(row: Row, before: int, ranks: int, rule: str) -> Row:
 def period(rows: Sequence[int]) -> int:
     """The calls of one step: the shortest period of the end of the sequence that is seen three times or more; 0 without one.
 
-    The beginning may differ: a job's first steps set up.
+    The beginning may differ, as a job's first steps set up, but is shorter than what repeats.
     """
     tail = rows[::-1]
     failure = [0] * len(tail)  # of Knuth, Morris and Pratt: the longest border of each prefix of the reversed sequence

@@ -7,11 +7,11 @@ from statistics import median
 
 import msgspec
 
-from busbw.core.pattern import Call, Comm, Header, Pattern, Row, Times
+from busbw.core.pattern import Call, Comm, Header, Pattern, PatternRow, Times
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """What calls of one row have in common; the fields are those of `Row`."""
+    """What calls of one row have in common; the fields are those of `PatternRow`."""
 
     comm: int
     function: str
@@ -29,7 +29,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Seen:
-    row: Row
+    row: PatternRow
     cpu_us: "array[float]" = field(default_factory=lambda: array("d"))
     gpu_us: "array[float]" = field(default_factory=lambda: array("d"))
 
@@ -66,7 +66,7 @@ class Tally:
         """Add one call, or several that are alike and have no order."""
         seen = self._seen.get(arguments)
         if seen is None:
-            seen = self._seen[arguments] = _Seen(Row(len(self._seen), calls=0, **msgspec.structs.asdict(arguments)))
+            seen = self._seen[arguments] = _Seen(PatternRow(len(self._seen), calls=0, **msgspec.structs.asdict(arguments)))
         row = seen.row
         row.calls += calls
         if predicted_us is not None:

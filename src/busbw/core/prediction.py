@@ -154,7 +154,7 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
     notes: list[str] = []
 
 
-class PatternRow(msgspec.Struct, frozen=True):
+class PredictedRow(msgspec.Struct, frozen=True):
     """One row of a pattern on the other system. `forecast` is None where no time can be given, and `reason` says why."""
 
     row: int
@@ -178,7 +178,7 @@ class PatternPrediction(msgspec.Struct, tag="busbw.pattern-prediction/1", tag_fi
 
     source: str
     described: Described
-    rows: list[PatternRow]
+    rows: list[PredictedRow]
     recorded_s: float = 0.0
     notes: list[str] = []
 
@@ -188,6 +188,6 @@ class PatternPrediction(msgspec.Struct, tag="busbw.pattern-prediction/1", tag_fi
         return sum(row.total_s for row in self.rows)
 
     @property
-    def without(self) -> list[PatternRow]:
+    def without(self) -> list[PredictedRow]:
         """The rows without a forecast."""
         return [row for row in self.rows if row.forecast is None]

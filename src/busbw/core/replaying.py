@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
-from busbw.core.pattern import US, Comm, Row, Times
+from busbw.core.pattern import US, Comm, PatternRow, Times
 
 SCALES = ("none", "bytes", "count")
 
@@ -31,7 +31,7 @@ class Replayed(msgspec.Struct):
     median time between the first and the last rank's start. `algorithm` and `protocol` are what NCCL chose in the replay.
     """
 
-    row: Row
+    row: PatternRow
     ranks: int
     times: Times | None = None
     kind: str = ""

@@ -11,7 +11,7 @@ from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.layouts import Layout, matrix_totals
-from busbw.core.pattern import RECV, SEND, Call, Comm, Pattern, Row
+from busbw.core.pattern import RECV, SEND, Call, Comm, Pattern, PatternRow
 from busbw.core.redops import redop
 from busbw.engines import base
 
@@ -97,7 +97,7 @@ class ReplayPlan:
                 for number in range(UNORDERED_WARM_UP + UNORDERED_CALLS):
                     yield Operation(comm.id, bound, (row.id,), tuple(other.id for other in self.pattern.comms), number >= UNORDERED_WARM_UP)
 
-    def _collective(self, row: Row, comm: Comm, calls: int) -> base.Call | None:
+    def _collective(self, row: PatternRow, comm: Comm, calls: int) -> base.Call | None:
         key = (row.id, comm.id)
         if key not in self._calls:
             bound = _bound(row, comm)
@@ -107,7 +107,7 @@ class ReplayPlan:
             self._calls[key] = bound
         return self._calls[key]
 
-    def _exchange(self, waiting: _Pending, row: Row, comm: Comm) -> base.Call | None:
+    def _exchange(self, waiting: _Pending, row: PatternRow, comm: Comm) -> base.Call | None:
         """Add a send or receive; the exchange if it completes one."""
         if row.rank is None or row.peer is None:
             self._skip(f"{row.function} of an unknown rank or peer", 1)
@@ -145,7 +145,7 @@ def _ended(call: Call, end: float | None, stream: int | None) -> bool:
     return call.stream is None or stream is None or call.stream == stream
 
 
-def _bound(row: Row, comm: Comm) -> base.Call | None:
+def _bound(row: PatternRow, comm: Comm) -> base.Call | None:
     """The call of a collective's row; None if its size is not known or it is uneven."""
     collective = COLLECTIVES[row.function]
     kind, op = _type(row), redop(row.op or "sum") if collective.reduces else None
@@ -157,11 +157,11 @@ def _bound(row: Row, comm: Comm) -> base.Call | None:
     return base.Call(collective, kind, op, Layout(count, comm.ranks, _root(row, comm)), *sizes, in_place=False)
 
 
-def _type(row: Row) -> DType:
+def _type(row: PatternRow) -> DType:
     return next((kind for kind in DTYPES if kind.name == row.dtype), BYTES)
 
 
-def _root(row: Row, comm: Comm) -> int:
+def _root(row: PatternRow, comm: Comm) -> int:
     """The root among the members in ascending order, which is the order in which a replay numbers them."""
     root = row.root or 0
     return sorted(comm.members).index(comm.members[root]) if root < len(comm.members) else root

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import ceil
 
 from busbw.core.collectives import BY_NAME
-from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, Row
-from busbw.core.prediction import Forecast, PatternPrediction, PatternRow
+from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
+from busbw.core.prediction import Forecast, PatternPrediction, PredictedRow
 from busbw.model.estimate import Fits, Setting
 from busbw.model.levels import described
 from busbw.model.predict import forecast
@@ -31,16 +31,16 @@ def predict_pattern(pattern: Pattern, setting: Setting, source: str, system_sour
     )
 
 
-def _row(pattern: Pattern, row: Row, setting: Setting, fits: Fits) -> PatternRow:
+def _row(pattern: Pattern, row: PatternRow, setting: Setting, fits: Fits) -> PredictedRow:
     comm = pattern.comm(row)
     hosts, per_host = placed(comm, setting.system)
     if row.function in (SEND, RECV):
         hosts, per_host = (1, 2) if _beside(comm, row, setting.system) else (2, 1)
     found, reason = _forecast(pattern, row, setting, (hosts, per_host), fits)
-    return PatternRow(row.id, row.function, row.bytes, row.calls, hosts, per_host, found, reason, measured(row))
+    return PredictedRow(row.id, row.function, row.bytes, row.calls, hosts, per_host, found, reason, measured(row))
 
 
-def _forecast(pattern: Pattern, row: Row, setting: Setting, place: tuple[int, int], fits: Fits) -> tuple[Forecast | None, str]:
+def _forecast(pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[int, int], fits: Fits) -> tuple[Forecast | None, str]:
     hosts, per_host = place
     if row.function == RECV and any(other.function == SEND and other.comm == row.comm for other in pattern.rows):
         return None, SENT
@@ -68,7 +68,7 @@ def placed(comm: Comm, system: System) -> tuple[int, int]:
     return hosts, ceil(comm.ranks / hosts) if hosts else 0
 
 
-def _beside(comm: Comm, row: Row, system: System) -> bool:
+def _beside(comm: Comm, row: PatternRow, system: System) -> bool:
     """Whether both sides of a send or receive are on one host; unknown sides are, if the whole communicator is."""
     if row.rank is None or row.peer is None:
         return placed(comm, system)[0] == 1
@@ -80,7 +80,7 @@ def _member(members: Sequence[int], rank: int) -> int:
     return members[rank] if 0 <= rank < len(members) else rank
 
 
-def measured(row: Row) -> float | None:
+def measured(row: PatternRow) -> float | None:
     """What all calls took where they were recorded, in seconds, by the GPU's clock or else the host's; None if none was timed."""
     times = row.gpu_us or row.cpu_us
     return times.total / times.n * row.calls * US if times and times.n else None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
-from busbw.core.pattern import Pattern, Row, Times
+from busbw.core.pattern import Pattern, PatternRow, Times
 from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import known, percent_text, time_text
@@ -17,7 +17,7 @@ _OPTIONAL = {"type", "op", "group", "algorithm", "protocol", "peers", "predicted
 @dataclass(frozen=True, slots=True)
 class _Line:
     pattern: Pattern
-    row: Row
+    row: PatternRow
     times: Times | None
     weight: float
     whole: float
@@ -98,7 +98,7 @@ def _lines(pattern: Pattern, chosen: _Kind) -> list[_Line]:
     ]
 
 
-def _weight(row: Row, chosen: _Kind) -> float:
+def _weight(row: PatternRow, chosen: _Kind) -> float:
     """Time of all calls, also of those that were not timed; else bytes."""
     if not chosen.field:
         return float(row.bytes * row.calls)

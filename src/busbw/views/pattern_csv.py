@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.pattern import Pattern, Row, Times
+from busbw.core.pattern import Pattern, PatternRow, Times
 
 TITLES = (
     "routine", "num_samples", "datatype", "nranks", "ALGO", "PROTOCOL", "TOTALBYTES", "TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC",
@@ -34,8 +34,8 @@ def left_out(pattern: Pattern) -> int:
     return sum(row.function not in COLLECTIVES for row in pattern.rows)
 
 
-def _times(name: str) -> tuple[tuple[str, Callable[[Pattern, Row], object]], ...]:
-    def value(field: str) -> Callable[[Pattern, Row], object]:
+def _times(name: str) -> tuple[tuple[str, Callable[[Pattern, PatternRow], object]], ...]:
+    def value(field: str) -> Callable[[Pattern, PatternRow], object]:
         return lambda pattern, row: None if (times := getattr(row, name)) is None else getattr(times, field)
 
     kind = name.removesuffix("_us")
@@ -43,7 +43,7 @@ def _times(name: str) -> tuple[tuple[str, Callable[[Pattern, Row], object]], ...
     return tuple((f"{kind}_{field}{unit}", value(field)) for field, unit in units.items())
 
 
-FIELDS: tuple[tuple[str, Callable[[Pattern, Row], object]], ...] = (
+FIELDS: tuple[tuple[str, Callable[[Pattern, PatternRow], object]], ...] = (
     ("comm", lambda pattern, row: row.comm),
     ("comm_name", lambda pattern, row: pattern.comm(row).name),
     ("ranks", lambda pattern, row: pattern.comm(row).ranks or None),

@@ -1,6 +1,6 @@
 """Predicted times for people: of sizes and host counts, and of a recorded application."""
 
-from busbw.core.prediction import Crossing, Fit, Forecast, PatternPrediction, PatternRow, Prediction
+from busbw.core.prediction import Crossing, Fit, Forecast, PatternPrediction, PredictedRow, Prediction
 from busbw.core.sizes import counted, format_size
 from busbw.views import described
 from busbw.views.columns import Column, aligned, wrapped
@@ -64,7 +64,7 @@ def fit_text(fit: Fit) -> str:
     return text
 
 
-# The values take a PatternRow.
+# The values take a PredictedRow.
 PATTERN_COLUMNS: tuple[Column, ...] = (
     Column(title="function", value=lambda row: row.function, left=True),
     Column(title="size", value=lambda row: format_size(row.bytes)),
@@ -97,7 +97,7 @@ def _pattern_foot(answer: PatternPrediction) -> str:
     if answer.recorded_s:
         foot += f"; the record lasts {time_text(answer.recorded_s)}, of which that is {100 * answer.total_s / answer.recorded_s:.1f} %"
     foot += "\n"
-    reasons: dict[str, list[PatternRow]] = {}
+    reasons: dict[str, list[PredictedRow]] = {}
     for row in answer.without:
         reasons.setdefault(f"{row.function}: {row.reason}", []).append(row)
     for reason, rows in reasons.items():

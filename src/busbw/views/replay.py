@@ -2,7 +2,7 @@
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.pattern import US, Row
+from busbw.core.pattern import US, PatternRow
 from busbw.core.replaying import Replay, Replayed
 from busbw.core.result import ReplayResult
 from busbw.core.sizes import counted, short_size
@@ -65,7 +65,7 @@ def _ran(row: Replayed) -> str:
     return f"{row.algorithm}/{row.protocol}" if row.algorithm else "-"
 
 
-def _recorded_s(row: Row) -> float | None:
+def _recorded_s(row: PatternRow) -> float | None:
     """The recorded median: measured before predicted, the GPU's clock before the host's."""
     times = row.gpu_us or row.cpu_us
     return times.median * US if times else row.predicted_us * US if row.predicted_us is not None else None
