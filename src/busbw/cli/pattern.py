@@ -7,7 +7,7 @@ import click
 
 from busbw.capture.files import load
 from busbw.capture.registry import BY_NAME, RECORD
-from busbw.cli.parameters import not_empty
+from busbw.cli.parameters import COUNT, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core import pattern_lines
@@ -17,12 +17,13 @@ from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted
 from busbw.views import pattern as view
 from busbw.views import pattern_csv
+from busbw.views.replay import ROWS
 
-FORMATS: dict[str, Callable[[Pattern, bool], str | bytes]] = {
-    "table": lambda record, calls: view.table(record, width()),
-    "csv": lambda record, calls: pattern_csv.table_csv(record),
-    "pattern-csv": lambda record, calls: pattern_csv.pattern_csv(record, calls=calls),
-    "jsonl": lambda record, calls: b"".join(pattern_lines.lines(record)),
+FORMATS: dict[str, Callable[[Pattern, bool, int], str | bytes]] = {
+    "table": lambda record, calls, rows: view.table(record, width(), rows),
+    "csv": lambda record, calls, rows: pattern_csv.table_csv(record),
+    "pattern-csv": lambda record, calls, rows: pattern_csv.pattern_csv(record, calls=calls),
+    "jsonl": lambda record, calls, rows: b"".join(pattern_lines.lines(record)),
 }
 
 
@@ -37,8 +38,9 @@ FORMATS: dict[str, Callable[[Pattern, bool], str | bytes]] = {
 )
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="table", show_default=True, help="how to print it")
 @click.option("--calls", is_flag=True, help="pattern-csv: add a column with the number of calls")
+@click.option("--rows", type=COUNT, default=ROWS, show_default=True, help="rows of the table, those with the largest share first")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="write to this file, not to stdout")
-def command(files: tuple[str, ...], source: str | None, format_name: str, calls: bool, output: Path | None) -> int:
+def command(files: tuple[str, ...], source: str | None, format_name: str, calls: bool, rows: int, output: Path | None) -> int:
     """Print which collectives an application called, how often and how large.
 
     Each FILE (- = stdin) holds one rank or several of one job; a directory stands for its files. Reads NCCL's log, the JSON of NCCL's
@@ -49,9 +51,9 @@ def command(files: tuple[str, ...], source: str | None, format_name: str, calls:
         raise UsageError(f"--calls adds a column to pattern-csv, not to {format_name}", "add --format pattern-csv, or leave out --calls")
     _not_over(output, files)
     record = load(files, source)
-    if format_name == "pattern-csv" and (rows := pattern_csv.left_out(record)):
-        talk(f"note: {counted(rows, 'row')} of send and recv left out: pattern.csv has none")
-    _write(FORMATS[format_name](record, calls), output)
+    if format_name == "pattern-csv" and (hidden := pattern_csv.left_out(record)):
+        talk(f"note: {counted(hidden, 'row')} of send and recv left out: pattern.csv has none")
+    _write(FORMATS[format_name](record, calls, rows), output)
     if format_name != "table":
         for note in record.header.notes:
             talk(f"note: {note}")

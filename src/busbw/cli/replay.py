@@ -10,7 +10,7 @@ from busbw.cli.parameters import COUNT, Seconds, argv
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.exits import Exit
-from busbw.core.replaying import SCALES, ReplaySpec
+from busbw.core.replaying import CHOICES, SCALES, ReplaySpec
 from busbw.core.result import AnyResult, ReplayResult
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.measure.events import Ended, Event
@@ -20,17 +20,20 @@ from busbw.session.outside import launcher_command
 from busbw.session.start import run
 from busbw.session.where import Where
 from busbw.views import replay
+from busbw.views.replay import ROWS
 
 ENGINES = (AUTO, *(name for name, row in BY_NAME.items() if not row.in_process))
 
 
 class ReplayOutput(Output):
-    """Prints a replay when it has ended."""
+    """Prints a replay when it has ended, at most `rows` of it."""
+
+    rows = ROWS
 
     def show(self, event: Event, result: AnyResult) -> None:
         """The whole text."""
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
-            answer(replay.render_all(result, width()))
+            answer(replay.render_all(result, width(), self.rows))
 
 
 class CsvOutput(Output):
@@ -53,6 +56,11 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
     "--scale", type=click.Choice(SCALES), default="none", show_default=True,
     help="rule for another number of ranks: keep the bytes of algbw, or NCCL's count",
 )  # fmt: skip
+@click.option(
+    "--choice", type=click.Choice(CHOICES), default="recorded", show_default=True,
+    help="who chooses algorithm and protocol: the pattern where it states them, or NCCL",
+)  # fmt: skip
+@click.option("--rows", type=COUNT, default=ROWS, show_default=True, help="rows of the table, the longest first")
 @click.option("--limit", "limit_s", type=Seconds(zero=True), default=60.0, show_default=True, help="seconds without progress; 0 = no limit")
 @shared.start_options
 @shared.net_option
@@ -60,8 +68,8 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
 @click.option("--format", "format_name", type=click.Choice(tuple(OUTPUTS)), default="table", show_default=True, help="output on stdout")
 @shared.result_options
 def command(
-    file: str, engine: str, repeats: int, scale: str, limit_s: float, launch_limit_s: float, net: str | None, format_name: str,
-    json_name: str, force: bool, dry_run: bool, **fields: Any,
+    file: str, engine: str, repeats: int, scale: str, choice: str, rows: int, limit_s: float, launch_limit_s: float, net: str | None,
+    format_name: str, json_name: str, force: bool, dry_run: bool, **fields: Any,
 ) -> int:  # fmt: skip
     """Replay the communication in FILE: a pattern of `busbw capture`, or any format that `busbw pattern` reads.
 
@@ -72,11 +80,15 @@ def command(
     where = Where(**shared.take_where(fields))
     job = ReplayJob(
         engine=engine, program="busbw replay", argv=argv(), net=net or "", limit_s=limit_s, launch_limit_s=launch_limit_s,
-        replay=ReplaySpec(pattern=file, repeats=repeats, scale=scale),
+        replay=ReplaySpec(pattern=file, repeats=repeats, scale=scale, choice=choice),
     )  # fmt: skip
     if dry_run:
         return print_command(launcher_command(job, where))
-    output = OUTPUTS["json" if json_name == "-" else format_name]
-    result = run(job, where, output(Record(shared.result_file(json_name), overwrite=force), save_unasked=False))
+    output = OUTPUTS["json" if json_name == "-" else format_name](
+        Record(shared.result_file(json_name), overwrite=force), save_unasked=False
+    )
+    if isinstance(output, ReplayOutput):
+        output.rows = rows
+    result = run(job, where, output)
     partial = isinstance(result, ReplayResult) and bool(result.replay.skipped)
     return int(Exit.BAD) if partial else exit_code(result)

@@ -43,6 +43,17 @@ class Capture:
 
 CAPTURE = Capture()
 
+
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """Names of the variables that give the tuner plugin a table."""
+
+    plugin: str = "NCCL_TUNER_PLUGIN"
+    table: str = "BUSBW_TUNER_TABLE"
+
+
+TUNER = Tuner()
+
 VARIABLES: tuple[Variable, ...] = (
     Variable("NCCL_TESTS_DEVICE", "index of the first GPU of each process", "nccl-tests"),
     Variable("NCCL_TESTS_MIN_BW", "fail if average busbw is below 0.9 times this value in GB/s", "nccl-tests"),
@@ -55,6 +66,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("BUSBW_ENGINE", "engine of the compat commands, which have no option for it: nccl, torch, mpi, sim", "busbw"),
     Variable("BUSBW_IFNAME", "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; set by --ifname", "busbw"),
     Variable(CAPTURE.folder, "folder for the files of the profiler plugin; set by `busbw capture`", "busbw"),
+    Variable(TUNER.table, "file with algorithm and protocol for sizes of collectives; set by `busbw replay`", "busbw"),
     Variable(CAPTURE.mode, "cheap: calls, sizes and order; timed: also durations on the GPU", "busbw"),
     Variable("BUSBW_PLUGIN", "path of the NCCL plugin library for --net busbw and `busbw env net`, instead of busbw-native's", "busbw"),
 )

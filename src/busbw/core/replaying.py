@@ -9,18 +9,20 @@ from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.pattern import US, Comm, PatternRow, Times
 
 SCALES = ("none", "bytes", "count")
+CHOICES = ("recorded", "nccl")
 
 
 class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What to replay.
 
     `scale` is the rule for another number of ranks than recorded: `bytes` keeps the bytes that algbw divides by the time, `count` the
-    elements of each rank, `none` refuses.
+    elements of each rank, `none` refuses. `choice` says whether NCCL is asked for the recorded algorithms and protocols.
     """
 
     pattern: Annotated[str, Meta(description="the file, as given")]
     repeats: int = 1
     scale: str = "none"
+    choice: str = "recorded"
     timeout: float = 0.0
 
 
@@ -63,6 +65,12 @@ class Replayed(msgspec.Struct):
     def efficiency(self) -> float | None:
         """busbw divided by the ideal."""
         return self.busbw / self.ideal if self.busbw is not None and self.ideal else None
+
+    @property
+    def asked_in_vain(self) -> bool:
+        """Whether NCCL ran another algorithm or protocol than the row states."""
+        ran, stated = (self.algorithm, self.protocol), (self.row.algorithm, self.row.protocol)
+        return None not in ran and None not in stated and ran != stated
 
     @property
     def total_s(self) -> float | None:

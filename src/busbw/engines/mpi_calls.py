@@ -6,7 +6,7 @@ multiplies before it. Out-of-place calls never change the send buffer.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from mpi4py import MPI
@@ -30,12 +30,16 @@ _OPS = {"sum": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX, "avg":
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum, "avg": np.add, "mulsum": np.add}
 
 
+MAX_OPS = 16  # that mpi4py holds
+
+
 class Types:
-    """MPI datatypes and operators, made on first use and freed together."""
+    """MPI datatypes and operators, made on first use and freed together. Operators belong to no communicator: all engines share them."""
+
+    _ops: ClassVar[dict[tuple[str, str], MPI.Op]] = {}
 
     def __init__(self) -> None:
         self._datatypes: dict[int, MPI.Datatype] = {}
-        self._ops: dict[tuple[str, str], MPI.Op] = {}
 
     def datatype(self, dtype: DType) -> MPI.Datatype:
         """The MPI type: a native one, or an opaque element of the same size."""
@@ -54,8 +58,8 @@ class Types:
         ufunc, scalar = _UFUNCS[op.name], scalar_type(dtype)
         key = (dtype.name, ufunc.__name__)
         if key not in self._ops:
-            if any(name != dtype.name for name, _ in self._ops):
-                self._free_ops()  # mpi4py holds 16 operators at most; a sweep is done with one type before it takes the next
+            if len(self._ops) == MAX_OPS:
+                self._free_ops()  # a sweep is done with one type before it takes the next
 
             def combine(inbuf: Any, inout: Any, _datatype: MPI.Datatype) -> None:
                 target = np.frombuffer(inout, scalar)

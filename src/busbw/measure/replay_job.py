@@ -12,9 +12,10 @@ from busbw.core.pattern import Pattern, Times
 from busbw.core.pattern_scale import period, ranks_of, scaled
 from busbw.core.replaying import Replay, Replayed
 from busbw.core.result import ReplayResult
+from busbw.core.sizes import counted
 from busbw.engines.registry import engine
 from busbw.launch.control import Control
-from busbw.measure import network
+from busbw.measure import network, tuner_table
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Played, Started, now
 from busbw.measure.job import ReplayJob
 from busbw.measure.kernel_times import Kernel, KernelTimes
@@ -55,10 +56,11 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
     if not plan.operations:
         raise NoMeasurement(f"{job.replay.pattern}: no call of it can be replayed", "busbw pattern FILE shows what it holds")
     enter_phase("init", job.engine)
-    with closing(KernelTimes()) as kernels, network.starting(job, control) as log:
+    wanted = pattern if job.replay.choice == "recorded" and engine(job.engine).nccl else Pattern(pattern.header)
+    with closing(KernelTimes()) as kernels, tuner_table.asking(wanted) as notes, network.starting(job, control) as log:
         opened = open_engines(job, party, pattern.comms, plan)
         try:
-            _play(job, party, opened, plan, recorded, kernels, log.networks, emit, enter_phase)
+            _play(job, party, opened, plan, recorded, kernels, log.networks, notes, emit, enter_phase)
         except BaseException as error:
             explained = next(iter(opened.engines.values())).explained(error) if isinstance(error, Exception) else error
             opened.close(abort=True)
@@ -69,7 +71,7 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
 
 def _play(
     job: ReplayJob, party: Party, opened: Opened, plan: ReplayPlan, recorded: Pattern, kernels: KernelTimes, networks: Sequence[str],
-    emit: Emit, enter_phase: EnterPhase,
+    notes: list[str], emit: Emit, enter_phase: EnterPhase,
 ) -> None:  # fmt: skip
     control, first = party.world, next(iter(opened.engines.values()))
     enter_phase("prepare", "")
@@ -96,6 +98,9 @@ def _play(
     if everyone is not None:
         _conclude(result.replay, plan, everyone, GPU if not marks else EVENT if first.asynchronous else CPU)
         _add_ideals(result)
+        result.replay.notes += notes
+        if in_vain := sum(row.asked_in_vain for row in result.replay.rows) if job.replay.choice == "recorded" else 0:
+            result.replay.notes.append(f"{counted(in_vain, 'row')} for which NCCL ran another algorithm or protocol than was asked for")
         emit(Played(result.replay))
         emit(Ended(now(), {}))
 

@@ -8,6 +8,7 @@ from busbw.core.pattern import Pattern, PatternRow, Times
 from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import known, percent_text, time_text
+from busbw.views.replay import ROWS, more
 
 NARROWED = 80
 DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
@@ -80,14 +81,20 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def table(pattern: Pattern, width: int | None = None) -> str:
-    """The histogram sorted by share of time, totals, and what the record lacks; at most `width` characters wide, 80 without one."""
+def table(pattern: Pattern, width: int | None = None, most: int = ROWS) -> str:
+    """The histogram sorted by share of time, totals, and what the record lacks; at most `width` characters wide, 80 without one.
+
+    It has the `most` rows with the largest share.
+    """
     limit = width or NARROWED
     chosen = kind(pattern)
     lines = sorted(_lines(pattern, chosen), key=lambda line: (-line.weight, line.row.id))
     shown = [column for column in COLUMNS if column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)]
+    rest = more(lines[most:], sum(line.weight for line in lines[most:]), sum(line.weight for line in lines))
     head = wrapped(f"{_title(pattern)}\nsorted by share of {chosen.name} ({chosen.meaning})\n", limit)
-    return f"{head}\n{aligned(shown, lines, limit, DROP_ORDER)}\n{wrapped(_totals(pattern, chosen) + _remarks(pattern), limit)}"
+    return (
+        f"{head}\n{aligned(shown, lines[:most], limit, DROP_ORDER)}{rest}\n{wrapped(_totals(pattern, chosen) + _remarks(pattern), limit)}"
+    )
 
 
 def _lines(pattern: Pattern, chosen: _Kind) -> list[_Line]:

@@ -1,5 +1,7 @@
 """A replay for people: a line for each row of the pattern, the longest first, and as the CSV of the PyTorch benchmark's --pattern."""
 
+from collections.abc import Sequence
+
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.pattern import US, PatternRow
@@ -14,6 +16,7 @@ TORCH_HEADER = (
     "in-place algbw(GB/s), in-place busbw(GB/s), in-place ideal busbw(GB/s), in-place busbw efficiency(%)\n"
 )
 DROP_ORDER = ("type", "ranks", "algbw", "ideal", "of ideal", "recorded", "ran")
+ROWS = 30  # of a table
 CLOCKS = {
     "gpu": "time of the kernels, by the profiler plugin",
     "event": "time between CUDA events around each call",
@@ -32,14 +35,19 @@ def header(result: ReplayResult, width: int | None = None) -> str:
     return wrapped("".join(f"{line}\n" for line in lines) + "\n", width)
 
 
-def render_all(result: ReplayResult, width: int | None = None) -> str:
-    """The whole text."""
+def render_all(result: ReplayResult, width: int | None = None, most: int = ROWS) -> str:
+    """The whole text, with the `most` longest rows."""
     replay = result.replay
     total_s = sum(row.total_s or 0.0 for row in replay.rows)
     rows = sorted(replay.rows, key=lambda row: row.total_s or 0.0, reverse=True)
     columns = [column for column in _columns(total_s) if any(column.text(row) != "-" for row in rows)]
-    table = aligned(columns, rows, width, DROP_ORDER)
+    table = aligned(columns, rows[:most], width, DROP_ORDER) + more(rows[most:], sum(row.total_s or 0.0 for row in rows[most:]), total_s)
     return header(result, width) + table + wrapped("\n" + "".join(f"{line}\n" for line in _totals(result, total_s)), width)
+
+
+def more(rows: Sequence[object], part: float, whole: float) -> str:
+    """A line for the rows that are not shown, whose share is `part` of `whole`."""
+    return f"and {counted(len(rows), 'row')} more with {percent_text(part, whole)} % in all: --rows shows them\n" if rows else ""
 
 
 def _columns(total_s: float) -> list[Column]:
