@@ -24,7 +24,19 @@ _VARIANTS = {
     RECV: ("recv", "irecv", "recv_any_source"),
 }  # fmt: skip
 # What moves no data of the application: counted, but no row.
-CONTROL = frozenset({"barrier", "monitoredbarrier", "wait", "coalesced", "startcoalescing", "endcoalescing", "init", "batchopissue"})
+CONTROL = frozenset(
+    {
+        "barrier",
+        "monitoredbarrier",
+        "wait",
+        "coalesced",
+        "startcoalescing",
+        "endcoalescing",
+        "init",
+        "broadcastuniquencclid",
+        "batchopissue",
+    }
+)
 # Types that no row of the table has: bytes an element.
 _OTHER_TYPES = {"bool": 1, "short": 2, "i16": 2, "int16": 2, "complexhalf": 4, "complexfloat": 8, "complexdouble": 16, "other": 0}
 _SHORT_TYPES = {"i8": "int8", "u8": "uint8", "i32": "int32", "i64": "int64", "float8_e4m3fnuz": "f8e4m3", "float8_e5m2fnuz": "f8e5m2",

@@ -65,7 +65,30 @@ def calls(found: ProcessFile) -> tuple[list[Called], int]:
     made = [called for number in sorted(join.calls) for called in _with_tasks(join.calls[number], join.enqueued.get(number, ()), join)]
     unknown += sum(record.function >= len(FUNCTIONS) for record in join.alone)
     made += [_with_task(_called(record), record, join) for record in join.alone if record.function < len(FUNCTIONS)]
-    return sorted(made, key=lambda called: called.at_ns) if any(called.captured for called in made) else made, unknown
+    if any(called.captured for called in made):
+        made.sort(key=lambda called: called.at_ns)
+    _drop_overwritten(made)
+    return made, unknown
+
+
+def _drop_overwritten(made: list[Called]) -> None:
+    """Forget times that belong to later kernels.
+
+    NCCL keeps the starts and ends of 64 kernels for each channel. If its thread reads them later than that, it reports those of a later
+    kernel. On one communicator kernels run one after the other, so such a time ends before it starts, or after the next one has started.
+    Only calls of one group share a kernel.
+    """
+    following: dict[int, tuple[int, int | None]] = {}
+    for called in reversed(made):
+        if called.gpu_ns is None:
+            continue
+        start, end = called.gpu_ns
+        next_start, next_group = following.get(called.comm, (end, None))
+        together = called.group is None or called.group == next_group
+        if end < start or (end > next_start and not together):
+            called.gpu_ns = None
+        else:
+            following[called.comm] = min(start, next_start) if together else start, called.group
 
 
 def _called(record: Record) -> Called:

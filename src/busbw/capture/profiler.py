@@ -44,7 +44,10 @@ def read(source: Source, collector: Collector) -> None:
     calls, unknown = process_calls.calls(found)
     ahead_ns = min((called.gpu_ns[0] - called.at_ns for called in calls if called.gpu_ns and not called.captured), default=0)
     for called in calls:
-        collector.call(process, _observed(called, *comms[called.comm], found, ahead_ns))
+        if called.comm in comms:
+            collector.call(process, _observed(called, *comms[called.comm], found, ahead_ns))
+        else:
+            unknown += 1
     _remarks(collector, found, calls, unknown)
 
 
@@ -63,7 +66,7 @@ def _observed(called: Called, comm: Key, ranks: int, found: ProcessFile, ahead_n
 def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unknown: int) -> None:
     who = f"rank {found.rank}" if found.rank is not None else found.name
     if unknown:
-        collector.problem(f"{who}: {counted(unknown, 'call')} of functions that this busbw does not know")
+        collector.problem(f"{who}: {counted(unknown, 'call')} of an unknown function or communicator")
     if found.broken:
         collector.problem(f"{who}: the last {found.broken} bytes are no whole record")
     if found.dropped:

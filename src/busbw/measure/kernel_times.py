@@ -47,18 +47,21 @@ class KernelTimes:
         """Whether NCCL was told to load the plugin."""
         return self.folder is not None
 
-    def by_comm(self) -> dict[int, list[Kernel]]:
-        """The operations on each communicator in their order; communicators in the order of their creation. Empty if none was recorded."""
+    def by_comm(self) -> list[list[Kernel]]:
+        """The operations on each communicator that had any, in their order; communicators in the order of their creation.
+
+        Empty if nothing was recorded.
+        """
         files = sorted(self.folder.glob("*.capture")) if self.folder else []
         if len(files) != 1:
-            return {}
+            return []
         found = process_file.read(files[0])
         if found.interface < SINCE or found.dropped:
-            return {}
+            return []
         calls: dict[int, list[Called]] = {record.comm: [] for record, _ in process_file.names(found)}
         for called in process_calls.calls(found)[0]:
             calls[called.comm].append(called)
-        return {comm: list(_operations(made)) for comm, made in calls.items()}
+        return [list(_operations(calls[comm])) for comm in sorted(calls) if calls[comm]]
 
     def close(self) -> None:
         """Forget the recording."""

@@ -20,7 +20,7 @@ from busbw.measure.party import Party
 from busbw.measure.progress import Progress
 from busbw.measure.replay_plan import Operation, ReplayPlan, warm_up
 
-BATCH = 512  # operations between two waits: NCCL keeps the start and end of 64 for each channel
+BATCH = 48  # operations between two waits: NCCL keeps the start and end of 64 for each channel
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ def _play(
         walls.append(wall_s)
         taken.append(times)
     enter_phase("teardown", "")
-    ordered = list(opened.engines)
+    ordered = [comm for comm in opened.engines if any(operation.comm == comm for operation in plan.operations)]
     opened.close()
     ran = {} if marks else _by_operation(plan.operations, kernels.by_comm(), ordered, job.replay.repeats)
     everyone = control.gather(Timed(walls, taken, ran))
@@ -115,17 +115,16 @@ def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
 
 
 def _by_operation(
-    operations: Sequence[Operation], kernels: dict[int, list[Kernel]], comms: Sequence[int], repeats: int
+    operations: Sequence[Operation], kernels: Sequence[Sequence[Kernel]], comms: Sequence[int], repeats: int
 ) -> dict[int, list[Kernel]]:
-    """The kernels of each operation, one for each repeat. Communicators were created in the order of `comms`.
+    """The kernels of each operation, one for each repeat. `kernels` has the communicators in the order of `comms`.
 
     A communicator of which another number of operations was recorded than was started is left out.
     """
     found: dict[int, list[Kernel]] = {}
-    for made, comm in zip(sorted(kernels), comms, strict=False):
+    for every, comm in zip(kernels, comms, strict=False):
         own = [number for number, operation in enumerate(operations) if operation.comm == comm]
         warm = sum(one.comm == comm for one in warm_up(operations))
-        every = kernels[made]
         if len(every) != warm + repeats * len(own):
             continue
         for at, kernel in enumerate(every[warm:]):
