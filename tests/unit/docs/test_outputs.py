@@ -31,11 +31,20 @@ def test_the_comparison_of_infiniband_and_sockets(
     assert missing(["62 cells: 62 slower"], real) != []
 
 
-def test_the_pattern_of_a_training(recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "how-to" / "what-does-my-training-send.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```console\n\$ busbw pattern (.*?)```", page, re.DOTALL)
+PATTERNS = re.findall(
+    r"```console\n\$ busbw pattern (.*?)```",
+    (ROOT / "docs" / "how-to" / "what-does-my-training-send.md").read_text(encoding="utf-8"),
+    re.DOTALL,
+)
+
+
+@pytest.mark.parametrize("block", PATTERNS, ids=["captured", "dumped"])
+def test_the_pattern_of_a_training(
+    block: str, recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     words, *lines = block.splitlines()
-    monkeypatch.chdir(recorded / "patterns")
+    captured = ROOT / "benchmarks" / "capture_2xh100_202611"
+    monkeypatch.chdir(captured if words.startswith("gpt2.jsonl") else recorded / "patterns")
     assert guarded(["pattern", *words.split()]) == 0
     assert capsys.readouterr().out.splitlines() == lines
 
