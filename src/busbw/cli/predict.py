@@ -1,10 +1,10 @@
 """`busbw predict`: how long a collective, or a recorded application's communication, takes on a system."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
+from busbw.capture.files import load
 from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import format_option
 from busbw.cli.show import read_sweep
@@ -20,11 +20,9 @@ from busbw.cli.system_options import (
     this_system,
 )
 from busbw.cli.terminal import width
-from busbw.core import pattern_lines
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.pattern import Pattern
 from busbw.model.calibration import Point, fit
 from busbw.model.estimate import Fits, Setting
 from busbw.model.measured_system import of_result, shape
@@ -49,7 +47,13 @@ from busbw.views import described, prediction
 @click.option("--calibrate", "results", multiple=True, help="result of such a system, to correct the model by; may be repeated")
 @click.option("--oversubscription", type=click.FloatRange(1, 64), default=1.0, show_default=True, help="of the network between hosts")
 @click.option("--rails-lost", type=click.IntRange(0), default=0, show_default=True, help="NICs of each host that are out of use")
-@click.option("--pattern", "pattern_file", default="", callback=not_empty, help="predict a recorded application (busbw.pattern/1) instead")
+@click.option(
+    "--pattern",
+    "pattern_file",
+    default="",
+    callback=not_empty,
+    help="predict an application instead: a capture, or any file that `busbw pattern` reads",
+)
 @format_option
 def command(
     collective: str, system: str, topo: str, nics: str, cpu: str | None, nodes: tuple[int, ...], gpus: int | None, least: str, most: str,
@@ -100,14 +104,6 @@ def _points(file: str, system: System) -> list[Point]:
 
 
 def _pattern(file: str, setting: Setting, source: str, fits: Fits, format_name: str) -> int:
-    told = predict_pattern(_read(file), setting, file, source, fits)
+    told = predict_pattern(load([file]), setting, file, source, fits)
     answer(described.json(told) if format_name == "json" else prediction.pattern_text(told, width()))
     return int(Exit.BAD if told.without else Exit.OK)
-
-
-def _read(file: str) -> Pattern:
-    try:
-        with Path(file).open("rb") as lines:
-            return pattern_lines.read(lines, file)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", "name a file of busbw.pattern/1") from error
