@@ -39,9 +39,7 @@ PATTERNS = re.findall(
 
 
 @pytest.mark.parametrize("block", PATTERNS, ids=["captured", "dumped"])
-def test_the_pattern_of_a_training(
-    block: str, recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pattern_of_a_training(block: str, recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words, *lines = block.splitlines()
     captured = ROOT / "benchmarks" / "capture_2xh100_202611"
     monkeypatch.chdir(captured if words.startswith("gpt2.jsonl") else recorded / "patterns")
