@@ -172,5 +172,7 @@ def join(seen: Sequence[Observed]) -> tuple[Joined, bool]:
         taken = [value for one in seen if (value := getattr(one, name)) is not None]
         if taken:
             setattr(call, name, min(taken))
+            if name == "gpu_us":
+                call.gpu_at_us = min(seen, key=lambda one: float("inf") if one.gpu_us is None else one.gpu_us).gpu_at_us
             skew_us = max(taken) - min(taken) if len(taken) > 1 else None
     return Joined(call, [], skew_us), agreed

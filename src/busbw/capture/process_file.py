@@ -68,13 +68,13 @@ class ProcessFile:
     @property
     def rank(self) -> int | None:
         """The rank of the process in its job, from its launcher's variables; None if it had none."""
-        names = ("OMPI_COMM_WORLD_RANK", "RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+        names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")  # torchrun may run under any other
         return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdigit()), None)
 
     @property
     def world(self) -> int:
         """The number of ranks of the job; 0 if no variable says."""
-        names = ("OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+        names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
         return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdigit()), 0)
 
 

@@ -9,9 +9,8 @@ from busbw.capture.files import load
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.env import CAPTURE
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.pattern import Pattern
 from busbw.core.pattern_lines import lines
 from busbw.host import net_plugin
 from busbw.launch import environment, wrap
@@ -46,7 +45,10 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
         _become(command_line)
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder}: the folder is not empty", "name a new folder for each capture")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error
     code = wrap.run(wrap.command_line(command_line, variables), {**os.environ, **variables})
     return _report(folder, code)
 
@@ -60,9 +62,18 @@ def _become(command_line: tuple[str, ...]) -> None:
 
 
 def _report(folder: Path, code: int) -> int:
-    """Print and keep the pattern of the ranks; returns the exit code."""
-    if code:
-        talk(f"note: the command ended with {code}; what it did until then is recorded")
+    """Print and keep the pattern of the ranks; returns the exit code: that of the command if it failed."""
+    if not code:
+        return _print(folder)
+    talk(f"note: the command ended with {code}; what it did until then is recorded")
+    try:
+        _print(folder)
+    except BusbwError as error:
+        talk(error.render())
+    return code
+
+
+def _print(folder: Path) -> int:
     if not any(folder.iterdir()):
         message = f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty"
         raise NoMeasurement(message, "NCCL_DEBUG=INFO shows what NCCL loads; the plugin needs NCCL 2.24 or newer, loaded dynamically")
@@ -70,8 +81,5 @@ def _report(folder: Path, code: int) -> int:
     save(b"".join(lines(found)), folder / FILE)
     answer(view.table(found, width()))
     talk(f"note: recorded in {folder / FILE}; busbw replay and busbw predict read it")
-    return code or int(Exit.BAD if _partial(found) else Exit.OK)
-
-
-def _partial(found: Pattern) -> bool:
-    return bool(found.header.dropped or found.header.skipped)
+    header = found.header
+    return int(Exit.BAD if header.dropped or header.skipped or len(header.ranks) < header.world else Exit.OK)

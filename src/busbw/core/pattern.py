@@ -89,7 +89,7 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
     at_us: float | None = None
     cpu_us: float | None = None
     gpu_us: float | None = None
-    gpu_at_us: float | None = None  # start on the GPU of the lowest rank, since `started`
+    gpu_at_us: float | None = None  # start on the GPU of the rank that took gpu_us, since `started`
     skew_us: float | None = None  # from the shortest duration on a rank to the longest: how late the last rank was
     stream: int | None = None
     group: int | None = None

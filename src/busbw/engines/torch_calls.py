@@ -32,6 +32,15 @@ class Tensors:
         return int(dist.get_world_size(self.group))
 
     @property
+    def root(self) -> int:
+        """The root, as PyTorch counts it: in the whole job."""
+        return self.job_rank(self.call.root)
+
+    def job_rank(self, rank: int) -> int:
+        """The rank in the whole job of a rank of the group."""
+        return int(dist.get_global_rank(self.group, rank))
+
+    @property
     def op(self) -> Any:
         """torch's operator; mulsum is NCCL's pre-multiplied sum."""
         name = self.call.op.name if self.call.op else "sum"
@@ -60,26 +69,26 @@ def _all_reduce(t: Tensors) -> Launch:
 
 def _reduce(t: Tensors) -> Launch:
     if t.rank == t.call.root:
-        launch = partial(dist.reduce, t.recv, t.call.root, t.op, t.group)
+        launch = partial(dist.reduce, t.recv, t.root, t.op, t.group)
         return launch if t.call.in_place else _after_copy(t.recv, t.send, launch)
     assert t.scratch is not None
     # PyTorch may leave partial results in the tensor of a rank that receives nothing.
-    return _after_copy(t.scratch, t.send, partial(dist.reduce, t.scratch, t.call.root, t.op, t.group))
+    return _after_copy(t.scratch, t.send, partial(dist.reduce, t.scratch, t.root, t.op, t.group))
 
 
 def _broadcast(t: Tensors) -> Launch:
-    launch = partial(dist.broadcast, t.recv, t.call.root, t.group)
+    launch = partial(dist.broadcast, t.recv, t.root, t.group)
     return _after_copy(t.recv, t.send, launch) if t.rank == t.call.root and not t.call.in_place else launch
 
 
 def _gather(t: Tensors) -> Launch:
     targets = t.parts(t.recv) if t.rank == t.call.root else None
-    return partial(dist.gather, t.send, targets, t.call.root, t.group)
+    return partial(dist.gather, t.send, targets, t.root, t.group)
 
 
 def _scatter(t: Tensors) -> Launch:
     sources = t.parts(t.send) if t.rank == t.call.root else None
-    return partial(dist.scatter, t.recv, sources, t.call.root, t.group)
+    return partial(dist.scatter, t.recv, sources, t.root, t.group)
 
 
 def _alltoallv(t: Tensors) -> Launch:
@@ -94,7 +103,7 @@ def _exchange(t: Tensors, to: int, source: torch.Tensor, of: int, target: torch.
         return lambda: target.copy_(source)
 
     def run() -> None:
-        pair = [dist.P2POp(dist.isend, source, to, t.group), dist.P2POp(dist.irecv, target, of, t.group)]
+        pair = [dist.P2POp(dist.isend, source, t.job_rank(to), t.group), dist.P2POp(dist.irecv, target, t.job_rank(of), t.group)]
         for work in dist.batch_isend_irecv(pair):
             work.wait()
 

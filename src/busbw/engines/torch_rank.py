@@ -22,14 +22,15 @@ class TorchRank:
 
     name = "torch"
 
-    def __init__(self, control: Control, local: int, group: int, process: int) -> None:
+    def __init__(self, control: Control, local: int, group: int, process: int, *, parent: bool = False) -> None:
+        """With `parent`, groups of some of its ranks can be made by these alone: NCCL does not split them from this one."""
         self._group, self._process = group, process
         self.size = control.processes
         self.ranks: Sequence[int] = (control.process,)
         self._gpu = _pick_gpu(local) if torch.cuda.is_available() else None
         self.device = torch.device("cpu") if self._gpu is None else torch.device("cuda", self._gpu)
         self.backend = "gloo" if self._gpu is None else "nccl"
-        self.process_group = _join(control, self.backend, self.device)
+        self.process_group = _join(control, self.backend, None if parent else self.device)
 
     def devices(self) -> list[Device]:
         """The GPU, or the process."""
@@ -66,7 +67,7 @@ def _pick_gpu(local: int) -> int:
     return index
 
 
-def _join(control: Control, backend: str, device: torch.device) -> Any:
+def _join(control: Control, backend: str, device: torch.device | None) -> Any:
     """A process group over the control channel's processes, meeting at a store that process 0 opens on a free port.
 
     The first one must have all processes that later ones have.
@@ -79,7 +80,7 @@ def _join(control: Control, backend: str, device: torch.device) -> Any:
     host, port = control.bcast((store.host, store.port) if store else None)
     if store is None:
         store = dist.TCPStore(host, port, control.processes, False, SETUP_LIMIT)
-    device_id = device if device.type == "cuda" else None
+    device_id = device if device is not None and device.type == "cuda" else None
     dist.init_process_group(
         backend, store=store, rank=control.process, world_size=control.processes, timeout=SETUP_LIMIT, device_id=device_id
     )

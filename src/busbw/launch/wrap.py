@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from busbw.launch import mpirun
 
 OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+PASS_ON_S = 0.5
 
 
 def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]:
@@ -43,14 +45,21 @@ def _on_path(program: str) -> str:
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the command to its end; returns its exit code, 128 and the signal's number if one ended it.
 
-    Ctrl-C reaches the command too, as it belongs to the same terminal: what it does is its own business. SIGTERM and SIGHUP are passed on.
+    Ctrl-C reaches the command too, as it belongs to the same terminal. SIGTERM and SIGHUP are passed on if it still runs a moment later: a
+    scheduler sends them to it too, and launchers take a second one as an order to end at once.
     NoMeasurement if it cannot be started.
     """
     try:
         child = subprocess.Popen(argv, env=dict(environ))
     except OSError as error:
         raise NoMeasurement(f"{argv[0]}: {error.strerror}", "give the command after --, as you would start it") from error
-    before = {number: signal.signal(number, lambda got, _frame: child.send_signal(got)) for number in PASSED_ON}
+
+    def pass_on(number: int, _frame: object) -> None:
+        timer = threading.Timer(PASS_ON_S, child.send_signal, (number,))
+        timer.daemon = True
+        timer.start()
+
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         code = child.wait()

@@ -13,7 +13,6 @@ from busbw.core.pattern import Comm
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
 from busbw.engines.registry import Opening, engine
-from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
 from busbw.measure.job import ReplayJob
 from busbw.measure.party import Party
@@ -25,10 +24,9 @@ BATCH = 48  # operations between two waits: NCCL keeps the start and end of 64 f
 
 @dataclass(slots=True)
 class Opened:
-    """The engines of this process by communicator, and the control channel of each."""
+    """The engines of this process by communicator."""
 
     engines: dict[int, Engine]
-    controls: dict[int, Control]
 
     def close(self, *, abort: bool = False) -> None:
         """Close all."""
@@ -41,9 +39,9 @@ def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: Repl
     if job.engine == "torch":
         from busbw.engines.torch_rank import TorchRank
 
-        TorchRank(party.world, party.local, 0, party.world.process)  # PyTorch makes groups of parts from one of all
-    opened = Opened({}, {})
-    spec = SweepSpec(collective="all_reduce", check=0)
+        TorchRank(party.world, party.local, 0, party.world.process, parent=True)
+    opened = Opened({})
+    spec = SweepSpec(collective="reduce", check=0)  # for which PyTorch's engine has one buffer more than for others
     for comm in comms:
         members = comm.members or list(range(comm.ranks))
         mine = party.world.process in members
@@ -53,7 +51,7 @@ def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: Repl
         opening = Opening(
             control=control, spec=spec, process=party.world.process, local=party.local, group=0, gpus=1, simulation={}
         )  # fmt: skip
-        opened.engines[comm.id], opened.controls[comm.id] = engine(job.engine).open(opening), control
+        opened.engines[comm.id] = engine(job.engine).open(opening)
         opened.engines[comm.id].allocate(size := max(plan.buffer_bytes(comm.id), 1), size)
     return opened
 
@@ -83,11 +81,12 @@ class Player:
             launch = bound.get(key) or bound.setdefault(key, own.bind(operation.call))
             after = tuple(opened.engines[comm] for comm in operation.after if comm in opened.engines) if own.asynchronous else ()
             self._steps.append(_Step(number, own, launch, after))
+        self._most_bytes = max((max(one.call.send, one.call.recv) * one.call.dtype.itemsize for one in operations), default=0)
         self._warm = [(opened.engines[one.comm], one) for one in warm_up(operations) if one.comm in opened.engines]
 
     def prepare(self) -> None:
         """Run each kind of operation once: the first makes connections."""
-        progress = Progress(0, 1, None)
+        progress = Progress(self._most_bytes, 1, None)
         self._enter("warm-up", f"{len(self._warm)} operations", progress)
         for own, operation in self._warm:
             own.bind(operation.call)()
@@ -96,14 +95,14 @@ class Player:
 
     def play(self, repeat: int, *, marks: bool) -> tuple[float, dict[int, float]]:
         """Seconds of the whole, and with `marks` microseconds of each operation by its number."""
-        progress = Progress(0, BATCH, None)
+        progress = Progress(self._most_bytes, BATCH, None)
         self._enter("timing", f"repeat {repeat + 1}", progress)
         taken: dict[int, float] = {}
         start = time.perf_counter()
         for first in range(0, len(self._steps), BATCH):
             batch = self._steps[first : first + BATCH]
             (self._marked if marks else self._plain)(batch, taken)
-            progress.done += len(batch)
+            progress.done += 1
         return time.perf_counter() - start, taken
 
     def _plain(self, batch: Sequence[_Step], taken: dict[int, float]) -> None:
@@ -129,9 +128,16 @@ class Player:
             own.synchronize(self._job.replay.timeout)
 
 
-def members_of(comms: Sequence[Comm], processes: int) -> None:
-    """NoMeasurement if a communicator has members that this job does not have."""
+def check_members(comms: Sequence[Comm], processes: int) -> None:
+    """NoMeasurement if a communicator's members are unknown or not in this job, or a rank of the job is in no communicator."""
+    used = {member for comm in comms for member in comm.members or range(comm.ranks)}
+    if idle := sorted(set(range(processes)) - used):
+        message = f"rank {idle[0]} of {processes} is in no communicator of the pattern"
+        raise NoMeasurement(message, "the record of that rank is missing: busbw pattern FILE says what was read")
     for comm in comms:
+        if not comm.members and comm.ranks != processes:
+            message = f"the members of communicator {comm.id}, {comm.ranks} of {processes} ranks, are unknown"
+            raise NoMeasurement(message, "record all ranks: the members are known from their files")
         most = max(comm.members, default=comm.ranks - 1)
         if most >= processes:
             message = f"the pattern has rank {most} in communicator {comm.id}, and this job has {processes} ranks"

@@ -18,9 +18,9 @@ from busbw.launch.control import Control
 from busbw.measure import network, tuner_table
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Played, Started, now
 from busbw.measure.job import ReplayJob
-from busbw.measure.kernel_times import Kernel, KernelTimes
+from busbw.measure.kernel_times import SINCE, Kernel, KernelTimes
 from busbw.measure.party import Party, facts, join_groups
-from busbw.measure.replay import Opened, Player, members_of, open_engines
+from busbw.measure.replay import Opened, Player, check_members, open_engines
 from busbw.measure.replay_plan import Operation, ReplayPlan, warm_up
 from busbw.model.world import ideals
 
@@ -51,13 +51,13 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
         raise UsageError(f"engine {job.engine} has no replay", "use --engine mpi, nccl or torch")
     recorded = control.bcast(load([job.replay.pattern]) if control.process == 0 else None)
     pattern = scaled(recorded, control.processes, job.replay.scale)
-    members_of(pattern.comms, control.processes)
+    check_members(pattern.comms, control.processes)
     plan = ReplayPlan(pattern)
     if not plan.operations:
         raise NoMeasurement(f"{job.replay.pattern}: no call of it can be replayed", "busbw pattern FILE shows what it holds")
     enter_phase("init", job.engine)
     wanted = pattern if job.replay.choice == "recorded" and engine(job.engine).nccl else Pattern(pattern.header)
-    with closing(KernelTimes()) as kernels, tuner_table.asking(wanted) as notes, network.starting(job, control) as log:
+    with closing(KernelTimes()) as kernels, tuner_table.asking(wanted, control) as notes, network.starting(job, control) as log:
         opened = open_engines(job, party, pattern.comms, plan)
         try:
             _play(job, party, opened, plan, recorded, kernels, log.networks, notes, emit, enter_phase)
@@ -83,7 +83,8 @@ def _play(
             emit(Note(note))
     player = Player(job, opened, plan.operations, enter_phase)
     player.prepare()
-    marks = not (first.asynchronous and kernels.running)
+    usable = first.asynchronous and kernels.running and result.library.nccl >= SINCE
+    marks = not all(control.allgather(usable))  # the same kind of time on all ranks
     walls, taken = [], []
     for repeat in range(job.replay.repeats):
         control.barrier()
@@ -91,14 +92,16 @@ def _play(
         walls.append(wall_s)
         taken.append(times)
     enter_phase("teardown", "")
-    ordered = [comm for comm in opened.engines if any(operation.comm == comm for operation in plan.operations)]
+    ranks = {comm: one.ranks[0] for comm, one in opened.engines.items()}
     opened.close()
-    ran = {} if marks else _by_operation(plan.operations, kernels.by_comm(), ordered, job.replay.repeats)
+    ran = {} if marks else _by_operation(plan.operations, kernels.by_comm(), ranks, job.replay.repeats)
     everyone = control.gather(Timed(walls, taken, ran))
     if everyone is not None:
         _conclude(result.replay, plan, everyone, GPU if not marks else EVENT if first.asynchronous else CPU)
         _add_ideals(result)
         result.replay.notes += notes
+        if not any(row.times for row in result.replay.rows):
+            result.replay.notes.append("NCCL's profiler interface gave no times; with NCCL_PROFILER_PLUGIN=none CUDA events are used")
         if in_vain := sum(row.asked_in_vain for row in result.replay.rows) if job.replay.choice == "recorded" else 0:
             result.replay.notes.append(f"{counted(in_vain, 'row')} for which NCCL ran another algorithm or protocol than was asked for")
         emit(Played(result.replay))
@@ -115,20 +118,24 @@ def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
 
 
 def _by_operation(
-    operations: Sequence[Operation], kernels: Sequence[Sequence[Kernel]], comms: Sequence[int], repeats: int
+    operations: Sequence[Operation], kernels: Sequence[Sequence[Kernel]], ranks: dict[int, int], repeats: int
 ) -> dict[int, list[Kernel]]:
-    """The kernels of each operation, one for each repeat. `kernels` has the communicators in the order of `comms`.
+    """The kernels of each operation, one for each repeat.
 
-    A communicator of which another number of operations was recorded than was started is left out.
+    `ranks` has this process' rank in each communicator, in the order of their creation; `kernels` has those communicators on which this
+    process called NCCL, in the same order. A communicator with another number of calls than were made is left out.
     """
     found: dict[int, list[Kernel]] = {}
-    for every, comm in zip(kernels, comms, strict=False):
-        own = [number for number, operation in enumerate(operations) if operation.comm == comm]
-        warm = sum(one.comm == comm for one in warm_up(operations))
-        if len(every) != warm + repeats * len(own):
-            continue
-        for at, kernel in enumerate(every[warm:]):
-            found.setdefault(own[at % len(own)], []).append(kernel)
+    own = {
+        comm: [number for number, operation in enumerate(operations) if operation.comm == comm and operation.moves(rank)]
+        for comm, rank in ranks.items()
+    }
+    used = [(comm, numbers) for comm, numbers in own.items() if numbers]
+    for every, (comm, numbers) in zip(kernels, used, strict=False):
+        warm = sum(one.comm == comm and one.moves(ranks[comm]) for one in warm_up(operations))
+        if len(every) == warm + repeats * len(numbers):
+            for at, kernel in enumerate(every[warm:]):
+                found.setdefault(numbers[at % len(numbers)], []).append(kernel)
     return found
 
 

@@ -1,11 +1,12 @@
 """From a pattern to the operations that replay it, the same on all ranks.
 
-Sends and receives on one communicator become exchanges: all of them from the first until every send has its receive. In a pattern without
-an order every row is repeated, and its time counts once for each recorded call.
+A send and its receive become an exchange, those of one group together. In a pattern without an order every row is repeated, and its time
+counts once for each recorded call.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import DTYPES, DType
@@ -33,19 +34,74 @@ class Operation:
     after: tuple[int, ...] = ()
     counted: bool = True
 
+    def moves(self, rank: int) -> bool:
+        """Whether this rank of the communicator calls NCCL for it: in an exchange only one that sends or receives."""
+        matrix = self.call.layout.matrix
+        return not matrix or any(matrix[rank]) or any(line[rank] for line in matrix)
 
-@dataclass(slots=True)
-class _Pending:
-    """Sends and receives that wait for each other: bytes by sender and receiver, and the rows of the sends."""
 
-    sends: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-    recvs: dict[tuple[int, int], int] = field(default_factory=dict)
-    rows: list[int] = field(default_factory=list)
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A send or receive: bytes, row, and the group of calls that it belongs to on its rank (None: unknown)."""
+
+    bytes: int
+    row: int
+    group: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """Messages that run at once: bytes by sender and receiver, the rows of the sends, and `after` as in Operation."""
+
+    moved: dict[tuple[int, int], int]
+    rows: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+class _Messages:
+    """Sends and receives on one communicator. The n-th send from one rank to another belongs to the n-th receive.
+
+    Those of one group are one exchange, as NCCL runs them at once.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, int, int], deque[_Message]] = {}
+        self._moved: dict[tuple[int, int], int] = {}
+        self._rows: list[int] = []
+        self._groups: set[tuple[int, int]] = set()
+        self._after: tuple[int, ...] = ()
+
+    def add(self, row: PatternRow, call: Call, pair: tuple[int, int], after: tuple[int, ...]) -> _Exchange | None:
+        """Add a call between this pair of sender and receiver; gives the exchange that it does not belong to any more, if any."""
+        caller = pair[0] if row.function == SEND else pair[1]
+        message = _Message(row.bytes, row.id, None if call.group is None else (caller, call.group))
+        other = RECV if row.function == SEND else SEND
+        if not self._waiting.get((other, *pair)):
+            self._waiting.setdefault((row.function, *pair), deque()).append(message)
+            return None
+        matched = self._waiting[other, *pair].popleft()
+        sent = message if row.function == SEND else matched
+        groups = {one.group for one in (message, matched) if one.group is not None}
+        done = None
+        if not groups & self._groups:
+            done, self._after = self.take(), after
+        self._moved[pair] = self._moved.get(pair, 0) + sent.bytes
+        self._rows.append(sent.row)
+        self._groups |= groups
+        return done
+
+    def take(self) -> _Exchange | None:
+        """The exchange so far."""
+        if not self._rows:
+            return None
+        done = _Exchange(self._moved, tuple(self._rows), self._after)
+        self._moved, self._rows, self._groups = {}, [], set()
+        return done
 
     @property
-    def matched(self) -> bool:
-        """Whether every send has its receive."""
-        return {pair: len(sizes) for pair, sizes in self.sends.items()} == self.recvs
+    def left(self) -> int:
+        """Calls without their counterpart."""
+        return sum(map(len, self._waiting.values()))
 
 
 class ReplayPlan:
@@ -55,6 +111,7 @@ class ReplayPlan:
         self.pattern = pattern
         self.skipped: dict[str, int] = {}
         self._calls: dict[tuple[int, int], base.Call] = {}
+        self._same: dict[tuple[int, frozenset[tuple[tuple[int, int], int]]], base.Call] = {}
         self.operations = list(self._ordered() if pattern.ordered else self._repeated())
 
     def buffer_bytes(self, comm: int) -> int:
@@ -66,29 +123,38 @@ class ReplayPlan:
         self.skipped[reason] = self.skipped.get(reason, 0) + calls
 
     def _ordered(self) -> Iterator[Operation]:
-        pending: dict[int, _Pending] = {}
+        messages: dict[int, _Messages] = {}
         ends = _Ends()
         for call in self.pattern.calls:
             row = self.pattern.rows[call.row]
             comm = self.pattern.comm(row)
+            after = ends.before(call, comm.id)
             if row.function in (SEND, RECV):
-                done = self._exchange(pending.setdefault(comm.id, _Pending()), row, comm)
-                if done is not None:
-                    yield Operation(comm.id, done, tuple(pending.pop(comm.id).rows), ends.before(call, comm.id))
+                if (pair := self._pair(row, comm, 1)) is not None:
+                    yield from self._exchanges(comm, messages.setdefault(comm.id, _Messages()).add(row, call, pair, after))
             else:
+                for number, one in messages.items():
+                    yield from self._exchanges(self.pattern.comms[number], one.take())
                 bound = self._collective(row, comm, 1)
                 if bound is not None:
-                    yield Operation(comm.id, bound, (row.id,), ends.before(call, comm.id))
+                    yield Operation(comm.id, bound, (row.id,), after)
             ends.add(call, comm.id)
-        for left in pending.values():
-            self._skip("a send or receive without its counterpart", sum(map(len, left.sends.values())) + sum(left.recvs.values()))
+        for number, one in messages.items():
+            yield from self._exchanges(self.pattern.comms[number], one.take())
+            if one.left:
+                self._skip("a send or receive without its counterpart", one.left)
+
+    def _exchanges(self, comm: Comm, done: _Exchange | None) -> Iterator[Operation]:
+        if done is not None:
+            yield Operation(comm.id, self._exchange(comm, done.moved), done.rows, done.after)
 
     def _repeated(self) -> Iterator[Operation]:
         for row in self.pattern.rows:
             comm = self.pattern.comm(row)
             bound = None
-            if row.function == SEND and row.rank is not None and row.peer is not None:
-                bound = exchange({(row.rank, row.peer): row.bytes}, comm.ranks)
+            if row.function == SEND:
+                pair = self._pair(row, comm, row.calls)
+                bound = self._exchange(comm, {pair: row.bytes}) if pair else None
             elif row.function == RECV:
                 continue  # its send moves the data
             else:
@@ -107,20 +173,18 @@ class ReplayPlan:
             self._calls[key] = bound
         return self._calls[key]
 
-    def _exchange(self, waiting: _Pending, row: PatternRow, comm: Comm) -> base.Call | None:
-        """Add a send or receive; the exchange if it completes one."""
-        if row.rank is None or row.peer is None:
-            self._skip(f"{row.function} of an unknown rank or peer", 1)
+    def _pair(self, row: PatternRow, comm: Comm, calls: int) -> tuple[int, int] | None:
+        """Sender and receiver among the members in ascending order; None if one is unknown."""
+        if row.rank is None or row.peer is None or comm.ranks <= max(row.rank, row.peer):
+            self._skip(f"{row.function} of an unknown rank or peer", calls)
             return None
-        if row.function == SEND:
-            waiting.sends.setdefault((row.rank, row.peer), []).append(row.bytes)
-            waiting.rows.append(row.id)
-        else:
-            pair = (row.peer, row.rank)
-            waiting.recvs[pair] = waiting.recvs.get(pair, 0) + 1
-        if not waiting.matched:
-            return None
-        return exchange({pair: sum(sizes) for pair, sizes in waiting.sends.items()}, comm.ranks)
+        rank, peer = _ascending(row.rank, comm), _ascending(row.peer, comm)
+        return (rank, peer) if row.function == SEND else (peer, rank)
+
+    def _exchange(self, comm: Comm, moved: dict[tuple[int, int], int]) -> base.Call:
+        """One exchange of these bytes by sender and receiver; equal ones are the same call."""
+        key = (comm.id, frozenset(moved.items()))
+        return self._same.get(key) or self._same.setdefault(key, exchange(moved, comm.ranks))
 
 
 class _Ends:
@@ -147,24 +211,25 @@ def _ended(call: Call, end: float | None, stream: int | None) -> bool:
 
 def _bound(row: PatternRow, comm: Comm) -> base.Call | None:
     """The call of a collective's row; None if its size is not known or it is uneven."""
-    collective = COLLECTIVES[row.function]
+    collective = COLLECTIVES.get(row.function)
+    if collective is None or not comm.ranks:
+        return None
     kind, op = _type(row), redop(row.op or "sum") if collective.reduces else None
     count = row.count if row.dtype else row.bytes // (collective.algbw_units(comm.ranks) * kind.itemsize)
-    if collective.uneven or count is None or (collective.ranks_power_of_two and comm.ranks & (comm.ranks - 1)):
+    if collective.uneven or not count or (collective.ranks_power_of_two and comm.ranks & (comm.ranks - 1)):
         return None
     unit = collective.buffers(comm.ranks * 16, comm.ranks, 1)  # of 16 bytes a rank, which no rule rounds
     sizes = (count * unit.send // unit.count, count * unit.recv // unit.count)
-    return base.Call(collective, kind, op, Layout(count, comm.ranks, _root(row, comm)), *sizes, in_place=False)
+    return base.Call(collective, kind, op, Layout(count, comm.ranks, _ascending(row.root or 0, comm)), *sizes, in_place=False)
 
 
 def _type(row: PatternRow) -> DType:
     return next((kind for kind in DTYPES if kind.name == row.dtype), BYTES)
 
 
-def _root(row: PatternRow, comm: Comm) -> int:
-    """The root among the members in ascending order, which is the order in which a replay numbers them."""
-    root = row.root or 0
-    return sorted(comm.members).index(comm.members[root]) if root < len(comm.members) else root
+def _ascending(rank: int, comm: Comm) -> int:
+    """A rank of the communicator among the members in ascending order, which is the order in which a replay numbers them."""
+    return sorted(comm.members).index(comm.members[rank]) if rank < len(comm.members) else rank
 
 
 def exchange(moved: dict[tuple[int, int], int], ranks: int) -> base.Call:

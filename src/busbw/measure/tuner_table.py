@@ -1,6 +1,7 @@
 """Algorithm and protocol of single collectives, as a pattern states them, for the tuner of busbw-native."""
 
 import os
+import platform
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from busbw.core.env import TUNER
 from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, Pattern
 from busbw.host import net_plugin
+from busbw.launch.control import Control
 
 FUNCTIONS = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")  # NCCL's numbers; it asks a tuner for no others
 
@@ -33,20 +35,30 @@ def lines(pattern: Pattern) -> tuple[list[str], int]:
     return [" ".join(map(str, (*key, *wanted))) for key, wanted in table.items()], left_out
 
 
+def _library(environment: Mapping[str, str]) -> tuple[Path | None, str]:
+    """The plugin, or why this rank cannot use it."""
+    if environment.get(TUNER.plugin):
+        return None, f"{TUNER.plugin}={environment[TUNER.plugin]} is set on {platform.node()}"
+    try:
+        return net_plugin.find(), ""
+    except NoMeasurement as error:
+        return None, error.message
+
+
 @contextmanager
-def asking(pattern: Pattern, environment: Mapping[str, str] = os.environ) -> Iterator[list[str]]:
-    """Let NCCL's tuner ask for what the pattern states while communicators are made; gives notes for the user."""
+def asking(pattern: Pattern, control: Control, environment: Mapping[str, str] = os.environ) -> Iterator[list[str]]:
+    """Let NCCL's tuner ask for what the pattern states while communicators are made; gives notes for the user. Collective.
+
+    All ranks or none do, as NCCL waits forever where ranks choose differently.
+    """
     wanted, left_out = lines(pattern)
     if not wanted:
         yield []
         return
-    if environment.get(TUNER.plugin):
-        yield [f"{TUNER.plugin} is set: its tuner chooses algorithms and protocols, not the pattern"]
-        return
-    try:
-        library = net_plugin.find()
-    except NoMeasurement as error:
-        yield [f"algorithms and protocols of the pattern were not asked for: {error.message}"]
+    library, reason = _library(environment)
+    refused = next(filter(None, control.allgather(reason)), "")
+    if refused:
+        yield [f"algorithms and protocols of the pattern were not asked for: {refused}"]
         return
     with tempfile.TemporaryDirectory(prefix="busbw-tuner-") as folder:
         table = Path(folder, "table")

@@ -48,16 +48,57 @@ def test_bytes_serve_where_the_type_is_unknown():
     assert (one.call.dtype.name, one.call.layout.count, one.call.recv) == ("uint8", 1000, 4000)
 
 
-def test_sends_and_receives_become_one_exchange():
-    made = tally()
-    pairs = [("send", 0, 3), ("send", 1, 2), ("recv", 2, 1), ("recv", 3, 0)]
-    for function, rank, peer in pairs:
-        made.add(Arguments(0, function, 8 * (rank + 1) if function == "send" else 8 * (peer + 1), rank=rank, peer=peer))
+def messages(made: Tally, *listed: tuple[str, int, int, int | None]) -> list:
+    """Calls of 8 bytes times the sender's number and one; gives the matrices of the exchanges."""
+    for function, rank, peer, group in listed:
+        sender = rank if function == "send" else peer
+        made.add(Arguments(0, function, 8 * (sender + 1), rank=rank, peer=peer), group=group)
     plan = ReplayPlan(made.pattern())
-    (one,) = plan.operations
-    assert one.call.layout.matrix == ((0, 0, 0, 8), (0, 0, 16, 0), (0, 0, 0, 0), (0, 0, 0, 0))
-    assert [plan.pattern.rows[row].function for row in one.rows] == ["send", "send"]
     assert not plan.skipped
+    return [one.call.layout.matrix for one in plan.operations]
+
+
+def moved(*sizes: tuple[int, int, int], ranks: int = 4) -> tuple:
+    return tuple(tuple(sum(size for one, other, size in sizes if (one, other) == (a, b)) for b in range(ranks)) for a in range(ranks))
+
+
+def test_messages_of_one_group_are_one_exchange():
+    ring = [("send", rank, (rank + 1) % 4, rank) for rank in range(4)] + [("recv", rank, (rank - 1) % 4, rank) for rank in range(4)]
+    assert messages(tally(), *ring) == [moved((0, 1, 8), (1, 2, 16), (2, 3, 24), (3, 0, 32))]
+
+
+def test_sender_that_runs_ahead_does_not_join_messages():
+    ahead = [("send", 0, 1, 0), ("send", 0, 1, 1), ("recv", 1, 0, 2), ("send", 0, 1, 3), ("recv", 1, 0, 4), ("recv", 1, 0, 5)]
+    assert messages(tally(), *ahead) == [moved((0, 1, 8))] * 3
+
+
+def test_messages_without_known_groups_follow_each_other():
+    pairs = [("send", 0, 3, None), ("send", 1, 2, None), ("recv", 2, 1, None), ("recv", 3, 0, None)]
+    assert messages(tally(), *pairs) == [moved((1, 2, 16)), moved((0, 3, 8))]
+
+
+def test_equal_exchanges_are_one_call():
+    made = tally()
+    messages(made, *[("send", 0, 1, None), ("recv", 1, 0, None)] * 5)
+    operations = ReplayPlan(made.pattern()).operations
+    assert len(operations) == 5 and len({id(one.call) for one in operations}) == 1
+    assert [operations[0].moves(rank) for rank in range(4)] == [True, True, False, False]
+
+
+def test_messages_are_between_ascending_members():
+    made = tally(members=((6, 2, 4),))
+    assert messages(made, ("send", 0, 1, None), ("recv", 1, 0, None)) == [moved((2, 0, 8), ranks=3)]
+
+
+def test_row_that_lacks_its_ranks_is_counted():
+    made = tally(ordered=False)
+    made.add(Arguments(0, "send", 8), 3)
+    made.add(SUM)
+    assert ReplayPlan(made.pattern()).skipped == {"send of an unknown rank or peer": 3}
+    empty = Tally(Header(), ordered=False)
+    empty.comm(0)
+    empty.add(SUM)
+    assert ReplayPlan(empty.pattern()).skipped == {"all_reduce of unknown size or parts": 1}
 
 
 def test_unmatched_send_is_counted_and_left_out():

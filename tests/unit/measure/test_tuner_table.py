@@ -7,6 +7,7 @@ import pytest
 
 from busbw.core.pattern import Header, Pattern
 from busbw.core.pattern_tally import Arguments, Tally
+from busbw.launch.control import SoloControl
 from busbw.measure import tuner_table
 
 
@@ -36,7 +37,7 @@ def test_rows_that_the_tuner_cannot_tell_apart_are_counted():
 
 def test_pattern_without_choices_asks_for_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NCCL_TUNER_PLUGIN", "other.so")
-    with tuner_table.asking(pattern(Arguments(0, "all_reduce", 8))) as notes:
+    with tuner_table.asking(pattern(Arguments(0, "all_reduce", 8)), SoloControl()) as notes:
         assert notes == []
 
 
@@ -45,7 +46,7 @@ def test_table_is_named_only_while_it_is_asked_for(monkeypatch: pytest.MonkeyPat
     library.touch()
     monkeypatch.setenv("BUSBW_PLUGIN", str(library))
     monkeypatch.delenv("NCCL_TUNER_PLUGIN", raising=False)
-    with tuner_table.asking(pattern(RING)) as notes:
+    with tuner_table.asking(pattern(RING), SoloControl()) as notes:
         assert notes == []
         assert os.environ["NCCL_TUNER_PLUGIN"] == str(library)
         assert Path(os.environ["BUSBW_TUNER_TABLE"]).read_text() == "8 2 1024 1 1\n"
@@ -55,8 +56,22 @@ def test_table_is_named_only_while_it_is_asked_for(monkeypatch: pytest.MonkeyPat
 def test_other_tuner_and_missing_plugin_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("BUSBW_PLUGIN", str(tmp_path / "missing.so"))
     monkeypatch.delenv("NCCL_TUNER_PLUGIN", raising=False)
-    with tuner_table.asking(pattern(RING)) as notes:
+    with tuner_table.asking(pattern(RING), SoloControl()) as notes:
         assert "were not asked for" in notes[0]
     monkeypatch.setenv("NCCL_TUNER_PLUGIN", "other.so")
-    with tuner_table.asking(pattern(RING)) as notes:
-        assert notes == ["NCCL_TUNER_PLUGIN is set: its tuner chooses algorithms and protocols, not the pattern"]
+    with tuner_table.asking(pattern(RING), SoloControl()) as notes:
+        assert "were not asked for: NCCL_TUNER_PLUGIN=other.so is set" in notes[0]
+
+
+def test_one_rank_without_the_plugin_is_enough_to_ask_for_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    class Pair(SoloControl):
+        def allgather(self, value):
+            return [value, "busbw-native is not installed on h2"]
+
+    library = tmp_path / "lib.so"
+    library.touch()
+    monkeypatch.setenv("BUSBW_PLUGIN", str(library))
+    monkeypatch.delenv("NCCL_TUNER_PLUGIN", raising=False)
+    with tuner_table.asking(pattern(RING), Pair()) as notes:
+        assert "not installed on h2" in notes[0]
+        assert "BUSBW_TUNER_TABLE" not in os.environ

@@ -14,11 +14,16 @@ const MAGIC: u64 = u64::from_le_bytes(*b"BUSBWCAP");
 const VERSION: u64 = 1;
 /// Records that are appended with one write.
 const BATCH: usize = 4096;
+/// Bytes of a file, beyond which records are dropped: a reader must hold all of it, and the disk may be the job's.
+const MAX_BYTES: u64 = 512 << 20;
+/// `f_type` of file systems on this machine, where allocated blocks stay: ext2 to 4, XFS, tmpfs, and the overlays of containers.
+const LOCAL: [i64; 4] = [0xEF53, 0x5846_5342, 0x0102_1994, 0x794C_7630];
 
 /// The file, open for the life of the process.
 #[derive(Debug)]
 pub struct CaptureFile {
     ring: Ring<'static>,
+    shared: bool,
     file: File,
     end: Mutex<u64>,
 }
@@ -26,12 +31,17 @@ pub struct CaptureFile {
 impl CaptureFile {
     /// Create it with a ring of `slots` and the `text` in its header.
     ///
+    /// On a network file system the ring is memory of this process, since an error there would end it with SIGBUS. `kill -9` then loses what
+    /// came after the last `drain`.
+    ///
     /// # Errors
     /// It exists, cannot be created, mapped, or the disk has no room for the ring.
     pub fn create(path: &Path, slots: usize, text: &str) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         let words = HEADER_WORDS + slots * RECORD_WORDS;
-        let ring = Ring::new(mapped(&file, words)?);
+        let shared = is_local(&file);
+        let made = if shared { mapped(&file, words) } else { Ok(&*Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect())) };
+        let ring = Ring::new(made.inspect_err(|_| drop(std::fs::remove_file(path)))?);
         let text = &text.as_bytes()[..text.len().min((HEADER_WORDS - header::TEXT) * 8)];
         for (at, bytes) in text.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -43,7 +53,10 @@ impl CaptureFile {
         ring.word(header::REALTIME).store(clock(libc::CLOCK_REALTIME), Ordering::Relaxed);
         ring.word(header::MONOTONIC).store(clock(libc::CLOCK_MONOTONIC), Ordering::Relaxed);
         ring.word(header::MAGIC).store(MAGIC, Ordering::Release); // last: a file without it is not complete
-        Ok(Self { ring, file, end: Mutex::new((words * 8) as u64) })
+        let end = if shared { words } else { HEADER_WORDS };
+        let made = Self { ring, shared, file, end: Mutex::new((end * 8) as u64) };
+        made.write_header()?;
+        Ok(made)
     }
 
     /// Its queue.
@@ -51,9 +64,24 @@ impl CaptureFile {
         &self.ring
     }
 
+    /// Write the header to the file, with no room for a ring, unless the file is mapped.
+    fn write_header(&self) -> io::Result<()> {
+        if self.shared {
+            return Ok(());
+        }
+        let word = |at| if at == header::CAPACITY { 0 } else { self.ring.word(at).load(Ordering::Relaxed) };
+        let bytes: Vec<u8> = (0..HEADER_WORDS).flat_map(|at| u64::to_le_bytes(word(at))).collect();
+        self.file.write_all_at(&bytes, 0)
+    }
+
+    /// Whether the file holds the ring too.
+    pub const fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// Append what is in the ring. Records that cannot be written leave it all the same: the application must not wait.
     pub fn drain(&self) {
-        let mut end = self.end.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Ok(mut end) = self.end.try_lock() else { return }; // another thread does it, and may wait for the disk
         let mut bytes = Vec::new();
         loop {
             bytes.clear();
@@ -62,15 +90,24 @@ impl CaptureFile {
                 return;
             }
             // Where a write fails the next one begins again, so that records stay aligned.
-            if let Err(error) = self.file.write_all_at(&bytes, *end) {
+            let written = if *end > MAX_BYTES { Ok(()) } else { self.file.write_all_at(&bytes, *end) };
+            if let Err(error) = written.and_then(|()| self.write_header()) {
                 let errno = u64::try_from(error.raw_os_error().unwrap_or_default()).unwrap_or_default();
                 self.ring.word(header::ERRNO).store(errno, Ordering::Relaxed);
-            } else {
+            } else if *end <= MAX_BYTES {
                 *end += bytes.len() as u64;
             }
             self.ring.release(count);
         }
     }
+}
+
+/// Whether it lies on a file system of this machine that keeps what is allocated.
+fn is_local(file: &File) -> bool {
+    // SAFETY: all-zero bytes are a valid statfs, which consists of integers.
+    let mut system: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and `system` lives during the call.
+    unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut system) == 0 && LOCAL.contains(&system.f_type) }
 }
 
 /// A shared mapping of the file's first `words`, which is never unmapped: other threads may record until the process ends.

@@ -96,10 +96,12 @@ impl Recorder {
         comm
     }
 
-    /// A communicator ends. What is in the ring is written, since the process may end next.
+    /// A communicator ends. The process may end next, so a ring that only this process has is written.
     pub fn comm_end(&self, comm: u32) {
         self.put(Kind::CommEnd, Call::default(), comm, 0, 0, 0);
-        self.file.drain();
+        if !self.file.is_shared() {
+            self.file.drain();
+        }
     }
 
     /// A group of calls begins; returns its number.

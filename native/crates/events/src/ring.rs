@@ -75,7 +75,12 @@ impl<'a> Ring<'a> {
         let mut number = head.load(Ordering::Relaxed);
         loop {
             // Acquire: what the reader took out of the slot happened before it is written again.
-            if number.wrapping_sub(self.word(header::TAIL).load(Ordering::Acquire)) >= capacity {
+            let used = number.wrapping_sub(self.word(header::TAIL).load(Ordering::Acquire));
+            if used > capacity {
+                number = head.load(Ordering::Relaxed); // it was read too long ago: records put in since then have left the ring
+                continue;
+            }
+            if used == capacity {
                 self.word(header::DROPPED).fetch_add(1, Ordering::Relaxed);
                 return false;
             }

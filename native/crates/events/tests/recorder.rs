@@ -29,9 +29,21 @@ fn task(channels: u8) -> Task {
     Task { kind: Kind::Coll, call: Call { channels, ..Call::default() }, api: 0, sequence: 7, timed: true }
 }
 
+/// The words once all records have left the ring.
+fn drained(path: &PathBuf) -> Vec<u64> {
+    for _ in 0..500 {
+        let words = words(path);
+        if words[header::HEAD] == words[header::TAIL] {
+            return words;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("records stay in the ring");
+}
+
 /// Kind, id, a and b of the records that have left the ring.
 fn appended(path: &PathBuf) -> Vec<[u64; 4]> {
-    let words = words(path);
+    let words = drained(path);
     let capacity = usize::try_from(words[header::CAPACITY]).unwrap();
     let records = words[HEADER_WORDS + capacity * RECORD_WORDS..].chunks_exact(RECORD_WORDS);
     records.map(|record| [record[1] & 255, record[5], record[6], record[7]]).collect()

@@ -11,7 +11,7 @@ use nccl_abi::tuner::{SIMPLE, TREE, TunerV2, TunerV5, function};
 use transport::Error;
 
 use crate::entry::{entry, given, names_us};
-use crate::net::{NAME, Net, saturated};
+use crate::net::{NAME, Net};
 use crate::tuner_table::{Table, Wanted};
 
 /// For NCCL 2.21 to 2.27.
@@ -140,7 +140,7 @@ unsafe extern "C" fn init_v5(
     entry("tuner init", || unsafe { init(context, ranks, nodes) })
 }
 
-/// Sets channels, and an entry of a table: v2 has no costs from which to choose an algorithm for a protocol.
+/// Sets only channels: v2 has no costs from which to choose an algorithm for a protocol, or which say what NCCL can run.
 unsafe extern "C" fn get_coll_info_v2(
     context: *mut c_void,
     function: c_int,
@@ -148,22 +148,12 @@ unsafe extern "C" fn get_coll_info_v2(
     _coll_net: c_int,
     _nvls: c_int,
     _pipe_ops: c_int,
-    algorithm: *mut c_int,
-    protocol: *mut c_int,
+    _algorithm: *mut c_int,
+    _protocol: *mut c_int,
     channels: *mut c_int,
 ) -> NcclResult {
-    entry("getCollInfo", || {
-        // SAFETY: NCCL passes the context of init and the address of its own int.
-        if let Favour::Entry(wanted) = unsafe { choose(context, function, bytes, channels) }? {
-            let (algorithm, protocol) = (given(algorithm, "algorithm")?, given(protocol, "protocol")?);
-            // SAFETY: not NULL, and NCCL passes the addresses of its own ints.
-            unsafe {
-                algorithm.write(saturated(wanted.algorithm));
-                protocol.write(saturated(wanted.protocol));
-            }
-        }
-        Ok(())
-    })
+    // SAFETY: NCCL passes the context of init and the address of its own int.
+    entry("getCollInfo", || unsafe { choose(context, function, bytes, channels) }.map(|_| ()))
 }
 
 unsafe extern "C" fn get_coll_info_v5(
