@@ -108,6 +108,10 @@ def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unkn
         collector.note(f"{who}: {counted(found.dropped, 'record')} lost{why}")
     if found.facts.get("mode") == CAPTURE.timed and found.untimed:
         collector.note(f"{who}: {counted(found.untimed, 'call')} whose end the GPU reported too late or not at all")
+    if found.interface == 2:
+        collector.note(
+            "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and reduce_scatter are those of one rank"
+        )
     captured = sum(call.captured for call in calls)
     if captured:
         collector.note(f"{who}: {counted(captured, 'call')} in CUDA graphs, whose replays NCCL reports only if they use a network")
