@@ -112,6 +112,8 @@ def _with_tasks(called: Called, tasks: tuple[Record, ...] | list[Record], join: 
         return
     for task in tasks:
         _with_task(called, task, join)
+    if called.captured:
+        called.gpu_ns = None  # its sends and receives are those of all replays
     yield called
 
 

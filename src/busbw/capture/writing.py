@@ -26,6 +26,9 @@ class _Writing:
         self._from = collector
         self._header = collector.header
         self._ranks = _numbered(collector.ranks, collector.groups)
+        twice = [rank for rank, files in Counter(collector.ranks.values()).items() if rank is not None and files > 1]
+        if twice:
+            collector.note(f"rank {min(twice)} is stated by several files, which may be of several jobs: ranks are numbered by file")
         self._processes = sorted(collector.ranks, key=lambda process: self._ranks[process])
         self._tally = Tally(self._header, ordered=collector.ordered)
         self._comms = {comm: self._comm(group) for comm, group in collector.groups.items() if group.callers}

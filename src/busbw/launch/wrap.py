@@ -24,10 +24,22 @@ def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]
     program = Path(argv[0]).name
     if program in OPEN_MPI and _is_open_mpi(argv[0]):
         return [argv[0], *(word for name in variables for word in ("-x", name)), *argv[1:]]
-    export = next((word for word in argv[1:] if word.startswith("--export=")), "")
-    if program == "srun" and export and "ALL" not in export.partition("=")[2].split(","):
-        raise UsageError(f"srun {export} passes no variables of busbw to the ranks", f"srun {export.replace('=NONE', '=')}ALL ...")
+    export = _export(argv[1:]) if program == "srun" else None
+    if export is not None and "ALL" not in export.split(","):
+        raise UsageError(f"srun --export={export} passes no variables of busbw to the ranks", "srun --export=ALL,... keeps those named")
     return list(argv)
+
+
+def _export(words: Sequence[str]) -> str | None:
+    """The value of srun's --export, which comes before the program; None without it."""
+    for at, word in enumerate(words):
+        if word.startswith("--export="):
+            return word.partition("=")[2]
+        if word == "--export" and at + 1 < len(words):
+            return words[at + 1]
+        if word == "--" or (not word.startswith("-") and _on_path(word)):
+            return None
+    return None
 
 
 def _is_open_mpi(program: str) -> bool:

@@ -34,9 +34,15 @@ def test_other_launchers_pass_variables_on_by_themselves(tmp_path: Path) -> None
         assert wrap.command_line(line, VARIABLES) == line
 
 
-def test_srun_that_passes_nothing_on_is_refused() -> None:
+@pytest.mark.parametrize("export", [["--export=NONE"], ["--export", "NONE"]])
+def test_srun_that_passes_nothing_on_is_refused(export: list[str]) -> None:
     with pytest.raises(UsageError, match="srun --export=NONE passes no variables"):
-        wrap.command_line(["srun", "--export=NONE", "app"], VARIABLES)
+        wrap.command_line(["srun", "-n", "2", *export, "app"], VARIABLES)
+
+
+def test_options_of_the_program_are_not_those_of_srun() -> None:
+    line = ["srun", "-n", "2", "python3", "export.py", "--export=onnx"]
+    assert wrap.command_line(line, VARIABLES) == line
 
 
 def test_real_mpirun_gives_every_rank_the_variables() -> None:

@@ -66,8 +66,11 @@ impl Recorder {
         let comms = AtomicU32::new(0);
         let recorder = Arc::new(Self { file, mode, timings: Timings::new(), comms, calls: zero(), tasks: zero(), groups: zero() });
         let weak = Arc::downgrade(&recorder);
-        thread::Builder::new().name("busbw-capture".into()).spawn(move || drain(&weak))?;
-        Ok(recorder)
+        let undo = block_signals();
+        let started = thread::Builder::new().name("busbw-capture".into()).spawn(move || drain(&weak));
+        // SAFETY: the mask is what the same call has written.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const undo, std::ptr::null_mut()) };
+        started.map(|_| recorder)
     }
 
     /// What it records.
@@ -145,6 +148,17 @@ impl Recorder {
 
     fn push(&self, record: &Record) {
         self.file.ring().push(&record.words());
+    }
+}
+
+/// Block all signals of this thread, so that a new one takes none of the application's; returns the mask until now.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets are plain data, which these calls write.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
     }
 }
 
