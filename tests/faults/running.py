@@ -22,6 +22,9 @@ START_LIMIT_S = 30.0
 SIZES = 5  # 1K to 16K
 
 
+SEARCH_S = 1.0
+
+
 class Gone(Exception):
     """The process to act on does not exist."""
 
@@ -129,7 +132,10 @@ class Run:
 
     def pid_of(self, rank: int) -> int:
         """The process of a rank."""
-        pid = self._pid(rank)
+        assert self._process is not None
+        end = time.monotonic() + SEARCH_S
+        while (pid := self._pid(rank)) is None and self._process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)  # a process that starts or ends others may hide from one look at /proc
         if pid is None:
             raise Gone(f"rank {rank} has gone before anything was done to it")
         return pid
