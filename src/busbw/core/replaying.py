@@ -67,7 +67,7 @@ class Replayed(msgspec.Struct):
         return self.busbw / self.ideal if self.busbw is not None and self.ideal else None
 
     @property
-    def asked_in_vain(self) -> bool:
+    def ran_another(self) -> bool:
         """Whether NCCL ran another algorithm or protocol than the row states."""
         ran, stated = (self.algorithm, self.protocol), (self.row.algorithm, self.row.protocol)
         return None not in ran and None not in stated and ran != stated

@@ -102,8 +102,8 @@ def _play(
         result.replay.notes += notes
         if not any(row.times for row in result.replay.rows):
             result.replay.notes.append("NCCL's profiler interface gave no times; with NCCL_PROFILER_PLUGIN=none CUDA events are used")
-        if in_vain := sum(row.asked_in_vain for row in result.replay.rows) if job.replay.choice == "recorded" else 0:
-            result.replay.notes.append(f"{counted(in_vain, 'row')} for which NCCL ran another algorithm or protocol than was asked for")
+        if others := sum(row.ran_another for row in result.replay.rows) if job.replay.choice == "recorded" else 0:
+            result.replay.notes.append(f"{counted(others, 'row')} for which NCCL ran another algorithm or protocol than was asked for")
         emit(Played(result.replay))
         emit(Ended(now(), {}))
 

@@ -7,7 +7,7 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.pattern import US, PatternRow
 from busbw.core.replaying import Replay, Replayed
 from busbw.core.result import ReplayResult
-from busbw.core.sizes import counted, short_size
+from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import bandwidth_text, known, library, machine, percent_text, time_text
 
@@ -53,7 +53,7 @@ def more(rows: Sequence[object], part: float, whole: float) -> str:
 def _columns(total_s: float) -> list[Column]:
     return [
         Column(title="function", value=lambda row: row.row.function, left=True),
-        Column(title="size", value=lambda row: short_size(row.row.bytes)),
+        Column(title="size", value=lambda row: format_size(row.row.bytes)),
         Column(title="type", value=lambda row: row.row.dtype or "-", left=True),
         Column(title="ranks", value=lambda row: row.ranks),
         Column(title="calls", value=lambda row: row.row.calls),

@@ -80,9 +80,9 @@ def test_call_that_may_return_early_on_cpus_takes_the_longest():
 def test_other_choice_than_the_recorded_is_seen():
     row = pattern().rows[2]
     row.algorithm, row.protocol = "Tree", "LL"
-    assert Replayed(row, 2, algorithm="Ring", protocol="LL").asked_in_vain
-    assert not Replayed(row, 2, algorithm="Tree", protocol="LL").asked_in_vain
-    assert not Replayed(row, 2).asked_in_vain
+    assert Replayed(row, 2, algorithm="Ring", protocol="LL").ran_another
+    assert not Replayed(row, 2, algorithm="Tree", protocol="LL").ran_another
+    assert not Replayed(row, 2).ran_another
 
 
 def test_ranks_without_a_part_and_unknown_members_are_named():

@@ -201,14 +201,27 @@ pub type StopEvent = unsafe extern "C" fn(event: *mut c_void) -> NcclResult;
 /// A state of an event; `arguments` is NULL or a union, whose first 8 bytes are a kernel's timer in v4 and v5.
 pub type RecordEventState = unsafe extern "C" fn(event: *mut c_void, state: c_int, arguments: *mut c_void) -> NcclResult;
 
-/// `ncclProfiler_v5_t`, which NCCL finds at the symbol `ncclProfiler_v5`.
+/// A table of functions, which versions differ in `init` alone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct ProfilerV5 {
+pub struct Profiler<Init> {
     /// Name in the log.
     pub name: *const c_char,
     /// Called for each communicator. The mask chooses events for all of them.
-    pub init: unsafe extern "C" fn(
+    pub init: Init,
+    /// Starts an event.
+    pub start_event: StartEvent,
+    /// Ends an event.
+    pub stop_event: StopEvent,
+    /// A state of an event.
+    pub record_event_state: RecordEventState,
+    /// The communicator ends.
+    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
+}
+
+/// `ncclProfiler_v5_t`, which NCCL finds at the symbol `ncclProfiler_v5`.
+pub type ProfilerV5 = Profiler<
+    unsafe extern "C" fn(
         context: *mut *mut c_void,
         comm_id: u64,
         mask: *mut c_int,
@@ -218,24 +231,11 @@ pub struct ProfilerV5 {
         rank: c_int,
         logger: Option<Logger>,
     ) -> NcclResult,
-    /// Starts an event.
-    pub start_event: StartEvent,
-    /// Ends an event.
-    pub stop_event: StopEvent,
-    /// A state of an event.
-    pub record_event_state: RecordEventState,
-    /// The communicator ends.
-    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
-}
+>;
 
-/// `ncclProfiler_v4_t`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct ProfilerV4 {
-    /// Name in the log.
-    pub name: *const c_char,
-    /// As in v5, in another order.
-    pub init: unsafe extern "C" fn(
+/// `ncclProfiler_v4_t`: the same arguments in another order.
+pub type ProfilerV4 = Profiler<
+    unsafe extern "C" fn(
         context: *mut *mut c_void,
         mask: *mut c_int,
         comm_name: *const c_char,
@@ -245,40 +245,13 @@ pub struct ProfilerV4 {
         rank: c_int,
         logger: Option<Logger>,
     ) -> NcclResult,
-    /// Starts an event.
-    pub start_event: StartEvent,
-    /// Ends an event.
-    pub stop_event: StopEvent,
-    /// A state of an event.
-    pub record_event_state: RecordEventState,
-    /// The communicator ends.
-    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
-}
+>;
 
-/// `ncclProfiler_v2_t`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct ProfilerV2 {
-    /// Name in the log.
-    pub name: *const c_char,
-    /// Called for each communicator, about which it says nothing.
-    pub init: unsafe extern "C" fn(context: *mut *mut c_void, mask: *mut c_int) -> NcclResult,
-    /// Starts an event.
-    pub start_event: StartEvent,
-    /// Ends an event.
-    pub stop_event: StopEvent,
-    /// A state of an event.
-    pub record_event_state: RecordEventState,
-    /// The communicator ends.
-    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
-}
+/// `ncclProfiler_v2_t`, whose init says nothing about the communicator.
+pub type ProfilerV2 = Profiler<unsafe extern "C" fn(context: *mut *mut c_void, mask: *mut c_int) -> NcclResult>;
 
 // SAFETY: the tables are immutable, `name` points to a static string, and functions may be called from any thread.
-unsafe impl Sync for ProfilerV5 {}
-// SAFETY: as for v5.
-unsafe impl Sync for ProfilerV4 {}
-// SAFETY: as for v5.
-unsafe impl Sync for ProfilerV2 {}
+unsafe impl<Init> Sync for Profiler<Init> {}
 
 layout!(Head, 24, { kind @ 0, parent @ 8, rank @ 16 });
 layout!(HeadV4, 24, { kind @ 0, parent @ 8, rank @ 16 });
