@@ -1,6 +1,8 @@
 """An application to be captured: PyTorch, two ranks or more, started by mpirun. capture_cost.py starts it.
 
 capture_app.py script CALLS FILE     a seeded mix of collectives over three communicators; FILE.RANK.json says what was called
+capture_app.py mixed                 collectives, sends and receives over the world and groups of two, on two streams
+capture_app.py masks FILE LIBRARY    times of loops by the events that NCCL reports to busbw's plugin LIBRARY
 capture_app.py loops FILE            times of all_reduce loops and of VGG16 steps; rank 0 writes FILE
 """
 
@@ -25,7 +27,7 @@ LOOPS = {
 }  # bytes: loops, calls
 DTYPES = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int64": torch.int64, "uint8": torch.uint8}
 MOST = 1 << 16
-MASKED = {8: 2000, 4 << 20: 200, 32 << 20: 50, 256 << 20: 10}  # bytes: calls of a loop
+MASKED = {8: 2000, 128 << 10: 1000, 1 << 20: 500, 4 << 20: 200, 32 << 20: 50, 256 << 20: 10}  # bytes: calls of a loop
 STEPS, WARM, BATCH = 40, 10, 64
 
 
@@ -68,6 +70,36 @@ def run_script(calls: int, out: str) -> None:
             torch.cuda.synchronize()
     torch.cuda.synchronize()
     Path(f"{out}.{rank}.json").write_text(json.dumps(done), encoding="utf-8")
+
+
+def mixed(turns: int = 20) -> None:
+    """Run collectives, sends and receives over the world, neighbors and every other rank; each kind of group on a stream of its own."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    neighbors = [dist.new_group([first, first + 1]) for first in range(0, ranks, 2)][rank // 2]
+    others = [dist.new_group(list(range(first, ranks, 2))) for first in range(2)][rank % 2] if ranks > 2 else neighbors
+    one, two = (torch.ones(4 << 20, device="cuda") for _ in range(2))
+    parts = list(torch.ones(ranks, 1 << 16, device="cuda").unbind())
+    uneven = [(rank + other) % ranks + 1 << 10 for other in range(ranks)]  # the same both ways
+    side = torch.cuda.Stream()
+    for _ in range(turns):
+        dist.all_reduce(one[: 1 << 20], group=neighbors)
+        with torch.cuda.stream(side):
+            dist.all_reduce(two[: 1 << 18], dist.ReduceOp.MAX, group=others)
+        dist.all_gather_into_tensor(one[: ranks << 16], two[: 1 << 16])
+        dist.reduce_scatter_tensor(two[: 1 << 16], one[: ranks << 16])
+        dist.broadcast(one[: 1 << 19], 1)
+        dist.reduce(one[:1000], ranks - 1)
+        dist.all_to_all_single(two[: ranks << 16], one[: ranks << 16])
+        dist.all_to_all_single(two[: sum(uneven)], one[: sum(uneven)], uneven, uneven)
+        dist.gather(parts[0], parts if rank == 0 else None, 0)
+        dist.scatter(parts[0], parts if rank == 1 else None, 1)
+        sent = dist.P2POp(dist.isend, one[: 1 << 18], (rank + 1) % ranks)
+        received = dist.P2POp(dist.irecv, two[: 1 << 18], (rank - 1) % ranks)
+        for work in dist.batch_isend_irecv([sent, received]):
+            work.wait()
+        if rank < 2:
+            (dist.send if rank == 0 else dist.recv)(one[:77], 1 - rank)
+        torch.cuda.synchronize()
 
 
 def loops() -> dict[str, dict[str, float]]:
@@ -113,7 +145,7 @@ def vgg() -> float:
 
 
 def masks(library: str) -> dict[str, dict[str, list[float]]]:
-    """Microseconds a call of loops, enqueued back to back, by bytes and by the events that NCCL reports."""
+    """Microseconds a call of loops, enqueued back to back, by bytes and by the events that NCCL reports; library `-`: those it reports anyway."""
     import ctypes
 
     from busbw.core.sweep import SweepSpec, series
@@ -126,13 +158,14 @@ def masks(library: str) -> dict[str, dict[str, list[float]]]:
     engine = NcclEngine(control, spec, [control.process % torch.cuda.device_count()])
     engine.allocate(max(MASKED), max(MASKED))
     calls = Calls(spec, next(series(spec, control.processes)), control.processes)
-    mask = ctypes.CDLL(library).busbw_capture_mask
+    mask = ctypes.CDLL(library).busbw_capture_mask if library != "-" else int
     own = mask(0)
+    events = (("none", 0), ("tasks", 0x6), ("calls", 0x606), ("own", own)) if library != "-" else (("own", 0),)
     found: dict[str, dict[str, list[float]]] = {}
     for size, count in MASKED.items():
         launch = engine.bind(calls.at(size, in_place=False))
         for turn in range(41):
-            for name, value in (("none", 0), ("tasks", 0x6), ("calls", 0x606), ("own", own)):
+            for name, value in events:
                 mask(value)
                 control.barrier()
                 start = time.perf_counter()
@@ -158,17 +191,19 @@ def main() -> None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29581")
-    torch.cuda.set_device(rank % torch.cuda.device_count())
+    torch.cuda.set_device(int(os.environ.get("NCCL_TESTS_DEVICE", rank % torch.cuda.device_count())))
     dist.init_process_group("nccl")
     if sys.argv[1] == "script":
         run_script(int(sys.argv[2]), sys.argv[3])
+    elif sys.argv[1] == "mixed":
+        mixed()
     else:
         found = {"loops": loops(), "vgg16_ms": vgg()}
         if rank == 0:
             Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     torch.cuda.synchronize()
-    if sys.argv[1] == "loops":
+    if sys.argv[1] != "script":
         dist.destroy_process_group()
 
 

@@ -2,12 +2,14 @@
 
     capture_cost.py --compare RESULT FOLDER               part `events` of a sweep that was captured into FOLDER
     capture_cost.py --plugin libplugin.so [--parts script,replay,masks,events,loops] [--rounds 3] [--calls 100000] [--results FILE]
+    capture_cost.py --plugin libplugin.so --parts rival --rival libnccl-profiler-inspector.so
 
 script   whether every call was found, in order
 replay   total time of the script beside that of its replay
 masks    loops with NCCL reporting other events in turn, in one process
 events   the plugin's durations beside those of CUDA events
 loops    PyTorch's loops and VGG16 steps, in processes of their own
+rival    the loops of masks in processes of their own, with busbw's plugin and with NCCL's Inspector (--rival) in turn
 
 All times with their spread.
 """
@@ -27,13 +29,18 @@ from busbw.core import pattern_lines
 
 APP = Path(__file__).with_name("capture_app.py")
 VARIANTS = ("none", "cheap", "timed")
+INSPECTOR = "inspector "
+RIVALS = ("none", "cheap", "timed", f"{INSPECTOR}500", f"{INSPECTOR}999999")  # its dump interval: what its README sets, and 1 ms in effect
 LIMIT_S = 150
 
 
 def environment(plugin: Path, variant: str, folder: Path) -> dict[str, str]:
-    """Variables of a variant, with its records in `folder`."""
+    """Variables of a variant, with its records in `folder`. INSPECTOR + an interval is the rival."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("BUSBW_CAPTURE")} | {"NCCL_NVLS_ENABLE": "0"}
-    if variant != "none":
+    if variant.startswith(INSPECTOR):
+        env |= {"NCCL_PROFILER_PLUGIN": str(plugin), "NCCL_INSPECTOR_ENABLE": "1", "NCCL_INSPECTOR_DUMP_DIR": str(folder)}
+        env["NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS"] = variant.removeprefix(INSPECTOR)
+    elif variant != "none":
         env |= {"NCCL_PROFILER_PLUGIN": str(plugin), "BUSBW_CAPTURE": str(folder), "BUSBW_CAPTURE_MODE": variant}
     return env
 
@@ -52,7 +59,7 @@ def check_script(folder: Path, out: str) -> dict:
     found = {}
     for path in sorted(folder.glob("*.capture")):
         seen = process_file.read(path)
-        calls, unknown = process_calls.calls(seen)
+        calls, unknown, _ = process_calls.calls(seen)
         called = json.loads(Path(f"{out}.{seen.rank}.json").read_text(encoding="utf-8"))
         comms = {number: at for at, number in enumerate(dict.fromkeys(call.comm for call in calls))}
         first = {number: at for at, number in enumerate(dict.fromkeys(call["comm"] for call in called))}
@@ -108,7 +115,7 @@ def compared(result: dict, folder: Path) -> dict[str, dict[str, float]]:
     files = [process_file.read(path) for path in sorted(folder.glob("*.capture"))]
     seen: list[dict[int, list[float]]] = [{} for _ in files]
     for by_size, file in zip(seen, files, strict=True):
-        for call in process_calls.calls(file)[0]:
+        for call in process_calls.calls(file).made:
             if call.function == "all_reduce" and call.gpu_us is not None:
                 by_size.setdefault(4 * call.count, []).append(call.gpu_us)
     found = {}
@@ -139,6 +146,27 @@ def replayed(options: argparse.Namespace, place: Path) -> dict[str, float]:
     return {"rows": len(both), "recorded_ms": then / 1e3, "replayed_ms": now / 1e3}
 
 
+def rival(options: argparse.Namespace, place: Path) -> dict[str, dict[str, list[float]]]:
+    """Medians of the loops in each process, by variant and bytes; and lines that the Inspector wrote."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for number in range(options.rounds):
+        for variant in RIVALS if number % 2 == 0 else RIVALS[::-1]:
+            file, folder = place / "rival.json", place / f"{variant}-{number}"
+            plugin = options.rival if variant.startswith(INSPECTOR) else options.plugin
+            start(plugin, variant, folder, "masks", str(file), "-", ranks=options.ranks)
+            by_size = found.setdefault(variant, {})
+            for size, by_mask in json.loads(file.read_text(encoding="utf-8")).items():
+                by_size.setdefault(size, []).append(statistics.median(by_mask["own"]))
+            if variant.startswith(INSPECTOR):
+                lines = sum(path.read_text(encoding="utf-8").count("\n") for path in folder.glob("*.log"))
+                by_size.setdefault("records", []).append(lines)
+    for variant, by_size in found.items():
+        for size, values in by_size.items():
+            more = 100 * (statistics.median(values) / statistics.median(found["none"].get(size, values)) - 1)
+            print(f"{size:>10} {variant:16} {spread(values)} {more:+.1f} %", flush=True)
+    return found
+
+
 PARTS = ("script", "replay", "masks", "events", "loops")
 
 
@@ -146,6 +174,7 @@ def options_given() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--plugin", type=Path)
+    parser.add_argument("--rival", type=Path)
     parser.add_argument("--compare", type=Path, nargs=2)
     parser.add_argument("--rounds", type=int, default=3, help="of the loops")
     parser.add_argument("--calls", type=int, default=100_000)
@@ -177,7 +206,7 @@ def loops(options: argparse.Namespace, place: Path) -> dict[str, list[dict]]:
     return rounds
 
 
-WORK = {"script": scripts, "replay": replayed, "masks": masks, "events": events, "loops": loops}
+WORK = {"script": scripts, "replay": replayed, "masks": masks, "events": events, "loops": loops, "rival": rival}
 
 
 def main() -> None:

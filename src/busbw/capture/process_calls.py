@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from busbw.capture.process_file import COLL, COLL_CALL, P2P, P2P_CALL, TIMED, UNKNOWN, ProcessFile, Record
+from busbw.capture.kernel_clock import SELF_COUNTED, drop_overwritten, drop_shifted
+from busbw.capture.process_file import COLL, COLL_CALL, P2P, P2P_CALL, TIMED, UNKNOWN, ProcessFile, Record, names
 from busbw.core.dtypes import DTYPES
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, RECV, SEND
 
@@ -12,6 +14,7 @@ FUNCTIONS = (
 )  # fmt: skip
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
 CAPTURED = 1
+ALL_GATHERV = 22900  # from which NCCL on a broadcast may run without a task
 WITHOUT_TYPE = ("all_gather", "broadcast")  # whose elements NCCL counts as bytes once they are enqueued
 
 
@@ -32,6 +35,7 @@ class Called:
     stream: int | None = None
     group: int | None = None
     captured: bool = False
+    uncounted: bool = False  # as in kernel_clock
     gpu_ns: tuple[int, int] | None = None
 
     @property
@@ -40,17 +44,27 @@ class Called:
         return (self.gpu_ns[1] - self.gpu_ns[0]) / 1000 if self.gpu_ns else None
 
 
+class Calls(NamedTuple):
+    """The calls in the order in which they were made, the number of those of an unknown function, and of those with a time of another."""
+
+    made: list[Called]
+    unknown: int
+    shifted: int
+
+
 @dataclass(slots=True)
 class _Join:
+    nccl: int
+    ranks: dict[int, int]  # the process' own rank by communicator
     calls: dict[int, Called] = field(default_factory=dict)  # by number of the call
     enqueued: dict[int, list[Record]] = field(default_factory=dict)
     timed: dict[int, tuple[int, int]] = field(default_factory=dict)
     alone: list[Record] = field(default_factory=list)  # tasks without a call: NCCL before 2.28
 
 
-def calls(found: ProcessFile) -> tuple[list[Called], int]:
-    """The calls in the order in which they were made, and the number of those whose function is unknown."""
-    join = _Join()
+def calls(found: ProcessFile) -> Calls:
+    """The calls of a process."""
+    join = _Join(found.nccl, {record.comm: record.peer for record, _ in names(found)})
     unknown = 0
     for record in found.records:
         if record.kind in (COLL_CALL, P2P_CALL):
@@ -67,28 +81,9 @@ def calls(found: ProcessFile) -> tuple[list[Called], int]:
     made += [_with_task(_called(record), record, join) for record in join.alone if record.function < len(FUNCTIONS)]
     if any(called.captured for called in made):
         made.sort(key=lambda called: called.at_ns)
-    _drop_overwritten(made)
-    return made, unknown
-
-
-def _drop_overwritten(made: list[Called]) -> None:
-    """Forget times that belong to later kernels.
-
-    NCCL keeps the starts and ends of 64 kernels for each channel. If its thread reads them later than that, it reports those of a later
-    kernel. On one communicator kernels run one after the other, so such a time ends before it starts, or after the next one has started.
-    Only calls of one group share a kernel.
-    """
-    following: dict[int, tuple[int, int | None]] = {}
-    for called in reversed(made):
-        if called.gpu_ns is None:
-            continue
-        start, end = called.gpu_ns
-        next_start, next_group = following.get(called.comm, (end, None))
-        together = called.group is None or called.group == next_group
-        if end < start or (end > next_start and not together):
-            called.gpu_ns = None
-        else:
-            following[called.comm] = min(start, next_start) if together else start, called.group
+    shifted = drop_shifted(made)
+    drop_overwritten(made)
+    return Calls(made, unknown, shifted)
 
 
 def _called(record: Record) -> Called:
@@ -112,6 +107,7 @@ def _with_tasks(called: Called, tasks: tuple[Record, ...] | list[Record], join: 
         return
     for task in tasks:
         _with_task(called, task, join)
+    called.uncounted |= called.function == "broadcast" and join.nccl >= ALL_GATHERV and not tasks
     if called.captured:
         called.gpu_ns = None  # its sends and receives are those of all replays
     yield called
@@ -122,8 +118,10 @@ def _with_task(called: Called, task: Record, join: _Join) -> Called:
         called.algorithm = ALGORITHMS[task.algorithm] if task.algorithm < len(ALGORITHMS) else None
         called.protocol = PROTOCOLS[task.protocol] if task.protocol < len(PROTOCOLS) else None
     called.channels = max(called.channels or 0, task.channels) or None
-    if task.kind == P2P and called.function in (SEND, RECV):
-        called.peer = task.peer
+    if task.kind == P2P:
+        called.uncounted |= join.nccl < SELF_COUNTED and task.peer == join.ranks.get(task.comm)
+        if called.function in (SEND, RECV):
+            called.peer = task.peer
     timed = join.timed.get(task.b)
     if timed:
         start, end = called.gpu_ns or timed

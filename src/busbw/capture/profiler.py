@@ -45,7 +45,7 @@ def add(found: ProcessFile, name: str, collector: Collector) -> None:
         header.nccl = f"{found.nccl // 10000}.{found.nccl // 100 % 100}.{found.nccl % 100}"
     for comm in comms.values():
         collector.comm(comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank)
-    calls, unknown = process_calls.calls(found)
+    calls, unknown, shifted = process_calls.calls(found)
     ahead_ns = min((called.gpu_ns[0] - called.at_ns for called in calls if called.gpu_ns and not called.captured), default=0)
     for called in calls:
         if called.comm in comms:
@@ -53,7 +53,7 @@ def add(found: ProcessFile, name: str, collector: Collector) -> None:
             collector.call(comm.process, _observed(called, comm, found, ahead_ns))
         else:
             unknown += 1
-    _remarks(collector, found, calls, unknown)
+    _remarks(collector, found, calls, unknown, shifted)
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ def _observed(called: Called, comm: _Comm, found: ProcessFile, ahead_ns: int) ->
     )  # fmt: skip
 
 
-def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unknown: int) -> None:
+def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unknown: int, shifted: int) -> None:
     who = f"rank {found.rank}" if found.rank is not None else found.name
     if unknown:
         collector.problem(f"{who}: {counted(unknown, 'call')} of an unknown function or communicator")
@@ -108,6 +108,11 @@ def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unkn
         collector.note(f"{who}: {counted(found.dropped, 'record')} lost{why}")
     if found.facts.get("mode") == CAPTURE.timed and found.untimed:
         collector.note(f"{who}: {counted(found.untimed, 'call')} whose end the GPU reported too late or not at all")
+    if shifted:
+        collector.note(
+            f"{who}: {counted(shifted, 'call')} without a time: after a send of a rank to itself, as in alltoall, NCCL before 2.31 reports "
+            "times of other calls"
+        )
     if found.interface == 2:
         collector.note(
             "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and reduce_scatter are those of one rank"

@@ -155,7 +155,10 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
 
 
 class PredictedRow(msgspec.Struct, frozen=True):
-    """One row of a pattern on the other system. `forecast` is None where no time can be given, and `reason` says why."""
+    """One row of a pattern on the other system. `forecast` is None where no time can be given, and `reason` says why.
+
+    `weight` is the part of the job's ranks that a call occupies (core.pattern_weights), of a send that of its sender.
+    """
 
     row: int
     function: str
@@ -166,11 +169,12 @@ class PredictedRow(msgspec.Struct, frozen=True):
     forecast: Forecast | None = None
     reason: str = ""
     measured_s: float | None = None
+    weight: float = 1.0
 
     @property
     def total_s(self) -> float:
-        """The time of all calls."""
-        return self.forecast.time_s * self.calls if self.forecast else 0.0
+        """The time of all calls, averaged over the job's ranks."""
+        return self.weight * self.forecast.time_s * self.calls if self.forecast else 0.0
 
 
 class PatternPrediction(msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True):
@@ -184,7 +188,7 @@ class PatternPrediction(msgspec.Struct, tag="busbw.pattern-prediction/1", tag_fi
 
     @property
     def total_s(self) -> float:
-        """The time of all calls of all rows with a forecast, one after the other."""
+        """The time of all calls of all rows with a forecast, one after the other, averaged over the job's ranks."""
         return sum(row.total_s for row in self.rows)
 
     @property

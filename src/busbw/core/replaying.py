@@ -29,12 +29,15 @@ class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class Replayed(msgspec.Struct):
     """One row: as recorded, and as replayed. None: not timed. `counted_calls` of the replay gave `times`.
 
+    `weight` is the part of the job's ranks that a call occupies, `recorded_weight` that of the recorded calls (core.pattern_weights).
     `kind` is the clock of `times`: gpu (kernels, by the profiler plugin), event (CUDA events around a call) or cpu. `skew_us` is the
     median time between the first and the last rank's start. `algorithm` and `protocol` are what NCCL chose in the replay.
     """
 
     row: PatternRow
     ranks: int
+    weight: float = 1.0
+    recorded_weight: float = 1.0
     times: Times | None = None
     kind: str = ""
     skew_us: float | None = None
@@ -74,8 +77,8 @@ class Replayed(msgspec.Struct):
 
     @property
     def total_s(self) -> float | None:
-        """Seconds of all recorded calls at the mean time of those replayed."""
-        return self.row.calls * self.times.total / self.times.n * US if self.times and self.times.n else None
+        """Seconds of all recorded calls at the mean time of those replayed, averaged over the job's ranks."""
+        return self.weight * self.row.calls * self.times.total / self.times.n * US if self.times and self.times.n else None
 
 
 class Replay(msgspec.Struct):

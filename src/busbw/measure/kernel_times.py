@@ -59,7 +59,7 @@ class KernelTimes:
         if found.dropped:
             return []
         calls: dict[int, list[Called]] = {record.comm: [] for record, _ in process_file.names(found)}
-        for called in process_calls.calls(found)[0]:
+        for called in process_calls.calls(found).made:
             calls[called.comm].append(called)
         return [list(_operations(calls[comm])) for comm in sorted(calls) if calls[comm]]
 

@@ -6,10 +6,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from busbw.capture.files import load
+from busbw.capture.kernel_clock import SELF_COUNTED
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.pattern import Pattern, Times
 from busbw.core.pattern_scale import period, ranks_of, scaled
+from busbw.core.pattern_weights import weights
 from busbw.core.replaying import Replay, Replayed
 from busbw.core.result import ReplayResult
 from busbw.core.sizes import counted
@@ -83,7 +85,8 @@ def _play(
             emit(Note(note))
     player = Player(job, opened, plan.operations, enter_phase)
     player.prepare()
-    usable = first.asynchronous and kernels.running and result.library.nccl >= SINCE
+    shifted = result.library.nccl < SELF_COUNTED and any(operation.to_self for operation in plan.operations)
+    usable = first.asynchronous and kernels.running and result.library.nccl >= SINCE and not shifted
     marks = not all(control.allgather(usable))  # the same kind of time on all ranks
     walls, taken = [], []
     for repeat in range(job.replay.repeats):
@@ -110,9 +113,11 @@ def _play(
 
 def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
     pattern = plan.pattern
+    rows = zip(pattern.rows, weights(pattern), strict=True)
     return Replay(
         job.replay, recorded.header.source, pattern.ordered, ranks_of(recorded), pattern.comms,
-        [Replayed(row, pattern.comm(row).ranks) for row in pattern.rows], plan.skipped, recorded_wall_s=recorded.header.seconds,
+        [Replayed(row, pattern.comm(row).ranks, recorded_weight=weight) for row, weight in rows],
+        plan.skipped, recorded_wall_s=recorded.header.seconds,
         period=period([call.row for call in pattern.calls]),
     )  # fmt: skip
 
@@ -146,6 +151,7 @@ def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind:
     all have entered, such as the root's of a broadcast, may return at once, so there it is the longest.
     """
     replay.wall_s = [max(walls) for walls in zip(*(one.walls for one in everyone), strict=True)]
+    occupied: dict[int, list[float]] = {}
     times: dict[int, list[float]] = {}
     skews: dict[int, list[float]] = {}
     for number, operation in enumerate(plan.operations):
@@ -155,6 +161,8 @@ def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind:
             for row in operation.rows if seen else ():
                 times.setdefault(row, []).append(took(seen) / len(operation.rows))
                 skews.setdefault(row, []).append(max(seen) - min(seen))
+        for row in operation.rows:
+            occupied.setdefault(row, []).append(operation.occupied / len(everyone))
         kernel = next((one.ran[number][0] for one in everyone if number in one.ran), None)
         if kernel:
             for row in operation.rows:
@@ -163,6 +171,7 @@ def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind:
     for row, taken in times.items():
         replay.rows[row].times = Times(len(taken), sum(taken), min(taken), statistics.median(taken), max(taken))
         replay.rows[row].kind, replay.rows[row].skew_us = kind, statistics.median(skews[row])
+        replay.rows[row].weight = statistics.fmean(occupied[row])
 
 
 def _add_ideals(result: ReplayResult) -> None:

@@ -39,6 +39,17 @@ class Operation:
         matrix = self.call.layout.matrix
         return not matrix or any(matrix[rank]) or any(line[rank] for line in matrix)
 
+    @property
+    def occupied(self) -> int:
+        """The ranks that call NCCL for it."""
+        ranks = self.call.layout.ranks
+        return sum(map(self.moves, range(ranks))) if self.call.layout.matrix else ranks
+
+    @property
+    def to_self(self) -> bool:
+        """Whether a rank of an exchange sends to itself."""
+        return any(line[rank] for rank, line in enumerate(self.call.layout.matrix))
+
 
 @dataclass(frozen=True, slots=True)
 class _Message:
@@ -240,6 +251,9 @@ def exchange(moved: dict[tuple[int, int], int], ranks: int) -> base.Call:
 
 
 def warm_up(operations: Sequence[Operation]) -> list[Operation]:
-    """One operation of each kind, to be run before an ordered pattern: connections are made by the first of a kind."""
+    """One operation of each kind, to be run before an ordered pattern: connections are made by the first of a kind.
+
+    In the order of the communicators, which is then that of their creation where the first operation makes them, as in PyTorch.
+    """
     firsts = {(one.comm, id(one.call)): one for one in reversed(operations)}
-    return list(firsts.values())
+    return sorted(firsts.values(), key=lambda one: one.comm)

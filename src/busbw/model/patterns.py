@@ -5,6 +5,7 @@ from math import ceil
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
+from busbw.core.pattern_weights import weights, world_of
 from busbw.core.prediction import Forecast, PatternPrediction, PredictedRow
 from busbw.model.estimate import Fits, Setting
 from busbw.model.levels import described
@@ -17,11 +18,11 @@ SENT = "its time is that of the send"
 
 def predict_pattern(pattern: Pattern, setting: Setting, source: str, system_source: str, fits: Fits | None = None) -> PatternPrediction:
     """Every row of the pattern. Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on."""
-    rows = [_row(pattern, row, setting, fits or {}) for row in pattern.rows]
+    rows = [_row(pattern, row, weight, setting, fits or {}) for row, weight in zip(pattern.rows, weights(pattern), strict=True)]
     hosts = max([1, ceil(pattern.header.world / setting.system.gpus), *(row.hosts for row in rows)])
     per_host = max((row.per_host for row in rows), default=1)
     unplaced = any(not comm.members and comm.ranks > 1 and comm.ranks != pattern.header.world for comm in pattern.comms)
-    notes = ["calls are added up one after the other: what runs at the same time, or beside computation, takes less"]
+    notes = ["calls are added up one after the other, average of all ranks: what overlaps with other calls or computation costs less"]
     return PatternPrediction(
         source=source,
         described=described(setting.system, hosts, min(per_host, setting.system.gpus), setting.release, system_source),
@@ -31,13 +32,14 @@ def predict_pattern(pattern: Pattern, setting: Setting, source: str, system_sour
     )
 
 
-def _row(pattern: Pattern, row: PatternRow, setting: Setting, fits: Fits) -> PredictedRow:
+def _row(pattern: Pattern, row: PatternRow, weight: float, setting: Setting, fits: Fits) -> PredictedRow:
     comm = pattern.comm(row)
     hosts, per_host = placed(comm, setting.system)
     if row.function in (SEND, RECV):
         hosts, per_host = (1, 2) if _beside(comm, row, setting.system) else (2, 1)
     found, reason = _forecast(pattern, row, setting, (hosts, per_host), fits)
-    return PredictedRow(row.id, row.function, row.bytes, row.calls, hosts, per_host, found, reason, measured(row))
+    occupied = 1 / world_of(pattern) if row.function in (SEND, RECV) else weight  # the sends of a group follow each other
+    return PredictedRow(row.id, row.function, row.bytes, row.calls, hosts, per_host, found, reason, measured(row, weight), occupied)
 
 
 def _forecast(pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[int, int], fits: Fits) -> tuple[Forecast | None, str]:
@@ -80,7 +82,10 @@ def _member(members: Sequence[int], rank: int) -> int:
     return members[rank] if 0 <= rank < len(members) else rank
 
 
-def measured(row: PatternRow) -> float | None:
-    """What all calls took where they were recorded, in seconds, by the GPU's clock or else the host's; None if none was timed."""
+def measured(row: PatternRow, weight: float) -> float | None:
+    """What all calls took where they were recorded, in seconds, by the GPU's clock or else the host's; None if none was timed.
+
+    Averaged over the job's ranks, of which a call occupied the part `weight`.
+    """
     times = row.gpu_us or row.cpu_us
-    return times.total / times.n * row.calls * US if times and times.n else None
+    return weight * times.total / times.n * row.calls * US if times and times.n else None

@@ -9,6 +9,7 @@ from typing import Any
 from busbw.core.cells import every
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding
+from busbw.core.pattern import SEND, PatternRow
 from busbw.core.result import Cell, Outcome, Result, Row
 from busbw.core.sizes import counted, parse_float
 
@@ -52,6 +53,16 @@ def percent_text(part: float, whole: float | None) -> str:
         return "-"
     value = 100 * part / whole
     return "<0.1" if 0 < value < 0.05 else f"{value:.1f}"
+
+
+def peers_text(row: PatternRow) -> str:
+    """`root 0`, `0->1` for a send or receive, `-` for a call of all ranks alike."""
+    if row.root is not None:
+        return f"root {row.root}"
+    if row.peer is None:
+        return "-"
+    own = "?" if row.rank is None else row.rank
+    return f"{own}->{row.peer}" if row.function == SEND else f"{row.peer}->{own}"
 
 
 def known(value: Any, text: Callable[[Any], str]) -> str:

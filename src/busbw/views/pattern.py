@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.pattern import Pattern, PatternRow, Times
+from busbw.core.pattern_weights import weights
 from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
-from busbw.views.formats import known, percent_text, time_text
+from busbw.views.formats import known, peers_text, percent_text, time_text
 from busbw.views.replay import ROWS, more
 
 NARROWED = 80
@@ -34,8 +35,8 @@ class _Kind:
 
 
 KINDS = (
-    _Kind("GPU time", "gpu_us", "shortest duration on the GPU of any rank"),
-    _Kind("CPU time", "cpu_us", "by the host's clock"),
+    _Kind("GPU time", "gpu_us", "average of all ranks, a call's being the shortest duration on the GPU of any rank"),
+    _Kind("CPU time", "cpu_us", "average of all ranks, by the host's clock"),
     _Kind("bytes", "", "the calls are not timed"),
 )
 
@@ -49,16 +50,6 @@ def _function(line: _Line) -> str:
     return COLLECTIVES[line.row.function].name if line.row.function in COLLECTIVES else line.row.function
 
 
-def _peers(line: _Line) -> str:
-    row = line.row
-    if row.root is not None:
-        return f"root {row.root}"
-    if row.peer is None:
-        return "-"
-    own = "?" if row.rank is None else row.rank
-    return f"{own}->{row.peer}" if row.function == "send" else f"{row.peer}->{own}"
-
-
 def _time(field: str) -> Callable[[_Line], str]:
     return lambda line: "-" if line.times is None else time_text(getattr(line.times, field) * 1e-6)
 
@@ -68,7 +59,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="bytes", value=lambda line: format_size(line.row.bytes)),
     Column(title="type", value=lambda line: line.row.dtype or "-", left=True),
     Column(title="op", value=lambda line: line.row.op or "-", left=True),
-    Column(title="peers", value=_peers, left=True),
+    Column(title="peers", value=lambda line: peers_text(line.row), left=True),
     Column(title="ranks", value=lambda line: line.pattern.comm(line.row).ranks or "-"),
     Column(title="group", value=lambda line: line.pattern.comm(line.row).name[:12] or "-", left=True),
     Column(title="algorithm", value=lambda line: line.row.algorithm or "-", left=True),
@@ -98,14 +89,18 @@ def table(pattern: Pattern, width: int | None = None, most: int = ROWS) -> str:
 
 
 def _lines(pattern: Pattern, chosen: _Kind) -> list[_Line]:
-    weights = [_weight(row, chosen) for row in pattern.rows]
+    parts = [_part(row, chosen) * weight for row, weight in zip(pattern.rows, _weights(pattern, chosen), strict=True)]
     return [
-        _Line(pattern, row, getattr(row, chosen.field) if chosen.field else None, weight, sum(weights))
-        for row, weight in zip(pattern.rows, weights, strict=True)
+        _Line(pattern, row, getattr(row, chosen.field) if chosen.field else None, part, sum(parts))
+        for row, part in zip(pattern.rows, parts, strict=True)
     ]
 
 
-def _weight(row: PatternRow, chosen: _Kind) -> float:
+def _weights(pattern: Pattern, chosen: _Kind) -> list[float]:
+    return weights(pattern) if chosen.field else [1.0] * len(pattern.rows)
+
+
+def _part(row: PatternRow, chosen: _Kind) -> float:
     """Time of all calls, also of those that were not timed; else bytes."""
     if not chosen.field:
         return float(row.bytes * row.calls)
@@ -126,9 +121,11 @@ def _totals(pattern: Pattern, chosen: _Kind) -> str:
     counts = (counted(calls, "call"), counted(len(pattern.rows), "row"), counted(len(pattern.comms), "communicator"))
     text = "{} in {} over {}, ".format(*counts) + format_size(size)
     if chosen.field:
-        timed = [times for row in pattern.rows if (times := getattr(row, chosen.field))]
-        text += f"; {chosen.name} {time_text(sum(times.total for times in timed) * 1e-6)}"
-        number = sum(times.n for times in timed)
+        timed = [
+            (times, weight) for row, weight in zip(pattern.rows, weights(pattern), strict=True) if (times := getattr(row, chosen.field))
+        ]
+        text += f"; {chosen.name} {time_text(sum(times.total * weight for times, weight in timed) * 1e-6)}"
+        number = sum(times.n for times, _ in timed)
         text += f" of {counted(number, 'call')}" if number < calls else ""
     if pattern.header.seconds:
         text += f", over {time_text(pattern.header.seconds)}"

@@ -4,18 +4,19 @@ from collections.abc import Sequence
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.pattern import US, PatternRow
+from busbw.core.pattern import RECV, US, PatternRow, Times
 from busbw.core.replaying import Replay, Replayed
 from busbw.core.result import ReplayResult
 from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
-from busbw.views.formats import bandwidth_text, known, library, machine, percent_text, time_text
+from busbw.views.formats import bandwidth_text, known, library, machine, peers_text, percent_text, time_text
 
 TORCH_HEADER = (
     "routine, num_samples, datatype, nranks, ALGO, PROTOCOL, TOTALBYTES, TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC, in-place time(us), "
     "in-place algbw(GB/s), in-place busbw(GB/s), in-place ideal busbw(GB/s), in-place busbw efficiency(%)\n"
 )
-DROP_ORDER = ("type", "ranks", "algbw", "ideal", "of ideal", "recorded", "ran")
+DROP_ORDER = ("type", "ranks", "algbw", "ideal", "of ideal", "recorded", "predicted", "ran", "peers")
+RECORDED = ("gpu_us", "cpu_us", "predicted_us")
 ROWS = 30  # of a table
 CLOCKS = {
     "gpu": "time of the kernels, by the profiler plugin",
@@ -39,8 +40,8 @@ def render_all(result: ReplayResult, width: int | None = None, most: int = ROWS)
     """The whole text, with the `most` longest rows."""
     replay = result.replay
     total_s = sum(row.total_s or 0.0 for row in replay.rows)
-    rows = sorted(replay.rows, key=lambda row: row.total_s or 0.0, reverse=True)
-    columns = [column for column in _columns(total_s) if any(column.text(row) != "-" for row in rows)]
+    rows = sorted((row for row in replay.rows if row.row.function != RECV), key=lambda row: row.total_s or 0.0, reverse=True)
+    columns = [column for column in _columns(replay, total_s) if any(column.text(row) != "-" for row in rows)]
     table = aligned(columns, rows[:most], width, DROP_ORDER) + more(rows[most:], sum(row.total_s or 0.0 for row in rows[most:]), total_s)
     return header(result, width) + table + wrapped("\n" + "".join(f"{line}\n" for line in _totals(result, total_s)), width)
 
@@ -50,16 +51,20 @@ def more(rows: Sequence[object], part: float, whole: float) -> str:
     return f"and {counted(len(rows), 'row')} more with {percent_text(part, whole)} % in all: --rows shows them\n" if rows else ""
 
 
-def _columns(total_s: float) -> list[Column]:
+def _columns(replay: Replay, total_s: float) -> list[Column]:
+    clock = _recorded_clock(replay)
     return [
         Column(title="function", value=lambda row: row.row.function, left=True),
         Column(title="size", value=lambda row: format_size(row.row.bytes)),
         Column(title="type", value=lambda row: row.row.dtype or "-", left=True),
+        Column(title="peers", value=lambda row: peers_text(row.row), left=True),
         Column(title="ranks", value=lambda row: row.ranks),
         Column(title="calls", value=lambda row: row.row.calls),
         Column(title="ran", value=_ran, left=True),
         Column(title="time", value=lambda row: known(row.time_s, time_text)),
-        Column(title="recorded", value=lambda row: known(_recorded_s(row.row), time_text)),
+        Column(
+            title="predicted" if clock == "predicted_us" else "recorded", value=lambda row: known(_recorded_s(row.row, clock), time_text)
+        ),
         Column(title="algbw", value=lambda row: known(row.algbw, bandwidth_text)),
         Column(title="busbw", value=lambda row: known(row.busbw, bandwidth_text)),
         Column(title="ideal", value=lambda row: known(row.ideal, bandwidth_text)),
@@ -73,25 +78,31 @@ def _ran(row: Replayed) -> str:
     return f"{row.algorithm}/{row.protocol}" if row.algorithm else "-"
 
 
-def _recorded_s(row: PatternRow) -> float | None:
-    """The recorded median: measured before predicted, the GPU's clock before the host's."""
-    times = row.gpu_us or row.cpu_us
-    return times.median * US if times else row.predicted_us * US if row.predicted_us is not None else None
+def _recorded_clock(replay: Replay) -> str:
+    """The kind of recorded time that is shown: measured before predicted, the GPU's clock before the host's."""
+    return next((kind for kind in RECORDED if any(getattr(row.row, kind) is not None for row in replay.rows)), "")
+
+
+def _recorded_s(row: PatternRow, clock: str) -> float | None:
+    """The recorded median."""
+    time = getattr(row, clock, None)
+    return None if time is None else US * (time.median if isinstance(time, Times) else time)
 
 
 def recorded_total_s(replay: Replay) -> float:
-    """Seconds of the recorded calls that were timed on the GPU, as those of the replay are counted."""
-    return sum(row.row.calls * row.row.gpu_us.total / row.row.gpu_us.n * US for row in replay.rows if row.row.gpu_us and row.times)
+    """Seconds of the recorded calls that were timed on the GPU and replayed, averaged over the job's ranks."""
+    seen = [row for row in replay.rows if row.row.gpu_us and (row.times or row.row.function == RECV)]
+    return sum(row.recorded_weight * row.row.calls * row.row.gpu_us.total / row.row.gpu_us.n * US for row in seen if row.row.gpu_us)
 
 
 def _totals(result: ReplayResult, total_s: float) -> list[str]:
     replay = result.replay
-    lines = [
-        f"total  {time_text(total_s)} of communication; {CLOCKS.get(next((row.kind for row in replay.rows if row.kind), ''), 'not timed')}"
-    ]
+    kind = next((row.kind for row in replay.rows if row.kind), "")
+    lines = [f"total  {time_text(total_s)} of communication, average of all ranks; {CLOCKS.get(kind, 'not timed')}"]
     recorded_s = recorded_total_s(replay)
-    if recorded_s:
-        lines.append(f"recorded  {time_text(recorded_s)} for the same calls: the replay took {percent_text(total_s, recorded_s)} % of it")
+    if recorded_s and total_s:
+        told = f": the replay took {percent_text(total_s, recorded_s)} % of it" if kind == "gpu" else ", time of the kernels"
+        lines.append(f"recorded  {time_text(recorded_s)} for the same calls{told}")
     if replay.period:
         calls = sum(row.row.calls for row in replay.rows)
         steps = calls / replay.period
@@ -105,7 +116,7 @@ def _totals(result: ReplayResult, total_s: float) -> list[str]:
     if replay.wall_s:
         lines.append(f"wall   {time_text(min(replay.wall_s))} from the first call to the end of the last")
     lines += [f"skipped  {counted(count, 'call')}: {reason}" for reason, count in replay.skipped.items()]
-    untimed = sum(row.times is None and row.row.function != "recv" for row in replay.rows)
+    untimed = sum(row.times is None and row.row.function != RECV for row in replay.rows)
     if untimed:
         lines.append(f"untimed  {counted(untimed, 'row')}")
     lines += [f"note   {note}" for note in replay.notes]
@@ -117,7 +128,7 @@ def _at_ideal_s(row: Replayed) -> float | None:
     collective = COLLECTIVES.get(row.row.function)
     if not row.ideal or collective is None:
         return None
-    return row.row.calls * row.row.bytes * float(collective.bus_factor(row.ranks)) / row.ideal
+    return row.weight * row.row.calls * row.row.bytes * float(collective.bus_factor(row.ranks)) / row.ideal
 
 
 def torch_csv(result: ReplayResult) -> str:

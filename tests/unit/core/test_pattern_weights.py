@@ -1,0 +1,41 @@
+"""What calls on parts of the job, and sends in groups, add to the average time of a rank."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.pattern import Header
+from busbw.core.pattern_tally import Arguments, Tally
+from busbw.core.pattern_weights import weights, world_of
+
+
+@given(st.integers(2, 6), st.integers(1, 3))
+def test_alltoall_of_sends_weighs_as_one_of_all_ranks(ranks: int, turns: int):
+    tally = Tally(Header(world=ranks), ordered=True)
+    comm = tally.comm(ranks)
+    for turn in range(turns):
+        for rank in range(ranks):
+            for peer in range(ranks):
+                for function in ("send", "recv"):
+                    tally.add(Arguments(comm, function, 8, rank=rank, peer=peer), group=turn)
+    pattern = tally.pattern()
+    total = sum(row.calls * weight for row, weight in zip(pattern.rows, weights(pattern), strict=True))
+    assert abs(total - turns) < 1e-9
+
+
+def test_parts_of_the_job_weigh_their_part():
+    tally = Tally(Header(world=8), ordered=False)
+    world, half, unknown = tally.comm(8), tally.comm(4), tally.comm(0)
+    for comm in (world, half, unknown):
+        tally.add(Arguments(comm, "all_reduce", 8), 5)
+    tally.add(Arguments(half, "send", 8, rank=0, peer=1), 5)
+    assert weights(tally.pattern()) == [1, 0.5, 1, 0.125]
+    assert world_of(tally.pattern()) == 8
+
+
+def test_sends_of_unknown_groups_stand_alone():
+    tally = Tally(Header(world=2), ordered=True)
+    comm = tally.comm(2)
+    tally.add(Arguments(comm, "send", 8, rank=0, peer=1))
+    tally.add(Arguments(comm, "send", 8, rank=0, peer=1), group=3)
+    tally.add(Arguments(comm, "send", 64, rank=0, peer=1), group=3)
+    assert weights(tally.pattern()) == [(1 + 1 / 2) / 2 / 2, 1 / 2 / 2]
