@@ -145,7 +145,10 @@ def vgg() -> float:
 
 
 def masks(library: str) -> dict[str, dict[str, list[float]]]:
-    """Microseconds a call of loops, enqueued back to back, by bytes and by the events that NCCL reports; library `-`: those it reports anyway."""
+    """Microseconds a call of loops, enqueued back to back, by bytes and by the events that NCCL reports.
+
+    With library `-` they are those that the environment asks for.
+    """
     import ctypes
 
     from busbw.core.sweep import SweepSpec, series

@@ -27,6 +27,7 @@ _VARIANTS = {
 CONTROL = frozenset(
     {
         "barrier",
+        "allreducebarrier",
         "monitoredbarrier",
         "wait",
         "coalesced",

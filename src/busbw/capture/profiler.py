@@ -15,6 +15,11 @@ from busbw.core.errors import UsageError
 from busbw.core.pattern import algbw_bytes
 from busbw.core.sizes import counted
 
+_SHIFTED = (
+    "calls without a time: after a send of a rank to itself, as in alltoall, NCCL before 2.31 reports times of other calls of the "
+    "communicator; so do some of its later versions after a broadcast"
+)
+
 
 def recognized(head: bytes) -> bool:
     """Whether it begins as the plugin's files do."""
@@ -109,10 +114,7 @@ def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unkn
     if found.facts.get("mode") == CAPTURE.timed and found.untimed:
         collector.note(f"{who}: {counted(found.untimed, 'call')} whose end the GPU reported too late or not at all")
     if shifted:
-        collector.note(
-            f"{who}: {counted(shifted, 'call')} without a time: after a send of a rank to itself, as in alltoall, NCCL before 2.31 reports "
-            "times of other calls"
-        )
+        collector.note(_SHIFTED)
     if found.interface == 2:
         collector.note(
             "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and reduce_scatter are those of one rank"

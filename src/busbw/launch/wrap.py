@@ -11,6 +11,7 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import mpirun
 
 OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
+STARTERS = ("env", "timeout", "numactl", "taskset", "nice", "ionice", "chrt", "setsid", "stdbuf", "time")  # that start what follows
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 PASS_ON_S = 0.5
 
@@ -21,13 +22,21 @@ def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]
     Open MPI's mpirun passes none on by itself. srun, MPICH's mpiexec and torchrun pass on all; srun not with --export. UsageError for
     an srun that leaves them out.
     """
-    program = Path(argv[0]).name
-    if program in OPEN_MPI and _is_open_mpi(argv[0]):
-        return [argv[0], *(word for name in variables for word in ("-x", name)), *argv[1:]]
-    export = _export(argv[1:]) if program == "srun" else None
+    at = _launcher(argv)
+    program = Path(argv[at]).name
+    if program in OPEN_MPI and _is_open_mpi(argv[at]):
+        return [*argv[: at + 1], *(word for name in variables for word in ("-x", name)), *argv[at + 1 :]]
+    export = _export(argv[at + 1 :]) if program == "srun" else None
     if export is not None and "ALL" not in export.split(","):
         raise UsageError(f"srun --export={export} passes no variables of busbw to the ranks", "srun --export=ALL,... keeps those named")
     return list(argv)
+
+
+def _launcher(argv: Sequence[str]) -> int:
+    """Where the launcher is: at the beginning, or after `timeout 1h`, `env NAME=1` and the like."""
+    if Path(argv[0]).name not in STARTERS:
+        return 0
+    return next((at for at, word in enumerate(argv) if Path(word).name in (*OPEN_MPI, "srun")), 0)
 
 
 def _export(words: Sequence[str]) -> str | None:

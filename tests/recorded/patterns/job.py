@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _dump_fr_trace, _dump_fr_trace_json
+from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
@@ -58,8 +58,9 @@ def main() -> None:
             optimizer.step()
         collectives(dist.get_world_size(), pair)
     profiler.export_chrome_trace(f"kineto_rank_{RANK}.json")
-    Path(f"flight_recorder_rank_{RANK}.pickle").write_bytes(_dump_fr_trace(True, False, False))
-    Path(f"flight_recorder_rank_{RANK}.json").write_bytes(_dump_fr_trace_json(True, False))
+    binary, text = (c10d._dump_nccl_trace, c10d._dump_nccl_trace_json) if GPU else (c10d._dump_fr_trace, c10d._dump_fr_trace_json)
+    Path(f"flight_recorder_rank_{RANK}.pickle").write_bytes(binary(True, False, False))
+    Path(f"flight_recorder_rank_{RANK}.json").write_bytes(text(True, False))
     dist.destroy_process_group()
 
 

@@ -3,9 +3,11 @@
 import gzip
 import random
 
+import pytest
 from pattern_records import calls, record
 
 LOGS = ("nccl_2.28_rank_0.log", "nccl_2.28_rank_1.log")
+MIXED = ("profiler_mixed_rank_0.capture.gz", "profiler_mixed_rank_1.capture.gz")
 FILES = ("profiler_rank_0.capture.gz", "profiler_rank_1.capture.gz")
 BUILT_OF_MESSAGES = ("send", "recv", "alltoall", "alltoallv", "gather")  # NCCL's log has these by their parts
 
@@ -22,6 +24,29 @@ def test_log_and_trace_show_the_same_collectives(sample):
     inside = moved(log)[-len(moved(trace)) - 1 : -1]
     assert moved(trace) == inside
     assert len(inside) == 11
+
+
+@pytest.mark.parametrize("suffix", [".pickle", ".json"])
+def test_log_and_flight_recorder_show_the_same_collectives(sample, suffix):
+    recorder = sample(*(f"flight_recorder_2.10_nccl_rank_{rank}{suffix}" for rank in (0, 1)))
+    ours = moved(recorder)
+    checked = next(at for at, call in enumerate(ours) if call[0] == "broadcast")  # PyTorch's check of the parameters before
+    assert ours[checked:] == moved(sample(*LOGS))[-1 - len(ours[checked:]) : -1]
+    assert (recorder.header.skipped, recorder.header.nccl) == (0, "2.28.9")
+    assert all(row.gpu_us for row in recorder.rows)
+    assert "barrier" in " ".join(recorder.header.notes)
+
+
+def test_no_time_follows_the_first_alltoall_of_a_communicator(sample):
+    """20 turns of collectives, then alltoall; its sends of a rank to itself make NCCL mix up the later times."""
+    pattern = sample(*MIXED)
+    on_world = next(row.comm for row in pattern.rows if row.function == "all_gather")
+    counts = {(row.function, row.comm == on_world): (row.calls, row.gpu_us.n if row.gpu_us else 0) for row in pattern.rows if row.bytes > 4}
+    assert counts["all_gather", True] == counts["broadcast", True] == (20, 1)
+    assert counts["all_reduce", False] == (20, 20)
+    assert counts["send", True][1] == 0
+    assert "after a send of a rank to itself" in " ".join(pattern.header.notes)
+    assert max(row.gpu_us.most for row in pattern.rows if row.gpu_us) < 1000
 
 
 def test_log_of_two_ranks_names_members_roots_and_operators(sample):

@@ -28,6 +28,13 @@ def test_open_mpi_is_told_to_pass_the_variables_on(tmp_path: Path, name: str) ->
     assert wrap.command_line([path, "-n", "2", "app"], VARIABLES) == [path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
 
 
+def test_launcher_behind_a_starter_is_found(tmp_path: Path) -> None:
+    path = launcher(tmp_path, "mpirun", "mpirun (Open MPI) 4.1.6")
+    line = ["timeout", "1h", path, "-n", "2", "app"]
+    assert wrap.command_line(line, VARIABLES) == ["timeout", "1h", path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
+    assert wrap.command_line(["env", "A=1", "python", "train.py"], VARIABLES) == ["env", "A=1", "python", "train.py"]
+
+
 def test_other_launchers_pass_variables_on_by_themselves(tmp_path: Path) -> None:
     path = launcher(tmp_path, "mpiexec", "HYDRA build details: Version 4.2")
     for line in ([path, "-n", "2", "app"], ["torchrun", "app.py"], ["srun", "app"], ["srun", "--export=ALL,A=1", "app"], ["python", "-x"]):

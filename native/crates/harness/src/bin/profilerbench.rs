@@ -1,14 +1,14 @@
 //! What the profiler plugin's own part of a call costs: the events of a collective, as NCCL 2.28 reports them, without NCCL.
 //!
-//!     BUSBW_CAPTURE=FOLDER profilerbench LIBRARY [CALLS]
+//!     BUSBW_CAPTURE=FOLDER profilerbench LIBRARY [CALLS [CHANNELS]]
 //!
-//! Prints nanoseconds a call, the median of ten rounds.
+//! Prints nanoseconds a call, the median of ten rounds. With BUSBW_CAPTURE_MODE=timed that includes the kernel events of all channels.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use nccl_abi::profiler::{Coll, CollApi, Head, ProfilerV5, event};
+use nccl_abi::profiler::{Coll, CollApi, Head, KERNEL_CH_STOP, KernelCh, ProfilerV5, event};
 
 #[repr(C)]
 struct Event<T> {
@@ -30,6 +30,7 @@ fn table(library: &str) -> &'static ProfilerV5 {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let calls: u32 = arguments.get(2).map_or(100_000, |text| text.parse().expect("a number of calls"));
+    let channels: u8 = arguments.get(3).map_or(1, |text| text.parse().expect("a number of channels"));
     let profiler = table(arguments.get(1).expect("the path of the library"));
     let (mut context, mut mask) = (null_mut::<c_void>(), 0 as c_int);
     // SAFETY: as NCCL calls it.
@@ -46,7 +47,7 @@ fn main() {
         count: 2,
         root: 0,
         datatype,
-        channels: 1,
+        channels,
         warps: 4,
         algo: c"RING".as_ptr(),
         proto: c"LL".as_ptr(),
@@ -61,6 +62,15 @@ fn main() {
         }
         handle
     };
+    let timed = u64::try_from(mask).is_ok_and(|mask| mask & event::KERNEL_CH != 0);
+    let kernel = |task, channel| {
+        let body = KernelCh { channel, timer: 1 };
+        let handle = start(event::KERNEL_CH, task, (&raw const body).cast(), size_of::<KernelCh>());
+        let mut ended = 2u64;
+        // SAFETY: a handle of this plugin, and the time that this state carries.
+        unsafe { (profiler.record_event_state)(handle, KERNEL_CH_STOP, (&raw mut ended).cast()) };
+        handle
+    };
     // SAFETY: handles of this plugin.
     let stop = |handle: *mut c_void| unsafe { (profiler.stop_event)(handle) };
     let mut rounds: Vec<f64> = (0..10)
@@ -73,6 +83,9 @@ fn main() {
                 let task = start(event::COLL, called, (&raw const coll).cast(), size_of::<Coll>());
                 if !task.is_null() {
                     stop(task);
+                }
+                for channel in 0..if timed { channels } else { 0 } {
+                    stop(kernel(task, channel));
                 }
                 stop(group);
             }
