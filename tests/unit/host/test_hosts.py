@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from recordings import Recording, parse_archive, recorded
 
 from busbw.core.topology import Host, Nic
 from busbw.host.read import read_host
+from busbw.host.recording import Recording, parse_archive, recorded
 from busbw.host.source import Live
 
 HOSTS = Path(__file__).parents[2] / "hosts"

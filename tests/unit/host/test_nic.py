@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from recordings import parse_archive
 
 from busbw.core.topology import Nic
 from busbw.host.interfaces import read_interfaces
 from busbw.host.nic import read_nics
+from busbw.host.recording import parse_archive
 from busbw.host.source import Source
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recordings import Recording, parse_archive, recorded
 
+from busbw.host.recording import Recording, parse_archive, recorded
 from busbw.host.source import Live, Reading, Unavailable
 
 

@@ -7,12 +7,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from recordings import parse_archive, recorded
 
 from busbw.core.result import Device
 from busbw.core.vitals import TCP, XidEvent, change
 from busbw.host.counters import device_counters, snmp
 from busbw.host.kernel_log import KernelLog, xids
+from busbw.host.recording import parse_archive, recorded
 from busbw.host.source import Live
 from busbw.host.vitals import Vitals
 

@@ -1,4 +1,4 @@
-"""Recorded machines for tests: `Recording` keeps every read made through it, `recorded` and `parse_archive` answer the same reads later.
+"""Recorded machines: `Recording` keeps every read made through it, `recorded` and `parse_archive` answer the same reads later.
 
 A recording is a directory tree, or a text file of JSON lines: the schema, then for each read
 {"path", "text" | "base64" | "link" | "names" | "error"} or {"call", "text" | "error"}. Paths are absolute.
@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from busbw.core.errors import UsageError
 from busbw.host.source import Live, Reading, Source
 
 SCHEMA = "busbw.host/1"
+MADE_BY = "busbw snapshot makes one"
 CALLS = "calls"  # folder of a directory tree that holds recorded calls, one file each
 
 
@@ -61,15 +63,35 @@ def _reading(entry: dict[str, Any] | None, missing: str) -> Reading:
 
 
 def recorded(path: Path) -> Source:
-    """A recorded machine, from a directory tree or an archive that `Recording` made."""
-    return _RecordedTree(path) if path.is_dir() else parse_archive(path.read_text(encoding="utf-8"))
+    """A recorded machine, from a directory tree or an archive that `Recording` made; UsageError if it is neither."""
+    if path.is_dir():
+        return _RecordedTree(path)
+    try:
+        return parse_archive(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise UsageError(f"{path}: {reason}", MADE_BY) from error
 
 
-def parse_archive(text: str) -> Source:
-    """The machine that an archive's text describes."""
-    schema, *entries = map(json.loads, text.splitlines())
-    assert schema == {"schema": SCHEMA}
-    return _RecordedArchive(entries)
+def parse_archive(text: str, name: str = "recording") -> Source:
+    """The machine that an archive's text describes; UsageError names the line that is none of an archive."""
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if (
+            not isinstance(entry, dict)
+            or (number == 1 and entry != {"schema": SCHEMA})
+            or not (number == 1 or {"path", "call"} & set(entry))
+        ):
+            expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
+            raise UsageError(f"{name}: line {number} is '{line[:40]}', not {expected}", MADE_BY)
+        entries.append(entry)
+    if not entries:
+        raise UsageError(f"{name}: it is empty", MADE_BY)
+    return _RecordedArchive(entries[1:])
 
 
 class Recording:

@@ -1,0 +1,1 @@
+"""Checks of a machine, one file each, over what the host room reads."""

@@ -1,0 +1,72 @@
+"""What a check is: a row of texts, and a pure function of a machine."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from busbw.check.machine import Machine
+from busbw.core.checking import Checked, CheckRow, Evidence, Found
+from busbw.core.finding import Verdict
+from busbw.host.source import Reading
+
+Look = Callable[[Machine], Iterable[Found]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check. `look` yields a finding for each part that it looks at, at least one: skip where there is no such part."""
+
+    row: CheckRow
+    look: Look
+
+    def run(self, machine: Machine) -> list[Checked]:
+        """The findings with the check's id."""
+        row = self.row
+        return [
+            Checked(
+                id=row.id, name=row.name, layer=row.layer.value, verdict=one.verdict, subject=one.subject, message=one.message,
+                evidence=one.evidence, fix=one.fix, stays=row.stays if one.fix else "",
+            )
+            for one in self.look(machine)
+        ]  # fmt: skip
+
+
+def passed(subject: str, message: str, *evidence: Evidence) -> Found:
+    """What was looked at is right."""
+    return Found(Verdict.PASS, subject, message, evidence)
+
+
+def warned(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+    """It costs speed or may fail later."""
+    return Found(Verdict.WARN, subject, message, evidence, fix)
+
+
+def failed(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+    """It is broken, or stops a job."""
+    return Found(Verdict.FAIL, subject, message, evidence, fix)
+
+
+def skipped(message: str, subject: str = "") -> Found:
+    """The question does not apply to this machine."""
+    return Found(Verdict.SKIP, subject, message)
+
+
+def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+    """It could not be read: never a pass."""
+    return Found(Verdict.UNKNOWN, subject, message, evidence, fix)
+
+
+def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
+    """Unknown, with the reason why a file or call could not be read."""
+    return unknown(subject, f"{what} cannot be read: {reading.reason}", fix=fix)
+
+
+def no_environment() -> Found:
+    """Unknown, as the environment is not in the snapshot."""
+    return unknown("", "the snapshot has no environment", fix="busbw check, in the shell or job script that starts the ranks")
+
+
+def judged(*, right: bool, subject: str, good: str, bad: str, evidence: tuple[Evidence, ...], fix: str, fails: bool = False) -> Found:
+    """Pass, or warn or fail with the fix."""
+    if right:
+        return passed(subject, good, *evidence)
+    return (failed if fails else warned)(subject, bad, *evidence, fix=fix)

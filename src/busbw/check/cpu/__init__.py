@@ -1,0 +1,5 @@
+"""CPUs and memory."""
+
+from busbw.check.base import Check
+
+CHECKS: tuple[Check, ...] = ()

@@ -1,0 +1,5 @@
+"""Kernel and modules."""
+
+from busbw.check.base import Check
+
+CHECKS: tuple[Check, ...] = ()

@@ -1,0 +1,5 @@
+"""What starts ranks."""
+
+from busbw.check.base import Check
+
+CHECKS: tuple[Check, ...] = ()

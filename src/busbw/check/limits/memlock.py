@@ -1,0 +1,45 @@
+"""The limit of locked memory."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, unread, warned
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+PATH = "/proc/self/limits"
+FEW = 1 << 30  # NCCL's buffers of one GPU and a few channels
+
+ROW = CheckRow(
+    id="BW130",
+    name="memlock",
+    layer=Layer.LIMITS,
+    title="limit of locked memory",
+    right="unlimited",
+    why="RDMA registers memory, which locks it. NCCL fails with ibv_reg_mr or ibv_create_qp: cannot allocate memory.",
+    fix="ulimit -l unlimited",
+    stays="in /etc/security/limits.conf (* - memlock unlimited); for services LimitMEMLOCK=infinity; for containers --ulimit memlock=-1",
+    reads=(PATH,),
+    sources=("NCCL user guide, troubleshooting",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The soft limit of this process, which the ranks inherit from the same shell."""
+    reading = machine.read(PATH)
+    line = next((line for line in (reading.text or "").splitlines() if line.startswith("Max locked memory")), None)
+    if line is None:
+        yield unread("", reading, "the limits of this process")
+        return
+    soft = line.split()[3]
+    evidence = Evidence(PATH, f"Max locked memory {soft}", "unlimited")
+    if soft == "unlimited":
+        yield passed("", "locked memory is not limited", evidence)
+    elif not machine.ports:
+        yield passed("", f"locked memory is limited to {soft} bytes; no RDMA device needs more", evidence)
+    elif int(soft) < FEW:
+        yield failed("", f"locked memory is limited to {soft} bytes: RDMA cannot register NCCL's buffers", evidence, fix=ROW.fix)
+    else:
+        yield warned("", f"locked memory is limited to {soft} bytes", evidence, fix=ROW.fix)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,147 @@
+"""One machine as the checks see it: reads are kept, and what several checks need is parsed once."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from busbw.core.env import carried
+from busbw.core.topology import Host
+from busbw.host.interfaces import Interface, read_interfaces
+from busbw.host.nic import RDMA
+from busbw.host.read import read_host
+from busbw.host.source import Reading, Source
+
+ENVIRONMENT, USER = "environment", "euid"
+HYPERVISORS = {"QEMU": "QEMU", "Microsoft Corporation": "Hyper-V", "VMware, Inc.": "VMware", "Xen": "Xen", "Amazon EC2": "EC2",
+               "Google": "Google Compute Engine", "OpenStack Foundation": "OpenStack", "Alibaba Cloud": "Alibaba Cloud"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One port of an RDMA device. `path` is its directory, `bdf` the PCI address of the device ('' if it has none)."""
+
+    device: str
+    number: str
+    path: str
+    layer: str  # InfiniBand or Ethernet
+    active: bool
+    netdev: str  # '' if it has none here, as in a container
+    bdf: str
+
+    @property
+    def name(self) -> str:
+        """`mlx5_0`, with the port's number where it is not the first."""
+        return self.device if self.number == "1" else f"{self.device}:{self.number}"
+
+    @property
+    def roce(self) -> bool:
+        """Whether it is an Ethernet port."""
+        return self.layer == "Ethernet"
+
+
+class Machine:
+    """A machine behind a source. Every file and call is read at most once."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._files: dict[str, Reading] = {}
+        self._calls: dict[str, Reading] = {}
+
+    def read(self, path: str) -> Reading:
+        """Contents of a file."""
+        if path not in self._files:
+            self._files[path] = self._source.read(path)
+        return self._files[path]
+
+    def text(self, path: str) -> str | None:
+        """Text of a file; None if it cannot be read."""
+        return self.read(path).text
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Sorted names in a directory; empty without it."""
+        return self._source.names(path)
+
+    def link(self, path: str) -> str | None:
+        """Target of a symbolic link."""
+        return self._source.link(path)
+
+    def call(self, name: str, live: Callable[[], str]) -> Reading:
+        """Text of a library call or command, by the name that a snapshot keeps it under."""
+        if name not in self._calls:
+            self._calls[name] = self._source.call(name, live)
+        return self._calls[name]
+
+    @cached_property
+    def host(self) -> Host:
+        """The facts that results carry: GPUs, network ports, kernel, driver."""
+        return read_host(self)
+
+    @cached_property
+    def interfaces(self) -> dict[str, Interface]:
+        """Network interfaces by name, without loopback."""
+        return read_interfaces(self)
+
+    @cached_property
+    def ports(self) -> tuple[Port, ...]:
+        """All ports of RDMA devices."""
+        found = []
+        for device in self.names(RDMA):
+            bdf = Path(self.link(f"{RDMA}/{device}/device") or "").name
+            for number in self.names(f"{RDMA}/{device}/ports"):
+                path = f"{RDMA}/{device}/ports/{number}"
+                layer, state = self.text(f"{path}/link_layer") or "", self.text(f"{path}/state") or ""
+                found.append(Port(device, number, path, layer, state.endswith("ACTIVE"), self._netdev(device, number), bdf))
+        return tuple(found)
+
+    def _netdev(self, device: str, number: str) -> str:
+        named = self.text(f"{RDMA}/{device}/ports/{number}/gid_attrs/ndevs/0")
+        names = self.names(f"{RDMA}/{device}/device/net")
+        return named or next((name for name in names if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1)), "")
+
+    @property
+    def roce_ports(self) -> tuple[Port, ...]:
+        """RDMA ports over Ethernet."""
+        return tuple(port for port in self.ports if port.roce)
+
+    @cached_property
+    def modules(self) -> frozenset[str]:
+        """Loaded kernel modules, and those that are built in and have a directory."""
+        loaded = {line.split(" ", 1)[0] for line in (self.text("/proc/modules") or "").splitlines()}
+        return frozenset(loaded | set(self.names("/sys/module")))
+
+    @cached_property
+    def cmdline(self) -> tuple[str, ...]:
+        """Words of the kernel's command line."""
+        return tuple((self.text("/proc/cmdline") or "").split())
+
+    @cached_property
+    def hypervisor(self) -> str:
+        """The hypervisor under this machine; '' on bare metal, as far as DMI tells."""
+        if self.text("/sys/hypervisor/type"):
+            return (self.text("/sys/hypervisor/type") or "").capitalize()
+        vendor, product = (self.text(f"/sys/class/dmi/id/{name}") or "" for name in ("sys_vendor", "product_name"))
+        if vendor == "Microsoft Corporation" and product != "Virtual Machine":
+            return ""
+        metal = vendor == "Amazon EC2" and ".metal" in product
+        return "" if metal else HYPERVISORS.get(vendor, "")
+
+    @cached_property
+    def container(self) -> bool:
+        """Whether this is a container."""
+        marked = self.read("/.dockerenv").data is not None or self.read("/run/.containerenv").data is not None
+        groups = self.text("/proc/1/cgroup") or ""
+        return marked or any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
+
+    @cached_property
+    def environment(self) -> Mapping[str, str] | None:
+        """Variables that concern communication, with values masked that look like secrets; None if a snapshot lacks them."""
+        text = self.call(ENVIRONMENT, lambda: json.dumps(carried(os.environ))).text
+        return dict(json.loads(text)) if text else None
+
+    @cached_property
+    def root(self) -> bool:
+        """Whether the reads were made as root."""
+        return self.call(USER, lambda: str(os.geteuid())).text == "0"

@@ -1,0 +1,5 @@
+"""NVLink."""
+
+from busbw.check.base import Check
+
+CHECKS: tuple[Check, ...] = ()

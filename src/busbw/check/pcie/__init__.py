@@ -1,0 +1,5 @@
+"""PCI Express."""
+
+from busbw.check.base import Check
+
+CHECKS: tuple[Check, ...] = ()

@@ -1,0 +1,91 @@
+"""Checks of a machine: what each looks at, and what it found. No check is in here: see busbw.check."""
+
+from enum import Enum
+
+import msgspec
+
+from busbw.core.finding import Verdict
+
+
+class Layer(Enum):
+    """The part of a machine that a check belongs to."""
+
+    GPU = "GPU"
+    NVLINK = "NVLink"
+    PCIE = "PCIe"
+    NIC = "NIC"
+    ROCE = "RoCE"
+    KERNEL = "kernel"
+    LIMITS = "limits"
+    CPU = "CPU and memory"
+    NCCL = "NCCL"
+    LAUNCHER = "launcher"
+
+
+class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check is, for its page.
+
+    `fix` is a command or change with the names of one machine in braces, like {netdev}. `stays` says whether the fix survives a reboot,
+    and if not, what would make it stay.
+    """
+
+    id: str  # BW012; never reused
+    name: str  # nic-mtu
+    layer: Layer
+    title: str  # what is looked at: "MTU of RoCE interfaces"
+    right: str  # what passes
+    why: str  # what goes wrong otherwise
+    fix: str
+    stays: str
+    reads: tuple[str, ...]  # files, commands and library calls
+    sources: tuple[str, ...] = ()  # documents that state the rule
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One value that was read: where, what, and what was expected there ('' if nothing in particular)."""
+
+    where: str
+    seen: str
+    expected: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a check found on one part of a machine: `subject`, like mlx5_0; '' is the machine. `fix` is empty where none is needed."""
+
+    verdict: Verdict
+    subject: str
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    fix: str = ""
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding with the check that made it."""
+
+    id: str
+    name: str
+    layer: str
+    verdict: Verdict
+    subject: str
+    message: str
+    evidence: tuple[Evidence, ...] = ()
+    fix: str = ""
+    stays: str = ""
+
+
+class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_only=True):
+    """All findings on one machine, in the order of the checks. `source` is a snapshot's name, '' for the live machine."""
+
+    host: str
+    source: str = ""
+    at: str = ""  # ISO time of the reading
+    busbw: str = ""
+    findings: list[Checked] = []
+
+    def worst(self) -> Verdict:
+        """The verdict of the machine: fail, warn, unknown, pass or skip, in this order."""
+        seen = {one.verdict for one in self.findings}
+        return next((verdict for verdict in SEVERITY if verdict in seen), Verdict.SKIP)
+
+
+SEVERITY = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN, Verdict.PASS, Verdict.SKIP)

@@ -1,0 +1,109 @@
+"""Statistics and driver of a network interface, as `ethtool -S` and `ethtool -i` print them (linux/ethtool.h). Neither needs root."""
+
+import array
+import errno
+import fcntl
+import os
+import socket
+import struct
+from dataclasses import asdict, dataclass
+
+import msgspec
+
+from busbw.host.source import Source, Unavailable
+
+SIOCETHTOOL = 0x8946
+_GDRVINFO, _GSTRINGS, _GSTATS, _GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
+_STATS, _NAME_BYTES = 1, 32  # ETH_SS_STATS, ETH_GSTRING_LEN
+_DRVINFO_BYTES, _DRIVER, _VERSION, _FIRMWARE, _BUS = 196, slice(4, 36), slice(36, 68), slice(68, 100), slice(100, 132)
+_MOST = 1 << 16  # statistics of one interface
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """What drives an interface; texts are empty where the driver says nothing."""
+
+    name: str
+    version: str
+    firmware: str
+    bus: str
+
+
+class Statistics:
+    """The statistics of one interface, to be read often. Unavailable if it has none; `close` releases the socket."""
+
+    def __init__(self, interface: str) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._interface = interface
+        try:
+            self.names = self._names()
+        except Unavailable:
+            self.close()
+            raise
+        self._buffer = array.array("B", bytes(8 + 8 * len(self.names)))
+
+    def _names(self) -> tuple[str, ...]:
+        sizes = array.array("B", struct.pack("<IIQI", _GSSET_INFO, 0, 1 << _STATS, 0))
+        self._ask(sizes)
+        _, _, mask, count = struct.unpack("<IIQI", sizes.tobytes())
+        if not mask or not 0 < count <= _MOST:
+            raise Unavailable(f"{self._interface} has no statistics")
+        strings = array.array("B", struct.pack("<III", _GSTRINGS, _STATS, count) + bytes(_NAME_BYTES * count))
+        self._ask(strings)
+        texts = strings.tobytes()[12:]
+        return tuple(_text(texts[at : at + _NAME_BYTES]) for at in range(0, len(texts), _NAME_BYTES))
+
+    def read(self) -> dict[str, int]:
+        """All values by name. Unavailable if the interface is gone."""
+        struct.pack_into("<II", self._buffer, 0, _GSTATS, len(self.names))
+        self._ask(self._buffer)
+        return dict(zip(self.names, struct.unpack_from(f"<{len(self.names)}Q", self._buffer, 8), strict=True))
+
+    def _ask(self, buffer: "array.array[int]") -> None:
+        _ask(self._socket, self._interface, buffer)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+def _ask(asked: socket.socket, interface: str, buffer: "array.array[int]") -> None:
+    """One ioctl with `buffer` as its argument; Unavailable with the reason."""
+    request = struct.pack("16sP", interface.encode()[:15], buffer.buffer_info()[0]).ljust(40, b"\0")  # struct ifreq
+    try:
+        fcntl.ioctl(asked, SIOCETHTOOL, request)
+    except OSError as error:
+        reason = "no such interface" if error.errno == errno.ENODEV else os.strerror(error.errno or 0).lower()
+        raise Unavailable(f"{interface}: {reason}") from error
+
+
+def _text(data: bytes) -> str:
+    return data.split(b"\0", 1)[0].decode("utf-8", "replace").strip()
+
+
+def _statistics(interface: str) -> str:
+    found = Statistics(interface)
+    try:
+        return msgspec.json.encode(found.read()).decode()
+    finally:
+        found.close()
+
+
+def _driver(interface: str) -> str:
+    buffer = array.array("B", struct.pack("<I", _GDRVINFO) + bytes(_DRVINFO_BYTES - 4))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        _ask(asked, interface, buffer)
+    data = buffer.tobytes()
+    return msgspec.json.encode(asdict(Driver(*(_text(data[part]) for part in (_DRIVER, _VERSION, _FIRMWARE, _BUS))))).decode()
+
+
+def statistics(source: Source, interface: str) -> dict[str, int] | str:
+    """Statistics of an interface, by name; a text says why there are none."""
+    reading = source.call(f"ethtool -S {interface}", lambda: _statistics(interface))
+    return reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=dict[str, int])
+
+
+def driver(source: Source, interface: str) -> Driver | str:
+    """The driver of an interface; a text says why it is unknown."""
+    reading = source.call(f"ethtool -i {interface}", lambda: _driver(interface))
+    return reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=Driver)

@@ -1,0 +1,17 @@
+"""A healthy server: 8 H100, and a RoCE or InfiniBand port of 400 Gbit/s beside each."""
+
+import healthy_gpu
+import healthy_nic
+import healthy_os
+import healthy_pcie
+from tree import Tree
+
+
+def healthy(*, gpus: int = 8, ports: int = 8, layer: str = "Ethernet") -> Tree:
+    """The server with so many GPUs and ports; all checks pass on it, or do not apply."""
+    tree = Tree()
+    healthy_os.add(tree)
+    healthy_pcie.add(tree, gpus, ports)
+    healthy_gpu.add(tree, gpus)
+    healthy_nic.add(tree, ports, layer)
+    return tree

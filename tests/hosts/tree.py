@@ -1,0 +1,82 @@
+"""Machines made of a few lines: a healthy GPU server, as the files and calls that checks read, to be changed by tests."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from busbw.host.recording import SCHEMA, parse_archive
+from busbw.host.source import Source
+
+Change = Callable[["Tree"], object]
+
+
+class Tree:
+    """Files, links and calls by name."""
+
+    def __init__(self) -> None:
+        self.paths: dict[str, dict[str, Any]] = {}
+        self.calls: dict[str, dict[str, Any]] = {}
+
+    def file(self, path: str, text: str) -> "Tree":
+        """A file with this text."""
+        self.paths[path] = {"text": f"{text}\n"}
+        return self
+
+    def files(self, base: str, **texts: str) -> "Tree":
+        """Files in a directory."""
+        for name, text in texts.items():
+            self.file(f"{base}/{name}", text)
+        return self
+
+    def data(self, path: str, data: bytes) -> "Tree":
+        """A file with these bytes."""
+        import base64
+
+        self.paths[path] = {"base64": base64.b64encode(data).decode()}
+        return self
+
+    def link(self, path: str, target: str) -> "Tree":
+        """A symbolic link."""
+        self.paths.setdefault(path, {})["link"] = target
+        return self
+
+    def listing(self, path: str, *names: str) -> "Tree":
+        """A directory with these entries, besides those that are files of the tree."""
+        self.paths.setdefault(path, {})["names"] = list(names)
+        return self
+
+    def error(self, path: str, reason: str) -> "Tree":
+        """A file that cannot be read."""
+        self.paths[path] = {"error": f"{path}: {reason}"}
+        return self
+
+    def drop(self, path: str) -> "Tree":
+        """Without a file or directory."""
+        self.paths = {one: entry for one, entry in self.paths.items() if one != path and not one.startswith(f"{path}/")}
+        return self
+
+    def call(self, name: str, text: str) -> "Tree":
+        """The answer of a library call or command."""
+        self.calls[name] = {"text": text}
+        return self
+
+    def failing(self, name: str, reason: str) -> "Tree":
+        """A call without an answer."""
+        self.calls[name] = {"error": reason}
+        return self
+
+    def update(self, name: str, **values: Any) -> "Tree":
+        """Change values of a call that answers with a JSON object."""
+        return self.call(name, json.dumps(json.loads(self.calls[name]["text"]) | values))
+
+    def source(self) -> Source:
+        """What reads it."""
+        lines: list[dict[str, Any]] = [{"schema": SCHEMA}]
+        lines += [{"path": path, **fields} for path, fields in self.paths.items()]
+        lines += [{"call": name, **fields} for name, fields in self.calls.items()]
+        return parse_archive("\n".join(map(json.dumps, lines)))
+
+
+def environment(**variables: str) -> Change:
+    """A change of variables."""
+    return lambda tree: tree.update("environment", **variables)

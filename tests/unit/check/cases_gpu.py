@@ -1,0 +1,3 @@
+"""Cases of the layer GPU and NVLink."""
+
+GPU = {}

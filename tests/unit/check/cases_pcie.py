@@ -1,0 +1,3 @@
+"""Cases of the layer PCIe."""
+
+PCIE = {}
