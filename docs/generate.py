@@ -10,6 +10,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]  # a checkout's own tables, installed or not
 
 import reference_accel  # noqa: E402 - found by the path above
+import reference_checks  # noqa: E402
 import reference_commands  # noqa: E402
 import reference_findings  # noqa: E402
 import reference_machine  # noqa: E402
@@ -39,6 +40,7 @@ PAGES = (
     ("launch-failures.md", "Launch failures", reference_tables.launch_failures),
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),
     ("nccl-model.md", "NCCL's cost model", reference_model.model),
+    ("checks.md", "Checks", reference_checks.checks),
     ("counters.md", "Host counters", reference_machine.counters),
     ("findings.md", "Findings", reference_findings.findings),
     ("result.md", "The result: busbw.result/1", reference_result.fields),

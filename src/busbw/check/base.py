@@ -24,7 +24,7 @@ class Check:
         return [
             Checked(
                 id=row.id, name=row.name, layer=row.layer.value, verdict=one.verdict, subject=one.subject, message=one.message,
-                evidence=one.evidence, fix=one.fix, stays=row.stays if one.fix else "",
+                evidence=one.evidence, fix=one.fix, stays=row.stays if one.verdict in (Verdict.WARN, Verdict.FAIL) else "",
             )
             for one in self.look(machine)
         ]  # fmt: skip

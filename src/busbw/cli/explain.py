@@ -1,9 +1,11 @@
 """`busbw explain RESULT`: which algorithm a busbw fits, and where the rest of the hardware is."""
 
+import re
 from dataclasses import replace
 
 import click
 
+from busbw.check.registry import find
 from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import format_option
 from busbw.cli.show import read_sweep, table_option
@@ -20,7 +22,9 @@ from busbw.model.measured_system import DESCRIBE, of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.systems import MOST_HOSTS, System
-from busbw.views import described, explanation
+from busbw.views import checks, described, explanation
+
+_CHECK = re.compile(r"[Bb][Ww]\d{3}")
 
 
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,8 +41,12 @@ def command(
 ) -> int:  # fmt: skip
     """Explain the largest busbw in RESULT, any file that busbw show reads (- = stdin): exclude algorithms by their bounds.
 
-    The links are those that the file recorded, or that the options describe. Exit code 1 when the busbw fits no algorithm.
+    The links are those that the file recorded, or that the options describe. Exit code 1 when the busbw fits no algorithm. With the id of a
+    check, like BW070, print its page.
     """
+    if _CHECK.fullmatch(file):
+        answer(checks.page(find(file).row, width()))
+        return int(Exit.OK)
     result = read_sweep(file, collective, table)
     figure = peak(every(result))
     if figure is None or figure.busbw <= 0:

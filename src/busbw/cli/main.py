@@ -17,6 +17,8 @@ from busbw.core.exits import Exit
 from busbw.core.version import __version__
 
 COMMANDS = {
+    "check": "Check that a machine, or every node of a cluster, is set up right.",
+    "snapshot": "Save what the checks read, for support and for other machines.",
     "run": "Measure a collective and verify its data.",
     "train": "Train a model on synthetic samples, alone and with each method of gradient exchange.",
     "plan": "Recommend the gradient exchange that hides the network and loses least.",

@@ -89,3 +89,27 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
 
 
 SEVERITY = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN, Verdict.PASS, Verdict.SKIP)
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact that is not the same on all nodes: the value of most of them ('' if no value is on more than half), and the others' hosts."""
+
+    fact: str
+    usual: str
+    usual_hosts: int
+    odd: dict[str, list[str]]
+
+
+class Node(msgspec.Struct, kw_only=True):
+    """What one node says about itself."""
+
+    report: CheckReport
+    facts: dict[str, str]
+
+
+class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
+    """Several nodes: what differs between them, their reports, and the hosts that gave none, with the reason."""
+
+    differences: list[Difference]
+    nodes: list[CheckReport]
+    silent: dict[str, str] = {}

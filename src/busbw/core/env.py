@@ -79,12 +79,18 @@ _CARRIED = re.compile(
 _OWN = "BUSBW_JOB"  # marks the processes of one run
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE)", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/\s]*:[^/@\s]*@")  # a user and password in a URL
+_ASSIGNED = re.compile(rf"(\b\w*{_SECRET.pattern}\w*\s*[=:]\s*)\S+", re.IGNORECASE)
 MASK = "***"
 
 
 def shown(name: str, value: str) -> str:
     """The value for a result: masked unless the variable concerns communication and neither name nor value looks like a secret."""
     return value if _CARRIED.match(name) and not _SECRET.search(name) and not _LOGIN.search(value) else MASK
+
+
+def masked(text: str) -> str:
+    """A file's text with the values masked of assignments whose name looks like a secret, and logins in URLs."""
+    return _LOGIN.sub(f"://{MASK}@", _ASSIGNED.sub(lambda found: found.group(1) + MASK, text))
 
 
 def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[str, str]:

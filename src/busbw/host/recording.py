@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from busbw.core.env import masked
 from busbw.core.errors import UsageError
 from busbw.host.source import Live, Reading, Source
 
@@ -78,8 +81,8 @@ def parse_archive(text: str, name: str = "recording") -> Source:
     entries = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            entry = json.loads(line)
-        except ValueError:
+            entry = msgspec.json.decode(line)
+        except msgspec.DecodeError:
             entry = None
         if (
             not isinstance(entry, dict)
@@ -143,4 +146,4 @@ def _fields(reading: Reading) -> dict[str, str]:
         text = reading.data.decode("utf-8")
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(reading.data).decode("ascii")}
-    return {"text": text}
+    return {"text": masked(text)}

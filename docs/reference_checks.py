@@ -1,0 +1,26 @@
+"""The page of checks: a table, then a section for each."""
+
+from markdown_table import table
+
+from busbw.check.registry import CHECKS
+from busbw.core.checking import CheckRow
+
+
+def checks() -> str:
+    """All checks of `busbw check`, from their rows."""
+    rows = [check.row for check in CHECKS]
+    lines = [[f"[{row.id}](#{anchor(row)})", row.name, row.layer.value, row.title] for row in rows]
+    head = f"`busbw check` makes {len(rows)} checks. `busbw explain BW070` prints one of these sections.\n\n"
+    return head + table(("id", "name", "layer", "looks at"), lines) + "\n" + "\n".join(map(_section, rows))
+
+
+def anchor(row: CheckRow) -> str:
+    """GitHub's anchor of a check's section."""
+    return f"{row.id}-{row.name}".lower()
+
+
+def _section(row: CheckRow) -> str:
+    reads = ", ".join(f"`{one}`" for one in row.reads)
+    fields = [("Right", row.right), ("Why", row.why), ("Fix", f"`{row.fix}`"), ("Stays", row.stays), ("Reads", reads),
+              ("Sources", "; ".join(row.sources))]  # fmt: skip
+    return f"## {row.id} {row.name}\n\n{row.title}.\n\n" + "".join(f"* **{name}**: {text}\n" for name, text in fields if text)

@@ -1,0 +1,15 @@
+"""A snapshot: everything that the checks read on a machine, as one text, with secrets masked."""
+
+from busbw.check.examine import examine
+from busbw.check.facts import facts
+from busbw.check.machine import Machine
+from busbw.host.recording import Recording
+from busbw.host.source import Source
+
+
+def snapshot(source: Source) -> str:
+    """The archive of a machine, which `host.recording.parse_archive` reads."""
+    recording = Recording(source)
+    examine(recording)
+    facts(Machine(recording))
+    return recording.archive()

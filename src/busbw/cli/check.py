@@ -1,0 +1,111 @@
+"""`busbw check`: whether a machine, or every node of a cluster, is set up right."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from busbw.check import cluster
+from busbw.check.base import Check
+from busbw.check.examine import examine
+from busbw.check.registry import CHECKS, find
+from busbw.cli.parameters import Seconds, not_empty
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
+from busbw.core.checking import CheckReport, ClusterReport, Layer
+from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.core.finding import Verdict
+from busbw.host.recording import recorded
+from busbw.host.source import Live
+from busbw.launch.hosts import parse_hosts, read_hostfile
+from busbw.views import checks as view
+from busbw.views import rdma_qos_check
+
+FORMATS = ("table", "json", "rdma_qos_check")
+
+
+@click.group("check", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", multiple=True, metavar="CHECK", help="only this check, by name or id; may be repeated")
+@click.option("--layer", multiple=True, type=click.Choice([layer.value for layer in Layer], case_sensitive=False), help="only this layer")
+@click.option("--from", "files", multiple=True, metavar="FILE", help="snapshot of another machine, instead of this one; may be repeated")
+@click.option("--hosts", default="", callback=not_empty, help="check these hosts over ssh and compare them: h1,h2")
+@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
+@click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for each host")
+@click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
+@click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
+@click.option("--list", "listed", is_flag=True, help="list the checks")
+@click.option("--node", is_flag=True, hidden=True, help="print what a node tells the host that compares nodes")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="output on stdout")
+@click.pass_context
+def command(
+    context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
+    limit_s: float, everything: bool, brief: bool, listed: bool, node: bool, format_name: str,
+) -> int | None:  # fmt: skip
+    """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
+
+    Prints what is wrong, what was read, and the command that mends it. With several hosts or snapshots it first prints what is not the same
+    on all of them. Exit code 1 if a check fails, 3 if none could tell. `busbw explain BW070` prints the page of a check.
+    """
+    if context.invoked_subcommand:
+        return None
+    chosen = _chosen(only, layer)
+    if listed:
+        answer(view.listing([check.row for check in chosen], width()))
+        return int(Exit.OK)
+    if node:
+        answer(msgspec.json.encode(cluster.here(Live(), chosen)).decode() + "\n")
+        return int(Exit.OK)
+    names = [host.name for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())]
+    if names and files:
+        raise UsageError("--hosts and --from exclude each other", "use --from with snapshots of those hosts")
+    if names or len(files) > 1:
+        found = cluster.ask(names, only, layer, limit_s) if names else cluster.recorded_nodes(files, chosen)
+        return _several(found, format_name, everything=everything, brief=brief)
+    report = examine(recorded(Path(files[0])) if files else Live(), chosen, files[0] if files else "")
+    return _one(report, format_name, everything=everything, brief=brief)
+
+
+def _chosen(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
+    named = {find(name).row.id for name in only}
+    found = tuple(check for check in CHECKS if (not named or check.row.id in named) and (not layers or check.row.layer.value in layers))
+    if not found:
+        raise UsageError(f"no check of {', '.join(only)} is of layer {', '.join(layers)}", "busbw check --list names all")
+    return found
+
+
+def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool) -> int:
+    if brief:
+        code, line = view.brief(report)
+        answer(line)
+        return code
+    if format_name == "json":
+        answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    elif format_name == "rdma_qos_check":
+        answer(rdma_qos_check.render(report))
+    else:
+        answer(view.render(report, width(), everything=everything))
+    return int(exit_code([report]))
+
+
+def _several(found: ClusterReport, format_name: str, *, everything: bool, brief: bool) -> int:
+    if brief:
+        lines = [view.brief(report) for report in found.nodes]
+        silent = [(3, f"BUSBW UNKNOWN - {host}: {reason}\n") for host, reason in found.silent.items()]
+        answer("".join(line for _, line in lines + silent))
+        return max((code for code, _ in lines + silent), key=(0, 3, 1, 2).index, default=3)
+    if format_name == "rdma_qos_check":
+        raise UsageError("--format rdma_qos_check is that of one machine", "use it without --hosts and with one --from")
+    if format_name == "json":
+        answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    else:
+        answer(view.render_cluster(found, width(), everything=everything))
+    code = exit_code(found.nodes)
+    return int(Exit.BAD if found.silent and code is not Exit.UNKNOWN else code)
+
+
+def exit_code(reports: Sequence[CheckReport]) -> Exit:
+    """1 where a check failed, 3 where none passed, else 0."""
+    verdicts = {one.verdict for report in reports for one in report.findings}
+    return Exit.BAD if Verdict.FAIL in verdicts else Exit.OK if Verdict.PASS in verdicts else Exit.UNKNOWN

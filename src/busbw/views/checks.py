@@ -1,0 +1,136 @@
+"""Checks for people: what is wrong first, with evidence and the fix; one line for a monitor; the page of a check."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from busbw.core.checking import SEVERITY, Checked, CheckReport, CheckRow, ClusterReport, Difference
+from busbw.core.finding import Verdict
+from busbw.core.sizes import counted
+from busbw.views.columns import Column, aligned, wrapped
+
+SHOWN = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
+NAGIOS = {Verdict.FAIL: (2, "CRITICAL"), Verdict.WARN: (1, "WARNING"), Verdict.UNKNOWN: (3, "UNKNOWN")}
+_MOST_EVIDENCE = 4
+_MOST_NAMED = 8
+
+
+def render(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
+    """All findings that need attention, the worst first; with `everything` those that passed or were skipped too."""
+    verdicts = SEVERITY if everything else SHOWN
+    groups = [group for verdict in verdicts for group in _groups(report, verdict)]
+    texts = [_group(group) for group in groups]
+    return wrapped(f"{summary(report)}\n{''.join(texts)}", width)
+
+
+def summary(report: CheckReport) -> str:
+    """`gpu-1: 78 checks: 2 fail, 1 warn, 5 unknown, 62 pass, 8 skip`."""
+    worst: dict[str, Verdict] = {}
+    for one in report.findings:
+        before = worst.get(one.id)
+        worst[one.id] = one.verdict if before is None else min(before, one.verdict, key=SEVERITY.index)
+    count = Counter(worst.values())
+    each = ", ".join(f"{count[verdict]} {verdict.value}" for verdict in SEVERITY if count[verdict])
+    of = f" ({report.source})" if report.source else ""
+    return f"{report.host}{of}: {counted(len(worst), 'check')}: {each}\n"
+
+
+def _groups(report: CheckReport, verdict: Verdict) -> list[list[Checked]]:
+    """Findings with this verdict, those of one check together."""
+    groups: dict[str, list[Checked]] = {}
+    for one in report.findings:
+        if one.verdict is verdict:
+            groups.setdefault(one.id, []).append(one)
+    return list(groups.values())
+
+
+def _group(group: Sequence[Checked]) -> str:
+    """The first finding in full, and the names of the others."""
+    first = group[0]
+    subject = f"{first.subject}: " if first.subject and first.subject not in first.message else ""
+    lines = [f"{first.verdict.name:7} {subject}{first.message}  [{first.id} {first.name}]"]
+    if len(group) > 1:
+        others = [one.subject for one in group[1:]]
+        named = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else "")
+        lines.append(f"        also: {named}")
+    if first.verdict in SHOWN:
+        for evidence in first.evidence[:_MOST_EVIDENCE]:
+            expected = f", expected {evidence.expected}" if evidence.expected else ""
+            lines.append(f"        seen: {evidence.where}: {evidence.seen}{expected}")
+        lines += [f"        fix: {fix}" for fix in dict.fromkeys(one.fix for one in group if one.fix)]
+        lines += [f"        stays: {first.stays}"] if first.stays else []
+    return "\n".join(lines) + "\n"
+
+
+def render_cluster(cluster: ClusterReport, width: int | None = None, *, everything: bool = False) -> str:
+    """What differs between the nodes, then every finding once with the nodes that have it."""
+    nodes = len(cluster.nodes) + len(cluster.silent)
+    text = f"{counted(nodes, 'node')}, {len(cluster.nodes)} answered\n"
+    text += "".join(f"FAIL    {host}: {reason}\n" for host, reason in cluster.silent.items())
+    text += f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n" if cluster.nodes else ""
+    text += "".join(map(_difference, cluster.differences))
+    shared = "".join(_on_nodes(group, len(cluster.nodes)) for group in _across(cluster.nodes, SEVERITY if everything else SHOWN))
+    return wrapped(f"{text}\n{shared}", width)
+
+
+def _across(nodes: Sequence[CheckReport], verdicts: Sequence[Verdict]) -> list[list[tuple[str, Checked]]]:
+    """Equal findings of several nodes together, with the node's name; the worst and most frequent first."""
+    groups: dict[tuple[str, Verdict, str, str], list[tuple[str, Checked]]] = {}
+    for node in nodes:
+        for one in node.findings:
+            if one.verdict in verdicts:
+                groups.setdefault((one.id, one.verdict, one.subject, one.message), []).append((node.host, one))
+    return sorted(groups.values(), key=lambda group: (SEVERITY.index(group[0][1].verdict), -len(group)))
+
+
+def _on_nodes(group: Sequence[tuple[str, Checked]], nodes: int) -> str:
+    hosts = [host for host, _ in group]
+    on = "all nodes" if len(hosts) == nodes else _hosts(hosts)
+    first, *rest = _group([group[0][1]]).splitlines(keepends=True)
+    return f"{first}        on: {on}\n{''.join(rest)}"
+
+
+def _difference(one: Difference) -> str:
+    usual = f"; {one.usual} on the other {one.usual_hosts}" if one.usual else ""
+    odd = "; ".join(f"{value} on {_hosts(hosts)}" for value, hosts in one.odd.items())
+    return f"WARN    {one.fact}: {odd}{usual}\n"
+
+
+def _hosts(hosts: Sequence[str]) -> str:
+    return ", ".join(hosts[:_MOST_NAMED]) + (f" and {len(hosts) - _MOST_NAMED} more" if len(hosts) > _MOST_NAMED else "")
+
+
+def brief(report: CheckReport) -> tuple[int, str]:
+    """One line in the format of a Nagios plugin, and its exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+
+    What is unknown counts only where nothing passed: without root some checks always are.
+    """
+    count = Counter(one.verdict for one in report.findings)
+    worst = next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if count[verdict]), None)
+    if worst is None and not count[Verdict.PASS]:
+        worst = Verdict.UNKNOWN
+    code, word = NAGIOS[worst] if worst else (0, "OK")
+    bad = [one for one in report.findings if one.verdict is worst] if worst else []
+    text = "; ".join(dict.fromkeys(f"{one.name} {one.subject}".strip() for one in bad)) or f"{count[Verdict.PASS]} passed"
+    figures = " ".join(f"{verdict.value}={count[verdict]}" for verdict in SEVERITY)
+    return code, f"BUSBW {word} - {report.host}: {text} | {figures}\n"
+
+
+def page(row: CheckRow, width: int | None = None) -> str:
+    """The page of one check."""
+    fields = (
+        ("layer", row.layer.value), ("right", row.right), ("why", row.why), ("fix", row.fix), ("stays", row.stays),
+        ("reads", ", ".join(row.reads)), ("sources", "; ".join(row.sources)),
+    )  # fmt: skip
+    lines = [f"{row.id}  {row.name}: {row.title}", "", *(f"{name:8} {text}" for name, text in fields if text)]
+    return wrapped("".join(f"{line}\n" for line in lines), width)
+
+
+def listing(rows: Sequence[CheckRow], width: int | None = None) -> str:
+    """All checks, a line each."""
+    columns = [
+        Column(title="id", value=lambda row: row.id, left=True),
+        Column(title="name", value=lambda row: row.name, left=True),
+        Column(title="layer", value=lambda row: row.layer.value, left=True),
+        Column(title="looks at", value=lambda row: row.title, left=True),
+    ]
+    return aligned(columns, rows, width, ("layer",))

@@ -1,0 +1,8 @@
+"""Placeholder replaced by the helper's."""
+
+from busbw.core.checking import CheckReport
+
+
+def render(report: CheckReport) -> str:
+    """None yet."""
+    return ""
