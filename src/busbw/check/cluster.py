@@ -22,6 +22,11 @@ def here(source: Source, checks: Iterable[Check], name: str = "") -> Node:
     return Node(report=examine(source, checks, name), facts=facts(Machine(source)))
 
 
+def facts_of(file: str) -> dict[str, str]:
+    """The facts in a snapshot."""
+    return facts(Machine(recorded(Path(file))))
+
+
 def recorded_nodes(files: Sequence[str], checks: Sequence[Check]) -> ClusterReport:
     """Nodes from their snapshots, one after the other, so that only one is in memory."""
     return joined({file: here(recorded(Path(file)), checks, file) for file in files}, {})

@@ -1,10 +1,11 @@
 """`busbw compare A B`: is the second run as fast as the first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
+from busbw.cli.alternate import alternate
 from busbw.cli.parameters import Share, not_empty
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
@@ -12,6 +13,7 @@ from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
+from busbw.core.sizes import counted
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import Limits
 from busbw.views import comparison
@@ -24,29 +26,54 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 
 
 @click.command("compare", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("words", nargs=-1, metavar="A B")
+@click.option("--run", "runs", multiple=True, metavar="OPTIONS", help="twice: run `busbw run` with these options in turn, and compare")
+@click.option("--rounds", type=click.IntRange(1, 100), default=4, show_default=True, help="with --run: runs of each")
 @click.option("--tolerance", type=Share(0.0, 10.0), default="5%", show_default=True, help="largest difference treated as equal")
 @click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="confidence level, over all cells together")
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
 @click.option("--collective", default=None, callback=not_empty, help="the collective of logs that do not name it")
 @click.option("--table", "tables", type=click.IntRange(1), multiple=True, help="which table of logs that hold several; twice: of A, of B")
-def command(a: str, b: str, tolerance: float, confidence: float, format_name: str, collective: str | None, tables: tuple[int, ...]) -> int:
+def command(
+    words: tuple[str, ...], runs: tuple[str, ...], rounds: int, tolerance: float, confidence: float, format_name: str,
+    collective: str | None, tables: tuple[int, ...],
+) -> int:  # fmt: skip
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
 
     A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated runs of one sweep. Exit code 1 when a
     cell is slower by more than the tolerance, 3 when no cell has a verdict.
+
+    With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M -e 1G
     """
+    if runs:
+        first, second = _measured(runs, words, rounds)
+    else:
+        first, second = _files(words, collective, tables)
+    compared = compare(first, second, Limits(tolerance, confidence))
+    answer(FORMATS[format_name](compared))
+    if compared.beyond():
+        return int(Exit.BAD)
+    return int(Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
+
+
+def _measured(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:
+    if len(runs) != 2:
+        raise UsageError(f"--run is given {counted(len(runs), 'time')}", "give it twice: for A, then for B")
+    if not sweep:
+        raise UsageError("--run without a collective", "name it with its options after --, like -- all_reduce -b 1M -e 1G")
+    return alternate(runs, sweep, rounds)
+
+
+def _files(words: Sequence[str], collective: str | None, tables: Sequence[int]) -> list[list[Named]]:
+    if len(words) != 2:
+        raise UsageError(f"{counted(len(words), 'result')} to compare", "name two: busbw compare A.json B.json")
+    a, b = words
     if a == b == "-":
         raise UsageError("A and B are both stdin", "name a file for one of them")
     if len(tables) > 2:
         raise UsageError(f"--table is given {len(tables)} times", "give it once for both sides, or twice: for A, then for B")
     of_a, of_b = (tables[0], tables[-1]) if tables else (None, None)
-    compared = compare(load(a, collective, of_a), load(b, collective, of_b), Limits(tolerance, confidence))
-    answer(FORMATS[format_name](compared))
-    if compared.beyond():
-        return int(Exit.BAD)
-    return int(Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
+    return [load(a, collective, of_a), load(b, collective, of_b)]
 
 
 def load(name: str, collective: str | None, table: int | None = None) -> list[Named]:

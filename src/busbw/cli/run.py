@@ -7,7 +7,9 @@ import click
 
 from busbw.cli.output import SweepOutput, exit_code, print_command
 from busbw.cli.parameters import Seconds, Share, argv, given, not_empty
+from busbw.cli.requirement import least, least_options
 from busbw.cli.shared_options import dry_run_option, net_option, options, result_file, result_options, start_options, take_where
+from busbw.cli.streams import talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
@@ -109,6 +111,8 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 @click.option("--inject", default="", help="inject a fault: late:rank=2,us=200")
 @click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(row.name for row in VIEWS))
+@click.option("--brief", is_flag=True, help="the same as --format brief")
+@least_options
 @result_options
 @dry_run_option
 @click.option(
@@ -121,11 +125,16 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 )
 @_sampling_options
 @options(*map(_option, SWEEP_OPTIONS))
-def command(name: str, format_name: str, json_name: str, force: bool, dry_run: bool, **fields: Any) -> int:
+def command(
+    name: str, format_name: str, json_name: str, force: bool, dry_run: bool, brief: bool, min_busbw: str, min_percent: float | None,
+    **fields: Any,
+) -> int:  # fmt: skip
     """Measure COLLECTIVE (all_reduce, all-gather, AllToAll ...) over all local GPUs, or over the given ranks or hosts.
 
     Under mpirun, srun or torchrun each process is a rank of the existing job.
     """
+    required = least(min_busbw, min_percent)
+    format_name = "brief" if brief else format_name
     fields |= take_where(fields)
     sampling = _take_sampling(fields)
     sweep = {row.field: fields.pop(row.field) for row in SWEEP_OPTIONS}
@@ -145,7 +154,11 @@ def command(name: str, format_name: str, json_name: str, force: bool, dry_run: b
     fields |= {"net": fields["net"] or "", "program": "busbw run", "argv": argv()}
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
-    return exit_code(run(spec, sink=SweepOutput(Record(result_file(json_name), overwrite=force), shown), **fields))
+    result = run(spec, sink=SweepOutput(Record(result_file(json_name), overwrite=force), shown), **fields)
+    code, reason = required.judge(result)
+    if reason:
+        talk(f"error: {reason}")
+    return max(exit_code(result), int(code), key=(0, 3, 1).index)
 
 
 def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ def cell_text(key: CellKey) -> str:
 
 def side(letter: str, its: Side) -> str:
     """`A  before.json: 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9`."""
-    name = its.files[0] if len(its.files) == 1 else f"{len(its.files)} files, the first {its.files[0]}"
+    name = its.files[0] if len(set(its.files)) == 1 else f"{len(its.files)} files, the first {its.files[0]}"
     name += f" ({its.runs} runs)" if its.runs > 1 else ""
     nccl = f"NCCL {nccl_version_text(its.nccl)}" if its.nccl else ""
     hosts = f" on {counted(len(its.hosts), 'host')}" if its.hosts else ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from busbw.core.errors import UsageError
 from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, Row
-from busbw.views import csv, markdown, nccl_tests_json, nccl_tests_text, planning, replay, result_json, table, training
+from busbw.views import brief, csv, markdown, nccl_tests_json, nccl_tests_text, planning, replay, result_json, table, training
 
 
 def _nothing(*unused: object) -> str:
@@ -39,6 +39,7 @@ VIEWS: tuple[View, ...] = (
     _streaming("csv", "every value, one line per row and placement", csv),
     View("torch-csv", "the CSV of the PyTorch benchmark: in place, with ideal and efficiency", csv.torch_header, csv.torch_row),
     _streaming("markdown", "a table for GitHub", markdown),
+    View("brief", "one line: the largest busbw, its part of the ideal, and whether the data was right", footer=brief.footer, streams=False),
     View("json", "busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
     View("nccl-tests-json", "the JSON of nccl-tests -J, version 3", footer=nccl_tests_json.render, streams=False),
 )

@@ -1,0 +1,58 @@
+"""Least busbw, the brief view, and two sets of options in turn."""
+
+import pytest
+
+from busbw.cli.main import guarded
+
+SIM = ["run", "all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "4M", "--sim", "gbps=300,noise=0.001"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "word"),
+    [
+        (["--min-busbw", "1GB/s"], 0, ""),
+        (["--min-busbw", "900"], 1, "below --min-busbw 900.00 GB/s"),
+        (["--ideal", "300", "--min-percent", "50%"], 0, ""),
+        (["--ideal", "3000", "--min-percent", "50%"], 1, "below --min-percent 50%"),
+        (["--min-percent", "50%"], 3, "the ideal is unknown"),
+        (["--min-busbw", "fast"], 2, "'fast' is not a bus bandwidth"),
+        (["--min-busbw", "-1"], 2, "'-1' is not a bus bandwidth"),
+    ],
+)
+def test_run_ends_with_1_below_what_is_required(options, code, word, capsys):
+    assert guarded([*SIM, "--brief", *options]) == code
+    printed = capsys.readouterr()
+    assert word in printed.err
+    assert (len(printed.out.splitlines()) == 1) == (code != 2)
+
+
+def test_brief_is_one_line_with_the_largest_busbw(capsys):
+    assert guarded([*SIM, "--brief", "--ideal", "300"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith("all_reduce on 4 ranks: busbw ")
+    assert "GB/s at 4 MiB" in line and "% of the ideal; data checked" in line
+
+
+def test_two_sets_of_options_are_compared_in_turn(capfd):
+    sweep = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "16M", "-e", "16M"]
+    runs = ["--run", "--sim gbps=300,noise=0.001", "--run", "--sim gbps=150,noise=0.001"]
+    assert guarded(["compare", *runs, "--", *sweep]) == 1
+    printed = capfd.readouterr()
+    assert "2 cells: 2 slower" in printed.out
+    assert [line.partition(": ")[0] for line in printed.err.splitlines()] == [f"round {n} of 4" for n in (1, 1, 2, 2, 3, 3, 4, 4)]
+    assert "A  --sim gbps=300,noise=0.001 (4 runs)" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--run", "a", "--", "all_reduce"], "--run is given 1 time"),
+        (["--run", "a", "--run", "b"], "--run without a collective"),
+        (["--run", "'", "--run", "b", "--", "all_reduce"], "No closing quotation"),
+        (["--run", "--no-such", "--run", "b", "--", "all_reduce"], "does not take these arguments"),
+        (["a.json"], "1 result to compare"),
+    ],
+)
+def test_what_cannot_be_compared_is_named(words, reason, capfd):
+    assert guarded(["compare", *words]) == 2
+    assert reason in capfd.readouterr().err

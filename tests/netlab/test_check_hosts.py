@@ -1,0 +1,44 @@
+"""`busbw check --hosts` over emulated hosts: what differs between them, and a host that does not answer."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.netlab
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+def check(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
+    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "check", *words)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=90, check=False)
+
+
+def test_limit_of_one_host_is_the_difference(two_hosts):
+    script = two_hosts.agent.read_text()
+    two_hosts.agent.write_text(script.replace("hostname $name;", "hostname $name; ulimit -n 777;"))
+    done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2", "--format", "json")
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    assert [node["host"] for node in found["nodes"]] == [host.name for host in two_hosts.hosts]
+    odd = {one["fact"]: one["odd"] for one in found["differences"]}
+    assert odd["limit of open files"]["777"] == ["10.77.0.2"]
+
+
+def test_host_that_does_not_answer_is_named_and_the_others_are_checked(two_hosts):
+    done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2,10.77.0.9")
+    assert done.returncode == 1
+    assert done.stdout.startswith("3 nodes, 2 answered\n")
+    assert "FAIL    10.77.0.9: exit code 255: ssh: connect to host 10.77.0.9 port 22: No route to host" in done.stdout
+
+
+def test_no_host_that_answers_is_exit_3(two_hosts):
+    done = check(two_hosts, "--hosts", "10.77.0.8,10.77.0.9", "--limit", "20")
+    assert done.returncode == 3
+    assert "none of 2 hosts answered" in done.stderr and "hint:" in done.stderr
