@@ -8,6 +8,8 @@ import msgspec
 
 from busbw.check import cluster
 from busbw.check.base import Check
+from busbw.check.doctor import examination
+from busbw.check.doctor.patient import Patient
 from busbw.check.examine import examine
 from busbw.check.registry import CHECKS, find
 from busbw.cli.parameters import Seconds, not_empty
@@ -21,7 +23,7 @@ from busbw.host.recording import recorded
 from busbw.host.source import Live
 from busbw.launch.hosts import parse_hosts, read_hostfile
 from busbw.views import checks as view
-from busbw.views import rdma_qos_check
+from busbw.views import launch_doctor, rdma_qos_check
 
 FORMATS = ("table", "json", "rdma_qos_check")
 
@@ -83,9 +85,9 @@ def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     elif format_name == "rdma_qos_check":
-        answer(rdma_qos_check.render(report))
+        answer(rdma_qos_check.text(report))
     else:
-        answer(view.render(report, width(), everything=everything))
+        answer(view.text(report, width(), everything=everything))
     return int(exit_code([report]))
 
 
@@ -100,7 +102,7 @@ def _several(found: ClusterReport, format_name: str, *, everything: bool, brief:
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
-        answer(view.render_cluster(found, width(), everything=everything))
+        answer(view.cluster_text(found, width(), everything=everything))
     code = exit_code(found.nodes)
     return int(Exit.BAD if found.silent and code is not Exit.UNKNOWN else code)
 
@@ -109,3 +111,32 @@ def exit_code(reports: Sequence[CheckReport]) -> Exit:
     """1 where a check failed, 3 where none passed, else 0."""
     verdicts = {one.verdict for report in reports for one in report.findings}
     return Exit.BAD if Verdict.FAIL in verdicts else Exit.OK if Verdict.PASS in verdicts else Exit.UNKNOWN
+
+
+@command.command("launch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8")
+@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line: `h1 slots=8`")
+@click.option("--ifname", default="", callback=not_empty, help="interface or subnet to use, instead of the first that works")
+@click.option("--engine", type=click.Choice(["auto", "nccl", "mpi"]), default="auto", show_default=True, help="mpi: without GPUs")
+@click.option("--limit", "limit_s", type=Seconds(), default=30.0, show_default=True, help="seconds for each stage")
+@click.option("--format", "format_name", type=click.Choice(["table", "json"]), default="table", show_default=True, help="output on stdout")
+def launch(hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, format_name: str) -> int:
+    """Find out why a launch over several hosts fails: ssh, busbw, names, subnets, TCP, mpirun, MPI, NCCL, a small all_reduce.
+
+    It stops at the first stage that fails, with its cause. If none does, it prints command lines that work. Exit code 1 if a stage fails.
+    """
+    named = read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ()
+    if len(named) < 2:
+        raise UsageError("busbw check launch needs two hosts or more", "name them: --hosts h1:8,h2:8")
+    patient, done = Patient(named, limit_s, ifname, engine), []
+    for stage in examination.stages(patient):
+        done.append(stage)
+        if format_name == "table":
+            answer(launch_doctor.stage(stage, width()))
+    found = examination.diagnosis(patient, done)
+    answer(
+        msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+        if format_name == "json"
+        else launch_doctor.commands(found)
+    )
+    return int(Exit.BAD if found.failed else Exit.OK)

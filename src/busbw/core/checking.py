@@ -113,3 +113,26 @@ class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="sche
     differences: list[Difference]
     nodes: list[CheckReport]
     silent: dict[str, str] = {}
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage of the launch doctor."""
+
+    name: str
+    verdict: Verdict
+    message: str
+    evidence: tuple[str, ...] = ()
+    fix: str = ""
+
+
+class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_only=True):
+    """The stages that were run, and command lines that work here by launcher."""
+
+    hosts: list[str]
+    stages: list[Stage] = []
+    commands: dict[str, str] = {}
+
+    @property
+    def failed(self) -> bool:
+        """Whether a stage failed."""
+        return any(stage.verdict is Verdict.FAIL for stage in self.stages)

@@ -60,14 +60,23 @@ def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None =
     return list(words) if is_local(host) else agent.command(host, [shlex.join(words)], environ)
 
 
-def run(hosts: Sequence[str], words: Sequence[str], limit_s: float, environ: Mapping[str, str] | None = None) -> list[Done]:
-    """Run `words` on all hosts, MOST at a time; each has `limit_s` seconds and is killed then. In the order of `hosts`."""
+def run(hosts: Sequence[str], words: Sequence[str], limit_s: float, given: bytes = b"") -> list[Done]:
+    """Run `words` on all hosts with `given` on stdin; as `run_each`."""
+    return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, given))
+
+
+def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[str, bytes]) -> list[Done]:
+    """Run the words of each host on it, MOST at a time; each has `limit_s` seconds and is killed then. In the order of the hosts.
+
+    `given` is what each command reads from its stdin.
+    """
+    hosts = list(words)
     waiting, running, done = list(hosts), dict[str, tuple[_Running, float]](), dict[str, Done]()
     try:
         while waiting or running:
             while waiting and len(running) < MOST:
                 host = waiting.pop(0)
-                started = _start(host, command(host, words, environ))
+                started = _start(host, command(host, words[host]), given[host])
                 if isinstance(started, Done):
                     done[host] = started
                 else:
@@ -83,10 +92,13 @@ def run(hosts: Sequence[str], words: Sequence[str], limit_s: float, environ: Map
     return [done[host] for host in hosts]
 
 
-def _start(host: str, line: list[str]) -> _Running | Done:
+def _start(host: str, line: list[str], given: bytes) -> _Running | Done:
     out, error = (os.fdopen(os.memfd_create(name), "w+b") for name in ("out", "error"))
     try:
-        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=out, stderr=error)
+        with os.fdopen(os.memfd_create("in"), "w+b") as said:
+            said.write(given)
+            said.seek(0)
+            process = subprocess.Popen(line, stdin=said, stdout=out, stderr=error)
     except OSError as failure:
         out.close()
         error.close()

@@ -14,7 +14,7 @@ _MOST_EVIDENCE = 4
 _MOST_NAMED = 8
 
 
-def render(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
+def text(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
     """All findings that need attention, the worst first; with `everything` those that passed or were skipped too."""
     verdicts = SEVERITY if everything else SHOWN
     groups = [group for verdict in verdicts for group in _groups(report, verdict)]
@@ -61,15 +61,15 @@ def _group(group: Sequence[Checked]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_cluster(cluster: ClusterReport, width: int | None = None, *, everything: bool = False) -> str:
+def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything: bool = False) -> str:
     """What differs between the nodes, then every finding once with the nodes that have it."""
     nodes = len(cluster.nodes) + len(cluster.silent)
-    text = f"{counted(nodes, 'node')}, {len(cluster.nodes)} answered\n"
-    text += "".join(f"FAIL    {host}: {reason}\n" for host, reason in cluster.silent.items())
-    text += f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n" if cluster.nodes else ""
-    text += "".join(map(_difference, cluster.differences))
+    head = f"{counted(nodes, 'node')}, {len(cluster.nodes)} answered\n"
+    head += "".join(f"FAIL    {host}: {reason}\n" for host, reason in cluster.silent.items())
+    head += f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n" if cluster.nodes else ""
+    head += "".join(map(_difference, cluster.differences))
     shared = "".join(_on_nodes(group, len(cluster.nodes)) for group in _across(cluster.nodes, SEVERITY if everything else SHOWN))
-    return wrapped(f"{text}\n{shared}", width)
+    return wrapped(f"{head}\n{shared}", width)
 
 
 def _across(nodes: Sequence[CheckReport], verdicts: Sequence[Verdict]) -> list[list[tuple[str, Checked]]]:

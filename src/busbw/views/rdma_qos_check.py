@@ -3,6 +3,6 @@
 from busbw.core.checking import CheckReport
 
 
-def render(report: CheckReport) -> str:
+def text(report: CheckReport) -> str:
     """None yet."""
     return ""

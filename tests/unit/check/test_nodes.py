@@ -128,7 +128,7 @@ def test_finding_of_several_nodes_is_printed_once():
     nodes = {f"n{at}": cluster.here((slow if at else healthy()).source(), CHECKS, f"n{at}") for at in range(3)}
     for name, node in nodes.items():
         node.report.host = name
-    text = view.render_cluster(cluster.joined(nodes, {"n9": "no answer within the time limit"}), 100)
+    text = view.cluster_text(cluster.joined(nodes, {"n9": "no answer within the time limit"}), 100)
     assert text.count("eth3 has MTU 1500") == 1
     assert "on: n1, n2" in text
     assert "MTU of RDMA ports: 9000 on n0; 9000 (7), 1500 (mlx5_3) on the other 2" in text

@@ -1,0 +1,62 @@
+"""Stages: every host can be logged into without a prompt, has this busbw, and knows the others' names."""
+
+import json
+
+from busbw.check.doctor.patient import Patient, failed, passed, warned
+from busbw.core.checking import Stage
+from busbw.core.sizes import counted
+from busbw.core.version import __version__
+from busbw.launch.agent import SSH_FAILED
+from busbw.launch.failures import known
+
+
+def ssh(patient: Patient) -> Stage:
+    """The launch agent reaches all hosts."""
+    for done in patient.on_all(["true"]):
+        if done.code == SSH_FAILED or done.code is None or done.code == 127:
+            found = known(done.error, [done.host])
+            fix = (
+                found.hint if found else f"ssh -o BatchMode=yes -o ConnectTimeout=5 {done.host} true   (must end with 0, without a prompt)"
+            )
+            return failed("ssh", f"{done.host} cannot be logged into: {done.problem}", done.error.strip()[-300:], fix=fix)
+        if done.code:
+            return failed("ssh", f"a login shell of {done.host} ends every command with {done.code}", done.error.strip()[-300:],
+                          fix=f"read the start-up files of the shell on {done.host}: they must not exit or print")  # fmt: skip
+    return passed("ssh", f"{counted(len(patient.hosts), 'host')} can be logged into without a prompt")
+
+
+def install(patient: Patient) -> Stage:
+    """The same busbw is at the same path."""
+    asked = patient.node("identity")
+    for done in patient.on_all(asked, json.dumps({"names": patient.names}).encode()):
+        try:
+            patient.identities[done.host] = json.loads(done.out)
+        except ValueError:
+            message = f"{done.host}: {asked[0]} does not run busbw: {done.problem or 'no answer'}"
+            fix = f"install busbw at the same path on every host, or on a shared file system: ssh {done.host} ls -l {asked[0]}"
+            return failed("install", message, done.error.strip()[-300:], fix=fix)
+    other = {host: said["busbw"] for host, said in patient.identities.items() if said["busbw"] != __version__}
+    if other:
+        host, version = next(iter(other.items()))
+        return failed("install", f"{host} has busbw {version}, this host {__version__}", fix="install the same version on all hosts")
+    return passed("install", f"busbw {__version__} is at the same path on all hosts")
+
+
+def names(patient: Patient) -> Stage:
+    """Host names mean the same everywhere, and no host takes its own name for a loopback address."""
+    for host, said in patient.identities.items():
+        unresolved = [name for name in patient.names if not said["names"].get(name)]
+        if unresolved:
+            fix = f"add {unresolved[0]} to /etc/hosts on {host}, or use addresses"
+            return failed("names", f"{host} cannot resolve {unresolved[0]}", fix=fix)
+    twice = {said["hostname"] for said in patient.identities.values()}
+    if len(twice) < len(patient.identities):
+        return failed("names", f"several hosts call themselves {', '.join(sorted(twice))}: launchers count the ranks of one host together",
+                      fix="hostnamectl set-hostname NAME, a different one on each")  # fmt: skip
+    for host, said in patient.identities.items():
+        own = said["names"].get(said["hostname"], [])
+        if own and all(address.startswith("127.") for address in own):
+            message = f"{host} takes its own name {said['hostname']} for {own[0]}, an address that leads other hosts to themselves"
+            fix = f"remove the line '{own[0]} {said['hostname']}' from /etc/hosts on {host}"
+            return warned("names", message, f"getent ahosts {said['hostname']}: {', '.join(own)}", fix=fix)
+    return passed("names", "all names resolve on all hosts")

@@ -1,0 +1,87 @@
+"""Stages: subnets that all hosts are in, and TCP connections in both directions on each of them."""
+
+import json
+import random
+import secrets
+from collections import Counter
+from collections.abc import Iterable
+from ipaddress import IPv4Interface, IPv4Network
+
+from busbw.check.doctor.patient import Patient, failed, passed, warned
+from busbw.core.checking import Stage
+from busbw.core.sizes import counted
+from busbw.launch import remote
+from busbw.launch.interfaces import is_cidr
+
+PORTS = (20000, 30000)  # below the kernel's own range, above what services use
+SHARE = 0.6  # of a stage's limit, for connecting
+LINGER_S = 2.0  # for hosts whose process starts later
+_MOST_PAIRS = 6
+
+
+def subnets(patient: Patient) -> Stage:
+    """The subnets that can carry the job."""
+    hosts = patient.identities
+    of_host = {host: {IPv4Interface(text) for text in said["addresses"].values()} for host, said in hosts.items()}
+    seen = Counter(network for own in of_host.values() for network in {one.network for one in own})
+    common = [network for network, number in seen.items() if number == len(hosts)]
+    traps = [network for network in common if len(set(patient.addresses(network).values())) < len(hosts)]
+    patient.networks = [network for network in common if network not in traps]
+    evidence = [f"{host}: {', '.join(f'{name} {text}' for name, text in said['addresses'].items())}" for host, said in hosts.items()]
+    if is_cidr(patient.ifname):
+        patient.networks = [network for network in patient.networks if network.subnet_of(IPv4Network(patient.ifname, strict=False))]
+    if not patient.networks:
+        fix = "give the hosts addresses in one subnet, or a route between theirs and --ifname with the interface of each"
+        return failed(
+            "subnets", f"the hosts have no subnet in common{f' within {patient.ifname}' if patient.ifname else ''}", *evidence, fix=fix
+        )
+    if traps:
+        message = f"{_list(traps)}: several hosts have the same address there, as docker0 and virbr0 do"
+        return warned("subnets", message, *evidence, fix=f"name the subnet to use: --ifname {patient.networks[0]}")
+    return passed("subnets", f"the hosts share {_list(patient.networks)}")
+
+
+def tcp(patient: Patient) -> Stage:
+    """Every host connects to every other on every common subnet, to a port that nothing else uses."""
+    bad: dict[IPv4Network, dict[str, str]] = {}
+    for done in remote.run_each(dict.fromkeys(patient.names, patient.node("connect")), patient.limit_s, _spoken(patient)):
+        try:
+            answered = json.loads(done.out)
+        except ValueError:
+            return failed("tcp", f"{done.host}: {done.problem or 'no answer'}", done.error.strip()[-300:], fix=f"ssh {done.host} true")
+        for label, reason in answered["failed"].items():
+            network, _, other = label.partition(" ")
+            bad.setdefault(IPv4Network(network), {})[f"{done.host} to {other}"] = reason
+    working = [network for network in patient.networks if network not in bad]
+    evidence = [f"{pair} on {network}: {reason}" for network, pairs in bad.items() for pair, reason in pairs.items()][:_MOST_PAIRS]
+    if not working:
+        first = next(iter(bad))
+        fix = f"allow {first} in the firewall of the hosts, in both directions (firewall-cmd --zone=trusted --add-source={first})"
+        return failed("tcp", f"hosts cannot connect to each other on {_list(bad)}", *evidence, fix=fix)
+    patient.networks = working
+    if bad:
+        message = f"hosts connect on {_list(working)}, but not on {_list(bad)}"
+        return warned("tcp", message, *evidence, fix=f"name the subnet that works: --ifname {working[0]}")
+    return passed("tcp", f"{counted(len(patient.hosts), 'host')} connect in both directions on {_list(working)}")
+
+
+def _spoken(patient: Patient) -> dict[str, bytes]:
+    """What each host is asked over its stdin: the token is not for other users of it."""
+    port, token = random.SystemRandom().randint(*PORTS), secrets.token_hex(16)
+    by_network = {network: patient.addresses(network) for network in patient.networks}
+    asked = {}
+    for host in patient.names:
+        peers = {
+            f"{network} {other}": [address, port]
+            for network, those in by_network.items()
+            for other, address in those.items()
+            if other != host
+        }
+        own = [[those[host], port] for those in by_network.values()]
+        work = {"own": own, "peers": peers, "token": token, "seconds": SHARE * patient.limit_s, "linger": LINGER_S}
+        asked[host] = json.dumps(work).encode()
+    return asked
+
+
+def _list(networks: Iterable[IPv4Network]) -> str:
+    return ", ".join(map(str, networks))

@@ -1,0 +1,119 @@
+"""What runs on each host for the launch doctor: `python -m busbw.check.doctor.node identity|connect`, JSON on stdin and stdout.
+
+It uses the standard library alone, so that it also runs where busbw's packages are incomplete.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from busbw.core.version import __version__
+from busbw.host.addresses import local
+
+_RETRY_S = 0.2
+_HELLO = 32  # bytes of the code that a connection begins with
+
+
+def identity(asked: dict[str, list[str]]) -> dict[str, object]:
+    """Who this host is, and what it takes the names in `asked["names"]` for."""
+    own = socket.gethostname()
+    return {
+        "hostname": own,
+        "busbw": __version__,
+        "addresses": {name: str(address) for name, address in local().items() if address and not address.ip.is_loopback},
+        "names": {name: _lookup(name) for name in [*asked["names"], own]},
+    }
+
+
+def _lookup(name: str) -> list[str]:
+    """The IPv4 addresses of a name; empty if it cannot be resolved."""
+    try:
+        return sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)})
+    except OSError:
+        return []
+
+
+def connect(asked: dict[str, object]) -> dict[str, object]:
+    """Listen on the addresses `own` and connect to all `peers` ({label: [address, port]}), for `seconds` at most.
+
+    A connection proves with `token` that it is of the same test; any other is closed. Gives the labels that failed, with the reason.
+    """
+    token, seconds = str(asked["token"]).encode(), float(str(asked["seconds"]))
+    deadline = time.monotonic() + seconds
+    own: list[list[object]] = asked["own"]  # type: ignore[assignment]
+    peers: dict[str, list[object]] = asked["peers"]  # type: ignore[assignment]
+    problems: dict[str, str] = {}
+    with contextlib.ExitStack() as opened:
+        for address, port in own:
+            try:
+                listening = opened.enter_context(socket.create_server((str(address), int(str(port)))))
+            except OSError as error:
+                problems[f"listen {address}"] = os.strerror(error.errno or 0)
+                continue
+            threading.Thread(target=_answer, args=(listening, token, deadline), daemon=True).start()
+        failed: dict[str, str] = {}
+        callers = [threading.Thread(target=_call, args=(label, peer, token, deadline, failed)) for label, peer in peers.items()]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        time.sleep(max(0.0, min(deadline - time.monotonic(), float(str(asked.get("linger", 1))))))
+    return {"failed": failed, "problems": problems}
+
+
+def _code(token: bytes, word: bytes) -> bytes:
+    return hmac.new(token, word, hashlib.sha256).digest()
+
+
+def _answer(listening: socket.socket, token: bytes, deadline: float) -> None:
+    """Answer each connection that has the code."""
+    listening.settimeout(_RETRY_S)
+    while time.monotonic() < deadline:
+        try:
+            connection, _ = listening.accept()
+        except TimeoutError:
+            continue
+        except OSError:
+            return
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(1)
+            if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"hello")):
+                connection.sendall(_code(token, b"here"))
+
+
+def _call(label: str, peer: list[object], token: bytes, deadline: float, failed: dict[str, str]) -> None:
+    """Connect until it works or the time is over; a peer may start later."""
+    reason = "no answer"
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            with socket.create_connection((str(peer[0]), int(str(peer[1]))), timeout=left) as connection:
+                connection.settimeout(max(0.1, deadline - time.monotonic()))
+                connection.sendall(_code(token, b"hello"))
+                if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"here")):
+                    return
+                reason = "another program answered"
+        except TimeoutError:
+            reason = "no answer: packets are dropped, as a firewall does"
+        except OSError as error:
+            reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
+        time.sleep(_RETRY_S)
+    failed[label] = reason
+
+
+WORK: dict[str, Callable[..., dict[str, object]]] = {"identity": identity, "connect": connect}
+
+
+def main() -> None:
+    """The work that the first argument names, on the JSON of stdin."""
+    print(json.dumps(WORK[sys.argv[1]](json.load(sys.stdin))))  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What the stages of the launch doctor share: the hosts, what they said, and the network that was found to work."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Interface, IPv4Network
+from typing import Any
+
+from busbw.core.checking import Stage
+from busbw.core.finding import Verdict
+from busbw.launch import remote
+from busbw.launch.hosts import Host
+from busbw.launch.remote import Done
+
+NODE = "busbw.check.doctor.node"
+
+
+@dataclass(slots=True)
+class Patient:
+    """A launch under examination. `limit_s` is for each stage, `ifname` what the user gives as --ifname."""
+
+    hosts: tuple[Host, ...]
+    limit_s: float
+    ifname: str = ""
+    engine: str = "auto"
+    identities: dict[str, dict[str, Any]] = field(default_factory=dict)
+    networks: list[IPv4Network] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts as they were given."""
+        return [host.name for host in self.hosts]
+
+    def on_all(self, words: Sequence[str], given: bytes = b"") -> list[Done]:
+        """Run a command on all hosts, with `given` on its stdin."""
+        return remote.run(self.names, words, self.limit_s, given)
+
+    def node(self, work: str) -> list[str]:
+        """The words that let a host do a part of the doctor's work, which it reads from its stdin."""
+        return [sys.executable, "-m", NODE, work]
+
+    def addresses(self, network: IPv4Network) -> dict[str, str]:
+        """Each host's address in a network."""
+        found = {}
+        for host, said in self.identities.items():
+            for interface in map(IPv4Interface, said["addresses"].values()):
+                if interface.network == network:
+                    found[host] = str(interface.ip)
+        return found
+
+
+def passed(name: str, message: str, *evidence: str) -> Stage:
+    """A stage without a fault."""
+    return Stage(name=name, verdict=Verdict.PASS, message=message, evidence=evidence)
+
+
+def warned(name: str, message: str, *evidence: str, fix: str) -> Stage:
+    """A stage with a fault that need not stop a launch."""
+    return Stage(name=name, verdict=Verdict.WARN, message=message, evidence=evidence, fix=fix)
+
+
+def failed(name: str, message: str, *evidence: str, fix: str) -> Stage:
+    """A stage that stops a launch."""
+    return Stage(name=name, verdict=Verdict.FAIL, message=message, evidence=evidence, fix=fix)
+
+
+def skipped(name: str, message: str) -> Stage:
+    """A stage that does not apply."""
+    return Stage(name=name, verdict=Verdict.SKIP, message=message)
