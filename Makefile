@@ -5,8 +5,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
 QUIET := tests/native/test_net_rates.py
-WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) tests/netlab/test_launch_two_hosts.py # mostly idle, and no PyTorch
-FAST := $(addprefix tests/unit/,capture cli core docs history host launch model stats views)
+WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) tests/netlab/test_launch_two_hosts.py $(wildcard tests/netlab/test_check_*.py) # mostly idle, and no PyTorch
+FAST := $(addprefix tests/unit/,capture check cli core docs history host launch model stats views)
 CARGO := $(shell command -v cargo)
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
@@ -33,6 +33,7 @@ test: needs ## install the test tools, lint, and run all tests; needs gcc and ca
 	@$(MAKE) --no-print-directory --jobs=2 suite waiting && $(BIN)/python -m pytest -n 0 $(QUIET)
 needs:
 	@echo "make test needs gcc and cargo (Rust 1.85 or newer)"
+	@if [ -n "$$CI" ] && [ ! -x /usr/sbin/sshd ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq openssh-server >/dev/null; fi
 	@command -v gcc >/dev/null || { echo "error: gcc not found; install it (Debian, Ubuntu: apt-get install gcc)" >&2; exit 1; }
 ifeq ($(CARGO),)
 	@if [ -n "$$CI" ]; then echo "error: cargo not found, and CI leaves nothing out; install Rust from https://rustup.rs" >&2; exit 1; fi

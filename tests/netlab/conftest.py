@@ -23,6 +23,7 @@ def _load(name: str) -> ModuleType:
 
 netlab = _load("netlab")
 slurm = _load("slurm")
+sshd = _load("sshd")
 
 
 @pytest.fixture
@@ -65,3 +66,13 @@ def slurm_cluster(two_hosts: object) -> Iterator[object]:
             yield cluster
     except slurm.Unavailable as error:
         pytest.skip(f"no emulated Slurm: {error}")
+
+
+@pytest.fixture
+def ssh_hosts(tmp_path: Path) -> Iterator[object]:
+    """(lab, environment) of four hosts that are reached by ssh itself."""
+    try:
+        with netlab.lab(tmp_path, hosts=4) as lab, sshd.running(lab, tmp_path) as environment:
+            yield lab, environment
+    except (netlab.Unavailable, sshd.Unavailable) as error:
+        pytest.skip(f"no emulated hosts with sshd: {error}")
