@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from busbw.cli.parameters import shell_words
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import talk
 from busbw.core.errors import NoMeasurement, UsageError
@@ -19,7 +20,7 @@ def alternate(options: Sequence[str], sweep: Sequence[str], rounds: int) -> list
 
     Ctrl-C ends it; results of complete rounds are kept. NoMeasurement if a run fails, UsageError for invalid arguments of the first.
     """
-    words = [_words(text) for text in options]
+    words = [shell_words("--run", text) for text in options]
     found: list[list[Named]] = [[] for _ in options]
     with tempfile.TemporaryDirectory(prefix="busbw-compare-") as folder:
         for number in range(rounds):
@@ -34,13 +35,6 @@ def alternate(options: Sequence[str], sweep: Sequence[str], rounds: int) -> list
             for at, result in done.items():
                 found[at].append(result)
     return found
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"--run '{text}': {error}", "give options of busbw run, like --run '--net ib'") from error
 
 
 def _run(sweep: Sequence[str], words: Sequence[str], name: str, file: Path, number: int, rounds: int) -> Named:

@@ -4,9 +4,10 @@ from typing import Any
 
 import click
 
+from busbw.cli.parameters import shell_words
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer
-from busbw.launch.manifest import mpijob, sbatch
+from busbw.launch.manifest import mpijob, prolog, sbatch
 from busbw.launch.manifest.plan import DEFAULT, plan
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -14,7 +15,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 @click.group("manifest", context_settings=_SETTINGS)
 def command() -> None:
-    """Print a job for Kubernetes or Slurm.
+    """Print a job for Kubernetes or Slurm, or a prolog that checks a node before each job.
 
     COMMAND follows `--`. `busbw run` starts its ranks itself; another command, like all_reduce_perf, is started once per rank.
     """
@@ -50,4 +51,14 @@ def mpijob_command(image: str, namespace: str, rdma: str, ssh_dir: str, ssh_port
 def slurm_command(partition: str, account: str, time: str, **job: Any) -> int:
     """Print an sbatch script that takes whole nodes: `busbw manifest slurm ... > job.sh && sbatch job.sh`."""
     answer(sbatch.text(plan(**job), sbatch.Site(partition, account, time)))
+    return 0
+
+
+@command.command("prolog", context_settings=_SETTINGS, short_help="A prolog of Slurm that drains a node which fails a check.")
+@click.option("--check", default="", help="options of busbw check: '--layer GPU --layer NIC'")
+@click.option("--least", default="", help="a run that must reach a busbw: 'all_reduce -b 1G -e 1G --min-percent 80%'")
+@click.option("--limit", "limit_s", type=click.IntRange(1, 3600), default=60, show_default=True, help="seconds for each step")
+def prolog_command(check: str, least: str, limit_s: int) -> int:
+    """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x /etc/slurm/busbw-prolog.sh`."""
+    answer(prolog.text(shell_words("--check", check), shell_words("--least", least), limit_s))
     return 0

@@ -1,6 +1,7 @@
 """Types, callbacks and checks of parameters that several commands share."""
 
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,14 @@ def argv() -> list[str]:
 def given(parameter: str) -> bool:
     """Whether the command line of the current command contains the parameter."""
     return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
+
+
+def shell_words(option: str, text: str) -> list[str]:
+    """The words of an option that holds others, as a shell splits them; UsageError for an open quote."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {str(error).lower()}", f"close the quote: {option} '-b 1M -e 1G'") from error
 
 
 def not_empty(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
