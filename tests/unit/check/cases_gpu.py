@@ -1,3 +1,75 @@
 """Cases of the layer GPU and NVLink."""
 
-GPU = {}
+import json
+
+from healthy import healthy
+from healthy_gpu import all_changed, changed, links, logged
+from tree import Tree, environment
+
+MODULES = "nvidia 1 0 - Live 0x0\nnouveau 1 0 - Live 0x0"
+IMEX = """Connectivity Table Legend:
+I - Invalid - Node wasn't reachable, no connection status available
+C - Connected - Ready for operation
+
+5/12/2025 06:08:10.580
+Nodes:
+Node #0   - 10.0.0.1        - READY                - Version: 570.172
+Node #1   - 10.0.0.2        - READY                - Version: 570.172
+
+ Nodes From\\To  0   1
+       0        C   C
+       1        C   C
+
+Domain State: UP"""
+
+
+def rack() -> Tree:
+    """A host whose NVLink domain has other hosts."""
+    tree = healthy(gpus=4)
+    all_changed(name="NVIDIA GB200", fabric={"state": 3, "status": 0, "cluster": "6f0c" * 8, "clique": 32766})(tree)
+    return tree.call("imex", IMEX).file("/dev/nvidia-caps-imex-channels/channel0", "")
+
+
+def without(index: int):
+    """One GPU of PCI is missing in NVML."""
+
+    def change(tree: Tree) -> None:
+        gpus = json.loads(tree.calls["nvml_health"]["text"])["gpus"]
+        tree.update("nvml_health", gpus=gpus[:index] + gpus[index + 1 :])
+
+    return change
+
+
+XID = "NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+SXID = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)"
+
+GPU = {
+    "gpu-count": without(5),
+    "gpu-driver": lambda tree: tree.update("nvml_health", driver="570.172.08"),
+    "gpu-nouveau": lambda tree: tree.file("/proc/modules", MODULES),
+    "gpu-persistence": changed(persistence=False),
+    "gpu-xid": logged(XID),
+    "gpu-sxid": logged(SXID),
+    "gpu-ecc-mode": changed(ecc=False, ecc_pending=False),
+    "gpu-ecc-uncorrected": changed(uncorrected={"dram": 1, "sram": 0}),
+    "gpu-remap-pending": changed(remapped=[0, 1, 1, 0]),
+    "gpu-remap-failed": changed(remapped=[0, 9, 0, 1]),
+    "gpu-throttle": changed(reasons=0x48),
+    "gpu-clocks-locked": changed(app_mhz=1410),
+    "gpu-temperature": changed(margin_c=0),
+    "gpu-power-limit": changed(power_limit_mw=500000),
+    "gpu-memory-in-use": changed(processes=[{"pid": 4711, "used_bytes": 1 << 34, "name": "python"}], used_bytes=1 << 34),
+    "gpu-compute-mode": changed(compute_mode=3),
+    "gpu-mig": changed(mig=True, mig_pending=True),
+    "gpu-uvm": lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", ""),
+    "gpu-same-model": changed(vbios="96.00.74.00.01"),
+    "gpu-cuda-driver": lambda tree: tree.call("nccl_packages", json.dumps([["nvidia-nccl-cu13", "2.30.7"]])),
+    "gpu-p2p": lambda tree: tree.update("nvml_health", peers=[[0, 1, 0], [0, 2, 4], [1, 2, 4]]),
+    "nvlink-links": changed(links=links(active=False)),
+    "nvlink-speed": changed(links=links(speed_mbps=13281)),
+    "nvlink-errors": changed(links=links(errors={"recovery": 505})),
+    "nvlink-fabric": changed(fabric={"state": 2, "status": 0}),
+    "nvlink-fabric-manager-version": lambda tree: tree.call("fabricmanager_version", "Fabric Manager version is : 570.133.20"),
+    "nvlink-imex": (rack(), lambda tree: tree.call("imex", IMEX.replace("10.0.0.2        - READY", "10.0.0.2        - UNAVAILABLE"))),
+    "nvlink-nvls": environment(NCCL_NVLS_ENABLE="0"),
+}

@@ -1,5 +1,6 @@
 """Every check fires on a server that has its fault, and on no healthy one."""
 
+import copy
 import importlib
 import sys
 from pathlib import Path
@@ -23,8 +24,8 @@ BAD = {Verdict.WARN, Verdict.FAIL}
 
 
 def server(case):
-    """The server of a case and its change."""
-    return case if isinstance(case, tuple) else (healthy(), case)
+    """The server of a case, a new one each time, and its change."""
+    return copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,5 +1,50 @@
 """GPUs and their driver."""
 
 from busbw.check.base import Check
+from busbw.check.gpu import (
+    clocks_locked,
+    compute_mode,
+    count,
+    cuda_driver,
+    driver,
+    ecc_mode,
+    ecc_uncorrected,
+    memory_in_use,
+    mig,
+    nouveau,
+    p2p,
+    persistence,
+    power_limit,
+    remap_failed,
+    remap_pending,
+    same_model,
+    sxid,
+    temperature,
+    throttle,
+    uvm,
+    xid,
+)
 
-CHECKS: tuple[Check, ...] = ()
+CHECKS: tuple[Check, ...] = (
+    count.CHECK,
+    driver.CHECK,
+    nouveau.CHECK,
+    persistence.CHECK,
+    xid.CHECK,
+    sxid.CHECK,
+    ecc_mode.CHECK,
+    ecc_uncorrected.CHECK,
+    remap_pending.CHECK,
+    remap_failed.CHECK,
+    throttle.CHECK,
+    clocks_locked.CHECK,
+    temperature.CHECK,
+    power_limit.CHECK,
+    memory_in_use.CHECK,
+    compute_mode.CHECK,
+    mig.CHECK,
+    uvm.CHECK,
+    same_model.CHECK,
+    cuda_driver.CHECK,
+    p2p.CHECK,
+)

@@ -1,0 +1,48 @@
+"""Clocks that somebody set below what the GPU can do."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.gpu.each import each, said
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Found, Layer
+from busbw.host.gpu_health import GpuHealth
+
+ROW = CheckRow(
+    id="BW012",
+    name="gpu-clocks-locked",
+    layer=Layer.GPU,
+    title="clocks set below the default",
+    right="application clocks at their default, and no lower bound on the boost clock",
+    why="Clocks that were set for a test or to save power stay until they are reset. The GPU computes and reduces more slowly "
+    "than others of its model.",
+    fix="nvidia-smi -i {gpu} -rac; nvidia-smi -i {gpu} -rgc",
+    stays="lost at a reboot, as the setting itself is; remove it from the script or service that sets it",
+    reads=("nvmlDeviceGetApplicationsClock", "nvmlDeviceGetDefaultApplicationsClock", "nvmlDeviceGetMaxCustomerBoostClock"),
+    sources=("nvidia-smi manual, clocks",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU."""
+    return each(machine, _judge)
+
+
+def _judge(gpu: GpuHealth) -> Found:
+    fix = ROW.fix.format(gpu=gpu.index)
+    app, default, boost, largest = gpu.app_mhz, gpu.app_default_mhz, gpu.boost_mhz, gpu.sm_max_mhz
+    evidence = []
+    if app is not None and default is not None:
+        evidence.append(said(gpu, "ApplicationsClock", f"{app} MHz", f"{default} MHz"))
+        if app < default:
+            return warned(gpu.label, f"application clock set to {app} MHz, below the default of {default}", *evidence, fix=fix)
+    if boost is not None and largest is not None:
+        evidence.append(said(gpu, "MaxCustomerBoostClock", f"{boost} MHz", f"{largest} MHz"))
+        if boost < largest:
+            return warned(gpu.label, f"boost clock limited to {boost} of {largest} MHz", *evidence, fix=fix)
+    if not evidence:
+        return unknown(gpu.label, "NVML tells neither application nor boost clocks")
+    return passed(gpu.label, "clocks are not limited", *evidence)
+
+
+CHECK = Check(ROW, look)

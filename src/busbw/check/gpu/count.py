@@ -1,0 +1,71 @@
+"""GPUs that PCI shows and NVML does not, or that no longer answer."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, unknown, warned
+from busbw.check.gpu.each import no_gpus
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
+from busbw.host.gpu_devices import DEVICES, gpus_on_pci
+from busbw.host.gpu_health import Gpus
+from busbw.host.nvml_health import read_health
+
+LOST = "lost"  # NVML: GPU is lost
+GONE = b"\xff" * 4  # what a read from a PCI device that does not answer gives
+
+ROW = CheckRow(
+    id="BW001",
+    name="gpu-count",
+    layer=Layer.GPU,
+    title="GPUs that the driver lists, against those on PCI",
+    right="NVML lists every NVIDIA GPU that PCI shows, and each one answers",
+    why="A GPU that is on PCI but not in NVML has fallen off the bus (Xid 79) or its driver did not start. A job that asks for all GPUs "
+    "then waits or fails; 7 of 8 GPUs also give a lower bandwidth.",
+    fix="drain the host and reboot it; if GPU {bdf} is still missing, check its seat and power, or replace it",
+    stays="a reboot brings the GPU back only if the fault was transient",
+    reads=(f"{DEVICES}/*/{{vendor,class,config}}", "NVML"),
+    sources=("NVIDIA GPU debug guidelines",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU, then the number of all."""
+    gpus = read_health(machine)
+    if missing := no_gpus(machine, gpus):
+        yield missing
+        return
+    on_pci = gpus_on_pci(machine)
+    gone = [bdf for bdf in on_pci if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)]
+    for bdf in gone:
+        evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
+        yield failed(bdf, "the GPU does not answer on PCI: it has fallen off the bus", evidence, fix=ROW.fix.format(bdf=bdf))
+    for gpu in gpus.gpus:
+        if LOST in gpu.error:
+            evidence = Evidence(f"NVML, {gpu.label}", gpu.error, "readable")
+            yield failed(gpu.label, "NVML has lost the GPU", evidence, fix=ROW.fix.format(bdf=gpu.bus_id or gpu.label))
+        elif gpu.error:
+            yield unknown(gpu.label, f"NVML cannot read it: {gpu.error}")
+    yield _number(machine, gpus, on_pci)
+
+
+def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
+    listed = {gpu.bus_id for gpu in gpus.gpus}
+    absent = [bdf for bdf in on_pci if bdf not in listed]
+    evidence = Evidence("nvmlDeviceGetCount", str(len(gpus.gpus)), str(len(on_pci)) if on_pci else "")
+    if not on_pci:
+        return unknown("", f"{counted(len(gpus.gpus), 'GPU')} in NVML, but PCI cannot be read", evidence)
+    if len(gpus.gpus) < len(on_pci) and machine.container:
+        return unknown(
+            "", "a container sees the GPUs that it was given, PCI shows those of the host", evidence, fix="busbw check, on the host"
+        )
+    if len(gpus.gpus) < len(on_pci):
+        message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML {len(gpus.gpus)}: {', '.join(absent)} is missing"
+        return failed("", message, evidence, fix=ROW.fix.format(bdf=absent[0]))
+    if len(on_pci) % 2 and len(on_pci) > 1 and not (machine.hypervisor or machine.container) and any(gpu.switched for gpu in gpus.gpus):
+        fix = "count the GPUs in the BMC's inventory; check seat and power of the one that is missing"
+        return warned("", f"{len(on_pci)} GPUs behind NVSwitch: boards with NVSwitch have an even number", evidence, fix=fix)
+    return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
+
+
+CHECK = Check(ROW, look)

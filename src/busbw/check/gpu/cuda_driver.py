@@ -1,0 +1,59 @@
+"""Whether the driver is new enough for the CUDA of the installed NCCL."""
+
+import json
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unknown, unread
+from busbw.check.gpu.each import no_gpus
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.nccl_packages import CALL, built_for, read_packages
+from busbw.host.nvml_health import read_health
+
+ROW = CheckRow(
+    id="BW020",
+    name="gpu-cuda-driver",
+    layer=Layer.GPU,
+    title="CUDA of the driver, against that of the installed NCCL",
+    right="the driver supports the major version of CUDA for which the Python package of NCCL was built",
+    why="A program built for a newer major version of CUDA than the driver supports does not start: CUDA driver version is insufficient "
+    "for CUDA runtime version.",
+    fix="update the driver to one of CUDA {needed}, or: pip install nvidia-nccl-cu{has}",
+    stays="yes, for this Python environment",
+    reads=("nvmlSystemGetCudaDriverVersion", "Python packages nvidia-nccl-cu*"),
+    sources=("CUDA compatibility guide, minor version compatibility",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each installed package of NCCL."""
+    gpus = read_health(machine)
+    reading = machine.call(CALL, read_packages)
+    if missing := no_gpus(machine, gpus):
+        yield missing
+    elif gpus.cuda is None:
+        yield unknown("", "NVML does not tell the version of CUDA")
+    elif reading.text is None:
+        yield unread("", reading, "the list of Python packages")
+    else:
+        yield from _packages(gpus.cuda, json.loads(reading.text))
+
+
+def _packages(cuda: int, packages: list[tuple[str, str]]) -> Iterator[Found]:
+    has = f"{cuda // 1000}.{cuda % 1000 // 10}"
+    if not packages:
+        yield skipped("this Python has no package nvidia-nccl-cu*")
+    for name, version in packages:
+        needed = built_for(name)
+        yield judged(
+            right=needed <= cuda // 1000,
+            subject=name,
+            good=f"NCCL {version} needs CUDA {needed}, the driver supports up to {has}",
+            bad=f"NCCL {version} needs CUDA {needed}, but the driver supports only up to {has}",
+            evidence=(Evidence("nvmlSystemGetCudaDriverVersion", has, f"{needed}.0 or newer"),),
+            fix=ROW.fix.format(needed=needed, has=cuda // 1000),
+            fails=True,
+        )
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,49 @@
+"""The NVIDIA driver: whether the loaded module and the library are of one version."""
+
+import re
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, unread
+from busbw.check.gpu.each import no_gpus
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.nvml_health import read_health
+
+PATH = "/proc/driver/nvidia/version"
+MISMATCH = "version mismatch"  # in NVML's error where library and module differ
+_VERSION = re.compile(r"Module(?: for \S+)?\s+([0-9][0-9.]+)")
+
+ROW = CheckRow(
+    id="BW002",
+    name="gpu-driver",
+    layer=Layer.GPU,
+    title="NVIDIA driver: kernel module and library",
+    right="the loaded kernel module has the version of the library that programs use",
+    why="After an update without a reboot the old module stays loaded. CUDA and NVML then fail to start in every new process.",
+    fix="reboot, or stop all users of the GPUs and run: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia",
+    stays="yes, until the next update of the driver; hold its packages back, or reboot after each update",
+    reads=(PATH, "NVML"),
+    sources=("NVIDIA driver README, chapter on the /proc interface",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The version of the module, and its flavor: the open one can export memory as dma-buf."""
+    gpus, reading = read_health(machine), machine.read(PATH)
+    line = (reading.text or "").partition("\n")[0]
+    match = _VERSION.search(line)
+    if MISMATCH in gpus.reason:
+        yield failed("", "the driver's library and its loaded module are of different versions",
+                     Evidence(PATH, line or reading.reason, "the library's version"), fix=ROW.fix)  # fmt: skip
+    elif missing := no_gpus(machine, gpus):
+        yield missing
+    elif not match:
+        yield unread("", reading, "the version of the loaded module")
+    elif gpus.driver and match[1] != gpus.driver:
+        yield failed("", f"the loaded module is {match[1]}, the library {gpus.driver}", Evidence(PATH, line, gpus.driver), fix=ROW.fix)
+    else:
+        flavor = "open" if "Open Kernel Module" in line else "proprietary"
+        yield passed("", f"driver {match[1]}, {flavor} kernel module", Evidence(PATH, line))
+
+
+CHECK = Check(ROW, look)

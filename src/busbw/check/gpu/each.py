@@ -1,0 +1,47 @@
+"""What the checks of GPUs share: one finding for each GPU, and what to say where there is none."""
+
+from collections.abc import Callable, Iterator
+
+from busbw.check.base import skipped, unknown
+from busbw.check.machine import Machine
+from busbw.core.checking import Evidence, Found
+from busbw.core.sizes import counted
+from busbw.host.gpu_devices import gpus_on_pci
+from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.nvml_health import read_health
+
+NVML = "NVML"
+NO_PACKAGE = "not installed"
+
+
+def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
+    """Skip on a machine without NVIDIA GPUs, unknown where NVML cannot read them; None if it lists some."""
+    if gpus.gpus:
+        return None
+    on_pci = gpus_on_pci(machine)
+    if not on_pci:
+        return skipped("no NVIDIA GPU")
+    fix = "pip install nvidia-ml-py" if NO_PACKAGE in gpus.reason else "nvidia-smi; dmesg | grep NVRM"
+    message = f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists none{f': {gpus.reason}' if gpus.reason else ''}"
+    return unknown("", message, fix=fix)
+
+
+def each(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:
+    """The finding on every GPU; unknown for those that NVML cannot read."""
+    gpus = read_health(machine)
+    if missing := no_gpus(machine, gpus):
+        yield missing
+    for gpu in gpus.gpus:
+        yield unknown(gpu.label, f"NVML cannot read it: {gpu.error}") if gpu.error else judge(gpu)
+
+
+def unreported(gpu: GpuHealth, field: str, what: str) -> Found:
+    """The finding for a value that NVML did not give: skip if the GPU or driver has no such thing, else unknown."""
+    if field in gpu.unsupported:
+        return skipped(f"{what}: not supported by this GPU or driver", gpu.label)
+    return unknown(gpu.label, f"NVML does not tell the {what}")
+
+
+def said(gpu: GpuHealth, function: str, seen: object, expected: object = "") -> Evidence:
+    """A value of an NVML function, nvmlDeviceGet`function`."""
+    return Evidence(f"nvmlDeviceGet{function}, {gpu.label}", str(seen), str(expected))

@@ -1,0 +1,53 @@
+"""GPUs that are in use before a test starts."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, warned
+from busbw.check.gpu.each import each, said, unreported
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.sizes import counted, format_size
+from busbw.host.gpu_health import GpuHealth
+
+LEAST = 1 << 30  # bytes; less may be the driver's own
+NAMED = 4  # processes
+
+ROW = CheckRow(
+    id="BW015",
+    name="gpu-memory-in-use",
+    layer=Layer.GPU,
+    title="memory in use",
+    right="no process holds memory",
+    why="A process that a job left behind takes memory and time of the GPU. The next job runs out of memory, or is slower than on "
+    "other hosts.",
+    fix="ps -fp {pids}; end what no job needs any more: kill {pids}",
+    stays="yes, until a job leaves a process again; an epilog of the scheduler can end them",
+    reads=("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMemoryInfo"),
+    sources=("nvidia-smi manual, processes",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU."""
+    return each(machine, _judge)
+
+
+def _judge(gpu: GpuHealth) -> Found:
+    if gpu.processes is None and gpu.used_bytes is None:
+        return unreported(gpu, "processes", "list of processes")
+    processes = gpu.processes or ()
+    used = "unknown" if gpu.used_bytes is None else format_size(gpu.used_bytes)
+    evidence = said(
+        gpu, "MemoryInfo", f"{used} in use by {counted(len(processes), 'process', 'es')}", f"below {format_size(LEAST)}, no process"
+    )
+    if processes:
+        named = ", ".join(f"{one.pid} {one.name}".strip() for one in processes[:NAMED])
+        fix = ROW.fix.format(pids=" ".join(str(one.pid) for one in processes[:NAMED]))
+        return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix)
+    if (gpu.used_bytes or 0) >= LEAST:
+        fix = f"fuser -v /dev/nvidia{gpu.index}, as root on the host; without a process, reset the GPU"
+        return warned(gpu.label, f"{used} in use, but NVML lists no process: it may be in another container, or be dead", evidence, fix=fix)
+    return passed(gpu.label, "no process uses it", evidence)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,44 @@
+"""The driver nouveau, which takes GPUs before NVIDIA's driver can."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, skipped, unread, warned
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.gpu_devices import gpus_on_pci
+
+PATH = "/proc/modules"
+
+ROW = CheckRow(
+    id="BW003",
+    name="gpu-nouveau",
+    layer=Layer.GPU,
+    title="kernel module nouveau",
+    right="not loaded",
+    why="nouveau is the kernel's own driver of NVIDIA GPUs. Where it takes a GPU first, NVIDIA's driver cannot, and CUDA finds no GPU.",
+    fix="printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/blacklist-nouveau.conf; then reboot",
+    stays="yes, if the initial RAM disk is made anew: update-initramfs -u (Debian, Ubuntu) or dracut --force (RHEL)",
+    reads=(PATH, "/sys/bus/pci/devices/*/{vendor,class}"),
+    sources=("CUDA installation guide for Linux, disabling nouveau",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Loaded modules."""
+    if not gpus_on_pci(machine):
+        yield skipped("no NVIDIA GPU on PCI")
+        return
+    reading = machine.read(PATH)
+    loaded = {line.split(" ", 1)[0] for line in (reading.text or "").splitlines()}
+    evidence = Evidence(PATH, "nouveau" if "nouveau" in loaded else "no nouveau", "no nouveau")
+    if not loaded:
+        yield unread("", reading, "the list of loaded modules")
+    elif "nouveau" not in loaded:
+        yield passed("", "nouveau is not loaded", evidence)
+    elif "nvidia" in loaded:
+        yield warned("", "nouveau is loaded beside NVIDIA's driver: at a next start it may take the GPUs first", evidence, fix=ROW.fix)
+    else:
+        yield failed("", "nouveau is loaded, and NVIDIA's driver is not: CUDA finds no GPU", evidence, fix=ROW.fix)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,61 @@
+"""GPUs of one machine that differ from each other."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from busbw.check.base import Check, passed, skipped, warned
+from busbw.check.gpu.each import no_gpus
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted, format_size
+from busbw.host.gpu_health import GpuHealth
+from busbw.host.nvml_health import read_health
+
+TRAITS: tuple[tuple[str, str, Callable[[GpuHealth], str]], ...] = (
+    ("model", "nvmlDeviceGetName", lambda gpu: gpu.name),
+    ("VBIOS", "nvmlDeviceGetVbiosVersion", lambda gpu: gpu.vbios or ""),
+    ("memory", "nvmlDeviceGetMemoryInfo", lambda gpu: format_size(gpu.memory_bytes) if gpu.memory_bytes else ""),
+)
+
+ROW = CheckRow(
+    id="BW019",
+    name="gpu-same-model",
+    layer=Layer.GPU,
+    title="GPUs of one machine alike",
+    right="all GPUs have the same model, VBIOS and memory",
+    why="A collective runs at the pace of its slowest GPU. A GPU that was replaced can have an older VBIOS, with other clocks, power or "
+    "NVLink settings than the rest.",
+    fix="ask the vendor of the server for the VBIOS {common} of {gpu}, or leave it out: CUDA_VISIBLE_DEVICES",
+    stays="yes: the VBIOS is in the GPU",
+    reads=tuple(function for _, function, _ in TRAITS),
+    sources=("Meta GPU cluster monitoring, check_nvidia_smi",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each trait, against what most GPUs have."""
+    gpus = read_health(machine)
+    readable = [gpu for gpu in gpus.gpus if not gpu.error]
+    if missing := no_gpus(machine, gpus):
+        yield missing
+    elif len(readable) < 2:
+        yield skipped("there is no second GPU to compare with")
+    else:
+        found = [one for trait in TRAITS for one in _differing(readable, *trait)]
+        yield from found
+        if not found:
+            first = readable[0]
+            yield passed("", f"{counted(len(readable), 'GPU')} alike: {first.name}, VBIOS {first.vbios or 'not told'}")
+
+
+def _differing(gpus: list[GpuHealth], what: str, function: str, trait: Callable[[GpuHealth], str]) -> Iterator[Found]:
+    values = {gpu.label: trait(gpu) for gpu in gpus if trait(gpu)}
+    common = Counter(values.values()).most_common(1)[0][0] if values else ""
+    for label, value in values.items():
+        if value != common:
+            evidence = Evidence(f"{function}, {label}", value, common)
+            fix = ROW.fix.format(common=common, gpu=label) if what == "VBIOS" else f"leave {label} out: CUDA_VISIBLE_DEVICES"
+            yield warned(label, f"its {what} is {value}, that of most other GPUs {common}", evidence, fix=fix)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,51 @@
+"""The temperature of a GPU against its own limits."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, unknown
+from busbw.check.gpu.each import each, said, unreported
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Found, Layer
+from busbw.host.gpu_health import GpuHealth
+
+ROW = CheckRow(
+    id="BW013",
+    name="gpu-temperature",
+    layer=Layer.GPU,
+    title="temperature",
+    right="below the highest operating temperature of the GPU, and above 0 degrees of margin to where it slows down",
+    why="Above it the driver reduces the clocks, at first a little, then by half. A GPU near the limit when idle has no room under load.",
+    fix="check fans, air flow and inlet temperature of the chassis; nvidia-smi -i {gpu} -q -d TEMPERATURE",
+    stays="yes, once the cooling is repaired",
+    reads=("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetMarginTemperature"),
+    sources=("nvml.h, nvmlTemperatureThresholds_t",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU."""
+    return each(machine, _judge)
+
+
+def _judge(gpu: GpuHealth) -> Found:
+    if gpu.temperature_c is None:
+        return unreported(gpu, "temperature_c", "temperature")
+    limit = gpu.gpu_max_c or gpu.slowdown_c
+    if gpu.margin_c is not None:
+        right, expected = gpu.margin_c > 0, "a margin above 0 C"
+        seen = f"{gpu.temperature_c} C, {gpu.margin_c} C below the slowdown"
+    elif limit:
+        right, expected, seen = gpu.temperature_c < limit, f"below {limit} C", f"{gpu.temperature_c} C"
+    else:
+        return unknown(gpu.label, f"{gpu.temperature_c} C, but NVML tells no limit")
+    return judged(
+        right=right,
+        subject=gpu.label,
+        good=f"{gpu.temperature_c} C",
+        bad=f"{gpu.temperature_c} C: at or above its limit",
+        evidence=(said(gpu, "Temperature", seen, expected),),
+        fix=ROW.fix.format(gpu=gpu.index),
+    )
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,48 @@
+"""Why the clocks of a GPU are reduced."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, warned
+from busbw.check.gpu.each import each, said, unreported
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.gpu_events import CLOCK_REASONS, Severity, clock_reasons
+from busbw.host.gpu_health import GpuHealth
+
+IDLE = 0x1
+
+ROW = CheckRow(
+    id="BW011",
+    name="gpu-throttle",
+    layer=Layer.GPU,
+    title="reasons for reduced clocks",
+    right="none by heat, power brake or hardware; the power limit is normal under load",
+    why="Heat and the power brake halve the clocks or worse. One slow GPU slows every collective, as all ranks wait for it, and "
+    "no Xid tells of it.",
+    fix="check fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
+    stays="once the cause is gone, the driver raises the clocks itself",
+    reads=("nvmlDeviceGetCurrentClocksEventReasons",),
+    sources=("nvml.h, nvmlClocksEventReason constants",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU."""
+    return each(machine, _judge)
+
+
+def _judge(gpu: GpuHealth) -> Found:
+    if gpu.reasons is None:
+        return unreported(gpu, "reasons", "reasons for reduced clocks")
+    names = clock_reasons(gpu.reasons)
+    bad = [row for row in CLOCK_REASONS if row.name in names and row.severity is Severity.BAD]
+    evidence = said(gpu, "CurrentClocksEventReasons", f"{gpu.reasons:#x} {', '.join(names)}".strip(), "no slowdown")
+    if bad:
+        message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
+        return warned(gpu.label, message, evidence, fix=ROW.fix.format(gpu=gpu.index))
+    if gpu.reasons & IDLE:
+        return skipped("the GPU is idle: its clocks can be judged only under load, as busbw run does", gpu.label)
+    return passed(gpu.label, "clocks are not reduced by heat, power brake or hardware", evidence)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,48 @@
+"""The device through which CUDA manages memory."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, unknown, warned
+from busbw.check.gpu.each import no_gpus
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.nvml_health import read_health
+
+DEVICE = "nvidia-uvm"
+PATH = f"/dev/{DEVICE}"
+
+ROW = CheckRow(
+    id="BW018",
+    name="gpu-uvm",
+    layer=Layer.GPU,
+    title=f"device {PATH}",
+    right="present",
+    why=f"CUDA cannot start without {PATH}, and NCCL's first call fails. nvidia-smi works without it, so the GPUs look right.",
+    fix="nvidia-modprobe -u -c=0",
+    stays="lost at the next reboot; CUDA makes the device itself where nvidia-modprobe is installed, nvidia-persistenced loads the module",
+    reads=("/dev", "/proc/modules"),
+    sources=("NVIDIA driver README, nvidia-modprobe",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The device; in a container it cannot be made later."""
+    names = machine.names("/dev")
+    if missing := no_gpus(machine, read_health(machine)):
+        yield missing
+        return
+    loaded = "nvidia_uvm" in machine.modules
+    evidence = Evidence(PATH, "present" if DEVICE in names else "absent", "present")
+    if not names:
+        yield unknown("", "/dev cannot be listed")
+    elif DEVICE in names:
+        yield passed("", f"{PATH} is present", evidence)
+    elif machine.container:
+        fix = f"start the container with the NVIDIA container toolkit (docker run --gpus all), or with --device {PATH}"
+        yield failed("", f"{PATH} is not in this container: CUDA cannot start", evidence, fix=fix)
+    else:
+        state = "the module nvidia_uvm is loaded" if loaded else "the module nvidia_uvm is not loaded"
+        yield warned("", f"{PATH} is absent ({state}): CUDA starts only if it can make the device itself", evidence, fix=ROW.fix)
+
+
+CHECK = Check(ROW, look)

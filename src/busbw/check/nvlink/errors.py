@@ -1,0 +1,64 @@
+"""NVLinks with errors: those that had to recover, and those with far more errors than others."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.nvlink.linked import linked
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.gpu_health import GpuHealth
+from busbw.host.nvml_health import read_health
+
+RECOVERIES = ("recovery", "recovery_failed")
+FEW = 10  # errors that say nothing, and times the median of all links from which a link differs from the others
+
+ROW = CheckRow(
+    id="BW032",
+    name="nvlink-errors",
+    layer=Layer.NVLINK,
+    title="errors of NVLinks since the driver was loaded",
+    right=f"no recoveries, and no link with {FEW} errors or more and over {FEW} times the median of all links",
+    why="A link repairs errors by sending again, which costs time at first. Recoveries announce a failure: one link had 505 of them "
+    "five days before it failed.",
+    fix="busbw watch, to see whether they grow; if so drain the host and reset GPU {gpu}; if they come back, reseat or replace it",
+    stays="a reset clears the counts; a link that is damaged collects them again",
+    reads=("nvmlDeviceGetNvLinkErrorCounter", "NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS", "NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS"),
+    sources=("nvml.h, nvmlNvLinkErrorCounter_t", "DCGM field identifiers, NVLink counters"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU, its links against all of the machine."""
+    links = [link for gpu in read_health(machine).gpus for link in gpu.active]
+    names = {name for link in links for name in link.errors}
+    usual = {name: median(link.errors.get(name, 0) for link in links) for name in names}
+    return linked(machine, lambda gpu: _judge(gpu, usual))
+
+
+def _judge(gpu: GpuHealth, usual: dict[str, float]) -> Found:
+    silent = [str(link.number) for link in gpu.active if not link.errors]
+    if silent:
+        return unknown(gpu.label, f"GPU or driver gives no error counters of {len(silent)} active links")
+    bad = [
+        (link.number, name, count)
+        for link in gpu.active
+        for name, count in link.errors.items()
+        if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
+    ]
+    if not bad:
+        total = sum(sum(link.errors.values()) for link in gpu.active)
+        return passed(gpu.label, f"no recovery and no outlier; {total} errors on {len(gpu.active)} links since the driver was loaded")
+    evidence = [
+        Evidence(
+            f"NVLink counter {name}, {gpu.label}, link {number}", str(count), f"{'0' if name in RECOVERIES else f'about {usual[name]:g}'}"
+        )
+        for number, name, count in bad
+    ]
+    named = ", ".join(f"link {number}: {name} {count}" for number, name, count in bad[:3]) + (
+        f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+    )
+    return warned(gpu.label, named, *evidence, fix=ROW.fix.format(gpu=gpu.index))
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,70 @@
+"""Whether GPUs behind NVSwitch have joined their fabric."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.nvlink.linked import switched
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.gpu_health import Fabric, GpuHealth
+from busbw.host.nvidia_services import FABRIC_MANAGER, services, states
+
+COMPLETED, NOT_SUPPORTED, SUCCESS, TRUE = 3, 0, 0, 1
+STATES = {0: "Not supported", 1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
+# nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of each field of two bits.
+HEALTH = {0: "degraded bandwidth", 2: "route recovery in progress", 4: "route unhealthy", 6: "access timeout recovery in progress"}
+
+ROW = CheckRow(
+    id="BW033",
+    name="nvlink-fabric",
+    layer=Layer.NVLINK,
+    title="fabric state of GPUs behind NVSwitch",
+    right="Completed, with status success and no problem in the health mask; before Hopper, the fabric manager is active",
+    why="Until the fabric manager has set up the NVSwitches, CUDA fails with error 802, system not yet initialized. Each GPU alone looks "
+    "healthy: one site did not see for 20 days that its fabric manager was down.",
+    fix="systemctl start nvidia-fabricmanager; journalctl -u nvidia-fabricmanager; its version must be that of the driver",
+    stays="systemctl enable nvidia-fabricmanager starts it at each boot",
+    reads=("nvmlDeviceGetGpuFabricInfoV", "systemctl show nvidia-fabricmanager"),
+    sources=("Fabric Manager user guide", "nvml.h, nvmlGpuFabricInfo_t"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU behind NVSwitch, or the service where the GPUs cannot tell."""
+    gpus, missing = switched(machine)
+    if missing:
+        yield missing
+    mute = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
+    if mute:
+        yield _service(machine, ", ".join(gpu.label for gpu in mute))
+    for gpu in gpus:
+        if gpu.fabric and gpu not in mute:
+            yield _judge(gpu, gpu.fabric)
+
+
+def _judge(gpu: GpuHealth, fabric: Fabric) -> Found:
+    state = STATES.get(fabric.state, str(fabric.state))
+    evidence = Evidence(f"nvmlDeviceGetGpuFabricInfoV, {gpu.label}", f"{state}, status {fabric.status}", "Completed, status 0")
+    if fabric.state != COMPLETED:
+        return failed(gpu.label, f"fabric state {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
+    if fabric.status != SUCCESS:
+        return failed(gpu.label, f"the GPU could not join its fabric: status {fabric.status}", evidence, fix=ROW.fix)
+    problems = [text for shift, text in HEALTH.items() if fabric.health_mask >> shift & 3 == TRUE]
+    if problems:
+        seen = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
+        return warned(gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, seen, fix=ROW.fix)
+    return passed(gpu.label, f"fabric state {state}", evidence)
+
+
+def _service(machine: Machine, named: str) -> Found:
+    reading = machine.call("nvidia_services", services)
+    state = states(reading.text or "").get(FABRIC_MANAGER, "")
+    evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state or reading.reason, "active")
+    if state == "active":
+        return passed("", f"the fabric manager is active; the driver tells no fabric state of {named}", evidence)
+    if not state or machine.hypervisor or machine.container:
+        return unknown("", f"the driver tells no fabric state of {named}, and the fabric manager is not seen here", evidence)
+    return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
+
+
+CHECK = Check(ROW, look)

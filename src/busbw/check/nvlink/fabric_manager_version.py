@@ -1,0 +1,50 @@
+"""The version of the fabric manager, which must be that of the driver."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.machine import Machine
+from busbw.check.nvlink.linked import switched
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.nvidia_services import fabric_manager, version
+from busbw.host.nvml_health import read_health
+
+ROW = CheckRow(
+    id="BW034",
+    name="nvlink-fabric-manager-version",
+    layer=Layer.NVLINK,
+    title="version of the fabric manager",
+    right="the version of the driver",
+    why="A fabric manager of another version than the driver does not start. After the next reboot CUDA fails with error 802.",
+    fix="install nvidia-fabricmanager {driver} in place of {has}, then: systemctl restart nvidia-fabricmanager",
+    stays="yes, if driver and fabric manager are updated together: hold both packages",
+    reads=("nv-fabricmanager --version", "nvmlSystemGetDriverVersion"),
+    sources=("Fabric Manager user guide, installation",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The installed fabric manager; in a virtual machine it may run outside."""
+    _, missing = switched(machine)
+    if missing:
+        yield missing
+        return
+    driver, reading = read_health(machine).driver, machine.call("fabricmanager_version", fabric_manager)
+    has = version(reading.text or "")
+    if not has and (machine.hypervisor or machine.container):
+        yield skipped(f"no fabric manager in this {'container' if machine.container else 'virtual machine'}: it may run outside")
+    elif not has or not driver:
+        yield unknown("", f"the version of {'the driver' if has else 'the fabric manager'} cannot be read: {reading.reason or 'not told'}")
+    else:
+        yield judged(
+            right=has == driver,
+            subject="",
+            good=f"fabric manager {has}, as the driver",
+            bad=f"fabric manager {has}, but driver {driver}",
+            evidence=(Evidence("nv-fabricmanager --version", has, driver),),
+            fix=ROW.fix.format(driver=driver, has=has),
+            fails=True,
+        )
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,54 @@
+"""GPUs with NVLink: the links that each should have, and one finding for each of these GPUs."""
+
+from collections.abc import Callable, Iterator
+
+from busbw.check.base import skipped, unknown
+from busbw.check.gpu.each import no_gpus
+from busbw.check.machine import Machine
+from busbw.core.checking import Found
+from busbw.host.gpu import nvlink_rate
+from busbw.host.gpu_health import GpuHealth, Link
+from busbw.host.nvml_health import read_health
+from busbw.model.hardware import GENERATIONS, Generation
+
+# Words in the names of cards whose links are joined by bridges that a server may lack.
+BRIDGED = frozenset({"PCIE", "NVL", "ACTIVE", "A6000"})
+
+
+def expected(gpu: GpuHealth) -> Generation | None:
+    """The links of a GPU on a board with NVLink; None for cards with bridges and for models that busbw does not know."""
+    words = set(gpu.name.upper().replace("-", " ").split())
+    return None if words & BRIDGED else next((row for row in GENERATIONS if words.intersection(row.names)), None)
+
+
+def rate(gpu: GpuHealth, link: Link) -> float | None:
+    """Nominal bytes per second of a link in one direction."""
+    return nvlink_rate(link.speed_mbps, gpu.sm or 0, [link.version])
+
+
+def linked(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:
+    """The finding on every GPU with an active link; skip for those without, unknown for those that NVML cannot read."""
+    gpus = read_health(machine)
+    if missing := no_gpus(machine, gpus):
+        yield missing
+    for gpu in gpus.gpus:
+        if gpu.error or gpu.links is None:
+            yield unknown(gpu.label, f"NVML cannot read its links{f': {gpu.error}' if gpu.error else ''}")
+        elif not gpu.active:
+            yield skipped("no active NVLink", gpu.label)
+        else:
+            yield judge(gpu)
+
+
+def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Found | None]:
+    """The GPUs behind NVSwitch, and the finding where there are none: skip, or unknown where that cannot be told."""
+    gpus = read_health(machine)
+    if missing := no_gpus(machine, gpus):
+        return (), missing
+    behind = tuple(gpu for gpu in gpus.gpus if gpu.switched)
+    if behind:
+        return behind, None
+    unclear = [gpu.label for gpu in gpus.gpus if gpu.error or gpu.links is None or any(link.remote is None for link in gpu.active)]
+    if unclear:
+        return (), unknown("", f"NVML does not tell where the links of {', '.join(unclear)} lead")
+    return (), skipped("no GPU is behind NVSwitch")

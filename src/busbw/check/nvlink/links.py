@@ -1,0 +1,64 @@
+"""NVLinks that are down."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, skipped, unknown, warned
+from busbw.check.gpu.each import no_gpus
+from busbw.check.machine import Machine
+from busbw.check.nvlink.linked import expected
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
+from busbw.host.gpu_health import GpuHealth
+from busbw.host.nvml_health import read_health
+
+ROW = CheckRow(
+    id="BW030",
+    name="nvlink-links",
+    layer=Layer.NVLINK,
+    title="active NVLinks of each GPU",
+    right="all links of the model: V100 6, A100 12, H100, H200, H20, B200 and GB200 18, A800 and H800 8; cards with bridges are not judged",
+    why="A GPU with a link down sends less, and all others wait for it in a collective. With all links down NCCL uses PCIe or the network.",
+    fix="dmesg | grep -E 'Xid|SXid'; journalctl -u nvidia-fabricmanager; drain the host and reset {gpu}; if the link stays down, "
+    "reseat or replace the GPU",
+    stays="a reset lasts if the fault was transient",
+    reads=("nvmlDeviceGetNvLinkState",),
+    sources=("data sheets of the GPUs: the table in busbw's model of hardware", "NVIDIA Health Validation, checks"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU."""
+    gpus = read_health(machine)
+    if missing := no_gpus(machine, gpus):
+        yield missing
+    for gpu in gpus.gpus:
+        if gpu.error or gpu.links is None:
+            yield unknown(gpu.label, f"NVML cannot read its links{f': {gpu.error}' if gpu.error else ''}")
+        else:
+            yield _judge(gpu, alone=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
+
+
+def _judge(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
+    row, active = expected(gpu), len(gpu.active)
+    down = [str(link.number) for link in gpu.links or () if not link.active]
+    seen = f"{active} active{f', inactive: {chr(44).join(down)}' if down else ''}"
+    evidence = Evidence(f"nvmlDeviceGetNvLinkState, {gpu.label}", seen, f"{row.links} active, as every {gpu.name}" if row else "")
+    if not active and (row is None or alone):
+        why = "no NVLink" if row is None else "no active NVLink, as is right where one GPU of a board is used alone"
+        return skipped(f"{gpu.name}: {why}", gpu.label)
+    if row is None:
+        message = f"{counted(active, 'NVLink')} active; busbw does not know how many this {gpu.name} should have"
+        return unknown(gpu.label, message, evidence) if down else passed(gpu.label, f"all {counted(active, 'NVLink')} are active", evidence)
+    if active >= row.links:
+        return passed(gpu.label, f"all {counted(active, 'NVLink')} are active", evidence)
+    if virtual and not gpu.switched:
+        return unknown(
+            gpu.label, f"{active} of {row.links} NVLinks are active; others may lead to GPUs outside this virtual machine", evidence
+        )
+    fix = ROW.fix.format(gpu=gpu.label)
+    if not active:
+        return failed(gpu.label, f"none of its {row.links} NVLinks is active", evidence, fix=fix)
+    return warned(gpu.label, f"{active} of {row.links} NVLinks are active", evidence, fix=fix)
+
+
+CHECK = Check(ROW, look)
