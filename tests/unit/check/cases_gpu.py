@@ -2,32 +2,11 @@
 
 import json
 
-from healthy import healthy
-from healthy_gpu import all_changed, changed, links, logged
+from healthy_gpu import changed, links, logged
+from rack import IMEX, rack
 from tree import Tree, environment
 
 MODULES = "nvidia 1 0 - Live 0x0\nnouveau 1 0 - Live 0x0"
-IMEX = """Connectivity Table Legend:
-I - Invalid - Node wasn't reachable, no connection status available
-C - Connected - Ready for operation
-
-5/12/2025 06:08:10.580
-Nodes:
-Node #0   - 10.0.0.1        - READY                - Version: 570.172
-Node #1   - 10.0.0.2        - READY                - Version: 570.172
-
- Nodes From\\To  0   1
-       0        C   C
-       1        C   C
-
-Domain State: UP"""
-
-
-def rack() -> Tree:
-    """A host whose NVLink domain has other hosts."""
-    tree = healthy(gpus=4)
-    all_changed(name="NVIDIA GB200", fabric={"state": 3, "status": 0, "cluster": "6f0c" * 8, "clique": 32766})(tree)
-    return tree.call("imex", IMEX).file("/dev/nvidia-caps-imex-channels/channel0", "")
 
 
 def without(index: int):

@@ -13,7 +13,7 @@ ROW = CheckRow(
     name="gpu-clocks-locked",
     layer=Layer.GPU,
     title="clocks set below the default",
-    right="application clocks at their default, and no lower bound on the boost clock",
+    right="the application clock is at its default or above, and the boost clock may reach the maximum",
     why="Clocks that were set for a test or to save power stay until they are reset. The GPU computes and reduces more slowly "
     "than others of its model.",
     fix="nvidia-smi -i {gpu} -rac; nvidia-smi -i {gpu} -rgc",
@@ -42,7 +42,7 @@ def _judge(gpu: GpuHealth) -> Found:
             return warned(gpu.label, f"boost clock limited to {boost} of {largest} MHz", *evidence, fix=fix)
     if not evidence:
         return unknown(gpu.label, "NVML tells neither application nor boost clocks")
-    return passed(gpu.label, "clocks are not limited", *evidence)
+    return passed(gpu.label, "neither application nor boost clock is limited", *evidence)
 
 
 CHECK = Check(ROW, look)

@@ -31,11 +31,11 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each GPU, then the number of all."""
-    gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    gpus, on_pci = read_health(machine), gpus_on_pci(machine)
+    missing = no_gpus(machine, gpus)
+    if missing and (gpus.reason or not on_pci):
         yield missing
         return
-    on_pci = gpus_on_pci(machine)
     gone = [bdf for bdf in on_pci if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)]
     for bdf in gone:
         evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
@@ -56,11 +56,10 @@ def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
     if not on_pci:
         return unknown("", f"{counted(len(gpus.gpus), 'GPU')} in NVML, but PCI cannot be read", evidence)
     if len(gpus.gpus) < len(on_pci) and machine.container:
-        return unknown(
-            "", "a container sees the GPUs that it was given, PCI shows those of the host", evidence, fix="busbw check, on the host"
-        )
+        message = "a container sees the GPUs that it was given, PCI shows those of the host"
+        return unknown("", message, evidence, fix="busbw check, on the host")
     if len(gpus.gpus) < len(on_pci):
-        message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML {len(gpus.gpus)}: {', '.join(absent)} is missing"
+        message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML {len(gpus.gpus)}, without {', '.join(absent)}"
         return failed("", message, evidence, fix=ROW.fix.format(bdf=absent[0]))
     if len(on_pci) % 2 and len(on_pci) > 1 and not (machine.hypervisor or machine.container) and any(gpu.switched for gpu in gpus.gpus):
         fix = "count the GPUs in the BMC's inventory; check seat and power of the one that is missing"

@@ -14,8 +14,8 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="uncorrected ECC errors",
     right="none since the driver was loaded, and none in SRAM during the life of the GPU",
-    why="An uncorrected error ends the programs whose data it hit (Xid 48, 94 or 95). Errors in SRAM cannot be mapped out, as "
-    "rows of DRAM are; they tend to come back.",
+    why="An uncorrected error ends the programs whose data it hit (Xid 48, 94 or 95). The GPU replaces rows of "
+    "DRAM with errors; SRAM has no such spare.",
     fix="drain the host, run nvidia-smi -i {gpu} --gpu-reset, then dcgmi diag -r 3; replace the GPU if errors come back",
     stays="a reset clears the counts since the driver was loaded; those of the GPU's life stay",
     reads=("nvmlDeviceGetMemoryErrorCounter", "nvmlDeviceGetSramEccErrorStatus"),

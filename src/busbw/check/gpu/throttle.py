@@ -17,11 +17,11 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="reasons for reduced clocks",
     right="none by heat, power brake or hardware; the power limit is normal under load",
-    why="Heat and the power brake halve the clocks or worse. One slow GPU slows every collective, as all ranks wait for it, and "
+    why="Heat and the power brake can halve the clocks. One slow GPU slows every collective, as all ranks wait for it, and "
     "no Xid tells of it.",
     fix="check fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
     stays="once the cause is gone, the driver raises the clocks itself",
-    reads=("nvmlDeviceGetCurrentClocksEventReasons",),
+    reads=("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"),
     sources=("nvml.h, nvmlClocksEventReason constants",),
 )
 
@@ -36,13 +36,17 @@ def _judge(gpu: GpuHealth) -> Found:
         return unreported(gpu, "reasons", "reasons for reduced clocks")
     names = clock_reasons(gpu.reasons)
     bad = [row for row in CLOCK_REASONS if row.name in names and row.severity is Severity.BAD]
-    evidence = said(gpu, "CurrentClocksEventReasons", f"{gpu.reasons:#x} {', '.join(names)}".strip(), "no slowdown")
+    clocks = f"SM {gpu.sm_mhz}, memory {gpu.memory_mhz} MHz"
+    evidence = (
+        said(gpu, "CurrentClocksEventReasons", f"{gpu.reasons:#x} {', '.join(names)}".strip(), "no slowdown"),
+        said(gpu, "ClockInfo", clocks, f"at most SM {gpu.sm_max_mhz}, memory {gpu.memory_max_mhz} MHz"),
+    )
     if bad:
         message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
-        return warned(gpu.label, message, evidence, fix=ROW.fix.format(gpu=gpu.index))
+        return warned(gpu.label, message, *evidence, fix=ROW.fix.format(gpu=gpu.index))
     if gpu.reasons & IDLE:
         return skipped("the GPU is idle: its clocks can be judged only under load, as busbw run does", gpu.label)
-    return passed(gpu.label, "clocks are not reduced by heat, power brake or hardware", evidence)
+    return passed(gpu.label, "clocks are not reduced by heat, power brake or hardware", *evidence)
 
 
 CHECK = Check(ROW, look)

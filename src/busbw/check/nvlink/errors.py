@@ -11,6 +11,16 @@ from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
 
 RECOVERIES = ("recovery", "recovery_failed")
+WORDS = {
+    "recovery": "recoveries",
+    "recovery_failed": "failed recoveries",
+    "replay": "replays",
+    "crc_flit": "CRC errors of flits",
+    "crc_data": "CRC errors of data",
+    "ecc_data": "ECC errors of data",
+    "effective": "errors after correction",
+}
+NAMED = 3  # errors in a message
 FEW = 10  # errors that say nothing, and times the median of all links from which a link differs from the others
 
 ROW = CheckRow(
@@ -50,15 +60,12 @@ def _judge(gpu: GpuHealth, usual: dict[str, float]) -> Found:
         total = sum(sum(link.errors.values()) for link in gpu.active)
         return passed(gpu.label, f"no recovery and no outlier; {total} errors on {len(gpu.active)} links since the driver was loaded")
     evidence = [
-        Evidence(
-            f"NVLink counter {name}, {gpu.label}, link {number}", str(count), f"{'0' if name in RECOVERIES else f'about {usual[name]:g}'}"
-        )
+        Evidence(f"NVLink counter {name}, {gpu.label}, link {number}", str(count), "0" if name in RECOVERIES else f"about {usual[name]:g}")
         for number, name, count in bad
     ]
-    named = ", ".join(f"link {number}: {name} {count}" for number, name, count in bad[:3]) + (
-        f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-    )
-    return warned(gpu.label, named, *evidence, fix=ROW.fix.format(gpu=gpu.index))
+    named = ", ".join(f"link {number} has {count} {WORDS[name]}" for number, name, count in bad[:NAMED])
+    more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    return warned(gpu.label, f"{named}{more} since the driver was loaded", *evidence, fix=ROW.fix.format(gpu=gpu.index))
 
 
 CHECK = Check(ROW, look)

@@ -12,6 +12,7 @@ from busbw.host.nvidia_services import imex, imex_domain, imex_nodes
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 COMMAND = "nvidia-imex-ctl -N"
 READY, UP = "READY", "UP"
+MAKE = f"mkdir -p {CHANNELS}; mknod {CHANNELS}/channel0 c $(grep imex-channels /proc/devices | cut -d' ' -f1) 0"
 NAMED = 3  # nodes in a message
 
 ROW = CheckRow(
@@ -21,8 +22,7 @@ ROW = CheckRow(
     title="IMEX, on hosts that share one NVLink domain (GB200 NVL72)",
     right=f"{CHANNELS} has a channel, the domain is {UP} and all its nodes are {READY}",
     why="Without IMEX, NCCL silently sends between hosts over the NICs in place of NVLink.",
-    fix=f"mknod {CHANNELS}/channel0 c $(grep imex-channels /proc/devices | cut -d' ' -f1) 0; on all nodes of "
-    "/etc/nvidia-imex/nodes_config.cfg: systemctl restart nvidia-imex",
+    fix="on all nodes of /etc/nvidia-imex/nodes_config.cfg: systemctl restart nvidia-imex",
     stays="systemctl enable nvidia-imex; for the channel, the option NVreg_CreateImexChannel0=1 of the module nvidia",
     reads=(f"{CHANNELS}/channel*", COMMAND, "nvmlDeviceGetGpuFabricInfoV"),
     sources=("NVIDIA IMEX service for NVLink networks, user guide",),
@@ -48,7 +48,7 @@ def _channels(machine: Machine) -> Found:
     evidence = Evidence(CHANNELS, ", ".join(names[:NAMED]) or "no channel", "channel0 or another one")
     if names:
         return passed("", f"{counted(len(names), 'IMEX channel')}", evidence)
-    return warned("", "no IMEX channel: NCCL uses the NICs between hosts, not NVLink", evidence, fix=ROW.fix)
+    return warned("", "no IMEX channel: NCCL uses the NICs between hosts, not NVLink", evidence, fix=MAKE)
 
 
 def _domain(machine: Machine) -> Iterator[Found]:

@@ -15,10 +15,18 @@ from busbw.model.hardware import GENERATIONS, Generation
 BRIDGED = frozenset({"PCIE", "NVL", "ACTIVE", "A6000"})
 
 
+def _words(gpu: GpuHealth) -> set[str]:
+    return set(gpu.name.upper().replace("-", " ").split())
+
+
+def bridged(gpu: GpuHealth) -> bool:
+    """Whether it is a card whose NVLinks need a bridge."""
+    return bool(_words(gpu) & BRIDGED)
+
+
 def expected(gpu: GpuHealth) -> Generation | None:
     """The links of a GPU on a board with NVLink; None for cards with bridges and for models that busbw does not know."""
-    words = set(gpu.name.upper().replace("-", " ").split())
-    return None if words & BRIDGED else next((row for row in GENERATIONS if words.intersection(row.names)), None)
+    return None if bridged(gpu) else next((row for row in GENERATIONS if _words(gpu).intersection(row.names)), None)
 
 
 def rate(gpu: GpuHealth, link: Link) -> float | None:

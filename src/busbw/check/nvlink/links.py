@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, passed, skipped, unknown, warned
 from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
-from busbw.check.nvlink.linked import expected
+from busbw.check.nvlink.linked import bridged, expected
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu_health import GpuHealth
@@ -39,22 +39,22 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _judge(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
-    row, active = expected(gpu), len(gpu.active)
-    down = [str(link.number) for link in gpu.links or () if not link.active]
-    seen = f"{active} active{f', inactive: {chr(44).join(down)}' if down else ''}"
-    evidence = Evidence(f"nvmlDeviceGetNvLinkState, {gpu.label}", seen, f"{row.links} active, as every {gpu.name}" if row else "")
+    row, active, down = expected(gpu), len(gpu.active), ", ".join(str(link.number) for link in gpu.links or () if not link.active)
     if not active and (row is None or alone):
-        why = "no NVLink" if row is None else "no active NVLink, as is right where one GPU of a board is used alone"
+        why = "no NVLink" if row is None else "no active NVLink, as is normal where one GPU of a board is used alone"
         return skipped(f"{gpu.name}: {why}", gpu.label)
-    if row is None:
-        message = f"{counted(active, 'NVLink')} active; busbw does not know how many this {gpu.name} should have"
-        return unknown(gpu.label, message, evidence) if down else passed(gpu.label, f"all {counted(active, 'NVLink')} are active", evidence)
-    if active >= row.links:
+    seen = f"{active} active" + (f", inactive: {down}" if down else "")
+    evidence = Evidence(f"nvmlDeviceGetNvLinkState, {gpu.label}", seen, f"{row.links} active: {row.source}" if row else "")
+    if active >= row.links if row else not down:
         return passed(gpu.label, f"all {counted(active, 'NVLink')} are active", evidence)
+    if row is None and bridged(gpu):
+        return skipped(f"{gpu.name}: {counted(active, 'NVLink')} active; how many there are depends on its bridges", gpu.label)
+    if row is None:
+        message = f"{counted(active, 'NVLink')} active; busbw does not know how many a {gpu.name} should have"
+        return unknown(gpu.label, message, evidence)
     if virtual and not gpu.switched:
-        return unknown(
-            gpu.label, f"{active} of {row.links} NVLinks are active; others may lead to GPUs outside this virtual machine", evidence
-        )
+        message = f"{active} of {row.links} NVLinks are active; others may lead to GPUs outside this virtual machine"
+        return unknown(gpu.label, message, evidence)
     fix = ROW.fix.format(gpu=gpu.label)
     if not active:
         return failed(gpu.label, f"none of its {row.links} NVLinks is active", evidence, fix=fix)

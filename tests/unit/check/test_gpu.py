@@ -1,0 +1,267 @@
+"""Checks of GPUs: what is judged how, and what is unknown or does not apply."""
+
+import json
+from pathlib import Path
+
+import pytest
+from healthy import healthy
+from healthy_gpu import all_changed, changed, logged
+from looking import found, of
+from tree import Tree
+
+from busbw.check.gpu import CHECKS
+from busbw.check.machine import Machine
+from busbw.core.finding import Verdict
+from busbw.host.recording import recorded
+
+HOSTS = Path(__file__).parents[2] / "hosts"
+PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+
+
+def worst(findings):
+    """The verdicts that are not pass."""
+    return {one.verdict for one in findings} - {PASS}
+
+
+def in_container(tree):
+    tree.file("/.dockerenv", "")
+
+
+def test_without_gpus_every_check_is_skipped():
+    tree = Tree().files("/sys/bus/pci/devices/0000:00:02.0", vendor="0x8086", **{"class": "0x030000"}).failing("nvml_health", "no driver")
+    for check in CHECKS:
+        assert {one.verdict for one in check.run(Machine(tree.source()))} == {SKIP}, check.row.name
+
+
+def test_gpus_without_nvml_are_unknown_with_the_reason():
+    machine = Machine(recorded(HOSTS / "vm-veth.jsonl"))
+    for check in CHECKS:
+        if check.row.name not in ("gpu-nouveau", "gpu-sxid"):
+            (one,) = check.run(machine)
+            assert one.verdict is UNKNOWN and "1 NVIDIA GPU on PCI" in one.message and "nvml_health" in one.message
+
+
+def test_nvml_without_its_package_names_the_package():
+    (one,) = found("gpu-mig", lambda tree: tree.failing("nvml_health", "the Python package nvidia-ml-py is not installed"))
+    assert one.fix == "pip install nvidia-ml-py"
+
+
+def test_lost_gpu_fails_and_another_error_is_unknown():
+    changes = changed(1, error="GPU is lost"), changed(2, error="Insufficient Permissions")
+    seen = found("gpu-count", *changes)
+    assert of(seen, "GPU 1").verdict is FAIL and of(seen, "GPU 2").verdict is UNKNOWN
+    assert {of(found("gpu-ecc-mode", *changes), f"GPU {index}").verdict for index in (1, 2)} == {UNKNOWN}
+
+
+def test_gpu_whose_pci_reads_give_ones_fails():
+    seen = found("gpu-count", lambda tree: tree.data("/sys/bus/pci/devices/0000:43:00.0/config", b"\xff" * 64))
+    assert of(seen, "0000:43:00.0").verdict is FAIL
+
+
+def test_nvml_that_lists_no_gpu_of_pci_fails():
+    (one,) = found("gpu-count", lambda tree: tree.update("nvml_health", gpus=[]))
+    assert one.verdict is FAIL and "NVML 0" in one.message
+
+
+def test_fewer_gpus_in_a_container_are_unknown():
+    (one,) = found("gpu-count", in_container, lambda tree: tree.update("nvml_health", gpus=[]))
+    assert one.verdict is UNKNOWN and "on the host" in one.fix
+
+
+@pytest.mark.parametrize(("vendor", "verdict"), [("Supermicro", WARN), ("QEMU", PASS)])
+def test_seven_gpus_behind_nvswitch_warn_on_bare_metal(vendor, verdict):
+    tree = healthy(gpus=7).files("/sys/class/dmi/id", sys_vendor=vendor)
+    assert of(found("gpu-count", tree=tree), "").verdict is verdict
+
+
+def test_driver_updated_without_reboot_fails():
+    (one,) = found("gpu-driver", lambda tree: tree.failing("nvml_health", "RM has detected an NVML/RM version mismatch."))
+    assert one.verdict is FAIL and "reboot" in one.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "flavor"),
+    [
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build", "open"),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01  Mon Jan 1 00:00:00 UTC 2026", "proprietary"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  570.158.01  Release Build", "open"),
+    ],
+)
+def test_flavor_of_the_kernel_module(line, flavor):
+    (one,) = found("gpu-driver", lambda tree: tree.file("/proc/driver/nvidia/version", line))
+    assert one.verdict is PASS and flavor in one.message
+
+
+def test_driver_without_its_proc_file_is_unknown():
+    (one,) = found("gpu-driver", lambda tree: tree.drop("/proc/driver/nvidia/version"))
+    assert one.verdict is UNKNOWN
+
+
+def test_nouveau_in_place_of_the_driver_fails():
+    (one,) = found("gpu-nouveau", lambda tree: tree.file("/proc/modules", "nouveau 1 0 - Live 0x0"))
+    assert one.verdict is FAIL
+
+
+@pytest.mark.parametrize(
+    ("text", "ago_s", "verdict"),
+    [
+        ("31, pid=9, name=python, Ch 8, MMU Fault", 60, PASS),
+        ("79, GPU has fallen off the bus.", 7200, FAIL),
+        ("79, GPU has fallen off the bus.", 7201, WARN),
+        ("63, Row Remapper: New row marked for remapping", 60, WARN),
+        ("149, NETIR_LINK_EVT Fatal", 60, FAIL),
+        ("147, NVLink error", 60, WARN),
+        ("9999, something new", 60, WARN),
+        ("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 60, FAIL),
+        ("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 60, PASS),
+    ],
+)
+def test_xid_by_number_and_age(text, ago_s, verdict):
+    (one,) = found("gpu-xid", logged(f"NVRM: Xid (PCI:0000:43:00): {text}", ago_s=ago_s))
+    assert (one.subject, one.verdict) == ("GPU 1", verdict)
+
+
+def test_xid_names_count_age_and_remedy():
+    line = "NVRM: Xid (PCI:0000:43:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+    (one,) = found("gpu-xid", logged(line, line, ago_s=3 * 86400))
+    assert one.message == "Xid 154 (GPU requests a recovery action) x 2, 3 d ago: Node Reboot Required"
+    assert one.fix == "node reboot required: drain the host first" and one.evidence[0].seen == line
+
+
+def test_xid_of_a_gpu_that_nvml_does_not_list_has_its_bus():
+    (one,) = found("gpu-xid", lambda tree: tree.failing("nvml_health", "no"), logged("NVRM: Xid (PCI:0000:e4:00): 79, GPU is gone"))
+    assert (one.subject, one.verdict) == ("0000:e4:00", FAIL)
+
+
+def test_kernel_log_that_cannot_be_read_is_unknown():
+    changes = (lambda tree: tree.failing("kmsg", "/dev/kmsg: operation not permitted (it needs root)"),)
+    for name in ("gpu-xid", "gpu-sxid"):
+        (one,) = found(name, *changes)
+        assert one.verdict is UNKNOWN and "needs root" in one.message
+
+
+def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
+    (one,) = found("gpu-xid", lambda tree: tree.update("kmsg", begins_s=1_000_000.0 - 7200))
+    assert one.verdict is PASS and "reaches back 2 h" in one.message
+
+
+@pytest.mark.parametrize(("kind", "ago_s", "verdict"), [("Fatal", 60, FAIL), ("Fatal", 9999, WARN), ("Non-fatal", 60, WARN)])
+def test_sxid_by_kind_and_age(kind, ago_s, verdict):
+    line = f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 22013, {kind}, Link 4 error"
+    (one,) = found("gpu-sxid", logged(line, ago_s=ago_s))
+    assert (one.subject, one.verdict) == ("NVSwitch 0000:05:00", verdict)
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ({"ecc": False}, SKIP),
+        ({"uncorrected": {}}, UNKNOWN),
+        ({"uncorrected": {}, "unsupported": ["uncorrected"]}, SKIP),
+        ({"uncorrected_ever": {"dram": 5, "sram": 0}}, PASS),
+        ({"uncorrected_ever": {"dram": 0, "sram": 1}}, WARN),
+        ({"sram_exceeded": True}, FAIL),
+    ],
+)
+def test_uncorrected_errors(values, verdict):
+    assert of(found("gpu-ecc-uncorrected", changed(**values)), "GPU 2").verdict is verdict
+
+
+def test_ecc_that_goes_off_at_the_next_reset_warns():
+    assert of(found("gpu-ecc-mode", changed(ecc_pending=False)), "GPU 2").verdict is WARN
+
+
+@pytest.mark.parametrize(("pending", "verdict"), [(True, WARN), (False, PASS), (None, SKIP)])
+def test_pages_retired_before_ampere(pending, verdict):
+    change = changed(remapped=None, retired_pending=pending, unsupported=["remapped"])
+    assert of(found("gpu-remap-pending", change), "GPU 2").verdict is verdict
+
+
+@pytest.mark.parametrize(("rows", "verdict"), [(512, PASS), (513, FAIL)])
+def test_rows_remapped_after_uncorrected_errors(rows, verdict):
+    assert of(found("gpu-remap-failed", changed(remapped=[3, rows, 0, 0])), "GPU 2").verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("reasons", "verdict"),
+    [(0x0, PASS), (0x1, SKIP), (0x4, PASS), (0x8, WARN), (0x20, WARN), (0x40, WARN), (0x80, WARN), (0x81, WARN), (None, UNKNOWN)],
+)
+def test_reasons_for_reduced_clocks(reasons, verdict):
+    assert of(found("gpu-throttle", changed(reasons=reasons)), "GPU 2").verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ({"boost_mhz": 1500}, WARN),
+        ({"app_mhz": None}, PASS),
+        ({"app_mhz": None, "boost_mhz": None}, UNKNOWN),
+        ({"app_mhz": 1980, "app_default_mhz": 1410}, PASS),
+    ],
+)
+def test_clocks_below_default(values, verdict):
+    assert of(found("gpu-clocks-locked", changed(**values)), "GPU 2").verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ({"margin_c": 1}, PASS),
+        ({"margin_c": None, "temperature_c": 86}, PASS),
+        ({"margin_c": None, "temperature_c": 87}, WARN),
+        ({"margin_c": None, "gpu_max_c": None}, UNKNOWN),
+        ({"temperature_c": None}, UNKNOWN),
+    ],
+)
+def test_temperature_against_its_limit(values, verdict):
+    assert of(found("gpu-temperature", changed(**values)), "GPU 2").verdict is verdict
+
+
+def test_memory_in_use_without_a_process_warns():
+    one = of(found("gpu-memory-in-use", changed(used_bytes=1 << 30)), "GPU 2")
+    assert one.verdict is WARN and "fuser -v /dev/nvidia2" in one.fix
+
+
+def test_a_process_that_holds_memory_is_named():
+    one = of(found("gpu-memory-in-use", changed(processes=[{"pid": 4711, "name": "python"}], used_bytes=3 << 30)), "GPU 2")
+    assert "4711 python" in one.message and "kill 4711" in one.fix
+
+
+def test_prohibited_compute_mode_fails():
+    assert of(found("gpu-compute-mode", changed(compute_mode=2)), "GPU 2").verdict is FAIL
+
+
+def test_uvm_device_missing_in_a_container_fails():
+    (one,) = found("gpu-uvm", in_container, lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", ""))
+    assert one.verdict is FAIL and "--gpus all" in one.fix
+
+
+def test_gpu_of_another_model_is_named():
+    (one,) = found("gpu-same-model", changed(name="NVIDIA H800"))
+    assert one.subject == "GPU 2" and "CUDA_VISIBLE_DEVICES" in one.fix
+
+
+@pytest.mark.parametrize(("cuda", "verdict"), [(11080, FAIL), (12000, PASS), (13000, PASS), (None, UNKNOWN)])
+def test_cuda_of_the_driver_against_nccl(cuda, verdict):
+    (one,) = found("gpu-cuda-driver", lambda tree: tree.update("nvml_health", cuda=cuda))
+    assert one.verdict is verdict
+
+
+def test_without_a_package_of_nccl_its_cuda_is_skipped():
+    (one,) = found("gpu-cuda-driver", lambda tree: tree.call("nccl_packages", json.dumps([])))
+    assert one.verdict is SKIP
+
+
+def test_peer_access_that_nvml_does_not_know_is_unknown():
+    (one,) = found("gpu-p2p", lambda tree: tree.update("nvml_health", peers=[[0, 1, 0], [0, 2, 6]]))
+    assert one.verdict is UNKNOWN and "GPU 0-2" in one.message
+
+
+def test_values_that_no_gpu_tells_are_never_a_pass():
+    unset = dict.fromkeys(("persistence", "ecc", "mig", "compute_mode", "power_limit_mw", "reasons", "remapped", "links", "fabric"))
+    tree = healthy()
+    all_changed(**unset)(tree)
+    for name in ("persistence", "ecc-mode", "mig", "compute-mode", "power-limit", "throttle", "remap-failed"):
+        assert worst(found(f"gpu-{name}", tree=tree)) == {UNKNOWN}, name
+    for name in ("links", "speed", "errors", "fabric", "fabric-manager-version", "imex", "nvls"):
+        assert worst(found(f"nvlink-{name}", tree=tree)) == {UNKNOWN}, name

@@ -1,0 +1,145 @@
+"""Checks of NVLink: models with and without it, and who tells of the fabric."""
+
+import pytest
+from healthy import healthy
+from healthy_gpu import SERVICES, all_changed, changed, links
+from looking import found, of
+from rack import IMEX, rack
+from tree import Tree, environment
+
+from busbw.core.finding import Verdict
+
+PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+
+
+def gpus_named(name, active, listed=18, *, gpus=8, remote=2, **values) -> Tree:
+    """A server of one model; its links go to NVSwitch."""
+    tree = healthy(gpus=gpus)
+    made = [{**link, "active": link["number"] < active, "remote": remote, "errors": {"recovery": 0}} for link in links(listed)]
+    all_changed(name=name, links=made, **values)(tree)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("name", "active", "listed", "gpus", "verdict"),
+    [
+        ("NVIDIA H100 80GB HBM3", 18, 18, 8, PASS),
+        ("NVIDIA H100 80GB HBM3", 17, 18, 8, WARN),
+        ("NVIDIA H100 80GB HBM3", 0, 18, 8, FAIL),
+        ("NVIDIA H100 80GB HBM3", 0, 18, 1, SKIP),
+        ("NVIDIA H100 PCIe", 0, 18, 8, SKIP),
+        ("NVIDIA H100 NVL", 12, 18, 8, SKIP),
+        ("NVIDIA A100-SXM4-80GB", 12, 12, 8, PASS),
+        ("NVIDIA A100-PCIE-40GB", 0, 12, 8, SKIP),
+        ("NVIDIA A800-SXM4-80GB", 8, 12, 8, PASS),
+        ("NVIDIA H20", 16, 18, 8, WARN),
+        ("Tesla V100-SXM2-32GB", 6, 6, 8, PASS),
+        ("NVIDIA L40S", 0, 0, 8, SKIP),
+        ("NVIDIA X999", 20, 24, 8, UNKNOWN),
+        ("NVIDIA X999", 24, 24, 8, PASS),
+    ],
+)
+def test_active_links_by_model(name, active, listed, gpus, verdict):
+    assert of(found("nvlink-links", tree=gpus_named(name, active, listed, gpus=gpus)), "GPU 0").verdict is verdict
+
+
+def test_links_out_of_a_virtual_machine_are_unknown():
+    tree = gpus_named("Tesla V100-SXM2-32GB", 4, 6, gpus=4, remote=0).files("/sys/class/dmi/id", sys_vendor="QEMU")
+    assert of(found("nvlink-links", tree=tree), "GPU 0").verdict is UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["speed", "errors", "fabric", "fabric-manager-version", "imex", "nvls"])
+def test_cards_without_nvlink_are_skipped(name):
+    assert {one.verdict for one in found(f"nvlink-{name}", tree=gpus_named("NVIDIA L40S", 0, 0))} == {SKIP}
+
+
+def test_slow_link_is_named_with_both_rates():
+    one = of(found("nvlink-speed", changed(links=links(speed_mbps=13281))), "GPU 2")
+    assert one.message == "1 link slower than 25 GB/s: link 3: 12.5 GB/s"
+
+
+def test_links_without_a_speed_are_unknown():
+    assert of(found("nvlink-speed", changed(links=links(speed_mbps=None, version=None))), "GPU 2").verdict is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("errors", "verdict"),
+    [({"recovery": 0, "crc_flit": 9}, PASS), ({"crc_flit": 10}, WARN), ({"recovery": 1}, WARN), ({}, UNKNOWN)],
+)
+def test_link_that_differs_from_the_others(errors, verdict):
+    assert of(found("nvlink-errors", changed(links=links(errors=errors))), "GPU 2").verdict is verdict
+
+
+def test_errors_that_all_links_have_are_no_outlier():
+    noisy = [{**link, "errors": {"replay": 40}} for link in links()]
+    assert {one.verdict for one in found("nvlink-errors", all_changed(links=noisy))} == {PASS}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "verdict"),
+    [
+        ({"state": 3, "status": 0}, PASS),
+        ({"state": 3, "status": 0, "health_mask": 0x01}, WARN),
+        ({"state": 3, "status": 999}, FAIL),
+        ({"state": 1, "status": 0}, FAIL),
+    ],
+)
+def test_fabric_state(fabric, verdict):
+    assert of(found("nvlink-fabric", changed(fabric=fabric)), "GPU 2").verdict is verdict
+
+
+def test_fabric_that_is_not_set_up_names_the_cuda_error():
+    assert "802" in of(found("nvlink-fabric", changed(fabric={"state": 2, "status": 0})), "GPU 2").message
+
+
+@pytest.mark.parametrize(
+    ("state", "vendor", "verdict"),
+    [("active", "Supermicro", PASS), ("failed", "Supermicro", FAIL), ("inactive", "QEMU", UNKNOWN), ("", "Supermicro", UNKNOWN)],
+)
+def test_service_speaks_for_gpus_without_a_fabric_state(state, vendor, verdict):
+    tree = gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, fabric=None).files("/sys/class/dmi/id", sys_vendor=vendor)
+    tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")) if state else tree.failing("nvidia_services", "no systemd")
+    assert of(found("nvlink-fabric", tree=tree), "").verdict is verdict
+
+
+def test_absent_fabric_manager_is_unknown_but_outside_of_a_vm():
+    def absent(tree):
+        tree.failing("fabricmanager_version", "nv-fabricmanager is not installed")
+
+    (metal,) = found("nvlink-fabric-manager-version", absent)
+    (virtual,) = found("nvlink-fabric-manager-version", absent, lambda tree: tree.files("/sys/class/dmi/id", sys_vendor="QEMU"))
+    assert (metal.verdict, virtual.verdict) == (UNKNOWN, SKIP)
+
+
+def test_one_host_alone_needs_no_imex():
+    (one,) = found("nvlink-imex")
+    assert one.verdict is SKIP
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (lambda tree: tree.drop("/dev/nvidia-caps-imex-channels/channel0"), WARN),
+        (lambda tree: tree.call("imex", IMEX.replace("State: UP", "State: DEGRADED")), WARN),
+        (lambda tree: tree.failing("imex", "nvidia-imex-ctl is not installed"), UNKNOWN),
+        (lambda tree: tree.call("imex", "something else"), UNKNOWN),
+    ],
+)
+def test_imex_of_a_rack(change, verdict):
+    assert {one.verdict for one in found("nvlink-imex", change, tree=rack())} == {PASS, verdict}
+
+
+def test_nvls_does_not_apply_before_hopper():
+    (one,) = found("nvlink-nvls", environment(NCCL_NVLS_ENABLE="0"), tree=gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, sm=80))
+    assert one.verdict is SKIP
+
+
+@pytest.mark.parametrize("value", ["1", "2"])
+def test_nvls_that_is_on_passes(value):
+    (one,) = found("nvlink-nvls", environment(NCCL_NVLS_ENABLE=value))
+    assert one.verdict is PASS
+
+
+def test_nvls_without_the_environment_is_unknown():
+    (one,) = found("nvlink-nvls", lambda tree: tree.failing("environment", "not recorded"))
+    assert one.verdict is UNKNOWN
