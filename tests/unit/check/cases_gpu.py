@@ -2,7 +2,7 @@
 
 import json
 
-from healthy_gpu import changed, links, logged
+from healthy_gpu import changed, health, links, logged
 from rack import IMEX, rack
 from tree import Tree, environment
 
@@ -43,7 +43,7 @@ GPU = {
     "gpu-uvm": lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", ""),
     "gpu-same-model": changed(vbios="96.00.74.00.01"),
     "gpu-cuda-driver": lambda tree: tree.call("nccl_packages", json.dumps([["nvidia-nccl-cu13", "2.30.7"]])),
-    "gpu-p2p": lambda tree: tree.update("nvml_health", peers=[[0, 1, 0], [0, 2, 4], [1, 2, 4]]),
+    "gpu-p2p": lambda tree: tree.update("nvml_health", peers=[[0, 1, 0], [0, 2, 4], [1, 2, 4]], gpus=[health(index) for index in range(3)]),
     "nvlink-links": changed(links=links(active=False)),
     "nvlink-speed": changed(links=links(speed_mbps=13281)),
     "nvlink-errors": changed(links=links(errors={"recovery": 505})),

@@ -7,7 +7,7 @@ import pytest
 from healthy import healthy
 from healthy_gpu import all_changed, changed, logged
 from looking import found, of
-from tree import Tree
+from tree import Tree, environment
 
 from busbw.check.gpu import CHECKS
 from busbw.check.machine import Machine
@@ -63,9 +63,10 @@ def test_nvml_that_lists_no_gpu_of_pci_fails():
     assert one.verdict is FAIL and "NVML 0" in one.message
 
 
-def test_fewer_gpus_in_a_container_are_unknown():
-    (one,) = found("gpu-count", in_container, lambda tree: tree.update("nvml_health", gpus=[]))
-    assert one.verdict is UNKNOWN and "on the host" in one.fix
+@pytest.mark.parametrize("hidden", [in_container, environment(NVIDIA_VISIBLE_DEVICES="0"), environment(SLURM_JOB_GPUS="0")])
+def test_gpus_that_a_container_or_job_hides_are_unknown(hidden):
+    (one,) = found("gpu-count", hidden, lambda tree: tree.update("nvml_health", gpus=[]))
+    assert one.verdict is UNKNOWN and "may hide them" in one.message and "on the host" in one.fix
 
 
 @pytest.mark.parametrize(("vendor", "verdict"), [("Supermicro", WARN), ("QEMU", PASS)])
@@ -227,6 +228,10 @@ def test_a_process_that_holds_memory_is_named():
     assert "4711 python" in one.message and "kill 4711" in one.fix
 
 
+def test_memory_that_nvml_does_not_tell_is_unknown():
+    assert of(found("gpu-memory-in-use", changed(used_bytes=None)), "GPU 2").verdict is UNKNOWN
+
+
 def test_prohibited_compute_mode_fails():
     assert of(found("gpu-compute-mode", changed(compute_mode=2)), "GPU 2").verdict is FAIL
 
@@ -241,6 +246,11 @@ def test_gpu_of_another_model_is_named():
     assert one.subject == "GPU 2" and "CUDA_VISIBLE_DEVICES" in one.fix
 
 
+def test_gpus_are_not_alike_if_one_tells_nothing():
+    (one,) = found("gpu-same-model", changed(vbios=None))
+    assert one.verdict is UNKNOWN and "GPU 2" in one.message
+
+
 @pytest.mark.parametrize(("cuda", "verdict"), [(11080, FAIL), (12000, PASS), (13000, PASS), (None, UNKNOWN)])
 def test_cuda_of_the_driver_against_nccl(cuda, verdict):
     (one,) = found("gpu-cuda-driver", lambda tree: tree.update("nvml_health", cuda=cuda))
@@ -253,8 +263,14 @@ def test_without_a_package_of_nccl_its_cuda_is_skipped():
 
 
 def test_peer_access_that_nvml_does_not_know_is_unknown():
-    (one,) = found("gpu-p2p", lambda tree: tree.update("nvml_health", peers=[[0, 1, 0], [0, 2, 6]]))
-    assert one.verdict is UNKNOWN and "GPU 0-2" in one.message
+    tree = healthy(gpus=2)
+    (one,) = found("gpu-p2p", lambda tree: tree.update("nvml_health", peers=[[0, 1, 6]]), tree=tree)
+    assert one.verdict is UNKNOWN and "GPU 0-1" in one.message
+
+
+def test_peer_access_of_some_pairs_is_not_that_of_all():
+    (one,) = found("gpu-p2p", lambda tree: tree.update("nvml_health", peers=[[0, 1, 0]]))
+    assert one.verdict is UNKNOWN and "27 of 28 pairs" in one.message
 
 
 def test_values_that_no_gpu_tells_are_never_a_pass():

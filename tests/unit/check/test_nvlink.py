@@ -111,6 +111,12 @@ def test_absent_fabric_manager_is_unknown_but_outside_of_a_vm():
     assert (metal.verdict, virtual.verdict) == (UNKNOWN, SKIP)
 
 
+def test_fabric_manager_of_a_rack_may_run_outside():
+    tree = rack().failing("fabricmanager_version", "nv-fabricmanager is not installed")
+    (one,) = found("nvlink-fabric-manager-version", tree=tree)
+    assert one.verdict is SKIP
+
+
 def test_one_host_alone_needs_no_imex():
     (one,) = found("nvlink-imex")
     assert one.verdict is SKIP

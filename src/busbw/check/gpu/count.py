@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, unknown, warned
-from busbw.check.gpu.each import no_gpus
+from busbw.check.gpu.each import confined, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
@@ -55,13 +55,12 @@ def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
     evidence = Evidence("nvmlDeviceGetCount", str(len(gpus.gpus)), str(len(on_pci)) if on_pci else "")
     if not on_pci:
         return unknown("", f"{counted(len(gpus.gpus), 'GPU')} in NVML, but PCI cannot be read", evidence)
-    if len(gpus.gpus) < len(on_pci) and machine.container:
-        message = "a container sees the GPUs that it was given, PCI shows those of the host"
-        return unknown("", message, evidence, fix="busbw check, on the host")
     if len(gpus.gpus) < len(on_pci):
         message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML {len(gpus.gpus)}, without {', '.join(absent)}"
+        if by := confined(machine):
+            return unknown("", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host")
         return failed("", message, evidence, fix=ROW.fix.format(bdf=absent[0]))
-    if len(on_pci) % 2 and len(on_pci) > 1 and not (machine.hypervisor or machine.container) and any(gpu.switched for gpu in gpus.gpus):
+    if len(on_pci) % 2 and len(on_pci) > 1 and not (machine.hypervisor or confined(machine)) and any(gpu.switched for gpu in gpus.gpus):
         fix = "count the GPUs in the BMC's inventory; check seat and power of the one that is missing"
         return warned("", f"{len(on_pci)} GPUs behind NVSwitch: boards with NVSwitch have an even number", evidence, fix=fix)
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)

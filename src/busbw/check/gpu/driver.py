@@ -42,8 +42,9 @@ def look(machine: Machine) -> Iterator[Found]:
     elif gpus.driver and match[1] != gpus.driver:
         yield failed("", f"the loaded module is {match[1]}, the library {gpus.driver}", Evidence(PATH, line, gpus.driver), fix=ROW.fix)
     else:
-        flavor = "open" if "Open Kernel Module" in line else "proprietary"
-        yield passed("", f"driver {match[1]}, {flavor} kernel module", Evidence(PATH, line))
+        opened = "Open Kernel Module" in line
+        flavor = "open kernel module" if opened else "proprietary kernel module: GPUDirect RDMA needs nvidia_peermem"
+        yield passed("", f"driver {match[1]}, {flavor}", Evidence(PATH, line))
 
 
 CHECK = Check(ROW, look)

@@ -10,7 +10,8 @@ from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
 
-NVML = "NVML"
+# Variables of the NVIDIA container toolkit, whose containers do not all show that they are one, and of Slurm's jobs.
+CONFINING = ("NVIDIA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS")
 NO_PACKAGE = "not installed"
 
 
@@ -24,6 +25,13 @@ def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
     fix = "pip install nvidia-ml-py" if NO_PACKAGE in gpus.reason else "nvidia-smi; dmesg | grep NVRM"
     message = f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists none{f': {gpus.reason}' if gpus.reason else ''}"
     return unknown("", message, fix=fix)
+
+
+def confined(machine: Machine) -> str:
+    """What may hide GPUs and services of the host from this process: a container or a job of Slurm; '' if nothing does."""
+    if machine.container:
+        return "this container"
+    return next((f"what set {name}" for name in CONFINING if name in (machine.environment or {})), "")
 
 
 def each(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:

@@ -33,9 +33,9 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _judge(gpu: GpuHealth) -> Found:
-    if gpu.processes is None and gpu.used_bytes is None:
-        return unreported(gpu, "processes", "list of processes")
     processes = gpu.processes or ()
+    if not processes and gpu.used_bytes is None:  # in a container NVML may list no process of another one
+        return unreported(gpu, "memory_bytes", "memory in use")
     used = "unknown" if gpu.used_bytes is None else format_size(gpu.used_bytes)
     evidence = said(
         gpu, "MemoryInfo", f"{used} in use by {counted(len(processes), 'process', 'es')}", f"below {format_size(LEAST)}, no process"

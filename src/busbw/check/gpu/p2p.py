@@ -42,13 +42,13 @@ def look(machine: Machine) -> Iterator[Found]:
         yield missing
     elif len(gpus.gpus) < 2:
         yield skipped("there is no second GPU")
-    elif not gpus.peers:
-        yield unknown("", "NVML does not tell which GPUs can reach each other")
+    elif len(gpus.peers) < (pairs := len(gpus.gpus) * (len(gpus.gpus) - 1) // 2):
+        yield unknown("", f"NVML does not tell of {pairs - len(gpus.peers)} of {pairs} pairs whether they can reach each other")
     elif all(status == OK for _, _, status in gpus.peers):
         yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
     for status in sorted({status for _, _, status in gpus.peers} - {OK}):
-        pairs = [f"GPU {one}-{other}" for one, other, said in gpus.peers if said == status]
-        named = ", ".join(pairs[:NAMED]) + (f" and {len(pairs) - NAMED} more" if len(pairs) > NAMED else "")
+        alike = [f"GPU {one}-{other}" for one, other, said in gpus.peers if said == status]
+        named = ", ".join(alike[:NAMED]) + (f" and {len(alike) - NAMED} more" if len(alike) > NAMED else "")
         evidence = Evidence("nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK")
         if status == UNKNOWN:
             yield unknown("", f"NVML does not know whether there is peer access: {named}", evidence)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from busbw.check.base import Check, passed, skipped, warned
+from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -43,9 +43,12 @@ def look(machine: Machine) -> Iterator[Found]:
     else:
         found = [one for trait in TRAITS for one in _differing(readable, *trait)]
         yield from found
-        if not found:
+        silent = [gpu.label for gpu in gpus.gpus if gpu.error or not all(trait(gpu) for _, _, trait in TRAITS)]
+        if silent:
+            yield unknown("", f"NVML does not tell model, VBIOS and memory of {', '.join(silent)}")
+        elif not found:
             first = readable[0]
-            yield passed("", f"{counted(len(readable), 'GPU')} alike: {first.name}, VBIOS {first.vbios or 'not told'}")
+            yield passed("", f"{counted(len(readable), 'GPU')} alike: {first.name}, VBIOS {first.vbios}")
 
 
 def _differing(gpus: list[GpuHealth], what: str, function: str, trait: Callable[[GpuHealth], str]) -> Iterator[Found]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, unknown, warned
-from busbw.check.gpu.each import no_gpus
+from busbw.check.gpu.each import confined, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nvml_health import read_health
@@ -37,9 +37,9 @@ def look(machine: Machine) -> Iterator[Found]:
         yield unknown("", "/dev cannot be listed")
     elif DEVICE in names:
         yield passed("", f"{PATH} is present", evidence)
-    elif machine.container:
+    elif confined(machine):
         fix = f"start the container with the NVIDIA container toolkit (docker run --gpus all), or with --device {PATH}"
-        yield failed("", f"{PATH} is not in this container: CUDA cannot start", evidence, fix=fix)
+        yield failed("", f"{PATH} is absent: CUDA cannot start, and cannot make it here", evidence, fix=fix)
     else:
         state = "the module nvidia_uvm is loaded" if loaded else "the module nvidia_uvm is not loaded"
         yield warned("", f"{PATH} is absent ({state}): CUDA starts only if it can make the device itself", evidence, fix=ROW.fix)

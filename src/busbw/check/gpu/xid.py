@@ -24,7 +24,7 @@ ROW = CheckRow(
     right="none since boot, but for those of applications (13, 31, 32, 43, 45, 69)",
     why="An Xid is the driver's report of an error. Some are the fault of a program; others mean that memory, a link or the GPU itself is "
     "broken, and jobs on it fail until it is reset. Those of the last 2 hours fail, older ones may have been repaired and warn.",
-    fix="{remedy}",
+    fix="by the number of the Xid, as its finding says: see the table of Xids in the reference of host counters",
     stays="a reset or reboot lasts if the fault was transient; an Xid that comes back needs another GPU",
     reads=("/dev/kmsg",),
     sources=(CATALOG, "Azure node health checks, azure_gpu_xid"),
@@ -57,7 +57,7 @@ def _judge(event: Event, subject: str) -> Found:
     if blame is Blame.APPLICATION:
         return passed(subject, message, evidence)
     broken = blame is Blame.BROKEN and recent(event)
-    return (failed if broken else warned)(subject, message, evidence, fix=ROW.fix.format(remedy=remedy))
+    return (failed if broken else warned)(subject, message, evidence, fix=remedy)
 
 
 CHECK = Check(ROW, look)

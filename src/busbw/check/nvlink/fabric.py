@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, unknown, warned
+from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -62,7 +63,7 @@ def _service(machine: Machine, named: str) -> Found:
     evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state or reading.reason, "active")
     if state == "active":
         return passed("", f"the fabric manager is active; the driver tells no fabric state of {named}", evidence)
-    if not state or machine.hypervisor or machine.container:
+    if not state or machine.hypervisor or confined(machine):
         return unknown("", f"the driver tells no fabric state of {named}, and the fabric manager is not seen here", evidence)
     return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -25,14 +26,16 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """The installed fabric manager; in a virtual machine it may run outside."""
-    _, missing = switched(machine)
+    gpus, missing = switched(machine)
     if missing:
         yield missing
         return
     driver, reading = read_health(machine).driver, machine.call("fabricmanager_version", fabric_manager)
     has = version(reading.text or "")
-    if not has and (machine.hypervisor or machine.container):
-        yield skipped(f"no fabric manager in this {'container' if machine.container else 'virtual machine'}: it may run outside")
+    if not has and any(gpu.fabric and gpu.fabric.cluster for gpu in gpus):
+        yield skipped("no fabric manager here: the NVLink domain of several hosts may be managed outside of them")
+    elif not has and (machine.hypervisor or confined(machine)):
+        yield skipped(f"no fabric manager in {confined(machine) or 'this virtual machine'}: it may run outside")
     elif not has or not driver:
         yield unknown("", f"the version of {'the driver' if has else 'the fabric manager'} cannot be read: {reading.reason or 'not told'}")
     else:
