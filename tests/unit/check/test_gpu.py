@@ -75,6 +75,11 @@ def test_seven_gpus_behind_nvswitch_warn_on_bare_metal(vendor, verdict):
     assert of(found("gpu-count", tree=tree), "").verdict is verdict
 
 
+def test_gpus_of_nvml_without_pci_are_not_counted():
+    (one,) = found("gpu-count", lambda tree: tree.drop("/sys/bus/pci/devices"))
+    assert one.verdict is UNKNOWN
+
+
 def test_driver_updated_without_reboot_fails():
     (one,) = found("gpu-driver", lambda tree: tree.failing("nvml_health", "RM has detected an NVML/RM version mismatch."))
     assert one.verdict is FAIL and "reboot" in one.fix
@@ -239,6 +244,20 @@ def test_prohibited_compute_mode_fails():
 def test_uvm_device_missing_in_a_container_fails():
     (one,) = found("gpu-uvm", in_container, lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", ""))
     assert one.verdict is FAIL and "--gpus all" in one.fix
+
+
+def test_uvm_device_in_a_dev_that_cannot_be_listed_is_unknown():
+    (one,) = found("gpu-uvm", lambda tree: tree.drop("/dev/nvidia-uvm"))
+    assert one.verdict is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("ecc-mode", "ecc"), ("mig", "mig"), ("persistence", "persistence"), ("power-limit", "power_limit_mw"), ("remap-failed", "remapped")],
+)
+def test_what_a_gpu_does_not_support_is_skipped(name, field):
+    one = of(found(f"gpu-{name}", changed(**{field: None, "unsupported": [field]})), "GPU 2")
+    assert one.verdict is SKIP and "not supported" in one.message
 
 
 def test_gpu_of_another_model_is_named():

@@ -70,6 +70,12 @@ def test_link_that_differs_from_the_others(errors, verdict):
     assert of(found("nvlink-errors", changed(links=links(errors=errors))), "GPU 2").verdict is verdict
 
 
+def test_error_of_one_link_outweighs_the_silence_of_another():
+    noisy = [{**link, "errors": {"recovery": 2} if link["number"] == 3 else {}} for link in links()]
+    one = of(found("nvlink-errors", changed(links=noisy)), "GPU 2")
+    assert one.verdict is WARN and one.message == "link 3 has 2 recoveries since the driver was loaded"
+
+
 def test_errors_that_all_links_have_are_no_outlier():
     noisy = [{**link, "errors": {"replay": 40}} for link in links()]
     assert {one.verdict for one in found("nvlink-errors", all_changed(links=noisy))} == {PASS}

@@ -33,8 +33,8 @@ def look(machine: Machine) -> Iterator[Found]:
     line = (reading.text or "").partition("\n")[0]
     match = _VERSION.search(line)
     if MISMATCH in gpus.reason:
-        yield failed("", "the driver's library and its loaded module are of different versions",
-                     Evidence(PATH, line or reading.reason, "the library's version"), fix=ROW.fix)  # fmt: skip
+        evidence = Evidence(PATH, line or reading.reason, "the library's version")
+        yield failed("", "the driver's library and its loaded module are of different versions", evidence, fix=ROW.fix)
     elif missing := no_gpus(machine, gpus):
         yield missing
     elif not match:

@@ -60,7 +60,7 @@ def reaches(log: PastLog) -> str:
     return _span(log.now_s - log.begins_s)
 
 
-def lost_log(log: PastLog) -> Found:
+def unread_log(log: PastLog) -> Found:
     """The finding where the log cannot be read."""
     return unknown("", f"the kernel log cannot be read: {log.reason}", fix="sudo busbw check, on the host")
 

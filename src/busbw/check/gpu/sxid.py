@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, warned
-from busbw.check.gpu.logged import CATALOG, Event, events, lost_log, reaches, recent
+from busbw.check.gpu.logged import CATALOG, Event, events, reaches, recent, unread_log
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.gpu_events import xid
@@ -35,7 +35,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if not switches and not found:
         yield skipped("no NVSwitch on PCI of this machine")
     elif log.reason:
-        yield lost_log(log)
+        yield unread_log(log)
     elif not found:
         yield passed("", f"no SXid of {counted(len(switches), 'NVSwitch', 'es')} in the kernel log, which reaches back {reaches(log)}")
     for event in found:

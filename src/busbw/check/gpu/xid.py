@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, warned
 from busbw.check.gpu.each import no_gpus
-from busbw.check.gpu.logged import CATALOG, Event, events, lost_log, reaches, recent
+from busbw.check.gpu.logged import CATALOG, Event, events, reaches, recent, unread_log
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.gpu_events import Blame, xid
@@ -39,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if missing and not found:
         yield missing
     elif log.reason:
-        yield lost_log(log)
+        yield unread_log(log)
     elif not found:
         yield passed("", f"no Xid in the kernel log, which reaches back {reaches(log)}")
     labels = {short_bus(gpu.bus_id): gpu.label for gpu in gpus.gpus if gpu.bus_id}
@@ -53,7 +53,7 @@ def _judge(event: Event, subject: str) -> Found:
     evidence, remedy, blame = event.evidence, row.fix, row.blame
     if event.number == RECOVERY and (action := _ACTION.search(event.line.text)):
         message, remedy = f"{message}: {action[1]}", f"{action[1].lower()}: drain the host first"
-        blame = Blame.APPLICATION if action[1] == "None" else blame
+        blame = Blame.APPLICATION if action[1] == "None" else blame  # a reset has cleared what was asked for
     if blame is Blame.APPLICATION:
         return passed(subject, message, evidence)
     broken = blame is Blame.BROKEN and recent(event)

@@ -7,6 +7,7 @@ from busbw.check.base import Check, passed, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import linked
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
 
@@ -47,15 +48,15 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _judge(gpu: GpuHealth, usual: dict[str, float]) -> Found:
-    silent = [str(link.number) for link in gpu.active if not link.errors]
-    if silent:
-        return unknown(gpu.label, f"GPU or driver gives no error counters of {len(silent)} active links")
+    silent = [link for link in gpu.active if not link.errors]
     bad = [
         (link.number, name, count)
         for link in gpu.active
         for name, count in link.errors.items()
         if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
     ]
+    if silent and not bad:
+        return unknown(gpu.label, f"GPU or driver gives no error counters of {counted(len(silent), 'active link')}")
     if not bad:
         total = sum(sum(link.errors.values()) for link in gpu.active)
         return passed(gpu.label, f"no recovery and no outlier; {total} errors on {len(gpu.active)} links since the driver was loaded")
