@@ -1,5 +1,34 @@
-"""PCI Express."""
+"""PCIe links, switches and settings."""
 
 from busbw.check.base import Check
+from busbw.check.pcie import (
+    acs,
+    aer_correctable,
+    aer_fatal,
+    ats,
+    iommu,
+    max_payload,
+    max_read_request,
+    nic_bandwidth,
+    numa,
+    path,
+    relaxed_ordering,
+    speed,
+    width,
+)
 
-CHECKS: tuple[Check, ...] = ()
+CHECKS: tuple[Check, ...] = (
+    width.CHECK,
+    speed.CHECK,
+    nic_bandwidth.CHECK,
+    path.CHECK,
+    numa.CHECK,
+    acs.CHECK,
+    iommu.CHECK,
+    ats.CHECK,
+    max_read_request.CHECK,
+    max_payload.CHECK,
+    relaxed_ordering.CHECK,
+    aer_fatal.CHECK,
+    aer_correctable.CHECK,
+)

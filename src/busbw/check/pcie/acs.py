@@ -1,0 +1,52 @@
+"""Access Control Services of PCIe switches."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie.configs import extended
+from busbw.check.pcie.parts import BRIDGES, CONFIG, gpus, nics
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pci import REDIRECTING, at
+
+ROW = CheckRow(
+    id="BW045",
+    name="pcie-acs",
+    layer=Layer.PCIE,
+    title="Access Control Services (ACS) of the PCIe switches above GPUs and network controllers",
+    right="off on bare metal; in a virtual machine the host needs ACS on, and the NIC needs ATS",
+    why="ACS sends what a GPU and a NIC exchange up through the CPU's root complex: GPUDirect drops to half or less, or hangs.",
+    fix="for b in {bridges}; do setpci -s $b ECAP_ACS+0x6.w=0000; done",
+    stays="lost at the next reboot; run it in a systemd unit at boot, or turn off ACS or IO virtualization (VT-d, AMD-Vi) in the BIOS",
+    reads=(BRIDGES, CONFIG),
+    sources=("NCCL user guide, troubleshooting: PCI Access Control Services", "NCCL issue 949, nccl-tests issue 112"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Every port of a switch; root ports do not stand between a GPU and a NIC under one switch."""
+    ports = sorted({bridge for part in gpus(machine) + nics(machine) for bridge in (part.device.above or ())[1:]})
+    if machine.hypervisor:
+        yield skipped("a virtual machine needs ACS on its host; see pcie-ats")
+        return
+    if not ports:
+        yield skipped("no PCIe switch above a GPU or network controller")
+        return
+    configs = extended(machine, ports)
+    yield from configs.unread()
+    on = {bdf: names for bdf, config in configs.read.items() if (names := redirecting(config.acs or 0))}
+    if on:
+        evidence = [Evidence(f"{at(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off") for bdf, names in on.items()]
+        message = f"ACS is on in {len(on)} of {len(ports)} switch ports: GPUs and NICs exchange data through the CPU"
+        yield warned("", message, *evidence, fix=ROW.fix.format(bridges=" ".join(on)))
+    elif configs.read:
+        first = next(iter(configs.read))
+        yield passed("", f"ACS is off in {len(configs.read)} switch ports", Evidence(f"{at(first)}/config, ACS control", "off"))
+
+
+def redirecting(control: int) -> list[str]:
+    """The bits that redirect or block traffic between devices, by lspci's names."""
+    return [name for bit, name in REDIRECTING.items() if control & 1 << bit]
+
+
+CHECK = Check(ROW, look)

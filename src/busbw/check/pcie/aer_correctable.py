@@ -1,0 +1,73 @@
+"""The rate of correctable errors of PCIe."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, unread, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie.aer import Counts, counts
+from busbw.check.pcie.parts import NONE
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pci import read_link
+
+UPTIME = "/proc/uptime"
+BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
+
+ROW = CheckRow(
+    id="BW052",
+    name="pcie-aer-correctable",
+    layer=Layer.PCIE,
+    title="correctable PCIe errors since boot",
+    right="fewer than the specification's bit error rate of 10^-12 could cause; a count that grows while data is sent deserves a look",
+    why="Each is a packet that was sent again. Many of them cost bandwidth and announce a link that will fail.",
+    fix="reseat {bdf} and its riser; compare the count before and after a test under load",
+    stays="a matter of hardware; the counts start again at a reboot",
+    reads=("/sys/bus/pci/devices/*/aer_dev_correctable", UPTIME, "/sys/bus/pci/devices/*/current_link_*"),
+    sources=("PCI Express Base Specification, bit error rate", "Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The mean since boot against what the link's bit error rate allows: few errors in a short time are no fault."""
+    found, uptime = counts(machine, "correctable"), machine.read(UPTIME)
+    seconds = _seconds(uptime.text or "")
+    if not found.parts:
+        yield skipped(NONE)
+    elif found.unread is not None:
+        yield unread("", found.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)")
+    elif not seconds:
+        yield unread("", uptime, "the time since boot")
+    else:
+        yield from _judge(machine, found.read, seconds)
+
+
+def _judge(machine: Machine, read: list[Counts], seconds: float) -> Iterator[Found]:
+    some = [one for one in read if one.total]
+    for one in some:
+        limit = _allowed(machine, one.bdf)
+        rate = one.total / seconds
+        evidence = Evidence(one.path, one.text, "" if limit is None else f"fewer than {limit * seconds:.0f} since boot")
+        text = f"{one.total} correctable errors since boot ({rate * 3600:.3g} an hour, {one.bdf})"
+        if limit is None:
+            yield unknown(one.part.name, f"{text}; the speed of its link is not known", evidence)
+        elif rate > limit:
+            yield warned(one.part.name, f"{text}, more than PCIe's bit error rate allows", evidence, fix=ROW.fix.format(bdf=one.bdf))
+        else:
+            yield passed(one.part.name, f"{text}, which PCIe's bit error rate allows", evidence)
+    if not some:
+        yield passed("", f"no correctable error on {len(read)} devices and bridges", Evidence(read[0].path, "0"))
+
+
+def _allowed(machine: Machine, bdf: str) -> float | None:
+    """Bit errors a second that the specification allows on this link; None if its rate is not known."""
+    link = read_link(machine, bdf)
+    return link.speed * 1e9 * link.width * BIT_ERRORS if link.speed and link.width else None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text.split()[0])
+    except (IndexError, ValueError):
+        return 0.0
+
+
+CHECK = Check(ROW, look)

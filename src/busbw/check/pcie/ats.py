@@ -1,0 +1,52 @@
+"""Address Translation Services of NICs in virtual machines."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped
+from busbw.check.machine import Machine
+from busbw.check.pcie.configs import extended
+from busbw.check.pcie.parts import CONFIG, gpus, rdma_nics
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pci import MELLANOX
+
+ROW = CheckRow(
+    id="BW047",
+    name="pcie-ats",
+    layer=Layer.PCIE,
+    title="Address Translation Services (ATS) of NICs in virtual machines",
+    right="the NIC has ATS, so that it can reach a GPU under the same switch although ACS is on",
+    why="The host needs ACS for a virtual machine. Without ATS what a GPU and a NIC exchange goes through the CPU's root complex.",
+    fix="on the host: mlxconfig -d {bdf} set ATS_ENABLED=true, for this NIC's address there; then reboot the host",
+    stays="stays in the NIC's firmware; the host has to be rebooted once",
+    reads=(CONFIG,),
+    sources=("NCCL user guide, troubleshooting: virtual machines", "NVIDIA AI Enterprise, ATS and ACS configuration"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each RDMA device of NVIDIA."""
+    parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
+    if not machine.hypervisor:
+        yield skipped("no virtual machine, as far as DMI tells")
+    elif not parts or not gpus(machine):
+        yield skipped("no GPU with an RDMA device of NVIDIA")
+    else:
+        for part in parts:
+            configs = extended(machine, [part.device.bdf])
+            yield from configs.unread(part.name)
+            for config in configs.read.values():
+                yield judged(
+                    right=config.ats is not None,
+                    subject=part.name,
+                    good="it has the ATS capability",
+                    bad="it shows no ATS capability",
+                    evidence=(Evidence(f"{part.path}/config, extended capability 0x000f", _shown(config.ats), "present"),),
+                    fix=ROW.fix.format(bdf=part.device.bdf),
+                )
+
+
+def _shown(ats: bool | None) -> str:
+    return "none" if ats is None else "enabled" if ats else "present, not enabled from here"
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,51 @@
+"""Whether the IOMMU translates the addresses of GPUs and network controllers."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unread, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie.parts import NONE, gpus, group, nics
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+GROUPS, CMDLINE = "/sys/kernel/iommu_groups", "/proc/cmdline"
+IDENTITY = "identity"
+
+ROW = CheckRow(
+    id="BW046",
+    name="pcie-iommu",
+    layer=Layer.PCIE,
+    title="IOMMU for GPUs and network controllers",
+    right="off, or in passthrough mode (iommu=pt), on bare metal",
+    why="With translation each DMA goes through the IOMMU's tables, and what a GPU and a NIC exchange may go through the CPU.",
+    fix="add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig), reboot",
+    stays="survives a reboot once the boot loader has it",
+    reads=("the target of /sys/bus/pci/devices/*/iommu_group", f"{GROUPS}/*/type", CMDLINE),
+    sources=(
+        "NCCL user guide, troubleshooting: PCI Access Control Services",
+        "Linux, Documentation/admin-guide/kernel-parameters.txt: iommu=",
+    ),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The type of the IOMMU group of each device."""
+    parts = gpus(machine) + nics(machine)
+    if not parts or machine.hypervisor:
+        yield skipped("in a virtual machine the host decides" if parts else NONE)
+        return
+    groups = {part: number for part in parts if (number := group(machine, part)) is not None}
+    types = {part: f"{GROUPS}/{number}/type" for part, number in groups.items()}
+    translated = [(part, path) for part, path in types.items() if machine.text(path) not in (None, IDENTITY)]
+    hidden = [path for path in types.values() if machine.text(path) is None]
+    if translated:
+        evidence = [Evidence(path, machine.text(path) or "", IDENTITY) for _, path in translated]
+        message = f"the IOMMU translates addresses of {', '.join(part.name for part, _ in translated)}"
+        yield warned("", message, *evidence, fix=ROW.fix)
+    if hidden and "iommu=pt" not in machine.cmdline:
+        yield unread("", machine.read(hidden[0]), "the type of an IOMMU group")
+    elif not translated:
+        seen = Evidence(next(iter(types.values())), IDENTITY) if types else Evidence(f"{parts[0].path}/iommu_group", "none")
+        yield passed("", "the IOMMU passes addresses through" if types else "no IOMMU is in use for them", seen)
+
+
+CHECK = Check(ROW, look)

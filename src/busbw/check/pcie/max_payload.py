@@ -1,0 +1,49 @@
+"""The payload size of packets on the way from devices to the CPU."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie.configs import express
+from busbw.check.pcie.parts import BRIDGES, CONFIG, NONE, gpus, nics, slots
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pci import at
+
+LEAST = 256
+
+ROW = CheckRow(
+    id="BW049",
+    name="pcie-max-payload",
+    layer=Layer.PCIE,
+    title="largest PCIe payload along the way from GPUs and network controllers to the root port",
+    right=f"the same on the device and all bridges above it, and {LEAST} bytes or more",
+    why="Small packets spend a larger share of the link on headers. A device may not send more than the smallest size on its way.",
+    fix="set Max Payload Size to Auto in the BIOS, or add pci=pcie_bus_safe to the kernel's command line in /etc/default/grub",
+    stays="survives a reboot, as a BIOS setting or on the kernel's command line",
+    reads=(BRIDGES, CONFIG),
+    sources=("Linux, Documentation/admin-guide/kernel-parameters.txt: pcie_bus_safe",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each slot's device and the bridges above it."""
+    parts = slots(gpus(machine) + nics(machine))
+    if machine.hypervisor or not parts:
+        yield skipped("in a virtual machine the host sets it" if parts else NONE)
+        return
+    for part in parts:
+        configs = express(machine, (part.device.bdf, *reversed(part.device.above or ())))
+        yield from configs.unread(part.name)
+        if configs.reasons:
+            continue
+        sizes = {bdf: config.max_payload or 0 for bdf, config in configs.read.items()}
+        same, least = len(set(sizes.values())) == 1, min(sizes.values())
+        evidence = [Evidence(f"{at(bdf)}/config, Device Control", f"{size} bytes", "equal along the way") for bdf, size in sizes.items()]
+        if same and least >= LEAST:
+            yield passed(part.name, f"packets carry up to {least} bytes all the way", *evidence)
+        else:
+            seen = f"up to {least} bytes" if same else " and ".join(f"{size}" for size in sorted(set(sizes.values()))) + " bytes"
+            yield warned(part.name, f"packets on its way carry {seen}", *evidence, fix=ROW.fix)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,59 @@
+"""The way from a GPU to its nearest RDMA device."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.machine import Machine
+from busbw.check.pcie.parts import BRIDGES, Part, gpus, nearest, rdma_nics
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pci import shared
+
+WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # joined to their CPU by NVLink-C2C
+
+ROW = CheckRow(
+    id="BW043",
+    name="pcie-path",
+    layer=Layer.PCIE,
+    title="way from each GPU to its nearest RDMA device",
+    right="both are under one PCIe switch",
+    why="Otherwise their data goes through the CPU's root complex, and NCCL by default stages it in host memory.",
+    fix="move {nic} ({nic_bdf}) to a slot under the switch of {gpu} ({gpu_bdf})",
+    stays="a matter of hardware",
+    reads=(BRIDGES,),
+    sources=("NCCL user guide, NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_C2C",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU."""
+    cards, ports = gpus(machine), rdma_nics(machine)
+    if not cards or not ports:
+        yield skipped("no GPU" if not cards else "no RDMA device")
+    elif machine.hypervisor:
+        yield skipped("a virtual machine shows no PCIe switches; give NCCL the topology with NCCL_TOPO_FILE")
+    else:
+        models = {gpu.bus_id: gpu.name for gpu in machine.host.gpus}
+        for gpu in cards:
+            yield _way(machine, gpu, ports, models.get(gpu.device.bdf, ""))
+
+
+def _way(machine: Machine, gpu: Part, ports: list[Part], model: str) -> Found:
+    if model.startswith(WITH_CPU):
+        return skipped(f"{model} is joined to its CPU by NVLink-C2C", gpu.name)
+    nic = nearest(gpu, ports, machine)
+    if nic is None or gpu.device.above is None:
+        return unknown(gpu.name, f"{gpu.path} does not show which bridges are above it")
+    return judged(
+        right=shared(gpu.device, nic.device) > 0,
+        subject=gpu.name,
+        good=f"{nic.name} is under the same PCIe switch",
+        bad=f"no RDMA device is under its PCIe switch; the nearest is {nic.name}",
+        evidence=(
+            Evidence(gpu.path, " > ".join(gpu.device.above) or "no bridge above it"),
+            Evidence(nic.path, " > ".join(nic.device.above or ()) or "no bridge above it", "the same first bridges"),
+        ),
+        fix=ROW.fix.format(nic=nic.name, nic_bdf=nic.device.bdf, gpu=gpu.name, gpu_bdf=gpu.device.bdf),
+    )
+
+
+CHECK = Check(ROW, look)

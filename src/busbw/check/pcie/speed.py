@@ -1,0 +1,69 @@
+"""The transfer rate of PCIe links."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie.parts import NONE, Part, Step, ways
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.nvml_load import load
+from busbw.host.pci import at
+
+BUSY = 50  # percent of NVML's sample period: then the GPU was at work for most of it
+
+ROW = CheckRow(
+    id="BW041",
+    name="pcie-speed",
+    layer=Layer.PCIE,
+    title="transfer rate of the PCIe links of GPUs, network controllers and the switches above them",
+    right="each link runs at the highest rate that both of its ends have; an idle GPU's link may be slower",
+    why="Each generation down halves what the link carries. A BIOS setting, a riser or a bad contact can hold a link at a lower one.",
+    fix="set the link speed of {bdf}'s slot to Auto in the BIOS; reseat the card and its riser",
+    stays="a matter of hardware or BIOS setup",
+    reads=("/sys/bus/pci/devices/*/current_link_speed", "/sys/bus/pci/devices/*/max_link_speed", "NVML utilization"),
+    sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each slot's own link, and those of the switches above it."""
+    none, busy = True, {bdf: percent for bdf, percent in load(machine).items() if percent >= BUSY}
+    for part, steps in ways(machine):
+        none = False
+        if steps[0].below.speed is None or steps[0].below.speed_max is None:
+            text = "reports no link speed"
+            yield (
+                skipped(f"{text}: the hypervisor hides it", part.name) if machine.hypervisor else unknown(part.name, f"{part.path} {text}")
+            )
+            continue
+        slow = [step for step in steps if (step.below.speed or 0) < wanted(step)]
+        yield from (_slow(step, idle=step.last and part.device.gpu and part.device.bdf not in busy) for step in slow)
+        if not slow:
+            yield _full(part, steps[0])
+    if none:
+        yield skipped(NONE)
+
+
+def wanted(step: Step) -> float:
+    """10^9 transfers per second that both ends can do; 0 if that is not known."""
+    speed = step.below.speed_max
+    if speed is None or step.below.speed is None:
+        return 0
+    return min(speed, (step.above.speed_max if step.above else None) or speed)
+
+
+def _full(part: Part, own: Step) -> Found:
+    evidence = Evidence(f"{part.path}/current_link_speed", f"{own.below.speed:g} GT/s", f"{wanted(own):g} GT/s")
+    return passed(part.name, f"its link runs at {own.below.speed:g} GT/s, all that both ends can do", evidence)
+
+
+def _slow(step: Step, *, idle: bool) -> Found:
+    evidence = Evidence(f"{at(step.lower)}/current_link_speed", f"{step.below.speed:g} GT/s", f"{wanted(step):g} GT/s")
+    text = f"{step.name} runs at {step.below.speed:g} of {wanted(step):g} GT/s"
+    if idle:
+        fix = "busbw check, while a collective or copy runs on the GPU"
+        return unknown(step.part.name, f"{text}; an idle GPU lowers the speed of its link", evidence, fix=fix)
+    return warned(step.part.name, text, evidence, fix=ROW.fix.format(bdf=step.lower))
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,63 @@
+"""The lanes of PCIe links."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie.parts import NONE, Step, ways
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pci import at
+
+ROW = CheckRow(
+    id="BW040",
+    name="pcie-width",
+    layer=Layer.PCIE,
+    title="lanes of the PCIe links of GPUs, network controllers and the switches above them",
+    right="each link has all lanes that its device has",
+    why="Each step down, from 16 lanes to 8 or 4, halves what the link carries.",
+    fix="reseat {bdf} and its riser; check the BIOS's bifurcation of its slot",
+    stays="a matter of hardware or BIOS setup",
+    reads=("/sys/bus/pci/devices/*/current_link_width", "/sys/bus/pci/devices/*/max_link_width"),
+    sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each slot's own link, and those of the switches above it."""
+    none = True
+    for part, steps in ways(machine):
+        none = False
+        own = steps[0]
+        if own.below.width is None or own.below.width_max is None:
+            text = "reports no link width"
+            yield (
+                skipped(f"{text}: the hypervisor hides it", part.name) if machine.hypervisor else unknown(part.name, f"{part.path} {text}")
+            )
+            continue
+        narrow = [step for step in steps if (step.below.width or 0) < wanted(step)]
+        yield from (_narrow(step) for step in narrow)
+        if not narrow:
+            lanes = Evidence(f"{part.path}/current_link_width", str(own.below.width), str(own.below.width_max))
+            yield passed(part.name, f"it has all of its {own.below.width_max} lanes", lanes)
+    if none:
+        yield skipped(NONE)
+
+
+def wanted(step: Step) -> int:
+    """Lanes that a link should have. A switch cannot be moved to another slot, so it needs no more than both of its ends have."""
+    width = step.below.width_max
+    if width is None or step.below.width is None:
+        return 0
+    return min(width, (step.above.width_max if step.above else None) or width) if not step.last else width
+
+
+def _narrow(step: Step) -> Found:
+    width, best = step.below.width, wanted(step)
+    slot = step.above.width_max if step.above else None
+    reason = f"; the port above has no more ({step.upper})" if slot == width else ""
+    fix = ROW.fix.format(bdf=step.lower) if not reason else f"move {step.lower} to a slot with {best} lanes"
+    evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
+    return warned(step.part.name, f"{step.name} has {width} of {best} PCIe lanes{reason}", evidence, fix=fix)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,24 @@
+"""How busy GPUs are, from NVML: what an idle GPU lowers is no fault."""
+
+import json
+from typing import Any
+
+from busbw.host.gpu import sysfs_bus_id
+from busbw.host.nvml import ask, start
+from busbw.host.source import Source
+
+
+def read_load(nvml: Any = None) -> str:
+    """JSON of the percent of NVML's last sample period in which a kernel ran, by PCI address; Unavailable as `start`."""
+    nvml = start(nvml)
+    try:
+        handles = [ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index) for index in range(ask(nvml, nvml.nvmlDeviceGetCount) or 0)]
+        read = ((ask(nvml, nvml.nvmlDeviceGetPciInfo, one), ask(nvml, nvml.nvmlDeviceGetUtilizationRates, one)) for one in handles if one)
+        return json.dumps({sysfs_bus_id(pci.busId): int(rates.gpu) for pci, rates in read if pci and rates})
+    finally:
+        nvml.nvmlShutdown()
+
+
+def load(source: Source) -> dict[str, int]:
+    """Percent by PCI address; GPUs that cannot be read are left out."""
+    return dict(json.loads(source.call("nvml_load", read_load).text or "{}"))
