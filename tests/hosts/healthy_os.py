@@ -10,7 +10,7 @@ Max stack size            8388608              unlimited            bytes
 Max processes             unlimited            unlimited            processes
 Max open files            1048576              1048576              files
 Max locked memory         unlimited            unlimited            bytes"""
-MODULES = ("nvidia", "nvidia_uvm", "nvidia_peermem", "mlx5_ib", "mlx5_core", "ib_uverbs", "ib_umad", "rdma_cm", "rdma_ucm", "gdrdrv")
+MODULES = ("nvidia", "nvidia_uvm", "nvidia_peermem", "mlx5_ib", "mlx5_core", "ib_uverbs", "rdma_cm", "rdma_ucm", "gdrdrv", "nf_tables")
 MEMORY = """MemTotal:       2113390140 kB
 MemFree:        2000000000 kB
 MemAvailable:   2050000000 kB

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, unread, warned
+from busbw.check.limits.processes import PATH, limit
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
-PATH = "/proc/self/limits"
 FEW = 1 << 30  # NCCL's buffers of one GPU and a few channels
 
 ROW = CheckRow(
@@ -25,12 +25,10 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """The soft limit of this process, which the ranks inherit from the same shell."""
-    reading = machine.read(PATH)
-    line = next((line for line in (reading.text or "").splitlines() if line.startswith("Max locked memory")), None)
-    if line is None:
+    reading, soft = limit(machine, "Max locked memory")
+    if soft is None:
         yield unread("", reading, "the limits of this process")
         return
-    soft = line.split()[3]
     evidence = Evidence(PATH, f"Max locked memory {soft}", "unlimited")
     if soft == "unlimited":
         yield passed("", "locked memory is not limited", evidence)

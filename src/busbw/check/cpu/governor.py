@@ -1,0 +1,51 @@
+"""The frequency governor of the CPUs."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, warned
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.settings import cpu_set
+
+CPUS = "/sys/devices/system/cpu"
+BEST = "performance"
+SELF = ("intel_pstate", "amd-pstate", "amd-pstate-epp")  # drivers that leave the choice to the CPU, by a preference
+
+ROW = CheckRow(
+    id="BW145",
+    name="cpu-governor",
+    layer=Layer.CPU,
+    title="frequency governor of the CPUs",
+    right=f"{BEST}; with intel_pstate or amd-pstate also the energy preference {BEST}",
+    why="A slow clock delays each small message. perftest then warns of conflicting CPU frequency values.",
+    fix=f"cpupower frequency-set -g {BEST}",
+    stays=f"lost at the next reboot; enable cpupower's service, or tuned with the profile latency-performance (governor={BEST})",
+    reads=(f"{CPUS}/cpu*/cpufreq/scaling_governor", "scaling_driver", "energy_performance_preference"),
+    sources=("Linux, Documentation/admin-guide/pm/cpufreq.rst",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """All CPUs that are online."""
+    paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(machine.text(f"{CPUS}/online") or ""))]
+    governors = {path: text for path in paths if (text := machine.text(f"{path}/scaling_governor"))}
+    if not governors:
+        yield skipped("the kernel does not set the CPUs' frequency here: the BIOS or a hypervisor does")
+        return
+    slow = {path: governor for path, governor in governors.items() if governor != BEST and not _preferred(machine, path)}
+    if not slow:
+        seen = Evidence(f"{next(iter(governors))}/scaling_governor", next(iter(governors.values())), BEST)
+        yield passed("", f"the governors of {len(governors)} CPUs prefer performance", seen)
+        return
+    counted = ", ".join(f"{governor} on {count}" for governor, count in Counter(slow.values()).most_common())
+    first = next(iter(slow))
+    yield warned("", f"of {len(governors)} CPUs: {counted}", Evidence(f"{first}/scaling_governor", slow[first], BEST), fix=ROW.fix)
+
+
+def _preferred(machine: Machine, path: str) -> bool:
+    drives_itself = (machine.text(f"{path}/scaling_driver") or "") in SELF
+    return drives_itself and machine.text(f"{path}/energy_performance_preference") == BEST
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,50 @@
+"""Whether a container may choose NUMA nodes for memory."""
+
+import re
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unread
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+PATH = "/proc/self/status"
+SYS_NICE = 23  # linux/capability.h
+
+ROW = CheckRow(
+    id="BW151",
+    name="mem-numa-policy",
+    layer=Layer.CPU,
+    title="choice of NUMA nodes in containers",
+    right="the container has the capability SYS_NICE",
+    why="Docker forbids the system calls for NUMA without it. NCCL 2.24 to 2.26.4 then fails when it allocates shared memory by cuMem.",
+    fix="start the container with --cap-add SYS_NICE, or set NCCL_CUMEM_HOST_ENABLE=0",
+    stays="with the start of the container",
+    reads=(PATH,),
+    sources=("NCCL user guide, troubleshooting: cuMem host allocations", "Docker, seccomp security profiles"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The effective capabilities of this process."""
+    if not machine.container:
+        yield skipped("no container")
+        return
+    reading = machine.read(PATH)
+    match = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", reading.text or "", re.MULTILINE)
+    if match is None:
+        yield unread("", reading, "the capabilities of this process")
+        return
+    if (machine.environment or {}).get("NCCL_CUMEM_HOST_ENABLE") == "0":
+        yield skipped("NCCL_CUMEM_HOST_ENABLE=0: NCCL needs no NUMA calls")
+        return
+    yield judged(
+        right=bool(int(match.group(1), 16) & 1 << SYS_NICE),
+        subject="",
+        good="the container has SYS_NICE",
+        bad="the container lacks SYS_NICE, and so by Docker's default the system calls for NUMA",
+        evidence=(Evidence(PATH, f"CapEff {match.group(1)}", f"bit {SYS_NICE}"),),
+        fix=ROW.fix,
+    )
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,64 @@
+"""Packet filters for incoming connections."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unknown, unread, warned
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.firewall import COMMAND, Chain, closed_chains, ruleset
+
+MODULES, CALL = "/proc/modules", "nft ruleset"
+TABLES, LEGACY = "nf_tables", "iptable_filter"
+
+ROW = CheckRow(
+    id="BW122",
+    name="firewall",
+    layer=Layer.KERNEL,
+    title="packet filters for incoming connections",
+    right="no filter drops what other hosts of the cluster send",
+    why="MPI, NCCL and PyTorch listen on ports that the kernel assigns. If those are closed, a job hangs at its start without a message.",
+    fix="nft insert rule {place} ip saddr CIDR accept, with CIDR the network of the cluster",
+    stays="lost at the next reboot; firewall-cmd --permanent --zone=trusted --add-source=CIDR, or with ufw: ufw allow from CIDR",
+    reads=(MODULES, " ".join(COMMAND)),
+    sources=("nft(8)", "Open MPI issues 12508 and 13113"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Chains that drop incoming packets, where a filter is loaded."""
+    if not machine.modules:
+        yield unread("", machine.read(MODULES), "the list of modules")
+        return
+    if LEGACY in machine.modules:
+        message = f"the module {LEGACY} is loaded; busbw does not read its rules"
+        yield unknown("", message, fix="iptables-legacy -S INPUT, which lists them")
+    if TABLES in machine.modules:
+        yield from _tables(machine)
+    elif LEGACY not in machine.modules:
+        yield passed("", "no packet filter is loaded", Evidence(MODULES, f"neither {TABLES} nor {LEGACY}"))
+
+
+def _tables(machine: Machine) -> Iterator[Found]:
+    reading = machine.call(CALL, ruleset)
+    if reading.text is None:
+        yield unread("", reading, "the rules of nftables", fix="sudo busbw check")
+        return
+    try:
+        closed = closed_chains(reading.text)
+    except ValueError as error:
+        yield unknown("", f"{' '.join(COMMAND)}: {error}")
+        return
+    yield from (_closed(chain) for chain in closed)
+    if not closed:
+        yield passed("", "no chain drops what no rule accepts", Evidence(" ".join(COMMAND), "no closed chain"))
+
+
+def _closed(chain: Chain) -> Found:
+    evidence = Evidence(" ".join(COMMAND), f"{chain.place} drops what no rule accepts", "the cluster's network is accepted")
+    if chain.accepts:
+        return passed(chain.place, f"it accepts everything from {', '.join(chain.accepts)}, and drops the rest", evidence)
+    message = "it drops incoming connections, and accepts no network or interface as a whole"
+    return warned(chain.place, message, evidence, fix=ROW.fix.format(place=chain.place))
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,49 @@
+"""The kernel modules of RDMA."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, skipped, unread, warned
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pci import MELLANOX, read_devices
+
+MODULES, FILES = "/proc/modules", "/dev/infiniband"
+USER = "ib_uverbs"
+CONNECTION = ("rdma_cm", "rdma_ucm")
+
+ROW = CheckRow(
+    id="BW112",
+    name="rdma-modules",
+    layer=Layer.KERNEL,
+    title="kernel modules of RDMA",
+    right=f"{USER}, {', '.join(CONNECTION)} and, for NVIDIA's cards, mlx5_ib are loaded",
+    why=f"Without mlx5_ib or {USER} NCCL finds no RDMA device and uses TCP. Without rdma_ucm programs cannot use the connection manager.",
+    fix="modprobe -a {modules}",
+    stays="lost at the next reboot; write the names to a file in /etc/modules-load.d, or enable rdma-core's or OFED's service",
+    reads=(MODULES, "/sys/module", FILES, "/sys/bus/pci/devices/*/vendor"),
+    sources=("Linux, Documentation/infiniband/user_verbs.rst",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """What is loaded, or built in and has made its devices."""
+    cards = [device for device in read_devices(machine).values() if device.vendor == MELLANOX and device.network]
+    if not cards and not machine.ports:
+        yield skipped("no RDMA device")
+        return
+    if not machine.modules:
+        yield unread("", machine.read(MODULES), "the list of modules")
+        return
+    files = machine.names(FILES)
+    made = {USER} if any(name.startswith("uverbs") for name in files) else set[str]()
+    made |= set(CONNECTION) if "rdma_cm" in files else set[str]()
+    missing = [name for name in (*(["mlx5_ib"] if cards else []), USER, *CONNECTION) if name not in machine.modules | made]
+    if not missing:
+        yield passed("", "the modules of RDMA are loaded", Evidence(MODULES, f"{USER}, {', '.join(CONNECTION)}"))
+        return
+    report = failed if set(missing) - set(CONNECTION) else warned
+    evidence = (Evidence(MODULES, f"no {name}", name) for name in missing)
+    yield report("", f"not loaded: {', '.join(missing)}", *evidence, fix=ROW.fix.format(modules=" ".join(missing)))
+
+
+CHECK = Check(ROW, look)

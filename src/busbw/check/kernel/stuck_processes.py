@@ -1,0 +1,43 @@
+"""Processes that hang in the kernel."""
+
+import json
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unread, warned
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.stuck import stuck_processes
+
+NAMED = 5
+
+ROW = CheckRow(
+    id="BW124",
+    name="stuck-processes",
+    layer=Layer.KERNEL,
+    title="processes that wait in the kernel",
+    right="none stays in state D",
+    why="Such a process waits for a driver or file system that does not answer. It cannot be killed, and may hold a GPU.",
+    fix="read /proc/{pid}/stack and dmesg to see which driver or mount it waits for; if it does not end, reboot",
+    stays="a reboot ends it; the cause may come back",
+    reads=("/proc/*/stat, for a second",),
+    sources=("proc(5): state D",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Those that were in state D in every look."""
+    reading = machine.call("stuck processes", stuck_processes)
+    if reading.text is None:
+        yield unread("", reading, "the states of processes")
+        return
+    found = json.loads(reading.text)
+    if not found:
+        yield passed("", "no process hangs in the kernel", Evidence("/proc/*/stat", "no state D"))
+        return
+    names = [f"{name} ({pid})" for pid, name in found]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    evidence = (Evidence(f"/proc/{pid}/stat", "state D", "R or S") for pid, _ in found[:NAMED])
+    yield warned("", f"in state D for a second: {', '.join(names[:NAMED])}{more}", *evidence, fix=ROW.fix.format(pid=found[0][0]))
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,42 @@
+"""The synchronization of the clock."""
+
+import json
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, unread
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.local import clock
+
+ROW = CheckRow(
+    id="BW121",
+    name="kernel-time-sync",
+    layer=Layer.KERNEL,
+    title="synchronization of the clock",
+    right="a time service keeps the clock synchronized",
+    why="Logs and traces of several hosts are put in order by their clocks, which should agree to a millisecond.",
+    fix="systemctl enable --now chronyd || systemctl enable --now systemd-timesyncd",
+    stays="survives a reboot",
+    reads=("adjtimex(2)",),
+    sources=("adjtimex(2): STA_UNSYNC",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """What the kernel says of its clock."""
+    reading = machine.call("clock", clock)
+    if reading.text is None:
+        yield unread("", reading, "the state of the clock")
+        return
+    state = json.loads(reading.text)
+    yield judged(
+        right=state["synchronized"],
+        subject="",
+        good=f"the clock is synchronized, with an estimated error of {state['error_us']} us",
+        bad="no time service synchronizes the clock",
+        evidence=(Evidence("adjtimex(2)", "synchronized" if state["synchronized"] else "STA_UNSYNC", "synchronized"),),
+        fix=ROW.fix,
+    )
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,54 @@
+"""The CPUs on which the ranks may run."""
+
+import json
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unread, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie.parts import gpus
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.local import allowed_cpus
+from busbw.host.settings import cpu_set
+
+EACH = 2  # a rank's own thread and NCCL's proxy thread, which both poll
+NODES = "/sys/devices/system/node"
+
+ROW = CheckRow(
+    id="BW136",
+    name="allowed-cpus",
+    layer=Layer.LIMITS,
+    title="CPUs on which this process may run",
+    right=f"{EACH} or more for each GPU, and some on the NUMA node of each GPU",
+    why="Ranks that share CPUs wait for each other. NCCL binds its threads near the GPU, but only to CPUs that it may use.",
+    fix="start the job with CPUs {cpus} (in Slurm --cpus-per-task, in Docker --cpuset-cpus, with taskset: taskset -c {cpus})",
+    stays="with the job or container that sets it",
+    reads=("sched_getaffinity(2)", "/sys/devices/system/cpu/online", f"{NODES}/node*/cpulist"),
+    sources=("sched_setaffinity(2)", "NCCL user guide, NCCL_IGNORE_CPU_AFFINITY"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The affinity of this process, which the ranks inherit."""
+    reading = machine.call("allowed cpus", allowed_cpus)
+    if reading.text is None:
+        yield unread("", reading, "the affinity of this process")
+        return
+    allowed, cards = set(json.loads(reading.text)), gpus(machine)
+    online = machine.text("/sys/devices/system/cpu/online") or ""
+    fix = ROW.fix.format(cpus=online or "of all nodes")
+    evidence = Evidence("sched_getaffinity(2)", f"{len(allowed)} CPUs", f"{max(1, EACH * len(cards))} or more of {online}")
+    nodes = {card.name: machine.text(f"{card.path}/numa_node") for card in cards}
+    far = [name for name, node in nodes.items() if (local := _cpus(machine, node)) and not local & allowed]
+    if len(allowed) < EACH * len(cards):
+        yield warned("", f"{len(allowed)} CPUs for {len(cards)} GPUs", evidence, fix=fix)
+    if far:
+        yield warned("", f"none of the allowed CPUs is on the NUMA node of {', '.join(far)}", evidence, fix=fix)
+    elif len(allowed) >= EACH * len(cards):
+        yield passed("", f"this process may run on {len(allowed)} CPUs", evidence)
+
+
+def _cpus(machine: Machine, node: str | None) -> set[int]:
+    return cpu_set(machine.text(f"{NODES}/node{node}/cpulist") or "")
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,54 @@
+"""The memory limit of the control group."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unread, warned
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.cgroup import OWN, killed, limits
+
+SHARE = 0.9  # of the limit: above it the kernel soon has to take pages away
+
+ROW = CheckRow(
+    id="BW135",
+    name="cgroup-memory",
+    layer=Layer.LIMITS,
+    title="memory limit of the control group",
+    right="less than nine tenths are used, and no process was killed for memory",
+    why="At the limit the kernel kills a process of the group, and the other ranks wait for it. Files in /dev/shm count too.",
+    fix="raise {path} (in Slurm --mem, in Kubernetes resources.limits.memory, in systemd MemoryMax=)",
+    stays="with the job or container that sets it",
+    reads=(OWN, "/sys/fs/cgroup/**/memory.max", "memory.current", "memory.events"),
+    sources=("Linux, Documentation/admin-guide/cgroup-v2.rst",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Kills of this group, and each limit on the way to the root group."""
+    if machine.text(OWN) is None:
+        yield unread("", machine.read(OWN), "the control group of this process")
+        return
+    found = limits(machine, "memory")
+    dead = killed(machine)
+    if dead and dead[1]:
+        fix = ROW.fix.format(path=found[0].path if found else "the memory of the machine, or use less")
+        yield warned(
+            "",
+            f"the kernel has killed {dead[1]} processes of this group for memory",
+            Evidence(dead[0], f"oom_kill {dead[1]}", "0"),
+            fix=fix,
+        )
+    full = [one for one in found if one.used is not None and one.used > SHARE * one.limit]
+    for one in full:
+        evidence = Evidence(one.path, f"{one.used} of {one.limit} bytes used", f"less than {SHARE:.0%}")
+        yield warned("", f"{(one.used or 0) / one.limit:.0%} of the memory limit is used", evidence, fix=ROW.fix.format(path=one.path))
+    if full or (dead and dead[1]):
+        return
+    if found:
+        least = min(found, key=lambda one: one.limit)
+        yield passed("", f"memory is limited to {least.limit >> 20} MiB", Evidence(least.path, str(least.limit)))
+    else:
+        yield passed("", "memory is not limited", Evidence(OWN, machine.text(OWN) or ""))
+
+
+CHECK = Check(ROW, look)

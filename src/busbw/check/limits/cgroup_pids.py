@@ -1,0 +1,41 @@
+"""The limit of processes of the control group."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unread, warned
+from busbw.check.limits.processes import LEAST_THREADS, threads_needed
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.cgroup import OWN, limits
+
+ROW = CheckRow(
+    id="BW138",
+    name="cgroup-pids",
+    layer=Layer.LIMITS,
+    title="limit of processes and threads of the control group",
+    right=f"room for 2 x GPUs x CPUs, and for {LEAST_THREADS} or more",
+    why="Above the limit no thread starts: Resource temporarily unavailable. systemd sets such a limit by default, Kubernetes may.",
+    fix="raise {path} (in Docker --pids-limit=-1, in Kubernetes podPidsLimit, in systemd TasksMax=infinity)",
+    stays="with the service or container that sets it",
+    reads=(OWN, "/sys/fs/cgroup/**/pids.max", "pids.current"),
+    sources=("Linux, Documentation/admin-guide/cgroup-v2.rst: pids",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each limit on the way to the root group."""
+    if machine.text(OWN) is None:
+        yield unread("", machine.read(OWN), "the control group of this process")
+        return
+    found, least = limits(machine, "pids"), threads_needed(machine)
+    small = [one for one in found if one.limit - (one.used or 0) < least]
+    for one in small:
+        message = f"the group may have {one.limit} processes and threads, and has {one.used or 'some'}; the ranks can need {least}"
+        yield warned("", message, Evidence(one.path, str(one.limit), f"room for {least}"), fix=ROW.fix.format(path=one.path))
+    if found and not small:
+        yield passed("", "the group has room for processes and threads", *(Evidence(one.path, str(one.limit)) for one in found))
+    elif not found:
+        yield passed("", "the number of processes is not limited", Evidence(OWN, machine.text(OWN) or ""))
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,91 @@
+"""The rules of nftables for incoming packets. iptables-nft keeps its rules there too."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from busbw.host.source import Unavailable
+
+LIMIT_S = 10
+COMMAND = ("nft", "--json", "list", "ruleset")
+_PASSIVE = {"counter", "log", "drop", "reject"}  # statements of a rule that applies to every packet
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A chain that sees all incoming packets and drops what none of its rules accepts."""
+
+    family: str
+    table: str
+    name: str
+    accepts: tuple[str, ...]  # sources and interfaces of which it accepts everything
+
+    @property
+    def place(self) -> str:
+        """As nft names it: `inet filter input`."""
+        return f"{self.family} {self.table} {self.name}"
+
+
+def ruleset() -> str:
+    """The rules as nft's JSON; Unavailable without the tool or root."""
+    try:
+        done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except FileNotFoundError as error:
+        raise Unavailable("nft is not installed") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{' '.join(COMMAND)}: {error}") from error
+    if done.returncode:
+        raise Unavailable(f"{' '.join(COMMAND)}: {done.stderr.strip() or 'it failed'}")
+    return done.stdout
+
+
+def closed_chains(text: str) -> list[Chain]:
+    """Chains of incoming packets that drop what no rule accepts; ValueError for what is no ruleset."""
+    try:
+        entries: list[dict[str, Any]] = json.loads(text)["nftables"]
+        chains = [entry["chain"] for entry in entries if "chain" in entry]
+        rules = [entry["rule"] for entry in entries if "rule" in entry]
+        inputs = [chain for chain in chains if chain.get("hook") == "input"]
+        return [_chain(one, rules) for one in inputs if one.get("policy") == "drop" or any(map(_drops_all, _of(one, rules)))]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it is no ruleset of nft") from error
+
+
+def _of(chain: dict[str, Any], rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        rule for rule in rules if all(rule[key] == chain[own] for key, own in (("family", "family"), ("table", "table"), ("chain", "name")))
+    ]
+
+
+def _statements(rule: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [pair for part in rule.get("expr", ()) for pair in part.items()]
+
+
+def _drops_all(rule: dict[str, Any]) -> bool:
+    names = {name for name, _ in _statements(rule)}
+    return bool(names & {"drop", "reject"}) and names <= _PASSIVE
+
+
+def _chain(chain: dict[str, Any], rules: list[dict[str, Any]]) -> Chain:
+    accepted = [source for rule in rules if rule["table"] == chain["table"] for source in _accepts_all_from(rule)]
+    return Chain(chain["family"], chain["table"], chain["name"], tuple(dict.fromkeys(accepted)))
+
+
+def _accepts_all_from(rule: dict[str, Any]) -> list[str]:
+    """Sources of a rule that looks at nothing but the source and accepts, or hands over to a chain of trusted sources (firewalld)."""
+    statements = _statements(rule)
+    matches = [value for name, value in statements if name == "match"]
+    verdicts = [name for name, value in statements if name == "accept" or (name in ("goto", "jump") and "trusted" in value["target"])]
+    sources = [_source(match) for match in matches]
+    known = [source for source in sources if source and source != "lo"]
+    return known if verdicts and len(known) == len(matches) else []
+
+
+def _source(match: dict[str, Any]) -> str:
+    left, right = match["left"], match["right"]
+    by_address = left.get("payload", {}).get("field") == "saddr"
+    if match.get("op", "==") != "==" or not (by_address or left.get("meta", {}).get("key") == "iifname"):
+        return ""
+    prefix = right.get("prefix") if isinstance(right, dict) else None
+    return f"{prefix['addr']}/{prefix['len']}" if prefix else right if isinstance(right, str) else json.dumps(right)

@@ -1,0 +1,51 @@
+"""Answers of the operating system that no file holds, as JSON: space of a file system, access to devices, CPUs, the clock."""
+
+import ctypes
+import json
+import os
+from pathlib import Path
+
+from busbw.host.source import Unavailable
+
+_UNSYNCHRONIZED, _FAILED = 0x40, -1  # STA_UNSYNC of linux/timex.h
+
+
+def space(path: str) -> str:
+    """{"total", "free"} in bytes of a file system; Unavailable if it is not there."""
+    try:
+        stat = os.statvfs(path)
+    except OSError as error:
+        raise Unavailable(f"{path}: {os.strerror(error.errno or 0).lower()}") from error
+    return json.dumps({"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize})
+
+
+def accessible(folder: str) -> str:
+    """{name: whether this process may read and write it} of a directory, {} if it is not there; Unavailable if it cannot be listed."""
+    try:
+        return json.dumps({entry.name: os.access(entry, os.R_OK | os.W_OK) for entry in sorted(Path(folder).iterdir())})
+    except FileNotFoundError:
+        return "{}"
+    except OSError as error:
+        raise Unavailable(f"{folder}: {os.strerror(error.errno or 0).lower()}") from error
+
+
+def allowed_cpus() -> str:
+    """The CPUs on which this process may run, as a list."""
+    return json.dumps(sorted(os.sched_getaffinity(0)))
+
+
+class _Timex(ctypes.Structure):
+    """struct timex of adjtimex(2); the members after `status` are not read."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("rest", ctypes.c_byte * 256),
+    )  # fmt: skip
+
+
+def clock() -> str:
+    """{"synchronized", "error_us"} of the system clock, the error as its time service estimates it; Unavailable if the kernel refuses."""
+    state = _Timex()
+    if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(state)) == _FAILED:
+        raise Unavailable(f"adjtimex: {os.strerror(ctypes.get_errno()).lower()}")
+    return json.dumps({"synchronized": not state.status & _UNSYNCHRONIZED, "error_us": state.esterror})
