@@ -33,7 +33,7 @@ class Quota:
 
 
 def directories(source: Source, controller: str) -> list[str]:
-    """Directories of this process's group and those above it; empty if the group is not known.
+    """Directories of this process's group and those above it; empty if they are not known or not mounted.
 
     A container may show its group's path on the host, but its own group's files at the mount.
     """
@@ -44,7 +44,7 @@ def directories(source: Source, controller: str) -> list[str]:
         if path.startswith("/") and (controllers == "" or controller in controllers.split(",")):
             parts = [part for part in path.split("/") if part]
             found = ["/".join([base, *parts[:length]]) for length in range(len(parts), -1, -1)]
-            if controllers or any(source.names(folder) for folder in found):
+            if any(source.names(folder) for folder in found):
                 return found
     return []
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
 from busbw.host.settings import cpu_set
 
 CPUS = "/sys/devices/system/cpu"
@@ -36,11 +37,11 @@ def look(machine: Machine) -> Iterator[Found]:
     slow = {path: governor for path, governor in governors.items() if governor != BEST and not _preferred(machine, path)}
     if not slow:
         seen = Evidence(f"{next(iter(governors))}/scaling_governor", next(iter(governors.values())), BEST)
-        yield passed("", f"the governors of {len(governors)} CPUs prefer performance", seen)
+        yield passed("", f"the governors of {counted(len(governors), 'CPU')} prefer performance", seen)
         return
-    counted = ", ".join(f"{governor} on {count}" for governor, count in Counter(slow.values()).most_common())
+    kinds = ", ".join(f"{governor} on {count}" for governor, count in Counter(slow.values()).most_common())
     first = next(iter(slow))
-    yield warned("", f"of {len(governors)} CPUs: {counted}", Evidence(f"{first}/scaling_governor", slow[first], BEST), fix=ROW.fix)
+    yield warned("", f"of {len(governors)} CPUs: {kinds}", Evidence(f"{first}/scaling_governor", slow[first], BEST), fix=ROW.fix)
 
 
 def _preferred(machine: Machine, path: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, unknown, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
 from busbw.host.settings import cpu_set
 
 NODES = "/sys/devices/system/node"
@@ -43,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield warned(f"node {node}", f"it has {size >> 20} MiB of memory, another {most >> 20}", evidence, fix=ROW.fix.format(node=node))
     if not small:
         evidence = Evidence(f"{NODES}/online", online.text)
-        yield passed("", f"{len(sizes)} NUMA nodes with about {most >> 20} MiB each", evidence)
+        yield passed("", f"{counted(len(sizes), 'NUMA node')}, the largest with {most >> 30} GiB", evidence)
 
 
 def _bytes(text: str) -> int | None:

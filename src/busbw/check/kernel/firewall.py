@@ -25,14 +25,15 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Chains that drop incoming packets, where a filter is loaded."""
-    if not machine.modules:
-        yield unread("", machine.read(MODULES), "the list of modules")
+    """Chains that drop incoming packets. The rules are asked for only where nftables is loaded or built in: asking would load it."""
+    loaded = machine.read(MODULES)
+    if loaded.text is None:
+        yield unread("", loaded, "the list of modules")
         return
     if LEGACY in machine.modules:
         message = f"the module {LEGACY} is loaded; busbw does not read its rules"
         yield unknown("", message, fix="iptables-legacy -S INPUT, which lists them")
-    if TABLES in machine.modules:
+    if TABLES in machine.modules or not loaded.text:
         yield from _tables(machine)
     elif LEGACY not in machine.modules:
         yield passed("", "no packet filter is loaded", Evidence(MODULES, f"neither {TABLES} nor {LEGACY}"))

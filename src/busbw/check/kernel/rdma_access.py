@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, passed, skipped, unread
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
 from busbw.host.local import accessible
 
 FILES = "/dev/infiniband"
@@ -42,7 +43,7 @@ def look(machine: Machine) -> Iterator[Found]:
         evidence = (Evidence(path, "no access", "read and write") for path in closed)
         yield failed("", f"this process may not use {', '.join(closed)}", *evidence, fix=ROW.fix.format(files=" ".join(closed)))
     else:
-        yield passed("", f"this process may use {len(files)} RDMA devices", Evidence(FILES, ", ".join(files)))
+        yield passed("", f"this process may use {counted(len(files), 'RDMA device')}", Evidence(FILES, ", ".join(files)))
 
 
 CHECK = Check(ROW, look)

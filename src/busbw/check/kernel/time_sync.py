@@ -35,7 +35,7 @@ def look(machine: Machine) -> Iterator[Found]:
         good=f"the clock is synchronized, with an estimated error of {state['error_us']} us",
         bad="no time service synchronizes the clock",
         evidence=(Evidence("adjtimex(2)", "synchronized" if state["synchronized"] else "STA_UNSYNC", "synchronized"),),
-        fix=ROW.fix,
+        fix=f"on the host of the container: {ROW.fix}" if machine.container else ROW.fix,
     )
 
 

@@ -7,6 +7,7 @@ from busbw.check.base import Check, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.pcie.parts import gpus
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
 from busbw.host.local import allowed_cpus
 from busbw.host.settings import cpu_set
 
@@ -40,11 +41,11 @@ def look(machine: Machine) -> Iterator[Found]:
     nodes = {card.name: machine.text(f"{card.path}/numa_node") for card in cards}
     far = [name for name, node in nodes.items() if (local := _cpus(machine, node)) and not local & allowed]
     if len(allowed) < EACH * len(cards):
-        yield warned("", f"{len(allowed)} CPUs for {len(cards)} GPUs", evidence, fix=fix)
+        yield warned("", f"{counted(len(allowed), 'CPU')} for {counted(len(cards), 'GPU')}", evidence, fix=fix)
     if far:
         yield warned("", f"none of the allowed CPUs is on the NUMA node of {', '.join(far)}", evidence, fix=fix)
     elif len(allowed) >= EACH * len(cards):
-        yield passed("", f"this process may run on {len(allowed)} CPUs", evidence)
+        yield passed("", f"this process may run on {counted(len(allowed), 'CPU')}", evidence)
 
 
 def _cpus(machine: Machine, node: str | None) -> set[int]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unread, warned
+from busbw.check.base import Check, passed, warned
+from busbw.check.limits.processes import unknown_group
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.cgroup import OWN, killed, limits
+from busbw.core.sizes import counted
+from busbw.host.cgroup import OWN, directories, killed, limits
 
 SHARE = 0.9  # of the limit: above it the kernel soon has to take pages away
 
@@ -25,8 +27,8 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Kills of this group, and each limit on the way to the root group."""
-    if machine.text(OWN) is None:
-        yield unread("", machine.read(OWN), "the control group of this process")
+    if not directories(machine, "memory"):
+        yield unknown_group(machine, "memory")
         return
     found = limits(machine, "memory")
     dead = killed(machine)
@@ -34,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
         fix = ROW.fix.format(path=found[0].path if found else "the memory of the machine, or use less")
         yield warned(
             "",
-            f"the kernel has killed {dead[1]} processes of this group for memory",
+            f"the kernel has killed {counted(dead[1], 'process', 'es')} of this group for memory",
             Evidence(dead[0], f"oom_kill {dead[1]}", "0"),
             fix=fix,
         )

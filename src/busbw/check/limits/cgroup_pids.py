@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unread, warned
-from busbw.check.limits.processes import LEAST_THREADS, threads_needed
+from busbw.check.base import Check, passed, warned
+from busbw.check.limits.processes import LEAST_THREADS, threads_needed, unknown_group
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.cgroup import OWN, limits
+from busbw.host.cgroup import OWN, directories, limits
 
 ROW = CheckRow(
     id="BW138",
@@ -24,8 +24,8 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each limit on the way to the root group."""
-    if machine.text(OWN) is None:
-        yield unread("", machine.read(OWN), "the control group of this process")
+    if not directories(machine, "pids"):
+        yield unknown_group(machine, "pids")
         return
     found, least = limits(machine, "pids"), threads_needed(machine)
     small = [one for one in found if one.limit - (one.used or 0) < least]

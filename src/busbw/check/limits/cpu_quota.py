@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unread, warned
+from busbw.check.base import Check, passed, warned
+from busbw.check.limits.processes import unknown_group
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.cgroup import OWN, quotas
+from busbw.core.sizes import counted
+from busbw.host.cgroup import OWN, directories, quotas
 
 ROW = CheckRow(
     id="BW137",
@@ -23,14 +25,14 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each quota on the way to the root group."""
-    if machine.text(OWN) is None:
-        yield unread("", machine.read(OWN), "the control group of this process")
+    if not directories(machine, "cpu"):
+        yield unknown_group(machine, "cpu")
         return
     found = quotas(machine)
     for one in found:
         evidence = Evidence(one.path, f"{one.cpus:g} CPUs, stopped in {one.throttled} periods", "no quota, or never stopped")
         if one.throttled:
-            message = f"the quota of {one.cpus:g} CPUs has stopped the group in {one.throttled} periods"
+            message = f"the quota of {one.cpus:g} CPUs has stopped the group in {counted(one.throttled, 'period')}"
             yield warned("", message, evidence, fix=ROW.fix.format(path=one.path))
         else:
             yield passed("", f"the quota of {one.cpus:g} CPUs has not stopped the group so far", evidence)

@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.pcie.aer import Counts, counts
 from busbw.check.pcie.parts import NONE
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
 from busbw.host.pci import read_link
 
 UPTIME = "/proc/uptime"
@@ -46,7 +47,7 @@ def _judge(machine: Machine, read: list[Counts], seconds: float) -> Iterator[Fou
         limit = _allowed(machine, one.bdf)
         rate = one.total / seconds
         evidence = Evidence(one.path, one.text, "" if limit is None else f"fewer than {limit * seconds:.0f} since boot")
-        text = f"{one.total} correctable errors since boot ({rate * 3600:.3g} an hour, {one.bdf})"
+        text = f"{counted(one.total, 'correctable error')} since boot ({rate * 3600:.3g} an hour, {one.bdf})"
         if limit is None:
             yield unknown(one.part.name, f"{text}; the speed of its link is not known", evidence)
         elif rate > limit:

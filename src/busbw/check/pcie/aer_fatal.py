@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.pcie.aer import Counts, counts
 from busbw.check.pcie.parts import NONE
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
 
 ROW = CheckRow(
     id="BW051",
@@ -41,7 +42,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _bad(one: Counts, *, fatal: bool) -> Found:
     where = "" if one.bdf == one.part.device.bdf else f" in the bridge above it ({one.bdf})"
-    message = f"{one.total} {'fatal' if fatal else 'nonfatal'} errors since boot{where}"
+    message = f"{counted(one.total, 'fatal error' if fatal else 'nonfatal error')} since boot{where}"
     report = failed if fatal else warned
     return report(one.part.name, message, Evidence(one.path, one.text, "0"), fix=ROW.fix.format(bdf=one.bdf))
 

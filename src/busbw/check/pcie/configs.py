@@ -14,8 +14,9 @@ EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
 @dataclass
 class Configs:
-    """What could be read by address, and the reasons for the rest."""
+    """What could be read by address, and the reasons for the rest. `root`: the reads were made as root."""
 
+    root: bool
     read: dict[str, Config] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
@@ -24,7 +25,7 @@ class Configs:
         if not self.reasons:
             return []
         more = f" (and {len(self.reasons) - 1} more)" if len(self.reasons) > 1 else ""
-        return [unknown(subject, f"{self.reasons[0]}{more}", fix=AS_ROOT)]
+        return [unknown(subject, f"{self.reasons[0]}{more}", fix="" if self.root else AS_ROOT)]
 
 
 def express(machine: Machine, addresses: Iterable[str]) -> Configs:
@@ -38,7 +39,7 @@ def extended(machine: Machine, addresses: Iterable[str]) -> Configs:
 
 
 def _configs(machine: Machine, addresses: Iterable[str], *, extended: bool) -> Configs:
-    configs = Configs()
+    configs = Configs(machine.root)
     for bdf in addresses:
         config = read_config(machine, bdf)
         if isinstance(config, str):

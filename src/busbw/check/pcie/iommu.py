@@ -43,9 +43,11 @@ def look(machine: Machine) -> Iterator[Found]:
         yield warned("", message, *evidence, fix=ROW.fix)
     if hidden and "iommu=pt" not in machine.cmdline:
         yield unread("", machine.read(hidden[0]), "the type of an IOMMU group")
+    elif not types and machine.text(CMDLINE) is None:  # nothing was read at all
+        yield unread("", machine.read(CMDLINE), "the use of an IOMMU")
     elif not translated:
-        seen = Evidence(next(iter(types.values())), IDENTITY) if types else Evidence(f"{parts[0].path}/iommu_group", "none")
-        yield passed("", "the IOMMU passes addresses through" if types else "no IOMMU is in use for them", seen)
+        seen = Evidence(next(iter(types.values())), IDENTITY) if types else Evidence(f"{parts[0].path}/iommu_group", "no such link")
+        yield passed("", "the IOMMU passes addresses through" if types else "they are in no IOMMU group: no IOMMU is in use", seen)
 
 
 CHECK = Check(ROW, look)

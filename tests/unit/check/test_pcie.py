@@ -1,0 +1,212 @@
+"""Branches of the checks of PCIe: which part is named, what is not judged, what cannot be read."""
+
+import pytest
+from cases_pcie import virtual
+from healthy import healthy
+from healthy_pcie import DEVICES, bridges, config, device, gpu_bdf, port_bdf
+
+from busbw.check.machine import Machine
+from busbw.check.registry import find
+from busbw.core.finding import Verdict
+
+GPU, PORT = f"{DEVICES}/{gpu_bdf(2)}", f"{DEVICES}/{port_bdf(3)}"
+ROOT, UP, DOWN = bridges(2, gpu=True)
+
+
+def run(name, tree):
+    return find(name).run(Machine(tree.source()))
+
+
+def bad(name, tree):
+    return [one for one in run(name, tree) if one.verdict in (Verdict.WARN, Verdict.FAIL)]
+
+
+def only(found):
+    (one,) = found
+    return one
+
+
+def unprivileged(tree, *devices):
+    for base in devices:
+        tree.data(f"{base}/config", config()[:64])
+    return tree.call("euid", "1000")
+
+
+class TestWidth:
+    def test_names_the_gpu_and_its_lanes(self):
+        one = only(bad("pcie-width", healthy().file(f"{GPU}/current_link_width", "8")))
+        assert (one.subject, one.message) == ("GPU 2", "it has 8 of 16 PCIe lanes")
+        assert one.fix.startswith(f"reseat {gpu_bdf(2)}")
+
+    def test_slot_with_fewer_lanes_is_named(self):
+        tree = healthy().file(f"{GPU}/current_link_width", "8").file(f"{DEVICES}/{DOWN}/max_link_width", "8")
+        assert only(bad("pcie-width", tree)).message.endswith(f"the port above has no more ({DOWN})")
+
+    def test_switch_with_fewer_lanes_is_found_once(self):
+        one = only(bad("pcie-width", healthy().file(f"{DEVICES}/{UP}/current_link_width", "8")))
+        assert one.message == f"the switch above it ({UP}) has 8 of 16 PCIe lanes"
+
+    def test_switch_needs_no_more_than_its_root_port_has(self):
+        tree = healthy().file(f"{DEVICES}/{UP}/current_link_width", "8").file(f"{DEVICES}/{ROOT}/max_link_width", "8")
+        assert bad("pcie-width", tree) == []
+
+    def test_link_that_a_hypervisor_hides_is_skipped(self):
+        tree = virtual().file(f"{GPU}/current_link_width", "0")
+        assert [one.verdict for one in run("pcie-width", tree) if one.subject == "GPU 2"] == [Verdict.SKIP]
+
+    def test_link_without_a_width_is_unknown(self):
+        found = run("pcie-width", healthy().file(f"{GPU}/current_link_width", "255"))
+        assert [one.verdict for one in found if one.subject == "GPU 2"] == [Verdict.UNKNOWN]
+
+
+class TestSpeed:
+    def test_idle_gpu_is_unknown(self):
+        tree = healthy().file(f"{GPU}/current_link_speed", "2.5 GT/s PCIe")
+        one = only(one for one in run("pcie-speed", tree) if one.verdict is not Verdict.PASS)
+        assert (one.verdict, one.subject) == (Verdict.UNKNOWN, "GPU 2")
+        assert one.message == "it runs at 2.5 of 32 GT/s; an idle GPU lowers the speed of its link"
+
+    @pytest.mark.parametrize("percent, verdict", [(49, Verdict.UNKNOWN), (50, Verdict.WARN)])
+    def test_busy_gpu_is_judged(self, percent, verdict):
+        tree = healthy().file(f"{GPU}/current_link_speed", "16.0 GT/s PCIe").update("nvml_load", **{gpu_bdf(2): percent})
+        assert only(one.verdict for one in run("pcie-speed", tree) if one.verdict is not Verdict.PASS) is verdict
+
+    def test_card_in_an_older_slot_is_right(self):
+        tree = healthy().file(f"{PORT}/current_link_speed", "16.0 GT/s PCIe")
+        tree.file(f"{DEVICES}/{bridges(3, gpu=False)[2]}/max_link_speed", "16.0 GT/s PCIe")
+        assert bad("pcie-speed", tree) == []
+        assert "PCIe carries only 252 Gbit/s for ports of 400 Gbit/s" in only(bad("pcie-nic-bandwidth", tree)).message
+
+    def test_slow_switch_is_judged_though_the_gpu_is_idle(self):
+        one = only(bad("pcie-speed", healthy().file(f"{DEVICES}/{UP}/current_link_speed", "8.0 GT/s PCIe")))
+        assert UP in one.message and UP in one.fix
+
+
+def test_ports_of_one_card_share_its_link():
+    tree = healthy(ports=1)
+    second = port_bdf(0).replace(".0", ".1")
+    device(tree, (*bridges(0, gpu=False), second), "0x15b3", "0x020000", 0, config())
+    tree.files("/sys/class/infiniband/mlx5_1/ports/1", link_layer="Ethernet", state="4: ACTIVE", rate="400 Gb/sec (4X NDR)")
+    tree.link("/sys/class/infiniband/mlx5_1/device", f"../../../{second}")
+    one = only(bad("pcie-nic-bandwidth", tree))
+    assert one.message == "PCIe carries only 504 Gbit/s for ports of 800 Gbit/s"
+
+
+class TestPath:
+    def test_fix_names_the_card_and_the_gpu(self):
+        tree = healthy().link(GPU, f"../../../devices/pci0000:70/0000:70:01.0/{gpu_bdf(2)}")
+        one = only(bad("pcie-path", tree))
+        assert one.fix == f"move mlx5_0 ({port_bdf(0)}) to a slot under the switch of GPU 2 ({gpu_bdf(2)})"
+
+    def test_place_that_is_not_known(self):
+        tree = healthy()
+        del tree.paths[GPU]
+        found = [one for one in run("pcie-path", tree) if one.subject == "GPU 2"]
+        assert [one.verdict for one in found] == [Verdict.UNKNOWN]
+
+    def test_virtual_machine_is_skipped(self):
+        assert only(run("pcie-path", virtual())).verdict is Verdict.SKIP
+
+
+class TestNuma:
+    def test_gpu_and_its_card_on_two_nodes(self):
+        one = only(bad("pcie-numa", healthy().file(f"{DEVICES}/{port_bdf(1)}/numa_node", "1")))
+        assert one.message == "it is on NUMA node 0, its nearest RDMA device mlx5_1 on node 1"
+
+    def test_machine_with_one_node_is_skipped(self):
+        tree = healthy().file("/sys/devices/system/node/online", "0").file(f"{GPU}/numa_node", "-1")
+        assert only(run("pcie-numa", tree)).verdict is Verdict.SKIP
+
+
+class TestAcs:
+    def test_command_has_the_bridges(self):
+        tree = healthy()
+        for bdf in (UP, DOWN):
+            tree.data(f"{DEVICES}/{bdf}/config", config(acs=0x04))
+        one = only(bad("pcie-acs", tree))
+        assert one.fix == f"for b in {UP} {DOWN}; do setpci -s $b ECAP_ACS+0x6.w=0000; done"
+        assert [evidence.seen for evidence in one.evidence] == ["ReqRedir+", "ReqRedir+"]
+
+    def test_root_port_is_not_judged(self):
+        assert bad("pcie-acs", healthy().data(f"{DEVICES}/{ROOT}/config", config(acs=0x1D))) == []
+
+    def test_translation_blocking_alone_does_not_redirect(self):
+        assert bad("pcie-acs", healthy().data(f"{DEVICES}/{DOWN}/config", config(acs=0x02))) == []
+
+    def test_needs_root(self):
+        ports = [f"{DEVICES}/{bdf}" for index in range(8) for gpu in (True, False) for bdf in bridges(index, gpu=gpu)]
+        one = only(run("pcie-acs", unprivileged(healthy(), *ports)))
+        assert one.verdict is Verdict.UNKNOWN
+        assert "needs root" in one.message and one.fix == "sudo busbw check"
+
+    def test_readable_ports_are_judged_beside_unreadable_ones(self):
+        tree = unprivileged(healthy(), f"{DEVICES}/{UP}").data(f"{DEVICES}/{DOWN}/config", config(acs=0x1D))
+        assert [one.verdict for one in run("pcie-acs", tree)] == [Verdict.UNKNOWN, Verdict.WARN]
+
+    def test_virtual_machine_keeps_it_on(self):
+        one = only(run("pcie-acs", virtual().data(f"{DEVICES}/{DOWN}/config", config(acs=0x1D))))
+        assert one.verdict is Verdict.SKIP
+
+
+class TestIommu:
+    def test_unreadable_type_with_passthrough_on_the_command_line(self):
+        tree = healthy().drop("/sys/kernel/iommu_groups")
+        assert only(run("pcie-iommu", tree)).verdict is Verdict.PASS
+        assert only(run("pcie-iommu", tree.file("/proc/cmdline", "ro intel_iommu=on"))).verdict is Verdict.UNKNOWN
+
+    def test_no_group_is_no_iommu_only_where_something_was_read(self):
+        tree = healthy()
+        for path in [path for path in tree.paths if path.endswith("/iommu_group")]:
+            tree.drop(path)
+        assert only(run("pcie-iommu", tree)).verdict is Verdict.PASS
+        assert only(run("pcie-iommu", tree.drop("/proc/cmdline"))).verdict is Verdict.UNKNOWN
+
+
+def test_ats_needs_the_extended_capabilities():
+    found = run("pcie-ats", virtual().data(f"{PORT}/config", config()[:256]))
+    assert [one.verdict for one in found if one.subject == "mlx5_3"] == [Verdict.UNKNOWN]
+
+
+def test_read_request_command_keeps_the_other_bits():
+    one = only(bad("pcie-max-read-request", healthy().data(f"{PORT}/config", config(read_request=512, payload=512))))
+    assert one.fix == f"setpci -s {port_bdf(3)} CAP_EXP+8.w=5050"
+
+
+def test_payload_that_is_small_all_the_way():
+    tree = healthy(gpus=1, ports=0)
+    for bdf in (*bridges(0, gpu=True), gpu_bdf(0)):
+        tree.data(f"{DEVICES}/{bdf}/config", config(payload=128))
+    assert only(bad("pcie-max-payload", tree)).message == "packets on its way carry up to 128 bytes"
+
+
+def test_payload_is_unknown_where_a_bridge_needs_root():
+    found = run("pcie-max-payload", unprivileged(healthy(gpus=1, ports=0), f"{DEVICES}/{bridges(0, gpu=True)[1]}"))
+    assert only(found).verdict is Verdict.UNKNOWN
+
+
+def test_relaxed_ordering_is_not_judged_on_other_hosts():
+    found = run("pcie-relaxed-ordering", healthy().data(f"{PORT}/config", config(relaxed=False)))
+    assert [one.verdict for one in found if one.subject == "mlx5_3"] == [Verdict.SKIP]
+
+
+class TestErrors:
+    def test_nonfatal_errors_warn_and_fatal_ones_fail(self):
+        tree = healthy().file(f"{GPU}/aer_dev_nonfatal", "Timeout 1\nTOTAL_ERR_NONFATAL 1")
+        tree.file(f"{DEVICES}/{DOWN}/aer_dev_fatal", "DLP 2\nTOTAL_ERR_FATAL 2")
+        assert [(one.verdict, one.message) for one in bad("pcie-aer-fatal", tree)] == [
+            (Verdict.FAIL, f"2 fatal errors since boot in the bridge above it ({DOWN})"),
+            (Verdict.WARN, "1 nonfatal error since boot"),
+        ]
+
+    @pytest.mark.parametrize("count, verdict", [(51_200, Verdict.PASS), (51_201, Verdict.WARN)])
+    def test_correctable_errors_up_to_the_bit_error_rate(self, count, verdict):
+        """16 lanes of 32 GT/s for 100,000 s at 10^-12 are 51,200 errors."""
+        found = run("pcie-aer-correctable", healthy().file(f"{GPU}/aer_dev_correctable", f"BadTLP {count}"))
+        assert only(found).verdict is verdict
+
+    @pytest.mark.parametrize("name", ["pcie-aer-fatal", "pcie-aer-correctable"])
+    def test_kernel_without_counts_is_unknown(self, name):
+        tree = healthy()
+        for path in [path for path in tree.paths if "/aer_dev_" in path]:
+            tree.drop(path)
+        assert only(run(name, tree)).verdict is Verdict.UNKNOWN
