@@ -87,5 +87,15 @@ def _source(match: dict[str, Any]) -> str:
     by_address = left.get("payload", {}).get("field") == "saddr"
     if match.get("op", "==") != "==" or not (by_address or left.get("meta", {}).get("key") == "iifname"):
         return ""
-    prefix = right.get("prefix") if isinstance(right, dict) else None
-    return f"{prefix['addr']}/{prefix['len']}" if prefix else right if isinstance(right, str) else json.dumps(right)
+    return _shown(right)
+
+
+def _shown(source: Any) -> str:
+    match source:
+        case str():
+            return source
+        case {"prefix": {"addr": address, "len": length}}:
+            return f"{address}/{length}"
+        case {"set": [*parts]}:
+            return ", ".join(map(_shown, parts))
+    return json.dumps(source)

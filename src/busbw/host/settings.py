@@ -5,6 +5,7 @@ import re
 from busbw.host.interfaces import number
 
 UNLIMITED = "unlimited"
+MOST_CPUS = 1 << 16  # far above the 8192 that Linux allows
 
 
 def soft_limit(text: str, name: str) -> str | None:
@@ -36,10 +37,11 @@ def cpu_set(text: str) -> set[int]:
     """CPUs of a kernel list such as `0-3,8`; empty for a malformed one."""
     cpus: set[int] = set()
     for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()) or int(last or first) >= 1 << 16:
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal()) or int(last) >= MOST_CPUS:
             return set()
-        cpus |= set(range(int(first), int(last or first) + 1))
+        cpus |= set(range(int(first), int(last) + 1))
     return cpus
 
 

@@ -1,0 +1,61 @@
+"""Answers of this machine's operating system."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from busbw.host.local import accessible, allowed_cpus, clock, space
+from busbw.host.process import state
+from busbw.host.source import Unavailable
+from busbw.host.stuck import stuck_processes
+
+# clone(2) with CLONE_VFORK: the parent waits in state D until its child ends.
+CLONE = {"x86_64": 56, "aarch64": 220}
+WAIT = "import ctypes, time; print(flush=True); ctypes.CDLL(None).syscall({call}, 0x4000 | 17, 0, 0, 0, 0) or time.sleep(60)"
+
+
+def test_space_of_a_file_system(tmp_path):
+    size = json.loads(space(str(tmp_path)))
+    assert 0 <= size["free"] <= size["total"] and size["total"] > 0
+    with pytest.raises(Unavailable, match="/not/there: no such file or directory"):
+        space("/not/there")
+
+
+def test_access_to_the_files_of_a_directory(tmp_path):
+    (tmp_path / "open").write_text("")
+    assert json.loads(accessible(str(tmp_path))) == {"open": True}
+    assert accessible("/not/there") == "{}"
+    with pytest.raises(Unavailable, match="not a directory"):
+        accessible(str(tmp_path / "open"))
+
+
+def test_cpus_of_this_process():
+    assert set(json.loads(allowed_cpus())) == os.sched_getaffinity(0)
+
+
+def test_state_of_the_clock():
+    state = json.loads(clock())
+    assert isinstance(state["synchronized"], bool) and state["error_us"] >= 0
+
+
+@pytest.mark.skipif(platform.machine() not in CLONE, reason="the number of clone(2) is not known here")
+def test_process_that_waits_in_the_kernel_is_found():
+    program = WAIT.format(call=CLONE[platform.machine()])
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        process.stdout.readline()
+        until = time.monotonic() + 20
+        while state(process.pid) != "D" and time.monotonic() < until:
+            time.sleep(0.01)
+        assert process.pid in [pid for pid, _ in json.loads(stuck_processes())]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=10)
+        process.stdout.close()
+    assert process.pid not in [pid for pid, _ in json.loads(stuck_processes())]
