@@ -51,3 +51,9 @@ def logind_setting(texts: list[str], name: str) -> str | None:
     found = [match for text in texts for match in pattern.findall(text)]
     chosen = [value for comment, value in found if not comment]
     return next(iter(chosen[::-1] or [value for _, value in found]), None)
+
+
+def uptime(text: str) -> float:
+    """Seconds since boot in /proc/uptime; 0 if they are not in there."""
+    match = re.match(r"\d+(\.\d+)?", text)
+    return float(match.group()) if match else 0.0

@@ -58,6 +58,11 @@ class TestWidth:
         found = run("pcie-width", healthy().file(f"{GPU}/current_link_width", "255"))
         assert [one.verdict for one in found if one.subject == "GPU 2"] == [Verdict.UNKNOWN]
 
+    def test_device_without_pci_express_is_skipped(self):
+        tree = healthy().file(f"{PORT}/current_link_width", "").data(f"{PORT}/config", bytes(256))
+        for name in ("pcie-width", "pcie-max-payload"):
+            assert [one.message for one in run(name, tree) if one.subject == "mlx5_3"] == ["it is no PCI Express device"]
+
 
 class TestSpeed:
     def test_idle_gpu_is_unknown(self):

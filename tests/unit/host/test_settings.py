@@ -5,7 +5,7 @@ from healthy_os import LIMITS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.host.settings import bracketed, cpu_set, logind_setting, named_counts, numbers, soft_limit
+from busbw.host.settings import bracketed, cpu_set, logind_setting, named_counts, numbers, soft_limit, uptime
 
 
 def test_soft_limits():
@@ -34,6 +34,11 @@ def test_cpus_of_a_list(text, cpus):
     assert cpu_set(text) == cpus
 
 
+def test_seconds_since_boot():
+    assert uptime("100000.25 5.00") == 100000.25
+    assert uptime("unknown") == 0
+
+
 class TestLogind:
     def test_last_value_counts(self):
         assert logind_setting(["[Login]\nRemoveIPC=yes", "RemoveIPC = no\n"], "RemoveIPC") == "no"
@@ -52,5 +57,6 @@ def test_any_text_is_read(text):
     bracketed(text)
     named_counts(text)
     cpu_set(text)
+    uptime(text)
     logind_setting([text], "RemoveIPC")
     assert all(isinstance(value, int) for value in numbers(text))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unknown
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import Part, nics
+from busbw.check.parts import Part, nics
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.cpu import count_list
 from busbw.host.settings import cpu_set

@@ -7,20 +7,22 @@ from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 from busbw.host.interfaces import number
+from busbw.host.settings import uptime
 
-BASE = "/sys/devices/system/edac/mc"
+BASE, UPTIME = "/sys/devices/system/edac/mc", "/proc/uptime"
+DAY_S, A_DAY = 86400, 10  # above so many correctable errors a day mcelog reports a module
 
 ROW = CheckRow(
     id="BW154",
     name="mem-errors",
     layer=Layer.CPU,
     title="errors of the host's memory since boot",
-    right="none",
+    right=f"no uncorrectable ones, and on average no more than {A_DAY} correctable ones a day",
     why="An uncorrectable error stops the process that reads the data, or the host. Many correctable ones announce it.",
     fix="grep . {base}/dimm*/dimm_*_count, to see which module it is; replace it",
     stays="a matter of hardware; the counts start again at a reboot",
-    reads=(f"{BASE}/mc*/ue_count", f"{BASE}/mc*/ce_count"),
-    sources=("Linux, Documentation/admin-guide/RAS/main.rst: EDAC",),
+    reads=(f"{BASE}/mc*/ue_count", f"{BASE}/mc*/ce_count", UPTIME),
+    sources=("Linux, Documentation/admin-guide/RAS/main.rst: EDAC", "mcelog.conf(5): ce-error-threshold"),
 )
 
 
@@ -35,17 +37,19 @@ def look(machine: Machine) -> Iterator[Found]:
     if not known:
         yield unknown("", f"{BASE} has no memory controller: no EDAC driver is loaded")
         return
+    allowed = A_DAY * max(1.0, uptime(machine.text(UPTIME) or "") / DAY_S)
     for name, (ue, ce) in known.items():
-        fix = ROW.fix.format(base=f"{BASE}/{name}")
-        if ue:
-            seen = Evidence(f"{BASE}/{name}/ue_count", str(ue), "0")
-            yield failed(name, f"{counted(ue, 'uncorrectable error')} since boot", seen, fix=fix)
-        elif ce:
-            seen = Evidence(f"{BASE}/{name}/ce_count", str(ce), "0")
-            yield warned(name, f"{counted(ce, 'correctable error')} since boot", seen, fix=fix)
-    if not any(ue or ce for ue, ce in known.values()):
-        first = next(iter(known))
-        yield passed("", f"no memory error on {counted(len(known), 'controller')}", Evidence(f"{BASE}/{first}/ue_count", "0", "0"))
+        yield _judge(name, ue, ce, allowed)
+
+
+def _judge(name: str, ue: int, ce: int, allowed: float) -> Found:
+    fix = ROW.fix.format(base=f"{BASE}/{name}")
+    uncorrectable = Evidence(f"{BASE}/{name}/ue_count", str(ue), "0")
+    correctable = Evidence(f"{BASE}/{name}/ce_count", str(ce), f"{allowed:.0f} or fewer since boot")
+    if ue:
+        return failed(name, f"{counted(ue, 'uncorrectable error')} since boot", uncorrectable, fix=fix)
+    text = f"{counted(ce, 'correctable error')} since boot"
+    return warned(name, text, correctable, fix=fix) if ce > allowed else passed(name, text, uncorrectable, correctable)
 
 
 CHECK = Check(ROW, look)

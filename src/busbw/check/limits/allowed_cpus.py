@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, unread, warned
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import gpus
+from busbw.check.parts import gpus
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 from busbw.host.local import allowed_cpus

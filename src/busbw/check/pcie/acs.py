@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
+from busbw.check.parts import gpus, nics
 from busbw.check.pcie.configs import extended
-from busbw.check.pcie.parts import BRIDGES, CONFIG, gpus, nics
+from busbw.check.pcie.ways import BRIDGES, CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.pci import REDIRECTING, at
+from busbw.host.pci import at
+from busbw.host.pci_config import REDIRECTING
 
 ROW = CheckRow(
     id="BW045",

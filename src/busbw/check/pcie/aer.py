@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import Part, gpus, nics, slots
+from busbw.check.parts import Part, gpus, nics, slots
 from busbw.host.pci import at, errors
 from busbw.host.source import Reading
 

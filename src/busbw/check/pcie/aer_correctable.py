@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, unread, warned
 from busbw.check.machine import Machine
+from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
-from busbw.check.pcie.parts import NONE
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 from busbw.host.pci import read_link
+from busbw.host.settings import uptime
 
 UPTIME = "/proc/uptime"
 BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
@@ -29,14 +30,14 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """The mean since boot against what the link's bit error rate allows: few errors in a short time are no fault."""
-    found, uptime = counts(machine, "correctable"), machine.read(UPTIME)
-    seconds = _seconds(uptime.text or "")
+    found, reading = counts(machine, "correctable"), machine.read(UPTIME)
+    seconds = uptime(reading.text or "")
     if not found.parts:
         yield skipped(NONE)
     elif found.unread is not None:
         yield unread("", found.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)")
     elif not seconds:
-        yield unread("", uptime, "the time since boot")
+        yield unread("", reading, "the time since boot")
     else:
         yield from _judge(machine, found.read, seconds)
 
@@ -62,13 +63,6 @@ def _allowed(machine: Machine, bdf: str) -> float | None:
     """Bit errors a second that the specification allows on this link; None if its rate is not known."""
     link = read_link(machine, bdf)
     return link.speed * 1e9 * link.width * BIT_ERRORS if link.speed and link.width else None
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text.split()[0])
-    except (IndexError, ValueError):
-        return 0.0
 
 
 CHECK = Check(ROW, look)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unread, warned
 from busbw.check.machine import Machine
+from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
-from busbw.check.pcie.parts import NONE
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import NONE, gpus, group, nics
+from busbw.check.parts import NONE, gpus, nics
+from busbw.check.pcie.ways import group
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 GROUPS, CMDLINE = "/sys/kernel/iommu_groups", "/proc/cmdline"

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
+from busbw.check.parts import NONE, gpus, nics, slots
 from busbw.check.pcie.configs import express
-from busbw.check.pcie.parts import BRIDGES, CONFIG, NONE, gpus, nics, slots
+from busbw.check.pcie.ways import BRIDGES, CONFIG, plain
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import at
 
@@ -32,6 +33,9 @@ def look(machine: Machine) -> Iterator[Found]:
         yield skipped("in a virtual machine the host sets it" if parts else NONE)
         return
     for part in parts:
+        if plain(machine, part):
+            yield skipped("it is no PCI Express device", part.name)
+            continue
         configs = express(machine, (part.device.bdf, *reversed(part.device.above or ())))
         yield from configs.unread(part.name)
         if configs.reasons:

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped
 from busbw.check.machine import Machine
+from busbw.check.parts import rdma_nics
 from busbw.check.pcie.configs import express
-from busbw.check.pcie.parts import CONFIG, rdma_nics
+from busbw.check.pcie.ways import CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import MELLANOX
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, skipped
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import Part, nics, slots
+from busbw.check.parts import Part, nics, slots
+from busbw.check.pcie.ways import no_link
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link
@@ -37,12 +38,7 @@ def look(machine: Machine) -> Iterator[Found]:
         link = read_link(machine, part.device.bdf)
         rate = pcie_rate(GENERATIONS.get(link.speed or 0), link.width)
         if rate is None:
-            text = "reports no speed and width of its link"
-            yield (
-                skipped(f"{text}: the hypervisor hides them", part.name)
-                if machine.hypervisor
-                else unknown(part.name, f"{part.path} {text}")
-            )
+            yield no_link(machine, part, "speed and width")
             continue
         text = f"{rate / GBIT:.0f} Gbit/s for ports of {ports / GBIT:.0f} Gbit/s"
         yield judged(

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import NONE, Part, gpus, nearest, nics, rdma_nics
+from busbw.check.parts import NONE, Part, gpus, nics, rdma_nics
+from busbw.check.pcie.ways import nearest
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.cpu import count_list
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unknown
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import BRIDGES, Part, gpus, nearest, rdma_nics
+from busbw.check.parts import Part, gpus, rdma_nics
+from busbw.check.pcie.ways import BRIDGES, nearest
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import shared
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import NONE, Part, Step, ways
+from busbw.check.parts import NONE, Part
+from busbw.check.pcie.ways import Step, no_link, ways
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nvml_load import load
 from busbw.host.pci import at
@@ -31,10 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
     for part, steps in ways(machine):
         none = False
         if steps[0].below.speed is None or steps[0].below.speed_max is None:
-            text = "reports no link speed"
-            yield (
-                skipped(f"{text}: the hypervisor hides it", part.name) if machine.hypervisor else unknown(part.name, f"{part.path} {text}")
-            )
+            yield no_link(machine, part, "speed")
             continue
         slow = [step for step in steps if (step.below.speed or 0) < wanted(step)]
         yield from (_slow(step, idle=step.last and part.device.gpu and part.device.bdf not in busy) for step in slow)

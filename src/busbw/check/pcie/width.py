@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
-from busbw.check.pcie.parts import NONE, Step, ways
+from busbw.check.parts import NONE
+from busbw.check.pcie.ways import Step, no_link, ways
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import at
 
@@ -29,10 +30,7 @@ def look(machine: Machine) -> Iterator[Found]:
         none = False
         own = steps[0]
         if own.below.width is None or own.below.width_max is None:
-            text = "reports no link width"
-            yield (
-                skipped(f"{text}: the hypervisor hides it", part.name) if machine.hypervisor else unknown(part.name, f"{part.path} {text}")
-            )
+            yield no_link(machine, part, "width")
             continue
         narrow = [step for step in steps if (step.below.width or 0) < wanted(step)]
         yield from (_narrow(step) for step in narrow)

@@ -1,57 +1,18 @@
-"""The GPUs and network controllers of a machine, with the names that findings use."""
+"""The links and bridges between devices and the CPU."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbw.check.base import skipped, unknown
 from busbw.check.machine import Machine
-from busbw.host.pci import AMD, Device, Link, at, links, read_devices, read_link, shared
+from busbw.check.parts import Part, gpus, nics, slots
+from busbw.core.checking import Found
+from busbw.host.pci import AMD, Link, at, links, read_link, shared
+from busbw.host.pci_config import read_config
 
-NONE = "no NVIDIA GPU and no network controller on PCI"
 CONFIG = "/sys/bus/pci/devices/*/config"
 BRIDGES = "the target of /sys/bus/pci/devices/*"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A device with its name: GPU 2, mlx5_0, eth0, or its address if it has none."""
-
-    name: str
-    device: Device
-
-    @property
-    def path(self) -> str:
-        """Its directory."""
-        return at(self.device.bdf)
-
-
-def gpus(machine: Machine) -> list[Part]:
-    """NVIDIA GPUs."""
-    names = {gpu.bus_id: f"GPU {gpu.index}" for gpu in machine.host.gpus}
-    return [Part(names.get(bdf, bdf), device) for bdf, device in read_devices(machine).items() if device.gpu]
-
-
-def nics(machine: Machine) -> list[Part]:
-    """RDMA devices that are no virtual functions of this machine; without RDMA all network controllers."""
-    rdma = {port.bdf: port.device for port in machine.ports}
-    real = {bdf: device for bdf, device in read_devices(machine).items() if not device.virtual}
-    found = [Part(rdma[bdf], device) for bdf, device in real.items() if bdf in rdma]
-    return found or [Part(_interface(machine, bdf), device) for bdf, device in real.items() if device.network]
-
-
-def rdma_nics(machine: Machine) -> list[Part]:
-    """RDMA devices alone."""
-    names = {port.device for port in machine.ports}
-    return [nic for nic in nics(machine) if nic.name in names]
-
-
-def _interface(machine: Machine, bdf: str) -> str:
-    return next(iter(machine.names(f"{at(bdf)}/net")), bdf)
-
-
-def slots(parts: list[Part]) -> list[Part]:
-    """One part of each slot: functions of one slot share its link."""
-    return list({part.device.slot: part for part in reversed(parts)}.values())[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +71,18 @@ def group(machine: Machine, part: Part) -> str | None:
     """The IOMMU group of a part; None without one."""
     target = machine.link(f"{part.path}/iommu_group")
     return Path(target).name if target else None
+
+
+def plain(machine: Machine, part: Part) -> bool:
+    """Whether it is a device of PCI without Express, as hypervisors make them: such a device has no link."""
+    config = read_config(machine, part.device.bdf)
+    return not isinstance(config, str) and config.control is None
+
+
+def no_link(machine: Machine, part: Part, what: str) -> Found:
+    """Why a part reports nothing about its link."""
+    if plain(machine, part):
+        return skipped("it is no PCI Express device", part.name)
+    if machine.hypervisor:
+        return skipped(f"the hypervisor hides the {what} of its link", part.name)
+    return unknown(part.name, f"{part.path} does not show the {what} of its link")
