@@ -28,6 +28,11 @@ class Config:
         return _extended(self.data)
 
     @property
+    def present(self) -> bool:
+        """Whether the device answers; all bits of one that was lost read as 1."""
+        return self.data[:2] != b"\xff\xff"
+
+    @property
     def extended(self) -> bool:
         """Whether the bytes reach beyond the 256 that PCI had, to the extended capabilities."""
         return len(self.data) > 256

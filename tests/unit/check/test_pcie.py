@@ -63,6 +63,11 @@ class TestWidth:
         for name in ("pcie-width", "pcie-max-payload"):
             assert [one.message for one in run(name, tree) if one.subject == "mlx5_3"] == ["it is no PCI Express device"]
 
+    def test_lost_device_is_unknown(self):
+        tree = healthy().file(f"{GPU}/current_link_width", "255").data(f"{GPU}/config", b"\xff" * 4096)
+        for name in ("pcie-width", "pcie-max-payload"):
+            assert [one.verdict for one in run(name, tree) if one.subject == "GPU 2"] == [Verdict.UNKNOWN]
+
 
 class TestSpeed:
     def test_idle_gpu_is_unknown(self):

@@ -64,7 +64,7 @@ def test_configuration_space_without_capabilities():
 
 def test_configuration_space_of_a_lost_device():
     space = Config(b"\xff" * 4096)
-    assert (space.acs, space.ats) == (None, None)
+    assert (space.acs, space.ats, space.present) == (None, None, False)
 
 
 def test_configuration_space_needs_root_beyond_its_header():

@@ -62,11 +62,6 @@ def amd_host(machine: Machine, part: Part) -> bool:
     return bool(part.device.above) and machine.text(f"{at((part.device.above or ('',))[0])}/vendor") == AMD
 
 
-def bridge_names(parts: list[Part]) -> list[str]:
-    """Addresses of all bridges above the parts."""
-    return sorted({bridge for part in parts for bridge in part.device.above or ()})
-
-
 def group(machine: Machine, part: Part) -> str | None:
     """The IOMMU group of a part; None without one."""
     target = machine.link(f"{part.path}/iommu_group")
@@ -76,7 +71,7 @@ def group(machine: Machine, part: Part) -> str | None:
 def plain(machine: Machine, part: Part) -> bool:
     """Whether it is a device of PCI without Express, as hypervisors make them: such a device has no link."""
     config = read_config(machine, part.device.bdf)
-    return not isinstance(config, str) and config.control is None
+    return not isinstance(config, str) and config.present and config.control is None
 
 
 def no_link(machine: Machine, part: Part, what: str) -> Found:
