@@ -1,0 +1,117 @@
+"""Data Center Bridging of an interface, as the kernel reports it by rtnetlink (linux/dcbnl.h). Nothing is changed; root is not needed."""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from busbw.host.source import Source, Unavailable
+
+PRIORITIES = 8
+_RTM_GETDCB, _NLM_F_REQUEST, _NLMSG_ERROR = 78, 1, 2
+_IEEE_GET = 21  # DCB_CMD_IEEE_GET
+_IFNAME, _IEEE, _DCBX = 1, 13, 14
+_ETS, _PFC, _APPS, _TRUST = 1, 2, 3, 11
+_DSCP = 5  # IEEE_8021QAZ_APP_SEL_DSCP
+_SELECTORS = {1: "ethertype", 2: "stream port", 3: "datagram port", 4: "any port", _DSCP: "dscp", 255: "pcp"}
+_HOST = 0x01  # DCB_CAP_DCBX_HOST
+_HEADER, _MESSAGE, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=BBH"), struct.Struct("=HH")
+_TYPE_BITS = 0x3FFF  # without the flags "nested" and "network byte order"
+_LIMIT_S = 2.0
+_REPLY_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Dcb:
+    """What an interface does with priorities. None or empty: its driver does not tell."""
+
+    pfc: tuple[int, ...] | None = None  # priorities with priority flow control
+    pfc_most: int = 0  # how many may have it at once
+    classes: tuple[int, ...] = ()  # traffic class of each priority
+    shares: tuple[int, ...] = ()  # percent of the bandwidth of each traffic class, where its algorithm is ETS
+    dscp: dict[int, int] = field(default_factory=dict)  # priority of a DSCP value; only those that were set
+    trust: tuple[str, ...] = ()  # by what packets get a priority, best first, where the driver has this table
+    host: bool | None = None  # whether the host, not the firmware, negotiates DCBX
+
+
+def read_dcb(source: Source, interface: str) -> Dcb | str:
+    """The DCB state of an interface; a text says why it is unknown."""
+    reading = source.call(f"dcb {interface}", lambda: _ask(interface))
+    return reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=Dcb)
+
+
+def _ask(interface: str) -> str:
+    if len(interface.encode()) > 15:  # IFNAMSIZ
+        raise Unavailable(f"{interface}: no such interface")
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
+            asked.settimeout(_LIMIT_S)
+            asked.sendto(request(interface), (0, 0))
+            reply = asked.recv(_REPLY_BYTES)
+    except TimeoutError as error:
+        raise Unavailable(f"{interface}: no answer by netlink within {_LIMIT_S:g} s") from error
+    except OSError as error:
+        raise Unavailable(f"{interface}: netlink: {os.strerror(error.errno or 0).lower()}") from error
+    return msgspec.json.encode(decode(reply, interface)).decode()
+
+
+def request(interface: str) -> bytes:
+    """The message that asks for the IEEE state of an interface."""
+    name = interface.encode() + b"\0"
+    attribute = _padded(_ATTRIBUTE.pack(_ATTRIBUTE.size + len(name), _IFNAME) + name)
+    body = _MESSAGE.pack(socket.AF_UNSPEC, _IEEE_GET, 0) + attribute
+    return _HEADER.pack(_HEADER.size + len(body), _RTM_GETDCB, _NLM_F_REQUEST, 1, 0) + body
+
+
+def decode(reply: bytes, interface: str) -> Dcb:
+    """The state in an answer of the kernel; Unavailable if it is an error, or no such answer."""
+    if len(reply) < _HEADER.size + 4:
+        raise Unavailable(f"{interface}: an answer of {len(reply)} bytes by netlink")
+    length, kind = _HEADER.unpack_from(reply)[:2]
+    if kind == _NLMSG_ERROR:
+        (code,) = struct.unpack_from("=i", reply, _HEADER.size)
+        raise Unavailable(f"{interface}: {_reason(-code)}")
+    found = dict(_attributes(reply[_HEADER.size + _MESSAGE.size : length]))
+    if kind != _RTM_GETDCB or _IEEE not in found:
+        raise Unavailable(f"{interface}: message {kind} by netlink has no DCB state")
+    return _state(dict(_attributes(found[_IEEE])), found.get(_DCBX))
+
+
+def _reason(code: int) -> str:
+    if code == errno.EOPNOTSUPP:
+        return "its driver has no DCB, or a virtual function may not see it"
+    return "no such interface" if code == errno.ENODEV else os.strerror(code).lower()
+
+
+def _state(ieee: dict[int, bytes], dcbx: bytes | None) -> Dcb:
+    ets, pfc = ieee.get(_ETS, b""), ieee.get(_PFC, b"")
+    has_ets = len(ets) >= 3 + 4 * PRIORITIES  # struct ieee_ets: three flags, then tx and rx bandwidth, algorithm and class by index
+    apps = [value for _, value in _attributes(ieee.get(_APPS, b"")) if len(value) >= 4]  # struct dcb_app
+    entries = [struct.unpack_from("=BBH", value) for value in apps]
+    return Dcb(
+        pfc=tuple(priority for priority in range(PRIORITIES) if pfc[1] >> priority & 1) if len(pfc) > 1 else None,
+        pfc_most=pfc[0] if pfc else 0,
+        classes=tuple(ets[3 + 3 * PRIORITIES : 3 + 4 * PRIORITIES]) if has_ets else (),
+        shares=tuple(ets[3 : 3 + PRIORITIES]) if has_ets else (),
+        dscp={protocol: priority for selector, priority, protocol in entries if selector == _DSCP},
+        trust=tuple(_SELECTORS.get(value[0], str(value[0])) for _, value in _attributes(ieee.get(_TRUST, b"")) if value),
+        host=bool(dcbx[0] & _HOST) if dcbx else None,
+    )
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Type and value of each attribute; ends at the first that is none."""
+    while len(data) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(data)
+        if not _ATTRIBUTE.size <= length <= len(data):
+            return
+        yield kind & _TYPE_BITS, data[_ATTRIBUTE.size : length]
+        data = data[(length + 3) & ~3 :]
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
