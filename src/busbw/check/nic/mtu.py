@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unread
 from busbw.check.machine import Machine
+from busbw.check.nic.links import roce
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 LEAST = 4200  # a RoCE payload of 4096 bytes and its headers
@@ -23,8 +24,8 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each port's interface."""
-    ports = [port for port in machine.roce_ports if port.netdev]
+    """Each port's interface. The MTU of a cloud's virtual network has rules of its own."""
+    ports = [port for port in roce(machine) if port.netdev]
     if not ports:
         yield skipped("no RoCE port with an interface")
     for port in ports:

@@ -1,0 +1,75 @@
+"""Bonds of network ports."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.bonding import BONDING, LACP, NO_PARTNER, Bond, read_bonds
+
+POLICY = "layer3+4"
+
+ROW = CheckRow(
+    id="BW074",
+    name="nic-bond",
+    layer=Layer.NIC,
+    title="bonds",
+    right=f"all slaves up at the same speed and joined by the switch; under RDMA also 802.3ad with {POLICY}",
+    why="A bond with one slave down has half its rate. Without ports in the hash, all connections of two hosts take one slave.",
+    fix=f"nmcli connection modify {{bond}} +bond.options mode=802.3ad,xmit_hash_policy={POLICY},miimon=100; LACP on the switch",
+    stays="in NetworkManager, netplan (parameters: mode, transmit-hash-policy) or ifcfg (BONDING_OPTS); ip link alone is lost",
+    reads=(f"{BONDING}/*", "/sys/class/net/*/bonding/slaves"),
+    sources=("Linux Documentation/networking/bonding.rst",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each bond."""
+    bonds = read_bonds(machine)
+    named = {name for name, interface in machine.interfaces.items() if interface.slaves} | set(bonds)
+    if not named:
+        yield skipped("no bond")
+    for name in sorted(named):
+        if name not in bonds:
+            yield unknown(name, f"{BONDING}/{name} cannot be read")
+            continue
+        yield from _judge(name, bonds[name], rdma=_carries_rdma(machine, name, bonds[name]))
+
+
+def _carries_rdma(machine: Machine, name: str, bond: Bond) -> bool:
+    members = {name, *(slave.name for slave in bond.slaves)}
+    return any(port.netdev in members for port in machine.ports)
+
+
+def _judge(name: str, bond: Bond, *, rdma: bool) -> Iterator[Found]:
+    faults = list(_faults(bond, rdma=rdma))
+    for message, seen, expected in faults:
+        yield warned(name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=ROW.fix.format(bond=name))
+    if not bond.slaves:
+        yield unknown(name, "it has no slaves", Evidence(f"{BONDING}/{name}", "no slave"))
+    elif not faults:
+        yield passed(name, f"{len(bond.slaves)} slaves are up", Evidence(f"{BONDING}/{name}", f"{bond.mode}, {bond.policy}"))
+
+
+def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str]]:
+    """What is wrong: message, value, expected value."""
+    down = [slave.name for slave in bond.slaves if not slave.up]
+    if down:
+        yield f"{', '.join(down)} is down: the bond carries less", f"MII Status of {', '.join(down)}: down", "up"
+    speeds = {slave.name: slave.mbits for slave in bond.slaves if slave.up and slave.mbits is not None}
+    if len(set(speeds.values())) > 1:
+        text = ", ".join(f"{name} {speed} Mbps" for name, speed in speeds.items())
+        yield "its slaves differ in speed", f"Speed: {text}", "equal"
+    if bond.mode == LACP:
+        apart = [slave.name for slave in bond.slaves if slave.up and slave.aggregator != bond.aggregator]
+        if bond.partner == NO_PARTNER:
+            yield "the switch does not answer LACP", f"Partner Mac Address: {bond.partner}", "the switch's"
+        elif apart:
+            yield f"{', '.join(apart)} is not in the bond's aggregator", f"Aggregator ID of {apart[0]} differs", bond.aggregator
+    elif rdma:
+        yield f"its mode is {bond.mode}", f"Bonding Mode: {bond.mode}", LACP
+    if rdma and bond.mode == LACP and bond.policy != POLICY:
+        yield f"its hash is {bond.policy}: connections share a slave", f"Transmit Hash Policy: {bond.policy}", POLICY
+
+
+CHECK = Check(ROW, look)

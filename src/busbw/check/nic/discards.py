@@ -1,0 +1,50 @@
+"""Packets that ports dropped."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import LOSS, Count, each_port, evidence, total
+from busbw.core.checking import CheckRow, Found, Layer
+
+DROPPED = "[rt]x_discards_phy|port_xmit_discards"
+PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"
+SIZE = "rx_oversize_pkts_phy"
+
+ROW = CheckRow(
+    id="BW079",
+    name="nic-discards",
+    layer=Layer.NIC,
+    title="packets that ports dropped",
+    right=f"at most {LOSS:g} of the packets, and none for their size",
+    why="RDMA sends a lost packet and all after it again. Received ones are dropped where flow control is off for their class, "
+        "or where they are larger than the MTU.",
+    fix="set priority flow control for the class of RDMA: mlnx_qos -i {netdev} --pfc; for oversize packets the same MTU at both ends",
+    stays="lost at the next reboot; a systemd unit or the NIC Configuration Operator keeps it; the counters start again with the driver",
+    reads=("ethtool -S: rx_discards_phy, tx_discards_phy, rx_packets_phy, tx_packets_phy, rx_oversize_pkts_phy",
+           "/sys/class/infiniband/*/ports/*/counters/{port_xmit_discards,port_xmit_packets,port_rcv_packets}"),
+    sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
+)  # fmt: skip
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each port with a cable."""
+    files = ("counters/port_xmit_discards", "counters/port_xmit_packets", "counters/port_rcv_packets")
+    yield from each_port(machine, files, f"{DROPPED}|{PACKETS}|{SIZE}", _judge)
+
+
+def _judge(port: Port, found: list[Count]) -> Found:
+    if not any(count.name.startswith(("rx_discards", "tx_discards", "port_xmit_discards")) for count in found):
+        return unknown(port.name, "its driver does not count dropped packets")
+    dropped, large = total(found, DROPPED), total(found, SIZE)
+    # The files of the port and the statistics of its interface count the same packets.
+    packets = max(total(found, "[rt]x_packets_phy"), total(found, "port_xmit_packets|port_rcv_packets"))
+    seen = evidence(found, f"{DROPPED}|{SIZE}")
+    message = f"{dropped} of {packets} packets dropped"
+    if large or dropped > LOSS * packets:
+        fix = ROW.fix.format(netdev=port.netdev or "the interface")
+        return warned(port.name, message + (f", {large} that are larger than its MTU" if large else ""), *seen, fix=fix)
+    return passed(port.name, message, *seen)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,50 @@
+"""The drivers of the network cards."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.nic.links import cabled, hardware
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.ethtool import driver
+
+MODULES = "/sys/module"
+HALVES = ("mlx5_core", "mlx5_ib")
+
+ROW = CheckRow(
+    id="BW068",
+    name="nic-driver",
+    layer=Layer.NIC,
+    title="drivers of the network cards",
+    right="the Ethernet and the RDMA half of the driver come from the same release",
+    why="A kernel update or a partial installation leaves one module of the kernel and one of DOCA-OFED. They may not work together.",
+    fix="reinstall DOCA-OFED for kernel {kernel}, or remove it; then /etc/init.d/openibd restart, or reboot",
+    stays="until the next kernel update, unless the modules are rebuilt by DKMS",
+    reads=("ethtool -i", "/sys/module/{mlx5_core,mlx5_ib}/version"),
+    sources=("Linux Documentation/ABI/stable/sysfs-module",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each interface of an RDMA port. The kernel's own modules have no version; those of DOCA-OFED have one."""
+    ports = cabled(machine)
+    named = [(port, netdev) for port in ports for netdev in hardware(machine, port)]
+    if not named:
+        yield skipped("no RDMA port with an interface here" if ports else "no RDMA port")
+    for port, netdev in named:
+        found = driver(machine, netdev)
+        if isinstance(found, str):
+            yield unknown(port.name, f"the driver of {netdev} cannot be read: {found}")
+            continue
+        values = {"driver": found.name, "version": found.version, "firmware": found.firmware}
+        evidence = [Evidence(f"ethtool -i {netdev}: {name}", value) for name, value in values.items() if value]
+        texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
+        if found.name == "mlx5_core" and len(set(texts.values())) > 1:
+            evidence += [Evidence(f"{MODULES}/{half}/version", text or "none, as the kernel's own") for half, text in texts.items()]
+            fix = ROW.fix.format(kernel=machine.host.kernel or "of this host")
+            yield warned(port.name, "mlx5_core and mlx5_ib are of different releases", *evidence, fix=fix)
+        else:
+            yield passed(port.name, f"{netdev}: {found.name} {found.version}".rstrip(), *evidence)
+
+
+CHECK = Check(ROW, look)

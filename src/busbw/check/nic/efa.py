@@ -1,0 +1,63 @@
+"""EFA devices of Amazon EC2."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import LOSS, counts, driver, evidence, total
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+FOLDERS = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/aws-ofi-nccl/lib", "/usr/local/lib", "/usr/lib64",
+           "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")  # fmt: skip
+PLUGIN = "libnccl-net"
+GONE, DROPS, PACKETS = "unresponsive_remote_events", "rx_drops", "rx_pkts"
+
+ROW = CheckRow(
+    id="BW084",
+    name="nic-efa",
+    layer=Layer.NIC,
+    title="EFA devices",
+    right=f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, no remote end stopped answering, at most {LOSS:g} of the packets dropped",
+    why="NCCL has no transport for EFA of its own: without the plugin it uses TCP. A security group must let all traffic from itself in.",
+    fix="install aws-ofi-nccl (part of the EFA installer) and have its folder in LD_LIBRARY_PATH; NCCL's log then says NET/OFI",
+    stays="an installed package stays; LD_LIBRARY_PATH belongs in the job script or /etc/ld.so.conf.d",
+    reads=("/sys/class/infiniband/*/ports/*/hw_counters/{unresponsive_remote_events,rx_drops,rx_pkts}", *FOLDERS),
+    sources=("aws-ofi-nccl, README", "Linux drivers/infiniband/hw/efa/efa_verbs.c"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The plugin, then each EFA device."""
+    ports = [port for port in machine.ports if driver(machine, port) == "efa"]
+    if not ports:
+        yield skipped("no EFA device")
+        return
+    yield _plugin(machine)
+    for port in ports:
+        yield _device(machine, port)
+
+
+def _plugin(machine: Machine) -> Found:
+    paths = (machine.environment or {}).get("LD_LIBRARY_PATH", "").split(":")
+    folders = dict.fromkeys((*(path for path in paths if path.startswith("/")), *FOLDERS))
+    found = [f"{folder}/{name}" for folder in folders for name in machine.names(folder) if name.startswith(PLUGIN)]
+    seen = Evidence(f"{PLUGIN}*.so", found[0] if found else "in none of " + ", ".join(folders), "in a folder of libraries")
+    if found:
+        return passed("", f"NCCL's plugin is {found[0]}", seen)
+    return warned("", "NCCL's plugin for EFA is in none of the usual folders", seen, fix=ROW.fix)
+
+
+def _device(machine: Machine, port: Port) -> Found:
+    found = counts(machine, port, [f"hw_counters/{name}" for name in (GONE, DROPS, PACKETS)], "")
+    if isinstance(found, str):
+        return unknown(port.name, f"its counters cannot be read: {found}")
+    gone, drops, packets = (total(found, name) for name in (GONE, DROPS, PACKETS))
+    message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not answer"
+    seen = evidence(found, f"{GONE}|{DROPS}")
+    if gone or drops > LOSS * packets:
+        fix = "let the security group have all traffic from itself, in and out; look at the hosts of the job that was running"
+        return warned(port.name, message, *seen, fix=fix)
+    return passed(port.name, message, *seen)
+
+
+CHECK = Check(ROW, look)

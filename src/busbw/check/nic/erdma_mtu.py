@@ -1,0 +1,50 @@
+"""The MTU of Alibaba's eRDMA."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unknown, unread
+from busbw.check.machine import Machine
+from busbw.check.nic.links import driver
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+RIGHT = ("8500", "1400")  # with jumbo frames, without
+
+ROW = CheckRow(
+    id="BW085",
+    name="nic-erdma-mtu",
+    layer=Layer.NIC,
+    title="MTU of eRDMA interfaces",
+    right="8500 with jumbo frames, otherwise 1400",
+    why="With another MTU NCCL's LL128 protocol gives wrong data over eRDMA, as Alibaba Cloud documents.",
+    fix="ip link set dev {netdev} mtu 8500 (1400 where jumbo frames are off for the instance)",
+    stays="lost at the next reboot; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=)",
+    reads=("/sys/class/net/*/mtu", "/sys/class/infiniband/*/device/driver"),
+    sources=("Alibaba Cloud, Configure eRDMA on a GPU-accelerated instance",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each eRDMA device."""
+    ports = [port for port in machine.ports if driver(machine, port) == "erdma"]
+    if not ports:
+        yield skipped("no eRDMA device")
+    for port in ports:
+        path = f"/sys/class/net/{port.netdev}/mtu"
+        reading = machine.read(path)
+        if not port.netdev:
+            yield unknown(port.name, "its interface is not in this network namespace")
+        elif not reading.text:
+            yield unread(port.name, reading, "the MTU")
+        else:
+            yield judged(
+                right=reading.text in RIGHT,
+                subject=port.name,
+                good=f"{port.netdev} has MTU {reading.text}",
+                bad=f"{port.netdev} has MTU {reading.text}: NCCL may give wrong data",
+                evidence=(Evidence(path, reading.text, " or ".join(RIGHT)),),
+                fix=ROW.fix.format(netdev=port.netdev),
+                fails=True,
+            )
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,53 @@
+"""GIDs of RoCE ports."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, passed, skipped, unknown, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import holder, roce
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.gids import V2, read_gids
+
+ROW = CheckRow(
+    id="BW072",
+    name="nic-gid",
+    layer=Layer.NIC,
+    title="RoCE v2 GIDs",
+    right="each active RoCE port has a GID of RoCE v2 with an IPv4 address or a global IPv6 address",
+    why="NCCL sends from such a GID. Link-local ones work in one network at most, and NCCL passes them over if there is another.",
+    fix="ip address add ADDRESS/PREFIX dev {netdev}",
+    stays="the address is lost at the next reboot; set it in netplan, NetworkManager or ifcfg",
+    reads=("/sys/class/infiniband/*/ports/*/gids/*", "/sys/class/infiniband/*/ports/*/gid_attrs/{types,ndevs}/*"),
+    sources=("NCCL src/transport/net_ib, GID selection", "Linux Documentation/ABI/stable/sysfs-class-infiniband"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each active RoCE port."""
+    ports = [port for port in roce(machine) if port.active]
+    if not ports:
+        yield skipped("no active RoCE port")
+    for port in ports:
+        yield _judge(machine, port)
+
+
+def _judge(machine: Machine, port: Port) -> Found:
+    gids = read_gids(machine, port.path)
+    where = f"{port.path}/gids"
+    if not gids or not any(gid.kind for gid in gids):
+        reason = "it shows none: GIDs of another network namespace are hidden" if machine.container else "none can be read"
+        return unknown(port.name, f"GIDs: {reason}", fix="run busbw check on the host, or the container with its network (--net=host)")
+    v2 = [gid for gid in gids if gid.kind == V2]
+    fix = ROW.fix.format(netdev=holder(machine, port) or f"the interface of {port.device}")
+    if not v2:
+        seen = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
+        return failed(port.name, f"all {len(gids)} GIDs are of {gids[0].kind}: nothing is routed", seen, fix=fix)
+    best = next((gid for gid in v2 if gid.routable), None)
+    if best is None:
+        seen = Evidence(f"{where}/{v2[0].index}", str(v2[0].address), "an address that is not link-local")
+        return warned(port.name, "its RoCE v2 GIDs are all link-local: routers do not forward them", seen, fix=fix)
+    text = str(best.ipv4 or best.address)
+    return passed(port.name, f"GID {best.index} is {text} ({V2})", Evidence(f"{where}/{best.index}", str(best.address)))
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,50 @@
+"""Whether the RoCE v2 GID has the same index on all ports."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.nic.links import holder, roce
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.gids import V2, read_gids
+
+ROW = CheckRow(
+    id="BW073",
+    name="nic-gid-order",
+    layer=Layer.NIC,
+    title="index of the RoCE v2 GID",
+    right="the same on all active RoCE ports",
+    why="Programs that take one index for all ports (NCCL_IB_GID_INDEX, ib_write_bw -x) then use a GID of another type or address.",
+    fix="set {netdev} down and up after its address is configured, so that its GIDs come in the usual order; or leave the index to NCCL",
+    stays="the order is that in which addresses were added: give all ports the same addresses in netplan or NetworkManager",
+    reads=("/sys/class/infiniband/*/ports/*/gids/*", "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
+    sources=("NCCL user guide, NCCL_IB_GID_INDEX",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The first RoCE v2 GID of each port with an IPv4 address, or else a global IPv6 address."""
+    ports = [port for port in roce(machine) if port.active]
+    if len(ports) < 2:
+        yield skipped("fewer than two active RoCE ports")
+        return
+    found = {}
+    for port in ports:
+        v2 = [gid for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable]
+        found[port.name] = next((gid.index for gid in v2 if gid.ipv4), v2[0].index if v2 else None)
+    known = [index for index in found.values() if index is not None]
+    usual = max(known, key=known.count, default=None)
+    for port in ports:
+        index = found[port.name]
+        where = f"{port.path}/gid_attrs/types/{index}"
+        if index is None:
+            yield unknown(port.name, "it shows no RoCE v2 GID with a routable address")
+        elif index == usual:
+            yield passed(port.name, f"its RoCE v2 GID has index {index}", Evidence(where, V2))
+        else:
+            fix = ROW.fix.format(netdev=holder(machine, port) or port.device)
+            seen = Evidence(where, f"{V2} at {index}", f"at {usual}, as on most ports")
+            yield warned(port.name, f"its RoCE v2 GID has index {index}, on most ports {usual}", seen, fix=fix)
+
+
+CHECK = Check(ROW, look)

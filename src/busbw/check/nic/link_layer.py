@@ -1,0 +1,45 @@
+"""Whether ports of one kind have one link layer."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped
+from busbw.check.machine import Machine
+from busbw.check.nic.links import kinds
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW065",
+    name="nic-link-layer",
+    layer=Layer.NIC,
+    title="link layer of like ports",
+    right="active ports of cards with the same part number are all InfiniBand or all Ethernet",
+    why="A card that can be both may have been left in the wrong mode. An InfiniBand port cannot reach an Ethernet port.",
+    fix="mlxconfig -d {bdf} set LINK_TYPE_P{port}={type}, then a cold reboot; right as it is if the port is for storage",
+    stays="in the card's own memory",
+    reads=("/sys/class/infiniband/*/ports/*/link_layer", "/sys/class/infiniband/*/{board_id,hca_type}"),
+    sources=("NVIDIA MFT user manual, mlxconfig, LINK_TYPE_P1",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each active port, against most of its kind."""
+    groups = kinds(machine, [port for port in machine.ports if port.active and port.layer])
+    if not any(len(ports) > 1 for ports in groups.values()):
+        yield skipped("no two active ports of the same kind")
+        return
+    for kind, ports in groups.items():
+        layers = [port.layer for port in ports]
+        usual = max(layers, key=layers.count)
+        for port in ports if len(ports) > 1 else ():
+            number = {"InfiniBand": 1, "Ethernet": 2}.get(usual, 2)
+            yield judged(
+                right=port.layer == usual,
+                subject=port.name,
+                good=f"{port.layer}, as its kind ({kind})",
+                bad=f"{port.layer}, while most ports of its kind ({kind}) are {usual}",
+                evidence=(Evidence(f"{port.path}/link_layer", port.layer, usual),),
+                fix=ROW.fix.format(bdf=port.bdf or port.device, port=port.number, type=number),
+            )
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,73 @@
+"""Optical modules: temperature and contacts."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import cabled, counts, evidence, hardware, total
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+EVENTS = "module_high_temp|module_bus_stuck|module_bad_shorted"
+
+ROW = CheckRow(
+    id="BW080",
+    name="nic-module",
+    layer=Layer.NIC,
+    title="optical modules",
+    right="no event of temperature or contact, and each sensor below its own maximum",
+    why="A module that is too hot makes bit errors and switches itself off. A stuck bus or short is a defect of the module or cable.",
+    fix="check the air flow at {device} and replace the module if it happens again",
+    stays="hardware; the counters start again when the driver is loaded",
+    reads=("ethtool -S: " + EVENTS.replace("|", ", "), "/sys/class/net/*/device/hwmon/hwmon*/temp*_{input,max,crit}"),
+    sources=(
+        "Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",
+        "Linux Documentation/hwmon/sysfs-interface",
+    ),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each port with a cable."""
+    ports = cabled(machine)
+    if not ports:
+        yield skipped("no RDMA port with a cable")
+    for port in ports:
+        yield _judge(machine, port)
+
+
+def _judge(machine: Machine, port: Port) -> Found:
+    counted = counts(machine, port, (), EVENTS)
+    events = [] if isinstance(counted, str) else counted
+    sensors = [sensor for netdev in hardware(machine, port) for sensor in _sensors(machine, netdev)]
+    hot = [evidence for evidence, is_hot in sensors if is_hot]
+    fix = ROW.fix.format(device=port.device)
+    if hot:
+        return warned(port.name, f"a sensor shows {hot[0].seen}", *hot, fix=fix)
+    if total(events, ".*"):
+        risen = ", ".join(f"{count.name} {count.value}" for count in events if count.value)
+        return warned(port.name, f"events since the driver was loaded: {risen}", *evidence(events), fix=fix)
+    if not events:
+        return unknown(port.name, f"its driver does not count events of modules: {counted}")
+    warmest = f", {sensors[0][0].seen}" if sensors else ""
+    return passed(port.name, f"no event{warmest}", *evidence(events), *(evidence for evidence, _ in sensors))
+
+
+def _sensors(machine: Machine, netdev: str) -> Iterator[tuple[Evidence, bool]]:
+    """Each temperature, and whether it is at its maximum or above. The kernel's unit is a thousandth of a degree."""
+    base = f"/sys/class/net/{netdev}/device/hwmon"
+    for folder in (f"{base}/{name}" for name in machine.names(base)):
+        for name in (name for name in machine.names(folder) if name.startswith("temp") and name.endswith("_input")):
+            path = f"{folder}/{name}"
+            own = _degrees(machine.text(path))
+            bounds = [_degrees(machine.text(path.replace("_input", kind))) for kind in ("_max", "_crit")]
+            most = min((bound for bound in bounds if bound), default=None)
+            if own is not None:
+                expected = f"below {most:g} °C" if most else ""
+                yield Evidence(path, f"{own:g} °C", expected), bool(most) and own >= (most or 0)
+
+
+def _degrees(text: str | None) -> float | None:
+    return int(text) / 1000 if text and text.lstrip("-").isdigit() else None
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,78 @@
+"""Several RoCE interfaces in one IP network."""
+
+import re
+from collections.abc import Iterator
+from ipaddress import IPv4Interface
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.nic.links import holder
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.ip_addresses import IPV4, read_addresses
+
+CONF = "/proc/sys/net/ipv4/conf"
+STRICT = 1  # rp_filter
+# Lowest value that keeps ARP answers and sources to the interface that has the address.
+LEAST = {"arp_ignore": 1, "arp_announce": 2}
+
+ROW = CheckRow(
+    id="BW075",
+    name="nic-multirail",
+    layer=Layer.NIC,
+    title="several RoCE interfaces in one network",
+    right="each rail has a network of its own; or arp_ignore is 1, arp_announce 2 and rp_filter 0 or 2",
+    why="Otherwise any interface may answer ARP for the address of another, and replies leave by another one: rdma_cm and ping may fail.",
+    fix="sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.{netdev}.rp_filter=2",
+    stays="lost at the next reboot; write them to /etc/sysctl.d/90-rails.conf, and policy routes to netplan or NetworkManager",
+    reads=(IPV4, f"{CONF}/*/{{arp_ignore,arp_announce,rp_filter}}"),
+    sources=("Linux Documentation/networking/ip-sysctl.rst",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each IPv4 network with several RoCE interfaces."""
+    names = dict.fromkeys(name for port in machine.roce_ports if (name := holder(machine, port)))
+    if len(names) < 2:
+        yield skipped("fewer than two RoCE interfaces")
+        return
+    addresses = read_addresses(machine)
+    if isinstance(addresses, str):
+        yield unknown("", f"addresses cannot be read: {addresses}")
+        return
+    networks: dict[str, list[str]] = {}
+    for name in names:
+        for address in addresses.get(name, []):
+            if isinstance(address, IPv4Interface):
+                networks.setdefault(str(address.network), []).append(name)
+    shared = {network: members for network, members in networks.items() if len(members) > 1}
+    if not networks:
+        yield unknown("", "the RoCE interfaces have no IPv4 address here")
+    elif not shared:
+        yield passed("", f"{len(networks)} networks, one for each interface", Evidence(IPV4, ", ".join(networks)))
+    for network, members in shared.items():
+        yield from (_judge(machine, network, name, len(members)) for name in members)
+
+
+def _judge(machine: Machine, network: str, name: str, members: int) -> Found:
+    seen = {setting: _value(machine, setting, name) for setting in (*LEAST, "rp_filter")}
+    if None in seen.values():
+        return unknown(name, f"{members} RoCE interfaces are in {network}, but {CONF}/{name} cannot be read")
+    wrong = [setting for setting, least in LEAST.items() if (seen[setting] or 0) < least]
+    wrong += ["rp_filter"] if seen["rp_filter"] == STRICT else []
+    expected = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "0 or 2"}
+    evidence = [Evidence(f"{CONF}/{{all,{name}}}/{setting}", str(seen[setting]), expected[setting]) for setting in wrong or seen]
+    if not wrong:
+        return passed(name, f"{members} RoCE interfaces are in {network}, and the kernel keeps them apart", *evidence)
+    return warned(
+        name, f"{members} RoCE interfaces are in {network}, with {', '.join(wrong)} as it is on one", *evidence,
+        fix=ROW.fix.format(netdev=name),
+    )  # fmt: skip
+
+
+def _value(machine: Machine, setting: str, name: str) -> int | None:
+    """What holds for an interface: the larger of its own value and that for all."""
+    texts = [machine.text(f"{CONF}/{where}/{setting}") or "" for where in ("all", name)]
+    return max(map(int, texts)) if all(re.fullmatch(r"\d+", text) for text in texts) else None
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,63 @@
+"""The physical state of ports: cable, or settings."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unread, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import cabled
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+UP = 0x1  # IFF_UP
+
+ROW = CheckRow(
+    id="BW062",
+    name="nic-physical-state",
+    layer=Layer.NIC,
+    title="physical state of RDMA ports",
+    right="5: LinkUp",
+    why="Polling means that nothing answers at the other end: cable, transceiver or switch port. Disabled means that it is switched off.",
+    fix="ip link set dev {netdev} up, or reseat the cable of {device}",
+    stays="a cable stays; an interface that is set up by hand is down after a reboot unless netplan or NetworkManager has it",
+    reads=("/sys/class/infiniband/*/ports/*/phys_state", "/sys/class/net/*/flags"),
+    sources=("InfiniBand Architecture Specification, PortPhysicalState", "Linux drivers/infiniband/hw/mlx5/main.c"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each port with a cable."""
+    ports = cabled(machine)
+    if not ports:
+        yield skipped("no RDMA port with a cable")
+    for port in ports:
+        path = f"{port.path}/phys_state"
+        reading = machine.read(path)
+        if not reading.text:
+            yield unread(port.name, reading, "the physical state")
+        elif reading.text.startswith("5"):
+            yield passed(port.name, "the link is up", Evidence(path, reading.text, "5: LinkUp"))
+        else:
+            yield _down(machine, port, Evidence(path, reading.text, "5: LinkUp"))
+
+
+def _down(machine: Machine, port: Port, evidence: Evidence) -> Found:
+    flags = f"/sys/class/net/{port.netdev}/flags"
+    text = machine.text(flags) if port.netdev else None
+    if text is not None and not _integer(text) & UP:
+        switched_off = Evidence(flags, text, "the lowest bit set")
+        return warned(port.name, f"{port.netdev} is switched off", evidence, switched_off, fix=f"ip link set dev {port.netdev} up")
+    state = evidence.seen.partition(": ")[2] or evidence.seen
+    what = {"Polling": "nothing answers at the other end of the cable", "LinkErrorRecovery": "the link has errors"}.get(state, state)
+    look_at = f"ethtool {port.netdev}" if port.roce and port.netdev else f"mlxlink -d {port.device} -m"
+    return warned(
+        port.name, f"no link: {what}", evidence, fix=f"{look_at}; reseat or replace the cable of {port.device}, try another switch port"
+    )
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return UP
+
+
+CHECK = Check(ROW, look)

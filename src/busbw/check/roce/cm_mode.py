@@ -1,0 +1,53 @@
+"""The GID type that RDMA-CM uses."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.machine import Machine
+from busbw.check.nic.links import roce
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.gids import V2
+from busbw.host.roce_qos import CONFIGFS, rdma_cm_path
+
+NAME = "default_roce_mode"
+
+ROW = CheckRow(
+    id="BW093",
+    name="roce-cm-mode",
+    layer=Layer.ROCE,
+    title="RoCE version of RDMA-CM",
+    right=V2,
+    why="Programs that connect by RDMA-CM (storage, ib_write_bw -R) use it. RoCE v1 is not routed. NCCL itself does not use RDMA-CM.",
+    fix=f"mkdir -p {CONFIGFS}/{{device}}; echo '{V2}' > {CONFIGFS}/{{device}}/ports/{{port}}/{NAME}",
+    stays="lost at the next reboot: run it from a systemd unit after rdma_cm is loaded",
+    reads=(f"{CONFIGFS}/*/ports/*/{NAME}",),
+    sources=("Linux Documentation/ABI/testing/configfs-rdma_cm", "Linux drivers/infiniband/core/cma.c"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each RoCE port whose directory somebody made in configfs; to make one would change the machine."""
+    ports = roce(machine)
+    if not ports:
+        yield skipped("no RoCE port")
+        return
+    read = {port: machine.read(rdma_cm_path(port.device, port.number, NAME)) for port in ports}
+    missing = [port for port, reading in read.items() if not reading.text]
+    if missing:
+        first = missing[0]
+        fix = f"modprobe rdma_cm; mkdir {CONFIGFS}/{first.device}; cat {rdma_cm_path(first.device, first.number, NAME)}"
+        names = ", ".join(port.name for port in missing)
+        yield unknown("", f"{CONFIGFS} has no directory of {names}; Linux takes {V2} by default where the card has it", fix=fix)
+    for port, reading in read.items():
+        if reading.text:
+            yield judged(
+                right=reading.text == V2,
+                subject=port.name,
+                good=f"RDMA-CM uses {V2}",
+                bad=f"RDMA-CM uses {reading.text}, which is not routed",
+                evidence=(Evidence(rdma_cm_path(port.device, port.number, NAME), reading.text, V2),),
+                fix=ROW.fix.format(device=port.device, port=port.number),
+            )
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,44 @@
+"""Congestion notifications that ports ignored."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import Count, each_port, evidence, total
+from busbw.check.roce.settings import STAYS
+from busbw.core.checking import CheckRow, Found, Layer
+
+IGNORED, HANDLED = "rp_cnp_ignored", "rp_cnp_handled"
+MOST = 0.01
+
+ROW = CheckRow(
+    id="BW099",
+    name="roce-cnp",
+    layer=Layer.ROCE,
+    title="congestion notifications that were ignored",
+    right=f"at most {MOST:.0%} of those received since the driver was loaded",
+    why="A remote host asked this one to slow down, and it did not: congestion control is off at this end (roce_rp), or for that priority.",
+    fix="echo 1 > /sys/class/net/{netdev}/ecn/roce_rp/enable/PRIORITY, for the priority of RDMA",
+    stays=STAYS,
+    reads=(f"/sys/class/infiniband/*/ports/*/hw_counters/{{{IGNORED},{HANDLED}}}",),
+    sources=("Linux drivers/infiniband/hw/mlx5/counters.c", "Prometheus node_exporter, InfiniBand collector"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each RoCE port."""
+    yield from each_port(machine, (f"hw_counters/{IGNORED}", f"hw_counters/{HANDLED}"), "", _judge, ethernet=True)
+
+
+def _judge(port: Port, found: list[Count]) -> Found:
+    if len(found) < 2:
+        return unknown(port.name, "its driver does not count congestion notifications")
+    ignored, handled = total(found, IGNORED), total(found, HANDLED)
+    message = f"{ignored} of {ignored + handled} congestion notifications ignored since the driver was loaded"
+    if ignored > MOST * (ignored + handled):
+        fix = ROW.fix.format(netdev=port.netdev or "the interface")
+        return warned(port.name, message, *evidence(found, IGNORED), *evidence(found, HANDLED, ""), fix=fix)
+    return passed(port.name, message, *evidence(found, IGNORED))
+
+
+CHECK = Check(ROW, look)

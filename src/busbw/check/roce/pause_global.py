@@ -1,0 +1,50 @@
+"""Global pause beside priority flow control."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.machine import Machine
+from busbw.check.roce.settings import STAYS, absent, hidden, listed, settings
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pause import read_pause
+
+ROW = CheckRow(
+    id="BW098",
+    name="roce-pause-global",
+    layer=Layer.ROCE,
+    title="global pause of RoCE ports",
+    right="off where priority flow control is on",
+    why="A global pause stops all priorities of the port, also those that are to keep running. A port uses one of the two, not both.",
+    fix="ethtool -A {netdev} rx off tx off",
+    stays=STAYS,
+    reads=("ethtool -a", "dcb"),
+    sources=("IEEE 802.3 annex 31B and IEEE 802.1Qbb", "Linux include/uapi/linux/ethtool.h, ETHTOOL_GPAUSEPARAM"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each hardware interface of a RoCE port."""
+    found = settings(machine)
+    if not found:
+        yield skipped(absent(machine))
+    for setting in found:
+        qos = setting.qos
+        pause = read_pause(machine, qos.netdev)
+        if isinstance(pause, str):
+            yield unknown(setting.subject, hidden(machine, f"global pause cannot be read: {pause}"))
+            continue
+        on = [name for name, value in (("rx", pause.rx), ("tx", pause.tx)) if value]
+        if on and qos.lossless is None:
+            yield unknown(setting.subject, hidden(machine, "global pause is on; whether priority flow control is, cannot be read"))
+            continue
+        yield judged(
+            right=not (on and qos.lossless),
+            subject=setting.subject,
+            good=f"{qos.netdev} has global pause {'on, and no priority flow control' if on else 'off'}",
+            bad=f"{qos.netdev} has global pause on ({', '.join(on)}) beside flow control on priority {listed(qos.lossless)}",
+            evidence=(Evidence(f"ethtool -a {qos.netdev}", f"on: {', '.join(on) or 'none'}", "none" if qos.lossless else ""),),
+            fix=ROW.fix.format(netdev=qos.netdev),
+        )
+
+
+CHECK = Check(ROW, look)

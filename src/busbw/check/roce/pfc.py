@@ -1,0 +1,52 @@
+"""Priority flow control of RoCE ports."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.roce.settings import STAYS, Setting, absent, hidden, listed, mask, settings
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.dcb import PRIORITIES
+
+COMMON = (3,)
+
+ROW = CheckRow(
+    id="BW091",
+    name="roce-pfc",
+    layer=Layer.ROCE,
+    title="priority flow control of RoCE ports",
+    right="on for the lossless priorities of the fabric (commonly 3), the same at both ends of the cable, and off for all others",
+    why="Without it a full buffer drops RDMA packets. On all priorities one slow receiver stops all traffic on the way, and pauses spread.",
+    fix="mlnx_qos -i {netdev} --pfc {mask}, with the priorities of the switch",
+    stays=STAYS,
+    reads=("dcb",),
+    sources=("IEEE 802.1Qbb", "NVIDIA Network Operator, NIC configuration"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each hardware interface of a RoCE port."""
+    found = settings(machine)
+    if not found:
+        yield skipped(absent(machine))
+    for setting in found:
+        yield _judge(machine, setting)
+
+
+def _judge(machine: Machine, setting: Setting) -> Found:
+    qos = setting.qos
+    if qos.lossless is None:
+        reason = qos.dcb if isinstance(qos.dcb, str) else f"{qos.netdev}: its driver does not report it"
+        return unknown(setting.subject, hidden(machine, f"flow control cannot be read: {reason}"))
+    evidence = Evidence(f"dcb {qos.netdev}", f"PFC on for {listed(qos.lossless)}", "the lossless priorities of the switch")
+    fix = ROW.fix.format(netdev=qos.netdev, mask=mask(COMMON))
+    if not qos.lossless:
+        message = f"{qos.netdev} has no priority with flow control: RoCE is lossy, which is right only where the fabric is meant to be"
+        return warned(setting.subject, message, evidence, fix=fix)
+    if len(qos.lossless) == PRIORITIES:
+        message = f"{qos.netdev} has flow control on all priorities: one slow receiver stops all traffic"
+        return warned(setting.subject, message, evidence, fix=fix)
+    return passed(setting.subject, f"{qos.netdev} has flow control on {listed(qos.lossless)}", evidence)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,62 @@
+"""The traffic class of RDMA packets, against flow control."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.roce.settings import STAYS, Setting, absent, listed, sent_class, settings
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.roce_qos import decoded
+
+ROW = CheckRow(
+    id="BW095",
+    name="roce-traffic-class",
+    layer=Layer.ROCE,
+    title="traffic class of NCCL's packets",
+    right="its DSCP leads to a priority with flow control",
+    why="NCCL sends with traffic class 0 unless NCCL_IB_TC or the driver says otherwise. Packets of another class than the lossless one "
+    "are dropped when buffers are full.",
+    fix="echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class, or export NCCL_IB_TC={value} in the job script",
+    stays=STAYS,
+    reads=("/sys/class/infiniband/*/tc/*/traffic_class", "environment: NCCL_IB_TC", "dcb", "/sys/class/net/*/qos/trust"),
+    sources=("NCCL user guide, NCCL_IB_TC", "NVIDIA DOCA-OFED, quality of service"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each hardware interface of a RoCE port. Which class is right depends on the fabric; that it is lossless does not."""
+    found = settings(machine)
+    if not found:
+        yield skipped(absent(machine))
+    for setting in found:
+        yield _judge(machine, setting)
+
+
+def _judge(machine: Machine, setting: Setting) -> Found:
+    qos, port = setting.qos, setting.port
+    value, where = sent_class(machine, port)
+    if value is None:
+        return unknown(setting.subject, "the traffic class is not known: neither the driver nor the snapshot's environment has it")
+    priority, lossless = qos.priority(value), qos.lossless
+    seen = Evidence(where, decoded(value), f"one of priority {listed(lossless)}" if lossless else "")
+    if lossless == ():
+        return skipped(f"traffic class {decoded(value)}; no priority has flow control", setting.subject)
+    if lossless is None or priority is None:
+        what = "flow control" if lossless is None else f"the priority of DSCP {value >> 2}"
+        return unknown(setting.subject, f"traffic class {decoded(value)}; {what} cannot be read", seen)
+    mapped = Evidence(qos.trust_where, f"{qos.trust}: priority {priority}", listed(lossless))
+    if priority in lossless:
+        return passed(setting.subject, f"traffic class {decoded(value)} has priority {priority}, which is lossless", seen, mapped)
+    fix = ROW.fix.format(value=_fitting(setting), device=port.device, port=port.number)
+    message = f"traffic class {decoded(value)} has priority {priority}, which has no flow control"
+    return warned(setting.subject, message, seen, mapped, fix=fix)
+
+
+def _fitting(setting: Setting) -> str:
+    """A traffic class of a lossless priority, with ECN; the word CLASS if none is known."""
+    dcb, lossless = setting.qos.dcb, setting.qos.lossless or ()
+    known = {} if isinstance(dcb, str) else dcb.dscp
+    return next((str(dscp << 2 | 2) for dscp, priority in sorted(known.items()) if priority in lossless), "CLASS")
+
+
+CHECK = Check(ROW, look)

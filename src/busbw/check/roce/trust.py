@@ -1,0 +1,44 @@
+"""By what RoCE ports sort packets into priorities."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.machine import Machine
+from busbw.check.roce.settings import STAYS, absent, hidden, settings
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW090",
+    name="roce-trust",
+    layer=Layer.ROCE,
+    title="trust mode of RoCE ports",
+    right="dscp, as RoCE v2 is routed by IP",
+    why="With pcp a port sorts packets by their VLAN tag. Those without a tag get priority 0, which has no flow control.",
+    fix="mlnx_qos -i {netdev} --trust dscp (with the kernel's driver: dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY)",
+    stays=STAYS,
+    reads=("/sys/class/net/*/qos/trust", "dcb"),
+    sources=("NVIDIA DOCA-OFED, quality of service", "Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each hardware interface of a RoCE port. With the kernel's driver a DSCP entry means that DSCP is trusted."""
+    found = settings(machine)
+    if not found:
+        yield skipped(absent(machine))
+    for setting in found:
+        qos = setting.qos
+        if not qos.trust:
+            yield unknown(setting.subject, hidden(machine, f"the trust mode cannot be read: {qos.dcb}"))
+            continue
+        yield judged(
+            right=qos.trust == "dscp",
+            subject=setting.subject,
+            good=f"{qos.netdev} sorts packets by DSCP",
+            bad=f"{qos.netdev} sorts packets by {qos.trust}: those without a VLAN tag get priority 0",
+            evidence=(Evidence(qos.trust_where, qos.trust, "dscp"),),
+            fix=ROW.fix.format(netdev=qos.netdev),
+        )
+
+
+CHECK = Check(ROW, look)
