@@ -36,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
         if isinstance(found, str):
             yield unknown(port.name, f"the driver of {netdev} cannot be read: {found}")
             continue
-        values = {"driver": found.name, "version": found.version, "firmware": found.firmware}
+        values = {"driver": found.name, "version": found.version, "firmware": found.firmware, "bus": found.bus}
         evidence = [Evidence(f"ethtool -i {netdev}: {name}", value) for name, value in values.items() if value]
         texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
         if found.name == "mlx5_core" and len(set(texts.values())) > 1:
