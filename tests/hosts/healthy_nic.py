@@ -40,6 +40,8 @@ def add(tree: Tree, ports: int, layer: str) -> None:
             tree.file(f"/sys/class/infiniband/{device}/ports/1/pkeys/1", "0x0000")
     tree.files("/sys/class/net/eno1", speed="25000", operstate="up", mtu="1500", dev_port="0")
     tree.link("/sys/class/net/eno1/device", "../../../0000:31:00.0")
+    setter = {"path": "/etc/systemd/system/rdma-qos.service", "words": ["mlnx_qos"], "enabled": True}
+    tree.call("files that set RoCE at the start", json.dumps([setter]))
     tree.call("addresses", json.dumps(addresses)).file("/proc/uptime", "864000.00 1000.00")
 
 

@@ -133,5 +133,6 @@ NIC = {
     "roce-alike": lambda tree: tree.file(f"{NET}/ecn/roce_np/cnp_dscp", "4"),
     "roce-pause-global": lambda tree: tree.update("ethtool -a eth3", rx=True),
     "roce-cnp": counter("rp_cnp_ignored", 1000),
+    "roce-at-start": lambda tree: tree.call("files that set RoCE at the start", "[]"),
     "roce-storm": statistic(tx_pause_storm_error_events=1),
 }

@@ -1,7 +1,7 @@
 """Quality of service of RoCE."""
 
 from busbw.check.base import Check
-from busbw.check.roce import alike, cm_mode, cm_tos, cnp, ecn, pause_global, pfc, priority_traffic, storm, traffic_class, trust
+from busbw.check.roce import alike, at_start, cm_mode, cm_tos, cnp, ecn, pause_global, pfc, priority_traffic, storm, traffic_class, trust
 
 CHECKS: tuple[Check, ...] = (
     trust.CHECK,
@@ -15,4 +15,5 @@ CHECKS: tuple[Check, ...] = (
     pause_global.CHECK,
     cnp.CHECK,
     storm.CHECK,
+    at_start.CHECK,
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
-from busbw.check.roce.settings import STAYS, Setting, absent, hidden, listed, mask, settings
+from busbw.check.roce.settings import STAYS, Setting, absent, hidden, listed, mask, nvidia, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.dcb import PRIORITIES
 
@@ -17,7 +17,7 @@ ROW = CheckRow(
     title="priority flow control of RoCE ports",
     right="on for the lossless priorities of the fabric (commonly 3), the same at both ends of the cable, and off for all others",
     why="Without it a full buffer drops RDMA packets. On all priorities one slow receiver stops all traffic on the way, and pauses spread.",
-    fix="mlnx_qos -i {netdev} --pfc {mask}, with the priorities of the switch",
+    fix="mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; on cards of others: dcb pfc set dev {netdev} prio-pfc all:off 3:on",
     stays=STAYS,
     reads=("dcb",),
     sources=("IEEE 802.1Qbb", "NVIDIA Network Operator, NIC configuration"),
@@ -39,7 +39,9 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         reason = qos.dcb if isinstance(qos.dcb, str) else f"{qos.netdev}: its driver does not report it"
         return unknown(setting.subject, hidden(machine, f"flow control cannot be read: {reason}"))
     evidence = Evidence(f"dcb {qos.netdev}", f"PFC on for {listed(qos.lossless)}", "the lossless priorities of the switch")
-    fix = ROW.fix.format(netdev=qos.netdev, mask=mask(COMMON))
+    own = f"mlnx_qos -i {qos.netdev} --pfc {mask(COMMON)}"
+    command = own if nvidia(machine, setting.port) else f"dcb pfc set dev {qos.netdev} prio-pfc all:off {COMMON[0]}:on"
+    fix = f"{command} (or the priorities that the switch has)"
     if not qos.lossless:
         message = f"{qos.netdev} has no priority with flow control: RoCE is lossy, which is right only where the fabric is meant to be"
         return warned(setting.subject, message, evidence, fix=fix)

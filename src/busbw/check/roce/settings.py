@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import hardware, roce
+from busbw.check.nic.links import driver, hardware, roce
 from busbw.host.dcb import PRIORITIES
 from busbw.host.roce_qos import Qos, nccl_traffic_class, parse_traffic_class, read_qos, traffic_class_path
 
@@ -52,6 +52,11 @@ def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
     path = traffic_class_path(port.device, port.number)
     forced = parse_traffic_class(machine.text(path) or "")
     return (nccl_traffic_class(machine.environment), "$NCCL_IB_TC") if forced is None else (forced, path)
+
+
+def nvidia(machine: Machine, port: Port) -> bool:
+    """Whether mlnx_qos sets this port; iproute2's dcb sets all others."""
+    return driver(machine, port) == "mlx5_core"
 
 
 def mask(priorities: tuple[int, ...]) -> str:

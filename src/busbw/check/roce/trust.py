@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unknown
 from busbw.check.machine import Machine
-from busbw.check.roce.settings import STAYS, absent, hidden, settings
+from busbw.check.roce.settings import STAYS, absent, hidden, nvidia, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 ROW = CheckRow(
@@ -14,7 +14,7 @@ ROW = CheckRow(
     title="trust mode of RoCE ports",
     right="dscp, as RoCE v2 is routed by IP",
     why="With pcp a port sorts packets by their VLAN tag. Those without a tag get priority 0, which has no flow control.",
-    fix="mlnx_qos -i {netdev} --trust dscp (with the kernel's driver: dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY)",
+    fix="mlnx_qos -i {netdev} --trust dscp; on cards of others: dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY",
     stays=STAYS,
     reads=("/sys/class/net/*/qos/trust", "dcb"),
     sources=("NVIDIA DOCA-OFED, quality of service", "Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c"),
@@ -31,13 +31,15 @@ def look(machine: Machine) -> Iterator[Found]:
         if not qos.trust:
             yield unknown(setting.subject, hidden(machine, f"the trust mode cannot be read: {qos.dcb}"))
             continue
+        own = f"mlnx_qos -i {qos.netdev} --trust dscp"
+        fix = own if nvidia(machine, setting.port) else f"dcb app replace dev {qos.netdev} dscp-prio DSCP:PRIORITY"
         yield judged(
             right=qos.trust == "dscp",
             subject=setting.subject,
             good=f"{qos.netdev} sorts packets by DSCP",
             bad=f"{qos.netdev} sorts packets by {qos.trust}: those without a VLAN tag get priority 0",
             evidence=(Evidence(qos.trust_where, qos.trust, "dscp"),),
-            fix=ROW.fix.format(netdev=qos.netdev),
+            fix=fix,
         )
 
 

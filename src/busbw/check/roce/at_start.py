@@ -1,0 +1,64 @@
+"""Whether the settings of RoCE are still there after a reboot."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.roce.settings import absent, settings
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.at_start import CALL, read_setters
+from busbw.host.dcb import Dcb
+
+KUBELET = "/var/lib/kubelet"
+
+ROW = CheckRow(
+    id="BW101",
+    name="roce-at-start",
+    layer=Layer.ROCE,
+    title="RoCE settings after a reboot",
+    right="a unit of systemd, a rule of udev or a script of the network sets them at the start",
+    why="Flow control, trust mode, congestion control and traffic class are lost at a reboot. A host that was set up by hand "
+    "loses packets after its next reboot, without a message.",
+    fix="write the commands (mlnx_qos, traffic_class, cma_roce_tos) to a script, make a unit of it, systemctl enable rdma-qos.service",
+    stays="a unit that is enabled stays",
+    reads=(CALL, "dcb", "/sys/class/net/*/qos/trust"),
+    sources=("NVIDIA Network Operator, NIC configuration", "Alibaba Cloud, SCC instances with GPUs (rdma_qos_init)"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """One finding for the machine, where a RoCE port has flow control or trusts DSCP."""
+    found = settings(machine)
+    states = [one.qos for one in found if one.qos.trust or one.qos.lossless is not None]
+    chosen = [qos for qos in states if qos.lossless or qos.trust == "dscp"]
+    if not found:
+        yield skipped(absent(machine))
+    elif not states:
+        yield unknown("", "the settings of RoCE cannot be read")
+    elif not chosen:
+        yield skipped("no RoCE port has flow control or trusts DSCP")
+    else:
+        firmware = all(isinstance(qos.dcb, Dcb) and qos.dcb.host is False for qos in chosen)
+        yield _judge(machine, firmware=firmware)
+
+
+def _judge(machine: Machine, *, firmware: bool) -> Found:
+    files = read_setters(machine)
+    if isinstance(files, str):
+        return unknown("", f"what sets RoCE at the start is not known: {files}")
+    enabled = [one for one in files if one.enabled]
+    if enabled:
+        seen = [Evidence(one.path, ", ".join(one.words)) for one in enabled]
+        return passed("", f"{enabled[0].path} sets it at the start", *seen)
+    if files:
+        name = files[0].path.rpartition("/")[2]
+        seen = [Evidence(one.path, "not enabled", "enabled") for one in files]
+        return warned("", f"{name} would set it, but systemd does not start it", *seen, fix=f"systemctl enable {name}")
+    if firmware:
+        return passed("", "the cards take it from the switch (DCBX in firmware)", Evidence("dcb", "DCBX is not the host's"))
+    if machine.names(KUBELET):
+        return unknown("", "no file sets it at the start; on this node of Kubernetes the NIC Configuration Operator may")
+    return warned("", "no file of this host sets it at the start", Evidence(CALL, "none", "a unit, rule or script"), fix=ROW.fix)
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,405 @@
+"""Branches of the checks of network ports and RoCE: limits, bonds, virtual machines, containers, what cannot be read."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # cases_nic.py
+
+from cases_nic import BOND, NET, PORT, bonded, cloud, counter, efa, erdma, one_network, statistic
+from healthy import healthy
+from tree import Tree, environment
+
+from busbw.check.machine import Machine
+from busbw.check.registry import CHECKS, find
+from busbw.core.checking import CheckReport
+from busbw.core.finding import Verdict
+from busbw.host.recording import recorded
+from busbw.views import rdma_qos_check
+
+PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PCI = "/sys/bus/pci/devices/0000:61:01.0"  # of mlx5_3
+
+
+def run(name, tree):
+    return find(name).run(Machine(tree.source()))
+
+
+def one(name, tree, subject="mlx5_3"):
+    """The finding about a subject."""
+    (found,) = [found for found in run(name, tree) if found.subject == subject]
+    return found
+
+
+def changed(*changes):
+    tree = healthy()
+    for change in changes:
+        change(tree)
+    return tree
+
+
+# Cards and drivers
+
+
+def without_rdma(tree):
+    return tree.drop("/sys/class/infiniband/mlx5_3")
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "message"),
+    [
+        (lambda tree: tree.drop(f"{PCI}/driver"), FAIL, "it has no driver"),
+        (lambda tree: tree.file("/proc/modules", "mlx5_core 1 0 - Live 0x0"), FAIL, "mlx5_ib is not loaded"),
+        (lambda tree: None, FAIL, "mlx5_ib is loaded, but made no RDMA device"),
+        (lambda tree: tree.file("/.dockerenv", ""), UNKNOWN, "this is a container, which may not show its RDMA device"),
+    ],
+)
+def test_card_without_rdma_device_is_explained(change, verdict, message):
+    found = one("nic-present", changed(without_rdma, change), "0000:61:01.0")
+    assert (found.verdict, found.message) == (verdict, message)
+
+
+def test_functions_for_guests_need_no_rdma_device():
+    for change in (
+        lambda tree: tree.link(f"{PCI}/driver", "../drivers/vfio-pci"),
+        lambda tree: tree.drop(f"{PCI}/driver").link(f"{PCI}/physfn", "../0000:61:00.0"),
+    ):
+        found = run("nic-present", changed(without_rdma, change))
+        assert {one.verdict for one in found} == {PASS}
+        assert "0000:61:01.0" not in {one.subject for one in found}
+
+
+def test_second_port_of_a_bond_shares_the_rdma_device():
+    tree = healthy(ports=1).link("/sys/class/infiniband/mlx5_bond_0/device", "../../../0000:43:01.0")
+    tree.files("/sys/bus/pci/devices/0000:43:01.1", vendor="0x15b3", **{"class": "0x020000"})
+    tree.link("/sys/bus/pci/devices/0000:43:01.1/driver", "../drivers/mlx5_core")
+    assert one("nic-present", tree, "0000:43:01.1").message == "it is mlx5_bond_0"
+
+
+@pytest.mark.parametrize(("rdma", "verdicts"), [(True, {PASS}), (False, {FAIL})])
+def test_broadcom_port_counts_only_without_other_rdma(rdma, verdicts):
+    tree = healthy() if rdma else Tree().file("/proc/modules", "bnxt_en 1 0 - Live 0x0")
+    tree.files("/sys/bus/pci/devices/0000:31:00.0", vendor="0x14e4", **{"class": "0x020000"})
+    tree.link("/sys/bus/pci/devices/0000:31:00.0/driver", "../drivers/bnxt_en")
+    assert {found.verdict for found in run("nic-present", tree)} == verdicts
+
+
+def test_modules_of_one_release_pass():
+    tree = healthy().file("/sys/module/mlx5_core/version", "24.10-1.1.4").file("/sys/module/mlx5_ib/version", "24.10-1.1.4")
+    assert {found.verdict for found in run("nic-driver", tree)} == {PASS}
+
+
+# State
+
+
+def test_no_active_port_fails():
+    tree = healthy(ports=2)
+    for index in range(2):
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/state", "1: DOWN")
+    assert {found.verdict for found in run("nic-state", tree)} == {FAIL}
+
+
+def test_switched_off_interface_is_told_from_a_cable():
+    off = changed(lambda tree: tree.file(f"{PORT}/phys_state", "3: Disabled").file(f"{NET}/flags", "0x1002"))
+    assert one("nic-physical-state", off).fix == "ip link set dev eth3 up"
+    cable = changed(lambda tree: tree.file(f"{PORT}/phys_state", "2: Polling"))
+    assert "nothing answers at the other end of the cable" in one("nic-physical-state", cable).message
+
+
+def test_port_without_link_is_not_blamed_on_the_subnet_manager():
+    tree = healthy(layer="InfiniBand").file(f"{PORT}/phys_state", "2: Polling").file(f"{PORT}/sm_lid", "0x0")
+    assert "mlx5_3" not in {found.subject for found in run("nic-subnet-manager", tree)}
+
+
+def test_partition_of_most_ports_is_the_right_one():
+    tree = healthy(layer="InfiniBand").file(f"{PORT}/pkeys/0", "0x8001")
+    found = one("nic-pkey", tree)
+    assert (found.verdict, found.evidence[0].seen, found.evidence[0].expected) == (WARN, "0: 0x8001", "0: 0xffff")
+
+
+def rate(text, ports=8):
+    tree = healthy(ports=ports)
+    for index in range(ports):
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", text)
+    return {found.verdict for found in run("nic-rate", tree)}
+
+
+def test_two_lanes_on_all_ports_are_split_cables():
+    assert rate("200 Gb/sec (2X NDR)") == {PASS}
+
+
+def test_two_lanes_on_the_only_port_are_unknown():
+    assert rate("200 Gb/sec (2X NDR)", ports=1) == {UNKNOWN}
+    assert rate("400 Gb/sec (4X NDR)", ports=1) == {PASS}
+
+
+def test_storage_port_of_another_card_may_be_slower():
+    tree = changed(lambda tree: tree.file(f"{PORT}/rate", "100 Gb/sec (4X EDR)").file("/sys/class/infiniband/mlx5_3/board_id", "MT_1"))
+    assert one("nic-rate", tree).verdict is PASS
+
+
+# Interfaces and addresses
+
+
+def test_bond_has_the_address_of_its_slaves():
+    tree = bonded()
+    tree.call("addresses", json.dumps({"bond0": "10.0.0.1/24", "eth0": "", "eth1": ""}))
+    assert one("nic-netdev", tree, "mlx5_0").message == "bond0 is up and has 10.0.0.1/24"
+
+
+def test_interface_without_an_address_warns():
+    tree = changed(lambda tree: tree.update("addresses", eth3="169.254.1.1/16"))
+    found = one("nic-netdev", tree)
+    assert (found.verdict, found.evidence[-1].seen) == (WARN, "169.254.1.1/16")
+
+
+def test_interface_in_another_namespace_is_unknown():
+    tree = healthy().call("addresses", json.dumps({"lo": "127.0.0.1/8"}))
+    assert {found.verdict for found in run("nic-netdev", tree)} == {UNKNOWN}
+
+
+def test_gids_hidden_in_a_container_are_unknown():
+    tree = healthy(ports=1).file("/.dockerenv", "").drop("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types")
+    (found,) = run("nic-gid", tree)
+    assert (found.verdict, "another network namespace" in found.message) == (UNKNOWN, True)
+
+
+def test_port_with_roce_v1_alone_fails():
+    tree = healthy()
+    for index in range(4):
+        tree.file(f"{PORT}/gid_attrs/types/{index}", "IB/RoCE v1")
+    assert one("nic-gid", tree).verdict is FAIL
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("layer3+4 (1)", "layer2 (0)", "its hash is layer2: connections share a slave"),
+        ("IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)", "its mode is fault-tolerance (active-backup)"),
+        ("00:1c:73:00:00:01", "00:00:00:00:00:00", "the switch does not answer LACP"),
+        ("eth1\nMII Status: up\nSpeed: 400000", "eth1\nMII Status: up\nSpeed: 200000", "its slaves differ in speed"),
+        ("400000 Mbps\nAggregator ID: 1\n\nSlave", "400000 Mbps\nAggregator ID: 2\n\nSlave", "eth0 is not in the bond's aggregator"),
+    ],
+)
+def test_bond_is_warned_about(old, new, message):
+    assert old in BOND
+    found = one("nic-bond", bonded(BOND.replace(old, new)), "bond0")
+    assert (found.verdict, found.message) == (WARN, message)
+
+
+def test_bond_for_management_may_be_active_backup():
+    text = BOND.replace("IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)").replace("eth", "eno")
+    tree = healthy().file("/proc/net/bonding/bond0", text)
+    assert one("nic-bond", tree, "bond0").verdict is PASS
+
+
+def test_bond_that_cannot_be_read_is_unknown():
+    assert one("nic-bond", bonded().drop("/proc/net/bonding"), "bond0").verdict is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"), [((1, 2, 2), PASS), ((1, 2, 0), PASS), ((1, 2, 1), WARN), ((0, 2, 2), WARN), ((1, 1, 0), WARN)]
+)
+def test_one_network_needs_three_settings(values, verdict):
+    tree = changed(one_network)
+    tree.files("/proc/sys/net/ipv4/conf/eth3", **dict(zip(("arp_ignore", "arp_announce", "rp_filter"), map(str, values), strict=True)))
+    tree.file("/proc/sys/net/ipv4/conf/all/rp_filter", "0")
+    assert one("nic-multirail", tree, "eth3").verdict is verdict
+
+
+# Counters
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "verdict"),
+    [
+        ("nic-flap", counter("link_downed", 5, "counters"), PASS),  # the median is 1
+        ("nic-flap", counter("link_downed", 6, "counters"), WARN),
+        ("nic-symbol-errors", counter("symbol_error", 240 * 120, "counters"), PASS),  # the host is up for 240 hours
+        ("nic-symbol-errors", counter("symbol_error", 240 * 120 + 1, "counters"), WARN),
+        ("nic-ber", statistic(rx_corrected_bits_phy=10**10), PASS),
+        ("nic-ber", statistic(rx_corrected_bits_phy=10**10 + 10**9), WARN),
+        ("nic-ber", statistic(rx_bits_phy=1000, rx_corrected_bits_phy=0), UNKNOWN),
+        ("nic-discards", statistic(tx_discards_phy=20_000), PASS),
+        ("nic-discards", statistic(tx_discards_phy=20_001), WARN),
+        ("nic-discards", statistic(rx_oversize_pkts_phy=1), WARN),
+        ("nic-pci-stalls", statistic(outbound_pci_stalled_wr=30, outbound_pci_stalled_wr_events=59), PASS),
+        ("nic-pci-stalls", statistic(outbound_pci_stalled_wr=31), WARN),
+        ("nic-pci-stalls", statistic(outbound_pci_buffer_overflow=1), WARN),
+        ("nic-retransmissions", counter("packet_seq_err", 20_000), PASS),
+        ("nic-retransmissions", counter("packet_seq_err", 20_001), WARN),
+        ("nic-retransmissions", counter("out_of_sequence", 10**9), PASS),
+        ("nic-retransmissions", counter("req_transport_retries_exceeded", 1), WARN),
+        ("roce-cnp", counter("rp_cnp_ignored", 46), PASS),  # of 4632 that were handled
+        ("roce-cnp", counter("rp_cnp_ignored", 47), WARN),
+    ],
+)
+def test_counter_is_judged_at_its_limit(name, change, verdict):
+    assert one(name, changed(change)).verdict is verdict
+
+
+def test_ports_that_all_went_down_together_have_no_fault():
+    tree = healthy()
+    for index in range(8):
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/counters/link_downed", "20")
+    assert {found.verdict for found in run("nic-flap", tree)} == {PASS}
+
+
+def test_module_is_judged_by_its_own_maximum():
+    sensors = f"{NET}/device/hwmon/hwmon4"
+    warm = changed(lambda tree: tree.files(sensors, temp2_input="71000", temp2_max="75000", temp2_crit="80000"))
+    assert (one("nic-module", warm).verdict, one("nic-module", warm).message) == (PASS, "no event, 71 °C")
+    hot = changed(lambda tree: tree.files(sensors, temp2_input="75000", temp2_max="75000", temp2_crit="80000"))
+    assert one("nic-module", hot).verdict is WARN
+
+
+@pytest.mark.parametrize(
+    "name", ["nic-flap", "nic-ber", "nic-discards", "nic-module", "nic-pci-stalls", "nic-retransmissions", "roce-storm"]
+)
+def test_counters_that_cannot_be_read_are_unknown(name):
+    tree = healthy().failing("ethtool -S eth3", "eth3: operation not supported")
+    tree.drop(f"{PORT}/counters").drop(f"{PORT}/hw_counters").drop(f"{NET}/carrier_down_count")
+    assert one(name, tree).verdict is UNKNOWN
+
+
+# Clouds
+
+
+def test_efa_without_the_plugin_of_nccl_warns():
+    assert one("nic-efa", cloud("efa"), "").verdict is WARN
+    plugin = cloud("efa").listing("/home/me/lib", "libnccl-net.so").call("environment", '{"LD_LIBRARY_PATH": "lib:/home/me/lib"}')
+    assert one("nic-efa", plugin, "").message == "NCCL's plugin is /home/me/lib/libnccl-net.so"
+
+
+def test_efa_drops_are_judged_by_packets():
+    path = "/sys/class/infiniband/rdmap0/ports/1/hw_counters/rx_drops"
+    assert one("nic-efa", efa().file(path, "1"), "rdmap0").verdict is PASS
+    assert one("nic-efa", efa().file(path, "2"), "rdmap0").verdict is WARN
+
+
+def test_erdma_is_not_asked_for_jumbo_frames_of_roce():
+    assert [found.verdict for found in run("nic-mtu", erdma("1400"))] == [SKIP]
+    assert one("nic-erdma-mtu", erdma("1400"), "rdmap0").verdict is PASS
+
+
+# RoCE
+
+
+def test_lossless_class_is_compared_with_what_nccl_sends():
+    tree = healthy().drop("/sys/class/infiniband/mlx5_3/tc")
+    assert one("roce-traffic-class", tree).message == "traffic class 0 (DSCP 0, no ECN) has priority 0, which has no flow control"
+    assert "echo 98 >" in one("roce-traffic-class", tree).fix  # DSCP 24, the first of priority 3
+    environment(NCCL_IB_TC="106")(tree)
+    assert one("roce-traffic-class", tree).verdict is PASS
+    assert one("roce-traffic-class", tree.drop("x").call("environment", "")).verdict is UNKNOWN
+
+
+@pytest.mark.parametrize(("pfc", "verdict"), [([], WARN), ([3], PASS), ([3, 4], PASS), (list(range(8)), WARN), (None, UNKNOWN)])
+def test_flow_control_is_for_some_priorities(pfc, verdict):
+    assert one("roce-pfc", healthy().update("dcb eth3", pfc=pfc)).verdict is verdict
+
+
+def test_lossy_fabric_is_not_asked_for_a_lossless_class():
+    tree = healthy()
+    for index in range(8):
+        tree.update(f"dcb eth{index}", pfc=[])
+    for name in ("roce-traffic-class", "roce-priority-traffic"):
+        assert {found.verdict for found in run(name, tree)} == {SKIP}
+    assert {found.verdict for found in run("roce-ecn", tree)} == {PASS}
+
+
+def test_congestion_control_is_asked_for_lossless_priorities_alone():
+    tree = changed(lambda tree: tree.file(f"{NET}/ecn/roce_np/enable/0", "0"))
+    assert one("roce-ecn", tree).verdict is PASS
+    assert one("roce-ecn", tree.drop(f"{NET}/ecn")).verdict is UNKNOWN
+
+
+def test_virtual_machine_says_who_sets_its_ports():
+    tree = healthy().file("/sys/class/dmi/id/sys_vendor", "QEMU").failing("dcb eth3", "eth3: its driver has no DCB").drop(f"{NET}/qos")
+    found = one("roce-trust", tree)
+    assert found.verdict is UNKNOWN
+    assert found.message.endswith("the host of this virtual machine sets it")
+
+
+def test_other_vendors_are_set_by_iproute2():
+    tree = healthy().link("/sys/class/infiniband/mlx5_3/device/driver", "../drivers/bnxt_en").update("dcb eth3", pfc=[])
+    assert one("roce-pfc", tree).fix.startswith("dcb pfc set dev eth3 prio-pfc all:off 3:on")
+    assert one("roce-pfc", healthy().update("dcb eth3", pfc=[])).fix.startswith("mlnx_qos -i eth3 --pfc 0,0,0,1,0,0,0,0")
+
+
+def test_type_of_service_may_differ_within_the_lossless_class():
+    path = "/sys/kernel/config/rdma_cm/mlx5_3/ports/1/default_roce_tos"
+    assert one("roce-cm-tos", healthy().file(path, "98")).verdict is PASS  # DSCP 24, priority 3 too
+    assert one("roce-cm-tos", healthy().file(path, "64")).verdict is WARN
+
+
+def test_rdma_cm_without_a_directory_is_unknown_once():
+    tree = healthy().drop("/sys/kernel/config")
+    for name in ("roce-cm-mode", "roce-cm-tos"):
+        assert [found.verdict for found in run(name, tree)] == [UNKNOWN]
+
+
+def test_little_traffic_says_nothing_about_priorities():
+    tree = changed(statistic(tx_vport_rdma_unicast_bytes=10**9 + 10**8, vport_loopback_bytes=10**9, tx_prio3_bytes=0))
+    assert one("roce-priority-traffic", tree).verdict is SKIP
+
+
+def test_global_pause_alone_is_allowed():
+    tree = healthy().update("ethtool -a eth3", rx=True).update("dcb eth3", pfc=[])
+    assert one("roce-pause-global", tree).verdict is PASS
+    assert one("roce-pause-global", tree.update("dcb eth3", pfc=None)).verdict is UNKNOWN
+
+
+def test_port_that_was_left_out_is_named():
+    tree = healthy().update("dcb eth3", pfc=[4], dscp={"26": 4})
+    found = [found for found in run("roce-alike", tree) if found.verdict is WARN]
+    assert {found.subject for found in found} == {"mlx5_3"}
+    assert [found.message for found in found] == [
+        f"its {what} differs from most ports of this host" for what in ("flow control", "DSCP map")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "change", "verdict", "fix"),
+    [
+        (
+            [{"path": "/etc/systemd/system/qos.service", "words": ["mlnx_qos"], "enabled": False}],
+            None,
+            WARN,
+            "systemctl enable qos.service",
+        ),
+        ([], lambda tree: tree.listing("/var/lib/kubelet", "pods"), UNKNOWN, ""),
+        ([], lambda tree: [tree.update(f"dcb eth{index}", host=False) for index in range(8)], PASS, ""),
+    ],
+)
+def test_settings_after_a_reboot(files, change, verdict, fix):
+    tree = healthy().call("files that set RoCE at the start", json.dumps(files))
+    if change:
+        change(tree)
+    (found,) = run("roce-at-start", tree)
+    assert (found.verdict, found.fix) == (verdict, fix)
+
+
+# All of them
+
+
+@pytest.mark.parametrize("name", ["roce-bond", "no-nic", "vm-veth", "h200x2-recorded", "h100x8-ib"])
+def test_recorded_machines_have_no_false_alarm(name):
+    machine = Machine(recorded(Path(__file__).parents[2] / "hosts" / f"{name}.jsonl"))
+    checks = [check for check in CHECKS if check.row.layer.value in ("NIC", "RoCE")]
+    bad = [found for check in checks for found in check.run(machine) if found.verdict in (WARN, FAIL)]
+    assert [(found.name, found.evidence[0].seen) for found in bad] == ([("nic-mtu", "1500")] if name == "roce-bond" else [])
+
+
+def test_report_answers_the_items_of_rdma_qos_check():
+    machine = Machine(changed(lambda tree: tree.file(f"{NET}/qos/trust", "pcp")).source())
+    text = rdma_qos_check.text(CheckReport(host="gpu-1", findings=[found for check in CHECKS for found in check.run(machine)]))
+    rows = {tuple(line.split()[1:]) for line in text.splitlines() if line.startswith("* ")}
+    assert rows >= {
+        ("link_up", "eth3:", "yes", "ok"), ("mlnx_device", "eth3:", "1", "ok"), ("drv_ver", "eth3:", "6.8.0-60-generic", "ok"),
+        ("drv_fw_ver", "eth3:", "6.8.0-60-generic/28.41.1000", "ok"), ("roce_ver", "mlx5_3:", "1", "ok"),
+        ("cm_tos", "mlx5_3:", "106", "ok"), ("trust_mod", "eth3:", "pcp", "fail"), ("trust_mod", "eth2:", "dscp", "ok"),
+        ("roce_tos", "mlx5_2:", "106", "ok"),
+    }  # fmt: skip
