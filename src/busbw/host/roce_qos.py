@@ -12,6 +12,7 @@ from busbw.host.interfaces import NET
 from busbw.host.nic import RDMA
 from busbw.host.source import Source
 
+VARIABLE, NCCL_CONF = "NCCL_IB_TC", "/etc/nccl.conf"
 CONFIGFS = "/sys/kernel/config/rdma_cm"
 _GLOBAL = re.compile(r"Global tclass=(\d+)")
 ECN_BITS = {0: "no ECN", 1: "ECT(1)", 2: "ECT(0)", 3: "CE"}
@@ -76,10 +77,18 @@ def parse_traffic_class(text: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def nccl_traffic_class(environment: Mapping[str, str] | None) -> int | None:
-    """What NCCL_IB_TC says: 0 where it is not set, None where the environment or its value is not known."""
-    text = None if environment is None else environment.get("NCCL_IB_TC", "0")
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+def nccl_traffic_class(environment: Mapping[str, str] | None, file: str = "") -> tuple[int | None, str]:
+    """What NCCL_IB_TC says and where: in the environment, else in the text of /etc/nccl.conf, else NCCL's default 0.
+
+    The value is None where the environment or the number is not known.
+    """
+    written = re.findall(rf"^\s*{VARIABLE}\s*=\s*(\S+)", file, re.MULTILINE)
+    if environment is None:
+        return None, f"${VARIABLE}"
+    if VARIABLE not in environment and not written:
+        return 0, f"${VARIABLE}, which is not set"
+    text, where = (environment[VARIABLE], f"${VARIABLE}") if VARIABLE in environment else (written[-1], NCCL_CONF)
+    return (int(text) if text.isascii() and text.isdigit() else None), where
 
 
 def rdma_cm_path(device: str, port: str, name: str) -> str:

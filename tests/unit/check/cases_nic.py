@@ -1,9 +1,12 @@
-"""Cases of the layers NIC and RoCE."""
+"""Cases of the layers NIC and RoCE, and what their tests share."""
 
 import json
 
 from healthy import healthy
 from tree import Tree
+
+from busbw.check.machine import Machine
+from busbw.check.registry import find
 
 PORT, NET = "/sys/class/infiniband/mlx5_3/ports/1", "/sys/class/net/eth3"
 BOND = """Ethernet Channel Bonding Driver: v6.8.0-60-generic
@@ -29,6 +32,23 @@ MII Status: up
 Speed: 400000 Mbps
 Aggregator ID: 1
 """
+
+
+def run(name, tree):
+    return find(name).run(Machine(tree.source()))
+
+
+def one(name, tree, subject="mlx5_3"):
+    """The finding about a subject."""
+    (found,) = [found for found in run(name, tree) if found.subject == subject]
+    return found
+
+
+def changed(*changes):
+    tree = healthy()
+    for change in changes:
+        change(tree)
+    return tree
 
 
 def counter(name, value, folder="hw_counters"):

@@ -8,12 +8,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # cases_nic.py
 
-from cases_nic import BOND, NET, PORT, bonded, cloud, counter, efa, erdma, one_network, statistic
+from cases_nic import BOND, NET, PORT, bonded, changed, cloud, counter, efa, erdma, one, one_network, run, statistic
 from healthy import healthy
-from tree import Tree, environment
+from tree import Tree
 
 from busbw.check.machine import Machine
-from busbw.check.registry import CHECKS, find
+from busbw.check.registry import CHECKS
 from busbw.core.checking import CheckReport
 from busbw.core.finding import Verdict
 from busbw.host.recording import recorded
@@ -21,23 +21,6 @@ from busbw.views import rdma_qos_check
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
 PCI = "/sys/bus/pci/devices/0000:61:01.0"  # of mlx5_3
-
-
-def run(name, tree):
-    return find(name).run(Machine(tree.source()))
-
-
-def one(name, tree, subject="mlx5_3"):
-    """The finding about a subject."""
-    (found,) = [found for found in run(name, tree) if found.subject == subject]
-    return found
-
-
-def changed(*changes):
-    tree = healthy()
-    for change in changes:
-        change(tree)
-    return tree
 
 
 # Cards and drivers
@@ -282,104 +265,6 @@ def test_efa_drops_are_judged_by_packets():
 def test_erdma_is_not_asked_for_jumbo_frames_of_roce():
     assert [found.verdict for found in run("nic-mtu", erdma("1400"))] == [SKIP]
     assert one("nic-erdma-mtu", erdma("1400"), "rdmap0").verdict is PASS
-
-
-# RoCE
-
-
-def test_lossless_class_is_compared_with_what_nccl_sends():
-    tree = healthy().drop("/sys/class/infiniband/mlx5_3/tc")
-    assert one("roce-traffic-class", tree).message == "traffic class 0 (DSCP 0, no ECN) has priority 0, which has no flow control"
-    assert "echo 98 >" in one("roce-traffic-class", tree).fix  # DSCP 24, the first of priority 3
-    environment(NCCL_IB_TC="106")(tree)
-    assert one("roce-traffic-class", tree).verdict is PASS
-    assert one("roce-traffic-class", tree.drop("x").call("environment", "")).verdict is UNKNOWN
-
-
-@pytest.mark.parametrize(("pfc", "verdict"), [([], WARN), ([3], PASS), ([3, 4], PASS), (list(range(8)), WARN), (None, UNKNOWN)])
-def test_flow_control_is_for_some_priorities(pfc, verdict):
-    assert one("roce-pfc", healthy().update("dcb eth3", pfc=pfc)).verdict is verdict
-
-
-def test_lossy_fabric_is_not_asked_for_a_lossless_class():
-    tree = healthy()
-    for index in range(8):
-        tree.update(f"dcb eth{index}", pfc=[])
-    for name in ("roce-traffic-class", "roce-priority-traffic"):
-        assert {found.verdict for found in run(name, tree)} == {SKIP}
-    assert {found.verdict for found in run("roce-ecn", tree)} == {PASS}
-
-
-def test_congestion_control_is_asked_for_lossless_priorities_alone():
-    tree = changed(lambda tree: tree.file(f"{NET}/ecn/roce_np/enable/0", "0"))
-    assert one("roce-ecn", tree).verdict is PASS
-    assert one("roce-ecn", tree.drop(f"{NET}/ecn")).verdict is UNKNOWN
-
-
-def test_virtual_machine_says_who_sets_its_ports():
-    tree = healthy().file("/sys/class/dmi/id/sys_vendor", "QEMU").failing("dcb eth3", "eth3: its driver has no DCB").drop(f"{NET}/qos")
-    found = one("roce-trust", tree)
-    assert found.verdict is UNKNOWN
-    assert found.message.endswith("the host of this virtual machine sets it")
-
-
-def test_other_vendors_are_set_by_iproute2():
-    tree = healthy().link("/sys/class/infiniband/mlx5_3/device/driver", "../drivers/bnxt_en").update("dcb eth3", pfc=[])
-    assert one("roce-pfc", tree).fix.startswith("dcb pfc set dev eth3 prio-pfc all:off 3:on")
-    assert one("roce-pfc", healthy().update("dcb eth3", pfc=[])).fix.startswith("mlnx_qos -i eth3 --pfc 0,0,0,1,0,0,0,0")
-
-
-def test_type_of_service_may_differ_within_the_lossless_class():
-    path = "/sys/kernel/config/rdma_cm/mlx5_3/ports/1/default_roce_tos"
-    assert one("roce-cm-tos", healthy().file(path, "98")).verdict is PASS  # DSCP 24, priority 3 too
-    assert one("roce-cm-tos", healthy().file(path, "64")).verdict is WARN
-
-
-def test_rdma_cm_without_a_directory_is_unknown_once():
-    tree = healthy().drop("/sys/kernel/config")
-    for name in ("roce-cm-mode", "roce-cm-tos"):
-        assert [found.verdict for found in run(name, tree)] == [UNKNOWN]
-
-
-def test_little_traffic_says_nothing_about_priorities():
-    tree = changed(statistic(tx_vport_rdma_unicast_bytes=10**9 + 10**8, vport_loopback_bytes=10**9, tx_prio3_bytes=0))
-    assert one("roce-priority-traffic", tree).verdict is SKIP
-
-
-def test_global_pause_alone_is_allowed():
-    tree = healthy().update("ethtool -a eth3", rx=True).update("dcb eth3", pfc=[])
-    assert one("roce-pause-global", tree).verdict is PASS
-    assert one("roce-pause-global", tree.update("dcb eth3", pfc=None)).verdict is UNKNOWN
-
-
-def test_port_that_was_left_out_is_named():
-    tree = healthy().update("dcb eth3", pfc=[4], dscp={"26": 4})
-    found = [found for found in run("roce-alike", tree) if found.verdict is WARN]
-    assert {found.subject for found in found} == {"mlx5_3"}
-    assert [found.message for found in found] == [
-        f"its {what} differs from most ports of this host" for what in ("flow control", "DSCP map")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("files", "change", "verdict", "fix"),
-    [
-        (
-            [{"path": "/etc/systemd/system/qos.service", "words": ["mlnx_qos"], "enabled": False}],
-            None,
-            WARN,
-            "systemctl enable qos.service",
-        ),
-        ([], lambda tree: tree.listing("/var/lib/kubelet", "pods"), UNKNOWN, ""),
-        ([], lambda tree: [tree.update(f"dcb eth{index}", host=False) for index in range(8)], PASS, ""),
-    ],
-)
-def test_settings_after_a_reboot(files, change, verdict, fix):
-    tree = healthy().call("files that set RoCE at the start", json.dumps(files))
-    if change:
-        change(tree)
-    (found,) = run("roce-at-start", tree)
-    assert (found.verdict, found.fix) == (verdict, fix)
 
 
 # All of them

@@ -137,10 +137,11 @@ def test_traffic_class_of_all_packets(text, value):
 
 
 def test_traffic_class_of_nccl():
-    assert nccl_traffic_class(None) is None
-    assert nccl_traffic_class({}) == 0
-    assert nccl_traffic_class({"NCCL_IB_TC": "106"}) == 106
-    assert nccl_traffic_class({"NCCL_IB_TC": "high"}) is None
+    assert nccl_traffic_class(None, "NCCL_IB_TC=106") == (None, "$NCCL_IB_TC")
+    assert nccl_traffic_class({}) == (0, "$NCCL_IB_TC, which is not set")
+    assert nccl_traffic_class({"NCCL_IB_TC": "106"}, "NCCL_IB_TC=98") == (106, "$NCCL_IB_TC")
+    assert nccl_traffic_class({}, "NCCL_DEBUG=INFO\nNCCL_IB_TC=98\n#NCCL_IB_TC=2") == (98, "/etc/nccl.conf")
+    assert nccl_traffic_class({"NCCL_IB_TC": "high"}) == (None, "$NCCL_IB_TC")
 
 
 def test_traffic_class_is_decoded():

@@ -42,8 +42,13 @@ def roce(machine: Machine) -> tuple[Port, ...]:
 
 
 def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
-    """The hardware interfaces of a port; several for a bond, none where the interface is in another namespace."""
-    return carriers(machine.interfaces, port.netdev)
+    """The hardware interfaces of a port; several for a device that is a whole bond, none where they are in another namespace."""
+    names = carriers(machine.interfaces, port.netdev)
+    sharing = [other for other in machine.ports if other.netdev and set(carriers(machine.interfaces, other.netdev)) & set(names)]
+    if len(sharing) < 2:
+        return names
+    own = set(machine.names(f"{RDMA}/{port.device}/device/net"))
+    return tuple(name for name in names if name == port.netdev or name in own)
 
 
 def holder(machine: Machine, port: Port) -> str:

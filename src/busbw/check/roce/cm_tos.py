@@ -19,7 +19,13 @@ ROW = CheckRow(
     why="Connections that are made by RDMA-CM (storage, ib_write_bw -R) otherwise use another class than NCCL, and lose packets.",
     fix=f"mkdir -p {CONFIGFS}/{{device}}; echo {{value}} > {CONFIGFS}/{{device}}/ports/{{port}}/{NAME}",
     stays="lost at the next reboot: run it from a systemd unit after rdma_cm is loaded",
-    reads=(f"{CONFIGFS}/*/ports/*/{NAME}", "/sys/class/infiniband/*/tc/*/traffic_class", "environment: NCCL_IB_TC", "dcb"),
+    reads=(
+        f"{CONFIGFS}/*/ports/*/{NAME}",
+        "/sys/class/infiniband/*/tc/*/traffic_class",
+        "environment: NCCL_IB_TC",
+        "/etc/nccl.conf",
+        "dcb",
+    ),
     sources=("Linux Documentation/ABI/testing/configfs-rdma_cm",),
 )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import driver, hardware, roce
 from busbw.host.dcb import PRIORITIES
-from busbw.host.roce_qos import Qos, nccl_traffic_class, parse_traffic_class, read_qos, traffic_class_path
+from busbw.host.roce_qos import NCCL_CONF, Qos, nccl_traffic_class, parse_traffic_class, read_qos, traffic_class_path
 
 STAYS = (
     "lost at the next reboot: run it from a systemd unit after the driver is loaded, from a udev rule for the interface, "
@@ -51,7 +51,7 @@ def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
     """
     path = traffic_class_path(port.device, port.number)
     forced = parse_traffic_class(machine.text(path) or "")
-    return (nccl_traffic_class(machine.environment), "$NCCL_IB_TC") if forced is None else (forced, path)
+    return nccl_traffic_class(machine.environment, machine.text(NCCL_CONF) or "") if forced is None else (forced, path)
 
 
 def nvidia(machine: Machine, port: Port) -> bool:

@@ -18,7 +18,7 @@ ROW = CheckRow(
     "are dropped when buffers are full.",
     fix="echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class, or export NCCL_IB_TC={value} in the job script",
     stays=STAYS,
-    reads=("/sys/class/infiniband/*/tc/*/traffic_class", "environment: NCCL_IB_TC", "dcb", "/sys/class/net/*/qos/trust"),
+    reads=("/sys/class/infiniband/*/tc/*/traffic_class", "environment: NCCL_IB_TC", "/etc/nccl.conf", "dcb", "/sys/class/net/*/qos/trust"),
     sources=("NCCL user guide, NCCL_IB_TC", "NVIDIA DOCA-OFED, quality of service"),
 )
 
