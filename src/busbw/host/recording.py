@@ -34,14 +34,22 @@ class _RecordedArchive:
         self._children: dict[str, set[str]] = {}
         for path, entry in self._paths.items():
             if "error" not in entry:
-                self._add_parents(path)
-            self._children.setdefault(path, set()).update(entry.get("names", ()))
+                parent, _, name = path.rpartition("/")
+                if parent in self._children:  # and so its own parents are known
+                    self._children[parent].add(name)
+                else:
+                    self._add_parents(path)
+            if "names" in entry:
+                self._children.setdefault(path, set()).update(entry["names"])
 
     def _add_parents(self, path: str) -> None:
         while path != "/":
             parent, _, name = path.rpartition("/")
             path = parent or "/"
-            self._children.setdefault(path, set()).add(name)
+            names = self._children.setdefault(path, set())
+            if name in names:
+                return  # and so the parents are known
+            names.add(name)
 
     def read(self, path: str) -> Reading:
         return _reading(self._paths.get(path), f"{path}: not in the recording")
@@ -70,31 +78,37 @@ def recorded(path: Path) -> Source:
     if path.is_dir():
         return _RecordedTree(path)
     try:
-        return parse_archive(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise UsageError(f"{path}: {reason}", MADE_BY) from error
+        return parse_archive(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", MADE_BY) from error
 
 
-def parse_archive(text: str, name: str = "recording") -> Source:
+def parse_archive(text: str | bytes, name: str = "recording") -> Source:
     """The machine that an archive's text describes; UsageError names the line that is none of an archive."""
-    entries = []
+    try:
+        first, *entries = msgspec.json.Decoder(dict[str, Any]).decode_lines(text)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise _refused(_decoded(text), name) from error
+    if first != {"schema": SCHEMA} or not all("path" in entry or "call" in entry for entry in entries):
+        raise _refused(_decoded(text), name)
+    return _RecordedArchive(entries)
+
+
+def _decoded(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def _refused(text: str, name: str) -> UsageError:
+    """The error for the first line that is wrong."""
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            entry = msgspec.json.decode(line)
+            entry = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError:
-            entry = None
-        if (
-            not isinstance(entry, dict)
-            or (number == 1 and entry != {"schema": SCHEMA})
-            or not (number == 1 or {"path", "call"} & set(entry))
-        ):
+            entry = {}
+        if (entry != {"schema": SCHEMA}) if number == 1 else not {"path", "call"} & set(entry):
             expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
-            raise UsageError(f"{name}: line {number} is '{line[:40]}', not {expected}", MADE_BY)
-        entries.append(entry)
-    if not entries:
-        raise UsageError(f"{name}: it is empty", MADE_BY)
-    return _RecordedArchive(entries[1:])
+            return UsageError(f"{name}: line {number} is '{line[:40]}', not {expected}", MADE_BY)
+    return UsageError(f"{name}: it is empty", MADE_BY)
 
 
 class Recording:

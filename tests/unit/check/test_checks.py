@@ -65,7 +65,7 @@ def test_machine_that_tells_nothing_passes_no_check(name):
 
 def test_registry_has_every_module_once():
     folder = Path(room.__file__).parent
-    layers = [path.parent.name for path in folder.glob("*/__init__.py")]
+    layers = [path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name not in ("doctor", "command")]
     for layer in layers:
         modules = {path.stem for path in (folder / layer).glob("*.py") if not path.stem.startswith("_")}
         registered = {check.look.__module__.rpartition(".")[2] for check in importlib.import_module(f"busbw.check.{layer}").CHECKS}
