@@ -1,6 +1,7 @@
 """A healthy server: 8 H100, and a RoCE or InfiniBand port of 400 Gbit/s beside each."""
 
 import healthy_gpu
+import healthy_nccl
 import healthy_nic
 import healthy_os
 import healthy_pcie
@@ -14,4 +15,5 @@ def healthy(*, gpus: int = 8, ports: int = 8, layer: str = "Ethernet") -> Tree:
     healthy_pcie.add(tree, gpus, ports)
     healthy_gpu.add(tree, gpus)
     healthy_nic.add(tree, ports, layer)
+    healthy_nccl.add(tree)
     return tree

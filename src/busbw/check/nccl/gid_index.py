@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, no_environment, passed, skipped, warned
+from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
+from busbw.check.nccl.settings import READS, STAYS, Setting, each, known, version
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 VARIABLE = "NCCL_IB_GID_INDEX"
+DYNAMIC = (2, 21)  # from here on NCCL finds the index itself
 
 ROW = CheckRow(
     id="BW165",
@@ -16,29 +18,26 @@ ROW = CheckRow(
     right="not set: NCCL 2.21 and newer find the RoCE v2 GID themselves",
     why="The order of GIDs differs between hosts and changes when an interface was down. A fixed index then names one of RoCE v1 or none.",
     fix=f"unset {VARIABLE}",
-    stays="remove it from the job script, /etc/nccl.conf and ~/.nccl.conf",
-    reads=("environment",),
+    stays=STAYS,
+    reads=(*READS, "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
     sources=("NCCL user guide, NCCL_IB_GID_INDEX",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
     """The variable, and on this host the type of the GID that it names."""
-    if machine.environment is None:
-        yield no_environment()
-        return
-    value = machine.environment.get(VARIABLE)
-    if value is None:
-        yield passed("", f"{VARIABLE} is not set")
-        return
-    evidence = [Evidence(f"${VARIABLE}", value, "not set")]
-    if not machine.roce_ports:
-        yield skipped(f"{VARIABLE}={value}, but there is no RoCE port")
-        return
-    for port in machine.roce_ports:
-        path = f"{port.path}/gid_attrs/types/{value}"
-        evidence.append(Evidence(path, machine.text(path) or "no such GID", "RoCE v2"))
-    yield warned("", f"{VARIABLE}={value} fixes the index of the GID on all ports", *evidence, fix=ROW.fix)
+    yield from each(machine, (VARIABLE,), _judge)
+
+
+def _judge(machine: Machine, setting: Setting) -> Found:
+    if not machine.roce_ports and known(machine):
+        return skipped(f"{setting.text}, but there is no RoCE port")
+    types = {f"{port.path}/gid_attrs/types/{setting.value}": port for port in machine.roce_ports}
+    evidence = [setting.evidence("not set"), *(Evidence(path, machine.text(path) or "no such GID", "RoCE v2") for path in types)]
+    old = version(machine) and version(machine) < DYNAMIC
+    if old and all(one.seen == "RoCE v2" for one in evidence[1:]):
+        return passed("", f"{setting.text} names a GID of RoCE v2 on all ports; NCCL before 2.21 needs it", *evidence)
+    return warned("", f"{setting.text} fixes the index of the GID on all ports", *evidence, fix=setting.unset)
 
 
 CHECK = Check(ROW, look)

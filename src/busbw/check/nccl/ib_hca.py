@@ -1,0 +1,80 @@
+"""Which RDMA ports NCCL_IB_HCA selects."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.nccl.selection import Selection, parse
+from busbw.check.nccl.settings import READS, Setting, each
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+VARIABLE = "NCCL_IB_HCA"
+SLOW = 0.5  # of the fastest port: one of this share or less is for management or storage
+GBIT = 1e9 / 8
+
+ROW = CheckRow(
+    id="BW166",
+    name="nccl-ib-hca",
+    layer=Layer.NCCL,
+    title=f"ports that {VARIABLE} selects",
+    right="not set, or exact names of the ports beside the GPUs",
+    why="Without = each entry is a prefix: mlx5_1 also selects mlx5_10 to mlx5_19, and mlx5 the ports for storage and management. NCCL "
+    "ignores a name that no port has, and uses sockets if none is left.",
+    fix=f"export {VARIABLE}==mlx5_0,mlx5_1",
+    stays="set it in the job script or /etc/nccl.conf",
+    reads=(*READS, "/sys/class/infiniband/*"),
+    sources=("NCCL user guide, NCCL_IB_HCA",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The variable against the ports of this host."""
+    yield from each(machine, (VARIABLE,), _judge)
+
+
+def _judge(machine: Machine, setting: Setting) -> Found:
+    selection = parse(setting.value)
+    devices = tuple(dict.fromkeys(port.device for port in machine.ports))
+    evidence = [setting.evidence(), Evidence("/sys/class/infiniband", ", ".join(devices) or "no device")]
+    if not devices:
+        if not selection.exact and not selection.excluded:
+            message = f"{setting.text} has prefixes, not names: {_prefixes(selection)}"
+            return warned("", message, setting.evidence("= before exact names"), fix=setting.to(selection.spelled()))
+        return unknown("", f"{setting.text}: no RDMA device is visible here", *evidence)
+    return _fault(machine, setting, selection, devices, evidence) or passed(
+        "", f"{setting.text} selects {', '.join(selection.chosen(devices))}", *evidence
+    )
+
+
+def _prefixes(selection: Selection) -> str:
+    return ", ".join(f"{token} is also {token}0" for token in selection.tokens)
+
+
+def _fault(machine: Machine, setting: Setting, selection: Selection, devices: tuple[str, ...], evidence: list[Evidence]) -> Found | None:
+    chosen = selection.chosen(devices)
+    if not chosen:
+        message = f"{setting.text} selects none of the RDMA devices: NCCL uses sockets"
+        return warned("", message, *evidence, fix=setting.unset)
+    missing = selection.unmatched(devices)
+    if missing:
+        message = f"{setting.text}: this host has no {', '.join(missing)}"
+        return warned("", message, *evidence, fix=_exact(setting, selection, chosen))
+    wide = selection.too_wide(devices)
+    if wide:
+        also = "; ".join(f"{token} also stands for {', '.join(more)}" for token, more in wide.items())
+        return warned("", f"{setting.text}: {also}", *evidence, fix=setting.to(selection.spelled()))
+    rates = {nic.name.partition(":")[0]: nic.rate for nic in machine.host.nics if nic.rate and nic.name.partition(":")[0] in chosen}
+    slow = [name for name, rate in rates.items() if rate <= SLOW * max(rates.values())]
+    if slow:
+        named = ", ".join(f"{name} with {rates[name] / GBIT:g} Gbit/s" for name in slow)
+        message = f"{setting.text} selects {named}; the fastest has {max(rates.values()) / GBIT:g} Gbit/s"
+        keep = tuple(name for name in chosen if name not in slow)
+        return warned("", message, *evidence, fix=setting.to(f"={','.join(keep)}"))
+    return None
+
+
+def _exact(setting: Setting, selection: Selection, chosen: tuple[str, ...]) -> str:
+    return setting.unset if selection.excluded else setting.to(f"={','.join(chosen)}")
+
+
+CHECK = Check(ROW, look)

@@ -1,0 +1,47 @@
+"""Which NCCL a program loads."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unknown, unread, warned
+from busbw.check.machine import Machine
+from busbw.check.nccl.settings import LIBRARIES, libraries
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.nccl_libraries import live
+
+ROW = CheckRow(
+    id="BW183",
+    name="nccl-libraries",
+    layer=Layer.NCCL,
+    title="versions of libnccl on this machine",
+    right="one version, or several copies of it",
+    why="PyTorch of pip loads the NCCL of its Python package, nccl-tests the one of the system or of "
+    "LD_LIBRARY_PATH. The NCCL that was tested is then not the one that trains, with other defaults, algorithms and faults.",
+    fix="export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH for the test, or install the same version",
+    stays="set it in the job script, or keep the versions of both packages equal",
+    reads=("the Python package nvidia-nccl", "LD_LIBRARY_PATH", "library folders of the system"),
+    sources=("NCCL user guide, environment variables",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """All libnccl.so.2 that a program may load."""
+    found = libraries(machine)
+    if found is None:
+        yield unread("", machine.call(LIBRARIES, live), "the libraries of NCCL")
+        return
+    if not found:
+        yield skipped("no libnccl.so.2 in the usual places")
+        return
+    evidence = [Evidence(one.path, one.version or "no version in the file") for one in found]
+    versions = {one.version for one in found}
+    if "" in versions:
+        yield unknown("", "a libnccl.so.2 does not tell its version", *evidence)
+    elif len(versions) == 1:
+        yield passed("", f"NCCL {versions.pop()}", *evidence)
+    else:
+        named = ", ".join(f"{one.version} ({one.by})" for one in found)
+        folder = found[0].path.rpartition("/")[0]
+        yield warned("", f"several versions of NCCL: {named}", *evidence, fix=ROW.fix.format(folder=folder))
+
+
+CHECK = Check(ROW, look)

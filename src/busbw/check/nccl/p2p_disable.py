@@ -1,0 +1,46 @@
+"""Direct transfers between the GPUs of a host switched off."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, warned
+from busbw.check.machine import Machine
+from busbw.check.nccl.settings import READS, STAYS, Setting, each
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import parse_int
+
+VARIABLE, LEVEL = "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"
+
+ROW = CheckRow(
+    id="BW177",
+    name="nccl-p2p-disable",
+    layer=Layer.NCCL,
+    title=f"{VARIABLE} and {LEVEL}",
+    right="not set",
+    why="Without peer-to-peer transfers data goes through host memory in place of NVLink or PCIe. It is a way to find a fault, such as "
+    "PCIe access control that breaks peer-to-peer, and costs most of the bandwidth inside a host.",
+    fix=f"unset {VARIABLE}",
+    stays=STAYS,
+    reads=(*READS, "NVML"),
+    sources=("NCCL user guide, NCCL_P2P_DISABLE and NCCL_P2P_LEVEL",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Both variables."""
+    yield from each(machine, (VARIABLE, LEVEL), _judge)
+
+
+def _judge(machine: Machine, setting: Setting) -> Found:
+    gpus = machine.host.gpus
+    links = [Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU")] if gpus and gpus[0].nvlink else []
+    if setting.name == LEVEL:
+        if setting.value.upper() not in ("LOC", "0"):
+            return passed("", f"{setting.text} sets the distance up to which GPUs access each other", setting.evidence())
+    elif parse_int(setting.value) == 0:
+        return passed("", f"{setting.text} is the default", setting.evidence())
+    return warned(
+        "", f"{setting.text}: GPUs of a host exchange data through its memory", setting.evidence("not set"), *links, fix=setting.unset
+    )
+
+
+CHECK = Check(ROW, look)

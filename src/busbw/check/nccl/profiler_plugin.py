@@ -1,0 +1,32 @@
+"""The profiler plugin that the environment names."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check
+from busbw.check.machine import Machine
+from busbw.check.nccl import plugin
+from busbw.check.nccl.settings import READS, STAYS
+from busbw.core.checking import CheckRow, Found, Layer
+
+VARIABLE = "NCCL_PROFILER_PLUGIN"
+
+ROW = CheckRow(
+    id="BW187",
+    name="nccl-profiler-plugin",
+    layer=Layer.NCCL,
+    title=f"library of {VARIABLE}",
+    right="not set, none, or a library that exists",
+    why="Nothing is recorded, without an error. Left on after a capture, a profiler costs time in each operation.",
+    fix=f"unset {VARIABLE}",
+    stays=STAYS,
+    reads=(*READS, "LD_LIBRARY_PATH", "library folders of the system"),
+    sources=(f"NCCL user guide, {VARIABLE}",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The library."""
+    yield from plugin.found(machine, VARIABLE, "profiler", "nothing is recorded")
+
+
+CHECK = Check(ROW, look)

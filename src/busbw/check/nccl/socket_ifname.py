@@ -1,0 +1,74 @@
+"""The interfaces of NCCL's sockets: all of NCCL starts over them, with RDMA too."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, no_environment, passed, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.nccl.selection import parse
+from busbw.check.nccl.settings import READS, Setting, known, settings
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+VARIABLE = "NCCL_SOCKET_IFNAME"
+NET = "/sys/class/net"
+# Interfaces without a way to another host, or with the same address on each. NCCL itself leaves out lo and docker* only.
+VIRTUAL = ("virbr", "br-", "cni", "flannel", "cali", "cilium", "kube", "podman", "lxcbr", "vmnet", "veth", "tun", "tailscale", "wg")
+
+ROW = CheckRow(
+    id="BW169",
+    name="nccl-socket-ifname",
+    layer=Layer.NCCL,
+    title=f"interfaces that {VARIABLE} selects",
+    right="interfaces that lead to the other hosts; where bridges such as virbr0 exist, set",
+    why="NCCL connects its ranks over these interfaces before any RDMA. An address that others cannot reach hangs the start. Without = "
+    "each entry is a prefix, and a name that the host lacks stops NCCL.",
+    fix=f"export {VARIABLE}=^docker,lo,virbr0",
+    stays="set it in the job script or /etc/nccl.conf",
+    reads=(*READS, NET),
+    sources=("NCCL user guide, NCCL_SOCKET_IFNAME",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The variable against the interfaces of this host."""
+    every = settings(machine)
+    if every is None:
+        yield no_environment()
+        return
+    names = (*machine.interfaces, "lo") if machine.interfaces else ()
+    setting = every.get(VARIABLE)
+    yield _unset(names) if setting is None else _set(machine, setting, names)
+
+
+def _unset(names: tuple[str, ...]) -> Found:
+    if not names:
+        return unknown("", f"{VARIABLE} is not set, and no interface is visible")
+    evidence = (Evidence(f"${VARIABLE}", "not set"), Evidence(NET, ", ".join(names)))
+    bridges = [name for name in names if name.startswith(VIRTUAL)]
+    if bridges and not any(name.startswith("ib") for name in names):
+        message = f"{VARIABLE} is not set, and NCCL may choose {', '.join(bridges)}, which leads to no other host"
+        return warned("", message, *evidence, fix=f"export {VARIABLE}=^docker,lo,{','.join(bridges)}")
+    return passed("", f"{VARIABLE} is not set: NCCL chooses, ib* first, docker* and lo last", *evidence)
+
+
+def _set(machine: Machine, setting: Setting, names: tuple[str, ...]) -> Found:
+    selection = parse(setting.value)
+    evidence = [setting.evidence(), Evidence(NET, ", ".join(names) or "no interface")]
+    if not names:
+        why = "no interface is visible here" if known(machine) else "the interfaces of the hosts are not known"
+        return unknown("", f"{setting.text}: {why}", *evidence)
+    chosen = selection.chosen(names)
+    if not chosen:
+        return failed("", f"{setting.text} selects no interface of this host: NCCL stops", *evidence, fix=setting.unset)
+    wide = selection.too_wide(names)
+    if wide:
+        also = "; ".join(f"{token} also stands for {', '.join(more)}" for token, more in wide.items())
+        return warned("", f"{setting.text}: {also}", *evidence, fix=setting.to(selection.spelled()))
+    virtual = [name for name in chosen if name.startswith(VIRTUAL)]
+    if virtual:
+        message = f"{setting.text} selects {', '.join(virtual)}, which leads to no other host"
+        kept = ",".join(name for name in chosen if name not in virtual)
+        return warned("", message, *evidence, fix=setting.to(f"={kept}") if kept else setting.unset)
+    return passed("", f"{setting.text} selects {', '.join(chosen)}", *evidence)
+
+
+CHECK = Check(ROW, look)

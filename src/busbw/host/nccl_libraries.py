@@ -1,0 +1,86 @@
+"""Libraries of NCCL on this machine, and of its plugins: found as files, none is loaded."""
+
+import json
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from busbw.host.source import Unavailable
+
+NAME = "libnccl.so.2"
+PACKAGE, PATH = "Python package", "LD_LIBRARY_PATH"
+FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/local/cuda/lib64")
+SEARCHED_BYTES = 64 << 20  # the text with the version lies in the first MiB of all releases, before the GPU code
+_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """One libnccl. `version` is '' if the file does not tell it. `by` is what leads to it: a Python package, a variable or a folder."""
+
+    path: str
+    version: str
+    by: str
+
+
+def live() -> str:
+    """The libraries as JSON, for a Machine's call."""
+    return json.dumps([{"path": one.path, "version": one.version, "by": one.by} for one in _distinct()])
+
+
+def parse(text: str) -> tuple[Library, ...]:
+    """What `live` wrote."""
+    return tuple(Library(**one) for one in json.loads(text))
+
+
+def located(value: str, kind: str) -> str:
+    """The file that NCCL would load for `value` of NCCL_NET_PLUGIN and the like; '' if there is none. `kind` is net, tuner or profiler.
+
+    NCCL tries `value` as a library, then libnccl-KIND-VALUE.so. For a name without a slash the dynamic loader looks in
+    LD_LIBRARY_PATH and the system's folders; of these the usual ones are looked into. Raises Unavailable if none of them is readable.
+    """
+    if "/" in value:
+        return value if Path(value).is_file() else ""
+    folders = [Path(folder) for folder in (*_listed(), *FOLDERS) if Path(folder).is_dir()]
+    if not folders:
+        raise Unavailable("none of the library folders can be read")
+    files = (folder / name for name in (value, f"libnccl-{kind}-{value}.so") for folder in folders)
+    return next((str(path) for path in files if path.is_file()), "")
+
+
+def _listed() -> list[str]:
+    return [folder for folder in os.environ.get(PATH, "").split(":") if folder]
+
+
+def _distinct() -> Iterator[Library]:
+    seen = set()
+    for path, by in _candidates():
+        if path.is_file() and (real := path.resolve()) not in seen:
+            seen.add(real)
+            yield Library(str(path), _version(real), by)
+
+
+def _candidates() -> Iterator[tuple[Path, str]]:
+    try:
+        spec = find_spec("nvidia.nccl")
+    except ModuleNotFoundError:
+        spec = None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(folder, "lib", NAME), PACKAGE
+    for name in _listed():
+        yield Path(name, NAME), PATH
+    for name in FOLDERS:
+        yield Path(name, NAME), name
+
+
+def _version(path: Path) -> str:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            match = _VERSION.search(data, 0, SEARCHED_BYTES)
+            return match.group(1).decode() if match else ""
+    except (OSError, ValueError):  # an empty file cannot be mapped
+        return ""
