@@ -2,6 +2,7 @@
 
 import json
 
+from healthy import healthy
 from healthy_nccl import HOME, MISSING, library
 from tree import Tree, environment
 
@@ -66,4 +67,28 @@ NCCL = {
     "nccl-names": environment(NCCL_IB_GID_INDX="3", NCCL_TIMEOUT="7200"),
     "nccl-values": environment(NCCL_P2P_DISABLE="true"),
     "nccl-topo-file": lambda tree: environment(NCCL_TOPO_FILE=f"{HOME}/topo.xml")(tree).error(f"{HOME}/topo.xml", MISSING),
+}
+
+
+def mpi_job() -> Tree:
+    """The healthy server as the launcher of an MPIJob with two workers."""
+    tree = healthy().file("/etc/mpi/hostfile", "job-worker-0.job.ns.svc slots=8\njob-worker-1.job.ns.svc slots=8")
+    environment(
+        OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", OMPI_MCA_orte_keep_fqdn_hostnames="true",
+        OMPI_MCA_plm_rsh_args="-o ConnectionAttempts=10", OMPI_MCA_orte_set_default_slots="8",
+    )(tree)  # fmt: skip
+    return tree
+
+
+NCCL |= {
+    "mpirun-version": lambda tree: tree.update("mpirun", version="5.0.5"),
+    "mpirun-isolated": environment(PRTE_MCA_plm="isolated"),
+    "hostname-loopback": lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 gpu-1"),
+    "hostname-resolves": lambda tree: tree.call("own-addresses", ""),
+    "ssh-keys": lambda tree: tree.update("ssh-login", keys={"id_rsa": 0o644}),
+    "slurm-mpi": lambda tree: tree.call("srun-mpi", "MPI plugin types are...\n\tnone\n\tpmi2"),
+    "mpi-interfaces": environment(OMPI_MCA_btl_tcp_if_include="bond0"),
+    "mpi-variables": environment(OMPI_MCA_oob_tcp_if_include="bond0"),
+    "mpijob": (mpi_job(), lambda tree: tree.error("/etc/mpi/hostfile", MISSING)),
+    "mpi-transport": environment(OMPI_MCA_pml="ucx"),
 }

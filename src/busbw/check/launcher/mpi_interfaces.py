@@ -1,0 +1,50 @@
+"""Interfaces of Open MPI that variables set."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, failed, no_environment, passed, warned
+from busbw.check.launcher import parameters, programs
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW206",
+    name="mpi-interfaces",
+    layer=Layer.LAUNCHER,
+    title="interfaces in OMPI_MCA_ and PRTE_MCA_ variables",
+    right="the same for MPI and for its daemons; a list to include or one to exclude",
+    why="btl_tcp_if_include is for MPI's own traffic. The daemons choose for themselves, perhaps docker0 or an interface behind a "
+    "firewall, and mpirun hangs without output. A list to include and one to exclude together are an error.",
+    fix="export OMPI_MCA_oob_tcp_if_include={netdev}",
+    stays="set it in the job script, or in Open MPI's openmpi-mca-params.conf",
+    reads=("environment", "mpirun --version"),
+    sources=("Open MPI documentation, TCP", "PRRTE, prte_if_include"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """The variables together."""
+    if machine.environment is None:
+        yield no_environment()
+        return
+    every = parameters.of_environment(machine.environment)
+    found = programs.open_mpi(machine)
+    major = found.major if found else 0
+    both, half = parameters.contradiction(every), parameters.unset_half(every, major)
+    if both:
+        message = f"{both[0].where} and {both[1].where} exclude each other"
+        yield failed("", message, *(Evidence(one.where, one.value) for one in both), fix=f"unset {both[1].where.removeprefix('$')}")
+    elif half:
+        sign = half[0].name.rpartition("_")[2]
+        five, four = (
+            f"PRTE_MCA_prte_if_{sign}={half[0].value} PMIX_MCA_ptl_tcp_if_{sign}={half[0].value}",
+            f"OMPI_MCA_oob_tcp_if_{sign}={half[0].value}",
+        )
+        message = f"{half[0].where}={half[0].value} leaves the interface of the daemons to chance"
+        yield warned("", message, Evidence(half[0].where, half[0].value), fix=f"export {five if major >= 5 else four}")
+    else:
+        seen = [Evidence(one.where, one.value) for one in every if "_if_" in one.name]
+        yield passed("", "interfaces agree" if seen else "no variable sets an interface of Open MPI", *seen)
+
+
+CHECK = Check(ROW, look)

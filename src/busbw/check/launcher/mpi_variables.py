@@ -1,0 +1,56 @@
+"""Variables for the other major version of Open MPI."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, no_environment, passed, skipped, unknown, warned
+from busbw.check.launcher import parameters, programs
+from busbw.check.launcher.mpijob import HOSTFILE, OTHERS
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW207",
+    name="mpi-variables",
+    layer=Layer.LAUNCHER,
+    title="OMPI_MCA_ and PRTE_MCA_ variables against the version of mpirun",
+    right="names of the version that is installed",
+    why="Open MPI 5 reads settings of its daemons from PRTE_MCA_ and PMIX_MCA_ and renamed many. It translates some old names, by "
+    "version; Open MPI 4 ignores all of the new.",
+    fix="export PRTE_MCA_{name}={value}",
+    stays="set it in the job script or image",
+    reads=("environment", "mpirun --version"),
+    sources=("Open MPI 5 documentation, MCA parameters",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each variable that belongs to the other version."""
+    if machine.environment is None:
+        yield no_environment()
+        return
+    every = parameters.of_environment(machine.environment)
+    found = programs.open_mpi(machine)
+    if not every:
+        yield passed("", "no variable sets a parameter of Open MPI")
+    elif found is None:
+        yield unknown("", "the version of mpirun is not known", *(Evidence(one.where, one.value) for one in every))
+    elif not found.major:
+        yield skipped("no mpirun on PATH")
+    else:
+        # An MPIJob sets names of Open MPI 4 for all images.
+        own = {HOSTFILE, *OTHERS} if HOSTFILE in machine.environment else set()
+        strange = [(one, new) for one in every if one.where[1:] not in own and (new := parameters.misplaced(one, found.major))]
+        for one, new in strange:
+            message = f"{one.where} is a name of another Open MPI than {found.version}, which may ignore it"
+            yield warned("", message, Evidence(one.where, one.value), fix=f"unset {one.where.removeprefix('$')}; export {_variable(new)}")
+        if not strange:
+            yield passed("", f"all are of Open MPI {found.major}", *(Evidence(one.where, one.value) for one in every))
+
+
+def _variable(option: str) -> str:
+    kind, name, value = option.removeprefix("--").split(" ", 2)
+    prefix = next(prefix for prefix, of in parameters.PREFIXES.items() if of == kind)
+    return f"{prefix}{name}={value}"
+
+
+CHECK = Check(ROW, look)

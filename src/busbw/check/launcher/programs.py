@@ -1,0 +1,85 @@
+"""What the checks of launchers ask for: mpirun, srun, ssh, and the addresses of the host's own name."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbw.check.machine import Machine
+from busbw.core.errors import NoMeasurement
+from busbw.host.source import Reading, Unavailable
+from busbw.launch import mpirun
+
+LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMpi:
+    """The mpirun that a shell starts. `path` is '' if there is none; `error` says why it is not Open MPI 4 or newer."""
+
+    path: str
+    version: str = ""
+    error: str = ""
+
+    @property
+    def major(self) -> int:
+        """4 or 5; 0 if there is no usable one."""
+        return int(self.version.partition(".")[0] or 0)
+
+
+def open_mpi_reading(machine: Machine) -> Reading:
+    """What was found of mpirun, as JSON."""
+    return machine.call("mpirun", _mpirun)
+
+
+def open_mpi(machine: Machine) -> OpenMpi | None:
+    """The mpirun of PATH; None if a snapshot lacks it."""
+    text = open_mpi_reading(machine).text
+    return None if text is None else OpenMpi(**json.loads(text))
+
+
+def _mpirun() -> str:
+    path = shutil.which("mpirun")
+    if path is None:
+        return json.dumps({"path": ""})
+    try:
+        return json.dumps({"path": path, "version": mpirun.find([path]).version})
+    except NoMeasurement as error:
+        return json.dumps({"path": path, "error": str(error)})
+
+
+def pmix_listing() -> str:
+    """What `srun --mpi=list` prints; '' without srun. Raises Unavailable if it does not answer in time."""
+    return _output("srun", "--mpi=list")
+
+
+def own_addresses(hostname: str) -> str:
+    """Addresses of the host's name as the resolver sees them, in lines of `getent ahosts`; '' if it does not resolve."""
+    if shutil.which("getent") is None:
+        raise Unavailable("getent is not installed")
+    return _output("getent", "ahosts", hostname)
+
+
+def ssh_login() -> str:
+    """As JSON: ssh's path, whether an agent runs, and the private keys in ~/.ssh with their permissions. No key is read."""
+    folder = Path("~/.ssh").expanduser()
+    try:
+        keys = {path.name: path.stat().st_mode & 0o777 for path in folder.glob("id_*") if path.suffix != ".pub"}
+    except OSError as error:
+        raise Unavailable(f"{folder}: {error.strerror}") from error
+    return json.dumps({"ssh": shutil.which("ssh") or "", "agent": bool(os.environ.get("SSH_AUTH_SOCK")), "keys": keys})
+
+
+def _output(program: str, *arguments: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        return ""
+    try:
+        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{path} did not finish within {LIMIT_S:g} s") from error
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be run: {error.strerror}") from error
+    return (done.stdout + done.stderr).strip() if program == "srun" else done.stdout.strip()

@@ -1,0 +1,42 @@
+"""Whether Slurm can start MPI programs."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, passed, skipped, unread, warned
+from busbw.check.launcher.programs import pmix_listing
+from busbw.check.machine import Machine
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.errors import NoMeasurement
+from busbw.launch import slurm
+
+ROW = CheckRow(
+    id="BW205",
+    name="slurm-mpi",
+    layer=Layer.LAUNCHER,
+    title="MPI plugins of srun",
+    right="pmix is among them",
+    why="Open MPI 5 finds its other ranks through PMIx alone. Without the plugin each rank starts as a job of one.",
+    fix="install Slurm's plugin mpi/pmix, or start the ranks with mpirun inside salloc",
+    stays="the plugin stays; MpiDefault=pmix in slurm.conf makes it the default",
+    reads=("srun --mpi=list",),
+    sources=("Slurm, MPI users guide", "Open MPI 5 documentation, launching with Slurm"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """What srun lists."""
+    reading = machine.call("srun-mpi", pmix_listing)
+    if reading.text is None:
+        yield unread("", reading, "srun's list of MPI plugins")
+        return
+    if not reading.text:
+        yield skipped("no srun on PATH")
+        return
+    evidence = Evidence("srun --mpi=list", " ".join(reading.text.split()), "pmix")
+    try:
+        yield passed("", f"srun has {slurm.pmix(reading.text)}", evidence)
+    except NoMeasurement as error:
+        yield warned("", str(error), evidence, fix=ROW.fix)
+
+
+CHECK = Check(ROW, look)
