@@ -1,0 +1,46 @@
+"""GPUs that the ranks of a host use."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import failed, passed, skipped, warned
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.check.command.perf import perf
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW233",
+    name="line-gpus",
+    layer=Layer.LAUNCHER,
+    title="ranks of a host times -g and -t against its GPUs",
+    right="equal: one rank for each GPU with -g 1, or one rank for the host with -g of its GPUs",
+    why="Each process of nccl-tests drives -g times -t GPUs. 8 ranks with -g 8 ask for 64: CUDA has no such device, and the test stops. "
+    "Fewer than the host has leave GPUs and NICs idle.",
+    fix="-g 1",
+    stays=STAYS,
+    reads=("the command line", "NVML"),
+    sources=("nccl-tests, README",),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """Ranks times threads times GPUs."""
+    program, ranks = perf(line), line.ranks_per_node or (1 if not line.launcher else None)
+    if program is None or ranks is None:
+        yield skipped("not nccl-tests with a known number of ranks on a host")
+        return
+    used = ranks * program.devices
+    product = f"{ranks} ranks x -g {program.gpus} x -t {program.threads}"
+    evidence = Evidence(program.name, product, f"{line.gpus} GPUs" if line.gpus else "the GPUs of a host")
+    each = max((line.gpus or used) // ranks // program.threads, 1)
+    if line.gpus and used > line.gpus:
+        yield failed("", f"{product} is {used} GPUs; a host has {line.gpus}", evidence, fix=f"-g {each}")
+    elif not line.gpus and ranks > 1 and program.devices > 1:
+        yield warned("", f"{product} is {used} GPUs on a host", evidence, fix="-g 1 -t 1")
+    elif used < line.gpus:
+        yield warned("", f"{product} leaves {line.gpus - used} of {line.gpus} GPUs idle", evidence, fix=f"-g {each}, or more ranks")
+    else:
+        yield passed("", f"{product} is {used} GPUs on a host", evidence)
+
+
+CHECK = Rule(ROW, look)

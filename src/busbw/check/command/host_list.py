@@ -1,0 +1,41 @@
+"""Hosts that are separated by a colon."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import failed, passed, skipped
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW220",
+    name="line-hosts",
+    layer=Layer.LAUNCHER,
+    title="hosts of mpirun's -H",
+    right="names with commas between them; after a colon a number of slots",
+    why="The colon separates a host from its slots. host1:host2 is host1 with host2 slots, and mpirun stops or has too few slots.",
+    fix="-H {hosts}",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=("Open MPI documentation, mpirun, --host",),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """Each entry."""
+    if not line.hosts:
+        yield skipped("the line names no hosts")
+        return
+    wrong = [host for host in line.hosts if host.slots and not host.slots.isdigit()]
+    given = ",".join(line.values("H", "host"))
+    each = f":{line.per_node}" if line.per_node else ""
+    if not wrong:
+        yield passed("", f"{len(line.hosts)} hosts", Evidence("-H", given))
+        return
+    named = [part for host in line.hosts for part in ((host.name, host.slots) if host in wrong else (host.name,))]
+    first = wrong[0]
+    message = f"{first.name}:{first.slots} is {first.name} with '{first.slots}' slots: a comma separates hosts"
+    yield failed("", message, Evidence("-H", given, "h1:8,h2:8"), fix=f"-H {','.join(name + each for name in named)}")
+
+
+CHECK = Rule(ROW, look)

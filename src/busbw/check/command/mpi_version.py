@@ -1,0 +1,47 @@
+"""Options of the other major version of Open MPI."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import passed, skipped, unknown, warned
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.check.launcher import parameters
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW225",
+    name="line-mpi-version",
+    layer=Layer.LAUNCHER,
+    title="parameters against the version of Open MPI",
+    right="names of the version that runs the line",
+    why="Open MPI 5 starts its daemons with PRRTE and renamed plm_rsh_args, oob_tcp_if_include and orte_*. It translates some of the old "
+    "names, by version; with the others mpirun hangs or connects to the wrong port. Open MPI 4 has no --prtemca.",
+    fix="--prtemca {name} {value}",
+    stays=STAYS,
+    reads=("the command line", "mpirun --version"),
+    sources=("Open MPI 5 documentation, MCA parameters", "PRRTE documentation"),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """Each parameter."""
+    if line.launcher != "mpirun" or not line.parameters:
+        yield skipped("the line has no parameter of Open MPI")
+        return
+    if not line.major:
+        of = {major: [one for one in line.parameters if parameters.misplaced(one, major)] for major in (4, 5)}
+        bound = [Evidence(one.where, one.value, f"Open MPI {9 - major}") for major, some in of.items() for one in some]
+        if bound:
+            yield unknown("", "the version of Open MPI is not known, and names of the line differ between 4 and 5", *bound)
+        else:
+            yield passed("", "Open MPI 4 and 5 have these names")
+        return
+    wrong = [(one, new) for one in line.parameters if (new := parameters.misplaced(one, line.major))]
+    for one, new in wrong:
+        message = f"{one.where} is a name of Open MPI {9 - line.major}; {line.major} may ignore it"
+        yield warned("", message, Evidence(one.where, one.value, new), fix=new)
+    if not wrong:
+        yield passed("", f"all are of Open MPI {line.major}")
+
+
+CHECK = Rule(ROW, look)

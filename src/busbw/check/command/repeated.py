@@ -1,0 +1,43 @@
+"""A value that is given twice."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import passed, skipped, warned
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW234",
+    name="line-repeated",
+    layer=Layer.LAUNCHER,
+    title="variables and parameters that are given twice",
+    right="each once",
+    why="Which of two values counts depends on the launcher and its version, and some refuse the line.",
+    fix="leave out one of them",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=("Open MPI documentation, mpirun, -x and --mca",),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """Names with different values."""
+    given = [(f"-x {name}", value or "") for name, value in line.variables] + [
+        (one.where.lstrip("-"), one.value) for one in line.parameters
+    ]
+    if not given:
+        yield skipped("the line has no variable and no parameter")
+        return
+    values: dict[str, list[str]] = {}
+    for name, value in given:
+        values.setdefault(name, []).append(value)
+    twice = {name: every for name, every in values.items() if len(set(every)) > 1}
+    for name, every in twice.items():
+        evidence = [Evidence(name, value) for value in every]
+        yield warned("", f"{name} is given as {' and as '.join(every)}", *evidence, fix=f"leave out {name} {every[0]}")
+    if not twice:
+        yield passed("", f"{len(values)} names, each with one value")
+
+
+CHECK = Rule(ROW, look)

@@ -1,0 +1,40 @@
+"""mpirun as root."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import failed, passed, skipped
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+OPTION = "allow-run-as-root"
+
+ROW = CheckRow(
+    id="BW226",
+    name="line-root",
+    layer=Layer.LAUNCHER,
+    title="mpirun as root",
+    right=f"--{OPTION}, as in most containers, or another user",
+    why="Open MPI refuses to start as root without it.",
+    fix=f"--{OPTION}",
+    stays=STAYS,
+    reads=("the command line", "the user"),
+    sources=("Open MPI documentation, mpirun, running as root",),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """The option, where root runs the line."""
+    if line.launcher != "mpirun" or line.root is None:
+        yield skipped("not a line of mpirun" if line.launcher != "mpirun" else "who runs the line is not known")
+    elif not line.root:
+        yield passed("", "the user is not root")
+    elif line.has(OPTION):
+        yield passed("", f"--{OPTION} is given")
+    elif ("OMPI_ALLOW_RUN_AS_ROOT", "1") in line.variables:
+        yield passed("", "OMPI_ALLOW_RUN_AS_ROOT is set")
+    else:
+        yield failed("", "mpirun refuses to run as root", Evidence("effective user", "0"), fix=f"mpirun --{OPTION} ...")
+
+
+CHECK = Rule(ROW, look)

@@ -1,0 +1,49 @@
+"""Sizes that do not measure bandwidth."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import passed, skipped, warned
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.check.command.perf import perf
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import short_size
+
+ENOUGH = 64 << 20
+STEP, MANY = 1 << 20, 200  # nccl-tests' default step, and so many sizes
+
+ROW = CheckRow(
+    id="BW232",
+    name="line-sizes",
+    layer=Layer.LAUNCHER,
+    title="sizes of nccl-tests",
+    right="up to 1 GiB or more, in factors of 2",
+    why="A small size measures latency more than bandwidth: its busbw grows with the size. Without -f the sizes go up in steps of 1 MiB, "
+    "thousands of them up to some GiB.",
+    fix="-b 8 -e 8G -f 2",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=("nccl-tests, README",),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """The range of sizes."""
+    program = perf(line)
+    if program is None:
+        yield skipped("not a program of nccl-tests")
+        return
+    sizes = f"-b {short_size(program.least)} -e {short_size(program.most)}"
+    evidence = Evidence(program.name, sizes, ROW.fix)
+    steps = (program.most - program.least) // STEP
+    if program.most < ENOUGH:
+        one = "one size of" if program.least == program.most else "sizes up to"
+        message = f"{one} {short_size(program.most)} measures latency more than bandwidth"
+        yield warned("", message, evidence, fix=f"{program.name} {ROW.fix}")
+    elif steps > MANY and not program.stepped:
+        yield warned("", f"{sizes} without -f has {steps + 1} sizes", evidence, fix=f"{sizes} -f 2")
+    else:
+        yield passed("", sizes, evidence)
+
+
+CHECK = Rule(ROW, look)

@@ -1,0 +1,57 @@
+"""Ranks that are not spread evenly over the hosts."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import passed, skipped, warned
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW222",
+    name="line-spread",
+    layer=Layer.LAUNCHER,
+    title="ranks of each host",
+    right="the same number on all hosts",
+    why="mpirun fills the first host before the next. Fewer ranks than slots leave the last host with few or none, and the run measures "
+    "another network than meant: NCCL then has hosts with fewer GPUs and NICs than the others.",
+    fix="-n {ranks}",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=("Open MPI documentation, mpirun, mapping",),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """The ranks by host, as mpirun fills them."""
+    ranks, nodes = line.ranks, line.nodes
+    if not ranks or not nodes or nodes == 1 or line.launcher == "torchrun":
+        yield skipped("the line does not give ranks for several hosts")
+        return
+    if line.per_node or line.launcher == "srun" or not line.hosts or "node" in (line.value("map-by") or ""):
+        yield _even(ranks, nodes)
+        return
+    slots: dict[str, int] = {}
+    for host in line.hosts:
+        slots[host.name] = slots.get(host.name, 0) + host.count
+    left, taken = ranks, {}
+    for name, count in slots.items():
+        taken[name] = min(count, left)
+        left -= taken[name]
+    evidence = Evidence("-H", ",".join(line.values("H", "host")), f"{ranks} ranks, the same on each host")
+    spread = ", ".join(f"{name}: {count}" for name, count in taken.items())
+    if left or len(set(taken.values())) == 1:
+        yield passed("", spread, evidence)
+    else:
+        each = max(ranks // nodes, 1)
+        yield warned("", f"ranks by host: {spread}", evidence, fix=f"-n {each * nodes} -H {','.join(f'{name}:{each}' for name in slots)}")
+
+
+def _even(ranks: int, nodes: int) -> Found:
+    evidence = Evidence("ranks and hosts", f"{ranks} on {nodes}")
+    if ranks % nodes == 0:
+        return passed("", f"{ranks // nodes} ranks on each of {nodes} hosts", evidence)
+    return warned("", f"{ranks} ranks do not divide over {nodes} hosts", evidence, fix=f"-n {max(ranks // nodes, 1) * nodes}")
+
+
+CHECK = Rule(ROW, look)

@@ -1,0 +1,45 @@
+"""The same GPUs for all ranks of a host."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import failed, passed, skipped
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.check.command.perf import perf
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+ROW = CheckRow(
+    id="BW228",
+    name="line-visible-devices",
+    layer=Layer.LAUNCHER,
+    title=f"{VARIABLE} that all ranks get",
+    right="not on the line, or as many GPUs as the ranks of a host use",
+    why="The line gives each rank the same value. With fewer GPUs than ranks, two ranks choose the same one, and NCCL stops: duplicate GPU "
+    "detected.",
+    fix=f"leave out -x {VARIABLE}",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=("CUDA C++ programming guide, environment variables",),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """The GPUs in it against those that a host's ranks use."""
+    value = dict(line.variables).get(VARIABLE)
+    if value is None:
+        yield skipped(f"the line does not set {VARIABLE}")
+        return
+    count = len([word for word in value.split(",") if word.strip()])
+    program = perf(line)
+    each = (line.ranks_per_node or 1) * (program.devices if program else 1)
+    evidence = Evidence(f"-x {VARIABLE}", value, f"{each} GPUs")
+    if count < each:
+        message = f"{VARIABLE}={value} has {count} GPUs for {each} of the ranks on a host"
+        yield failed("", message, evidence, fix=f"leave out -x {VARIABLE}={value}")
+    else:
+        yield passed("", f"{count} GPUs for {each} on a host", evidence)
+
+
+CHECK = Rule(ROW, look)
