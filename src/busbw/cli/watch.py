@@ -1,0 +1,165 @@
+"""`busbw watch`: the counters of a host's links over time."""
+
+import math
+import platform
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import click
+
+from busbw.cli.parameters import COUNT, File, Seconds, given
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
+from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.core.watching import Exposition, Sample, Watched
+from busbw.host.traffic import Traffic
+from busbw.views import prometheus, rdma_monitor
+from busbw.views import watch as view
+from busbw.watch.exporter import Exporter, address
+from busbw.watch.loop import ticks
+from busbw.watch.totals import Totals
+from busbw.watch.watcher import Watcher
+
+SHORTEST_S, LONGEST_S = 0.1, 3600.0
+UNITS = {"ms": 0.001, "s": 1.0, "": 1.0}
+TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
+Show = Callable[[Watched], None]
+
+
+class Interval(click.ParamType[float]):
+    """Seconds between readings: `1s`, `100ms` or `0.5`."""
+
+    name = "interval"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds; UsageError outside the bounds."""
+        text = str(value).strip()
+        unit = "ms" if text.endswith("ms") else "s" if text.endswith("s") else ""
+        try:
+            seconds = float(text.removesuffix(unit)) * UNITS[unit]
+        except ValueError:
+            seconds = math.nan
+        if not SHORTEST_S <= seconds <= LONGEST_S:
+            raise UsageError(f"--interval {text}: must be from 100ms to 3600s", "give a time with its unit, like --interval 100ms")
+        return seconds
+
+
+@click.command("watch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-i", "--interval", "interval_s", type=Interval(), default="1s", show_default=True, help="time between readings, from 100ms")
+@click.option("-c", "--count", type=COUNT, help="end after so many intervals  [default: until Ctrl-C]")
+@click.option("--seconds", "seconds", type=Seconds(), help="end after so many seconds")
+@click.option("-p", "--port", "ports", multiple=True, help="watch this RDMA device, port, interface or bond alone; may be repeated")
+@click.option("--no-gpus", is_flag=True, help="leave out NVLink and PCIe of GPUs, whose counters take 3 ms per GPU to read")
+@click.option("--format", "format_name", type=click.Choice((TABLE, JSON, RDMA_MONITOR)), default=TABLE, show_default=True, help="output")
+@click.option("--listen", default="", help="serve metrics to Prometheus at HOST:PORT, and print nothing unless --format is given")
+@click.option("--token-file", type=File(), help="file with the token that scrapers must send; needed beyond loopback")
+def command(
+    interval_s: float, count: int | None, seconds: float | None, ports: tuple[str, ...], no_gpus: bool, format_name: str, listen: str,
+    token_file: Path | None,
+) -> int:  # fmt: skip
+    """Show what the RDMA ports, interfaces, NVLinks and PCIe slots of this host carry, and what their counters say.
+
+    Rates are shares of the links' rates, pauses shares of time. Below the table, patterns of counters are read: `the receiver's PCIe is
+    the limit`. Reads only; needs no root.
+    """
+    last = None if seconds is None else max(1, round(seconds / interval_s))
+    token = _token(token_file)
+    where = address(listen, token) if listen else None
+    with ExitStack() as undo:
+        traffic = Traffic(wanted=ports, gpus=not no_gpus, system=format_name != TABLE)
+        undo.callback(traffic.close)
+        stop = _ended_by_signals(undo)
+        first = traffic.read()
+        page = Page(first)
+        if where:
+            exporter = Exporter(*where, page.render, prometheus.CONTENT_TYPE, token)
+            undo.callback(exporter.close)
+            talk(f"note: serving {exporter.url}")
+        show = _output(format_name) if not listen or given("format_name") else None
+        watcher = Watcher(platform.node(), first)
+        for missed in ticks(interval_s, stop, count, last):
+            sample = traffic.read()
+            watched = watcher.take(sample, missed)
+            if where:
+                page.take(sample, watched)
+            if show:
+                show(watched)
+    return int(Exit.OK)
+
+
+def _token(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}", "name a file with the token") from error
+    if not text:
+        raise UsageError(f"--token-file {file}: it is empty", "write the token into it")
+    return text
+
+
+def _ended_by_signals(undo: ExitStack) -> Event:
+    """An event that SIGINT and SIGTERM set, so that what is being printed is printed to its end. A second signal acts as usual."""
+    stop, before = Event(), dict[int, Any]()
+
+    def end(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, end)
+        undo.callback(signal.signal, number, before[number])
+    return stop
+
+
+class Page:
+    """What the exporter shows, replaced with every sample."""
+
+    def __init__(self, first: Sample) -> None:
+        self._totals, self._samples, self._missed = Totals(), 0, 0
+        self._shown = self._expose(first, Watched(host="", at="", seconds=0.0))
+
+    def take(self, sample: Sample, watched: Watched) -> None:
+        """A further sample."""
+        self._shown = self._expose(sample, watched)
+
+    def _expose(self, sample: Sample, watched: Watched) -> Exposition:
+        self._totals.take(sample)
+        self._samples += 1
+        self._missed += watched.missed
+        values = self._totals.of(sample)
+        return Exposition(
+            links=sample.links, values=values, said=watched.said, samples=self._samples, missed=self._missed, unix_s=time.time()
+        )
+
+    def render(self) -> bytes:
+        """The page; called in other threads."""
+        return prometheus.render(self._shown)
+
+
+def _output(format_name: str) -> Show:
+    """What prints an interval. Reasons for missing counters are said once, and on a terminal under the table."""
+    if format_name == JSON:
+        return lambda watched: answer(view.line(watched))
+    if format_name == TABLE and width() is not None:
+        answer("\x1b[2J")
+        return lambda watched: answer(view.screen(watched, width(), shutil.get_terminal_size().lines))
+    said: set[str] = set()
+
+    def show(watched: Watched) -> None:
+        first = not said
+        for reason in watched.unread:
+            if reason not in said:
+                talk(f"note: {reason}")
+        said.update(watched.unread, [""])
+        answer(rdma_monitor.text(watched, first=first) if format_name == RDMA_MONITOR else view.table(watched) + "\n")
+
+    return show

@@ -1,0 +1,121 @@
+"""What a watch of a host's links reads and says: the links, a sample of their counters, and the flow of each over an interval.
+
+Rates are per second, bytes and seconds inside. None is unknown, never 0.
+"""
+
+import msgspec
+
+from busbw.core.finding import Verdict
+
+HOST = "host"  # the subject of CPU time and memory
+TCP = "tcp"  # the subject of TCP's counters in this network namespace
+
+# Kinds of links. `rdma` is an RDMA device of another link layer.
+IB, ROCE, RDMA, ETHERNET, NVLINK, PCIE = "ib", "roce", "rdma", "ethernet", "nvlink", "pcie"
+
+
+class Link(msgspec.Struct, frozen=True):
+    """One thing that carries data: an RDMA port, an interface, all NVLinks of a GPU, or its PCIe slot.
+
+    `rate` is bytes per second in one direction. `interfaces` are those with the port's Ethernet counters: the slaves of a bond.
+    """
+
+    name: str
+    kind: str
+    rate: float | None = None
+    interfaces: tuple[str, ...] = ()
+    bond: str = ""
+    device: str = ""  # of an RDMA port: mlx5_0
+    port: str = ""  # of an RDMA port: its number
+    bus: str = ""  # of a GPU: 0000:1b:00.0
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Counters that were read together at `at_s` of the monotonic clock. Another `identity` is another device, or one that came back."""
+
+    at_s: float
+    identity: int
+    values: dict[str, int]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One reading of a host. Groups are by subject (a link's or interface's name, TCP or HOST) and source.
+
+    A group that was not read again, since the kernel would have repeated its values, is the same as in the sample before.
+    """
+
+    at_s: float
+    links: tuple[Link, ...]
+    groups: dict[tuple[str, str], Group]
+    unread: tuple[str, ...] = ()
+
+
+class Slave(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One interface of a bond."""
+
+    name: str
+    tx: float | None = None
+    rx: float | None = None
+    counters: dict[str, float] = {}
+
+
+class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a link carried over one interval. `counters` has the increase of every other counter per second, and levels as they are.
+
+    Pauses are shares of time: `rx_pause` is how long the other end kept this port from sending, `tx_pause` how long this port kept the
+    other end. `unknown` says for a counter why its increase is unknown.
+    """
+
+    name: str
+    kind: str
+    rate: float | None = None
+    state: str = ""  # down, new, gone; '' is up or not known
+    tx: float | None = None
+    rx: float | None = None
+    tx_pause: float | None = None
+    rx_pause: float | None = None
+    cnp_sent: float | None = None
+    cnp_handled: float | None = None
+    ecn_marked: float | None = None
+    lost: float | None = None  # signs of lost and resent packets
+    dropped: float | None = None
+    bond: str = ""
+    slaves: tuple[Slave, ...] = ()
+    counters: dict[str, float] = {}
+    unknown: dict[str, str] = {}
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a pattern of counters says about a link. `seen` are the values that it is read from."""
+
+    link: str
+    pattern: str
+    verdict: Verdict
+    message: str
+    seen: str
+
+
+class Watched(msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defaults=True, kw_only=True):
+    """One interval of a watch. `missed` counts intervals that were not sampled because an earlier one took too long."""
+
+    host: str
+    at: str  # ISO time of the reading
+    seconds: float  # since the reading before
+    missed: int = 0
+    links: list[Flow] = []
+    tcp: dict[str, float] = {}
+    cpu: float | None = None  # share of time in which the CPUs were busy
+    free_memory_bytes: int | None = None
+    said: list[Said] = []
+    unread: list[str] = []
+
+
+class Exposition(msgspec.Struct, frozen=True, kw_only=True):
+    """What an exporter shows: counters since they began by subject and source, in their units, and levels as they are."""
+
+    links: tuple[Link, ...]
+    values: dict[tuple[str, str], dict[str, int]]
+    said: list[Said]
+    samples: int
+    missed: int
+    unix_s: float

@@ -1,0 +1,132 @@
+"""A web server for Prometheus: GET /metrics gives what was read last. It reads no counter itself.
+
+Beyond loopback a scraper has to know a token. Connections are few, and each has a time limit.
+"""
+
+import hmac
+import ipaddress
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import ThreadingMixIn
+from typing import Any
+
+from busbw.core.errors import UsageError
+
+LOOPBACK, PORT = "127.0.0.1", 9400
+MOST = 16  # connections at once
+REQUEST_S = 5.0  # for one connection, from its first byte to its last
+INDEX = b'<html><head><title>busbw watch</title></head><body><a href="/metrics">metrics</a></body></html>\n'
+
+
+def address(text: str, token: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`; UsageError, also for other hosts' access without a token."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or LOOPBACK
+    if not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise UsageError(f"--listen {text}: '{port}' is not a port", f"give HOST:PORT, like --listen {LOOPBACK}:{PORT}")
+    if not token and not _is_loopback(host):
+        raise UsageError(
+            f"--listen {text}: other hosts could read the counters",
+            "add --token-file FILE: scrapers must then send its text as a bearer token",
+        )
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Exporter(ThreadingMixIn, HTTPServer):
+    """Serves `page()` in threads of its own until `close`. UsageError if the address cannot be used."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, host: str, port: int, page: Callable[[], bytes], content_type: str, token: str = "") -> None:
+        self.page, self.content_type, self._token = page, content_type, token
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise UsageError(
+                f"--listen {host}:{port}: {error.strerror or error}", "choose another port, or an address of this host"
+            ) from error
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.5}, name="exporter", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are."""
+        host, port = self.server_address[:2]
+        return f"http://{f'[{host!s}]' if ':' in str(host) else host!s}:{port}/metrics"
+
+    def allows(self, header: str | None) -> bool:
+        """Whether the header Authorization has the token, if one is needed."""
+        return not self._token or hmac.compare_digest((header or "").encode(), f"Bearer {self._token}".encode())
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether one more connection is accepted."""
+        with self._lock:
+            if len(self._open) >= MOST:
+                return False
+            self._open[request] = time.monotonic()
+            return True
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection and close it."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections whose time is over; called twice a second."""
+        with self._lock:
+            late = [request for request, since_s in self._open.items() if time.monotonic() - since_s > REQUEST_S]
+        for request in late:
+            try:
+                request.shutdown(socket.SHUT_RDWR)  # the handler sees the end of its input
+            except OSError:
+                continue
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle is no error of the watch."""
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join(REQUEST_S)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Exporter
+    server_version, sys_version = "busbw", ""
+    timeout = REQUEST_S
+
+    def do_GET(self) -> None:
+        if not self.server.allows(self.headers.get("Authorization")):
+            self._answer(401, b"the token is missing or wrong\n", "text/plain", {"WWW-Authenticate": "Bearer"})
+        elif self.path == "/metrics":
+            self._answer(200, self.server.page(), self.server.content_type)
+        elif self.path == "/":
+            self._answer(200, INDEX, "text/html")
+        else:
+            self._answer(404, b"only / and /metrics are here\n", "text/plain")
+
+    def _answer(self, status: int, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not logged."""

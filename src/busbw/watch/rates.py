@@ -1,0 +1,66 @@
+"""Two samples of counters into increases per second. Pure."""
+
+from dataclasses import dataclass, field
+
+from busbw.core.vitals import increase
+from busbw.core.watched import BY_NAME, LEVELS
+from busbw.core.watching import Group, Sample
+
+Key = tuple[str, str]
+RESET, SATURATED = "reset", "saturated"
+
+
+@dataclass(slots=True)
+class Rates:
+    """Of one interval, by group. `per_s` has levels as they are; `unknown` the counters whose increase is unknown, and why."""
+
+    per_s: dict[Key, dict[str, float]] = field(default_factory=dict)
+    unknown: dict[Key, dict[str, str]] = field(default_factory=dict)
+
+    def of(self, subject: str) -> dict[str, float]:
+        """All values of one link, interface, or of TCP."""
+        found: dict[str, float] = {}
+        for (owner, _), values in self.per_s.items():
+            if owner == subject:
+                found |= values
+        return found
+
+
+def rates(before: Sample, after: Sample, held: Rates | None = None) -> Rates:
+    """The increases between two samples of one host.
+
+    A group that was not read in between has those of `held`, the rates before, since its counters show nothing new yet. A device that
+    was not there before, or that came back, has levels alone.
+    """
+    found = Rates()
+    for key, group in after.groups.items():
+        earlier = before.groups.get(key)
+        if earlier is not None and earlier.at_s == group.at_s:
+            found.per_s[key] = held.per_s.get(key, {}) if held else {}
+            continue
+        same = earlier is not None and earlier.identity == group.identity
+        found.per_s[key], unknown = _of(earlier if same else None, group)
+        if unknown:
+            found.unknown[key] = unknown
+    return found
+
+
+def _of(before: Group | None, after: Group) -> tuple[dict[str, float], dict[str, str]]:
+    per_s: dict[str, float] = {}
+    unknown: dict[str, str] = {}
+    was = before.values if before else {}
+    seconds = after.at_s - before.at_s if before else 0.0
+    for name, value in after.values.items():
+        if name in LEVELS:
+            per_s[name] = value
+        elif name in was:
+            earlier, row = was[name], BY_NAME[name]
+            if value == earlier and not row.saturates:
+                per_s[name] = 0.0
+                continue
+            by = increase(row, earlier, value)
+            if by is None:
+                unknown[name] = RESET if value < earlier else SATURATED
+            else:
+                per_s[name] = by / seconds
+    return per_s, unknown

@@ -1,0 +1,152 @@
+"""Patterns of counters and what they say about a link, one row each. Pure: a flow over about a second in, sentences out.
+
+Sources: Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst for what the counters mean. A pattern whose
+counters cannot be read says nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from busbw.core.finding import Verdict
+from busbw.core.watching import IB, Flow, Said
+from busbw.watch.flows import DOWN, GONE, PAUSES, total
+
+PAUSED = 0.01  # of the time: below it, pauses cost less than the noise of a measurement
+STALLED_PERCENT = 10  # of the last second
+FULL = 0.9  # of the line rate
+BIT_ERRORS = 1e-5  # limits from 1e-7 on are in use; the largest names no link that is made to correct many bits
+RARE = 1.0  # notifications per second: as good as none
+CREDIT_TICKS = 1000  # per second, as many as core/counters.py finds notable
+RDMA_BYTES = 10e6  # per second: below it, another priority's share is not measurable
+HALF = 0.5
+BIG_LOSS = ("packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err", "roce_adp_retrans")
+CLASS_DROPS = tuple(f"rx_prio{number}_{what}" for number in range(8) for what in ("discards", "buf_discard", "cong_discard"))
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One row. `seen` gives the values that the message is read from, '' if the flow does not have the pattern."""
+
+    name: str
+    verdict: Verdict
+    message: str
+    seen: Callable[[Flow], str]
+
+
+def judge(flows: list[Flow]) -> list[Said]:
+    """What the patterns say, by link in order of the table. `flows` are of about one second, so that levels belong to them."""
+    said = []
+    for flow in flows:
+        for pattern in PATTERNS:
+            if flow.state != GONE or pattern.name == "gone":
+                seen = pattern.seen(flow)
+                if seen:
+                    said.append(Said(flow.name, pattern.name, pattern.verdict, pattern.message, seen))
+    return said
+
+
+def _rising(*names: str) -> Callable[[Flow], str]:
+    """Those of the counters that increase."""
+    return lambda flow: ", ".join(f"{name} {flow.counters[name]:,.0f}/s" for name in names if flow.counters.get(name, 0) > 0)
+
+
+def _pause(flow: Flow, way: str) -> str:
+    """The most paused priority, if it is paused for long enough to matter."""
+    share = flow.tx_pause if way == "tx" else flow.rx_pause
+    if share is None or share < PAUSED:
+        return ""
+    name = max((name for name in PAUSES[way] if name in flow.counters), key=lambda name: flow.counters[name])
+    return f"{name} {100 * share:.0f} % of the time"
+
+
+def _without_ecn(flow: Flow) -> str:
+    paused, sent, handled = _pause(flow, "rx"), flow.cnp_sent, flow.cnp_handled
+    if not paused or sent is None or handled is None or max(sent, handled) >= RARE:
+        return ""
+    return f"{paused}, np_cnp_sent {sent:.0f}/s, rp_cnp_handled {handled:.0f}/s"
+
+
+def _slowed(flow: Flow) -> str:
+    below = flow.rate is not None and flow.tx is not None and flow.tx < FULL * flow.rate
+    if (flow.cnp_handled or 0) < RARE or not below or flow.rx_pause is None or flow.rx_pause >= PAUSED:
+        return ""
+    share = 100 * (flow.tx or 0) / (flow.rate or 1)
+    return f"rp_cnp_handled {flow.cnp_handled:,.0f}/s, rx pauses {100 * flow.rx_pause:.1f} %, sent {share:.0f} % of the rate"
+
+
+def _stalled(flow: Flow, way: str) -> str:
+    percent = flow.counters.get(f"outbound_pci_stalled_{way}")
+    return f"outbound_pci_stalled_{way} {percent:.0f} %" if percent is not None and percent >= STALLED_PERCENT else ""
+
+
+def _pcie_limit(flow: Flow) -> str:
+    paused, stalled = _pause(flow, "tx"), _stalled(flow, "wr")
+    return f"{paused}, {stalled}" if paused and stalled else ""
+
+
+def _slow_receiver(flow: Flow) -> str:
+    paused = _pause(flow, "tx")
+    if not paused or _stalled(flow, "wr"):
+        return ""
+    known = "outbound_pci_stalled_wr" in flow.counters
+    return f"{paused}, outbound_pci_stalled_wr {flow.counters['outbound_pci_stalled_wr']:.0f} %" if known else paused
+
+
+def _bit_errors(flow: Flow) -> str:
+    bits, corrected = (flow.counters.get(name) for name in ("rx_bits_phy", "rx_corrected_bits_phy"))
+    if not bits or corrected is None or corrected / bits <= BIT_ERRORS:
+        return ""
+    return f"{corrected / bits:.1e} of the bits received were corrected"
+
+
+def _credits(flow: Flow) -> str:
+    ticks = flow.counters.get("port_xmit_wait", 0)
+    return f"port_xmit_wait {ticks:,.0f} ticks/s" if flow.kind == IB and ticks >= CREDIT_TICKS else ""
+
+
+def _wrong_class(flow: Flow) -> str:
+    """RDMA data that no other priority can have carried."""
+    rdma = flow.counters.get("tx_vport_rdma_unicast_bytes", flow.counters.get("port_xmit_data"))
+    by_priority = [flow.counters.get(f"tx_prio{number}_bytes") for number in range(8)]
+    default, others = by_priority[0], total(flow.counters, [f"tx_prio{number}_bytes" for number in range(1, 8)])
+    if rdma is None or default is None or others is None or rdma < RDMA_BYTES or others > HALF * rdma or default < HALF * rdma:
+        return ""
+    return f"tx_prio0_bytes {default / 1e9:.2f} GB/s, RDMA {rdma / 1e9:.2f} GB/s"
+
+
+FAIL, WARN = Verdict.FAIL, Verdict.WARN
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern("gone", FAIL, "the port is not there any more", lambda flow: "it is not listed now" if flow.state == GONE else ""),
+    Pattern("down", WARN, "the port is down", lambda flow: "its state is not up" if flow.state == DOWN else ""),
+    Pattern("link-lost", FAIL, "the link went down: cable, optic, or the other end",
+            _rising("link_downed", "link_down_events_phy", "carrier_down_count")),
+    Pattern("link-recovered", WARN, "the link was trained again after errors", _rising("link_error_recovery", "nvlink_recovery")),
+    Pattern("gave-up", FAIL, "a sender gave up: NCCL ends with error 12",
+            _rising("req_transport_retries_exceeded", "req_rnr_retries_exceeded")),
+    Pattern("pcie-limit", WARN, "the receiver's PCIe is the limit: look at its generation and lanes, ACS and the IOMMU", _pcie_limit),
+    Pattern("slow-receiver", WARN, "this port cannot take what arrives, and PCIe's counters do not show why", _slow_receiver),
+    Pattern("reads-stalled", WARN, "the NIC waits for reads of host memory: look at ATS, the IOMMU and MaxReadReq",
+            lambda flow: _stalled(flow, "rd")),
+    Pattern("pfc-without-ecn", WARN,
+            "pauses without congestion notifications: DCQCN is off, or switches mark later than they pause", _without_ecn),
+    Pattern("congestion-control", WARN, "congestion control slows this sender: many senders to one receiver, or a slow receiver", _slowed),
+    Pattern("ecn-off", WARN, "congestion notifications are ignored: ECN is off on this port", _rising("rp_cnp_ignored")),
+    Pattern("lossy-class", WARN, "the class that carries the data is lossy: PFC is not on for it",
+            _rising("rx_discards_phy", *CLASS_DROPS)),
+    Pattern("loss", WARN, "packets are lost and resent; if it goes on, a sender gives up and NCCL ends with error 12", _rising(*BIG_LOSS)),
+    Pattern("out-of-order", WARN, "packets arrive out of order: normal with adaptive routing, else loss",
+            lambda flow: "" if _rising(*BIG_LOSS)(flow) else _rising("out_of_sequence")(flow)),
+    Pattern("no-receive", WARN, "the receiver posts no buffers in time: its CPU is busy", _rising("rnr_nak_retry_err", "out_of_buffer")),
+    Pattern("cable", WARN, "many bit errors: cable or optic", _bit_errors),
+    Pattern("symbol-errors", WARN, "symbol errors: cable or optic", _rising("symbol_error", "rx_pcs_symbol_err_phy")),
+    Pattern("bad-checksums", WARN, "packets arrive with wrong checksums: cable or optic, or a device on the way",
+            _rising("rx_crc_errors_phy", "rx_icrc_encapsulated")),
+    Pattern("oversize", WARN, "packets exceed the MTU: the other end's is larger", _rising("rx_oversize_pkts_phy")),
+    Pattern("module", WARN, "the optical module or its cable reports trouble",
+            _rising("module_high_temp", "module_bus_stuck", "module_bad_shorted")),
+    Pattern("credits", WARN, "data waits for credits: the congestion is further along the way", _credits),
+    Pattern("wrong-class", WARN, "RDMA data is on priority 0, which PFC usually does not protect: look at ToS, traffic class and trust",
+            _wrong_class),
+    Pattern("nvlink-errors", WARN, "NVLink resends data", _rising("nvlink_replay", "nvlink_crc_flit", "nvlink_crc_data")),
+    Pattern("pcie-errors", WARN, "PCIe resends packets", _rising("pcie_replay")),
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""One watch: samples in, one Watched for each interval out."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from busbw.core.vitals import TCP
+from busbw.core.watching import HOST, Flow, Link, Sample, Watched
+from busbw.watch.flows import flow, gone
+from busbw.watch.rates import Rates, rates
+from busbw.watch.verdicts import judge
+
+JUDGED_S = 0.9  # patterns are read from at least as much time: shorter intervals have too few events
+
+
+class Watcher:
+    """Follows the samples of one host, from the first of them on."""
+
+    def __init__(self, host: str, first: Sample) -> None:
+        self._host, self._rates = host, Rates()
+        self._recent, self._judged = deque([first]), Rates()
+        self._links: dict[str, Link] = {link.name: link for link in first.links}
+
+    def take(self, sample: Sample, missed: int = 0, now: Callable[[], float] = time.time) -> Watched:
+        """What happened since the sample before."""
+        before = self._recent[-1]
+        while len(self._recent) > 1 and sample.at_s - self._recent[1].at_s >= JUDGED_S:
+            self._recent.popleft()
+        oldest = self._recent[0]
+        self._rates = rates(before, sample, self._rates)
+        flows = self._flows(before, sample, self._rates)
+        judged = flows
+        if oldest is not before:
+            self._judged = rates(oldest, sample, self._judged)
+            judged = self._flows(oldest, sample, self._judged)
+        self._recent.append(sample)
+        self._links |= {link.name: link for link in sample.links}
+        host = self._rates.of(HOST)
+        return Watched(
+            host=self._host,
+            at=datetime.fromtimestamp(now(), UTC).isoformat(timespec="milliseconds"),
+            seconds=sample.at_s - before.at_s,
+            missed=missed,
+            links=flows,
+            tcp=self._rates.of(TCP),
+            cpu=host["cpu_busy"] / 1000 if "cpu_busy" in host else None,
+            free_memory_bytes=int(host["mem_free"]) if "mem_free" in host else None,
+            said=judge(judged),
+            unread=list(sample.unread),
+        )
+
+    def _flows(self, before: Sample, after: Sample, found: Rates) -> list[Flow]:
+        """Of the links that are here, in their order, then of those that are gone."""
+        was, here = {link.name for link in before.links}, {link.name for link in after.links}
+        flows = [flow(link, found, new=link.name not in was) for link in after.links]
+        return flows + [gone(link) for name, link in self._links.items() if name not in here]
