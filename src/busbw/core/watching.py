@@ -8,7 +8,6 @@ import msgspec
 from busbw.core.finding import Verdict
 
 HOST = "host"  # the subject of CPU time and memory
-TCP = "tcp"  # the subject of TCP's counters in this network namespace
 
 # Kinds of links. `rdma` is an RDMA device of another link layer.
 IB, ROCE, RDMA, ETHERNET, NVLINK, PCIE = "ib", "roce", "rdma", "ethernet", "nvlink", "pcie"
@@ -39,7 +38,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One reading of a host. Groups are by subject (a link's or interface's name, TCP or HOST) and source.
+    """One reading of a host. Groups are by subject (a link's or interface's name, core.vitals.TCP, or HOST) and source.
 
     A group that was not read again, since the kernel would have repeated its values, is the same as in the sample before.
     """

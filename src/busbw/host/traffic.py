@@ -89,15 +89,16 @@ class Traffic:
     def _find(self, devices: dict[str, dict[str, int]]) -> None:
         """Find the links and open what is new. A port that is still here keeps its identity: its counters go on."""
         self._names = self._named(devices)
-        kept = {link.name: files for link, files in self._ports if not files.lost}
+        before = {link.name: files for link, files in self._ports}
+        kept = {name: files for name, files in before.items() if not files.lost}
         links = [link for link in network_links(self._source, devices) if not self._wanted or matches(link, self._wanted)]
         self._ports = []
         for link in links:
             if link.device:
                 files = kept.get(link.name) or PortFiles(self._source, f"{RDMA}/{link.device}/ports/{link.port}", next(self._identities))
                 self._ports.append((link, files))
-        for name in kept.keys() - {link.name for link, _ in self._ports}:
-            kept[name].close()
+        for files in set(before.values()) - {files for _, files in self._ports}:
+            files.close()
         self._open_interfaces(dict.fromkeys(name for link in links for name in link.interfaces), devices)
         self._links = (*links, *(self._gpus.links if self._gpus else ()))
         self._unread = [reason for link, files in self._ports if (reason := files.reason(link.name))]

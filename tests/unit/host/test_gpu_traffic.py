@@ -1,0 +1,79 @@
+"""NVLink and PCIe of GPUs through NVML. A stand-in shaped like `pynvml` is used at that boundary alone."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from busbw.host.gpu_traffic import ALL_LINKS, PCIE_RANGE, GpuTraffic
+
+TX, RX, PCIE_TX, PCIE_RX, REPLAY = 138, 139, 197, 198, 52
+RATE = 40e9  # bytes per second that the stand-in's PCIe counter grows by
+
+
+class NVMLError(Exception):
+    value = 0
+
+
+def fake_nvml(*, pcie: bool = True) -> Any:
+    """Two GPUs whose PCIe counter has 32 bits and is about to wrap."""
+    start, asked = time.monotonic(), []
+
+    def values(_handle: str, fields: list[Any]) -> list[Any]:
+        asked.append(fields)
+
+        def one(field: Any) -> Any:
+            number = field[0] if isinstance(field, tuple) else field
+            count = {TX: 1000, RX: 2000, REPLAY: 3}.get(number)
+            if number in (PCIE_TX, PCIE_RX) and pcie:
+                count = round(PCIE_RANGE - 1e8 + RATE * (time.monotonic() - start)) % PCIE_RANGE
+            wide = number in (TX, RX)
+            return SimpleNamespace(
+                nvmlReturn=3 if count is None else 0, valueType=3 if wide else 1, value=SimpleNamespace(ullVal=count, uiVal=count)
+            )
+
+        return [one(field) for field in fields]
+
+    return SimpleNamespace(
+        NVMLError=NVMLError, NVML_SUCCESS=0, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG=3, asked=asked, closed=[],
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX=TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX=RX, NVML_FI_DEV_PCIE_COUNT_TX_BYTES=PCIE_TX,
+        NVML_FI_DEV_PCIE_COUNT_RX_BYTES=PCIE_RX, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL=REPLAY,
+        nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2, nvmlDeviceGetHandleByIndex=str,
+        nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=f"00000000:1{handle}:00.0"), nvmlDeviceGetFieldValues=values,
+        nvmlDeviceGetCurrPcieLinkGeneration=lambda _: 5, nvmlDeviceGetCurrPcieLinkWidth=lambda _: 16,
+    )  # fmt: skip
+
+
+def test_traffic_of_every_gpu():
+    session = GpuTraffic(fake_nvml())
+    before = time.monotonic()
+    found = session.traffic()
+    assert session.buses == tuple(found) == ("0000:10:00", "0000:11:00")
+    for at_s, values in found.values():
+        assert before <= at_s <= time.monotonic()
+        assert {name: values[name] for name in ("nvlink_tx", "nvlink_rx", "pcie_gen", "pcie_width")} == {
+            "nvlink_tx": 1000, "nvlink_rx": 2000, "pcie_gen": 5, "pcie_width": 16,
+        }  # fmt: skip
+
+
+def test_rate_of_pcie_is_right_over_a_wrap_of_its_counter():
+    session = GpuTraffic(fake_nvml())
+    rates = [values["pcie_tx"] for _ in range(4) for _, values in session.traffic().values() if "pcie_tx" in values]
+    assert rates, "every reading was too slow"
+    assert all(rate == pytest.approx(RATE, rel=0.1) for rate in rates), rates
+
+
+def test_nvlink_is_asked_for_the_sum_of_all_links():
+    nvml = fake_nvml()
+    GpuTraffic(nvml).traffic()
+    assert [(TX, ALL_LINKS), (RX, ALL_LINKS)] in nvml.asked
+
+
+def test_what_a_gpu_lacks_is_absent():
+    _, values = GpuTraffic(fake_nvml(pcie=False)).traffic()["0000:10:00"]
+    assert not {"pcie_tx", "pcie_rx"} & values.keys()
+
+
+def test_errors_are_those_of_the_driver():
+    assert [values for _, values in GpuTraffic(fake_nvml()).errors().values()] == [{"nvlink_replay": 3}] * 2

@@ -1,0 +1,204 @@
+"""Readings of built trees of files: ports that come and go, values that are not read too often, and what cannot be read."""
+
+import shutil
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from healthy import healthy
+from tree import Tree
+
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.watching import HOST, IB, ROCE, Link, Sample
+from busbw.host.links import matches, network_links
+from busbw.host.port_files import PortFiles
+from busbw.host.source import Live
+from busbw.host.traffic import Traffic
+
+HEAD = "Inter-|   Receive  |  Transmit\n face |bytes ...\n"
+DEV = "  {name}: {rx} 0 0 0 0 0 0 0 {tx} 0 0 0 0 0 0 0\n"
+
+
+def write(root: Path, files: dict[str, object]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{text}\n")
+    return root
+
+
+def devices(root: Path, *names: str, tx: int = 0) -> None:
+    """/proc/net/dev, and the same interfaces in /sys."""
+    (root / "proc/net").mkdir(parents=True, exist_ok=True)
+    (root / "proc/net/dev").write_text(HEAD + "".join(DEV.format(name=name, rx=0, tx=tx) for name in ("lo", *names)))
+    for name in ("lo", *names):
+        write(root / "sys/class/net" / name, {"operstate": "up", "carrier_down_count": 1, "mtu": 1500})
+
+
+def port(root: Path, device: str, **values: int) -> Path:
+    """An InfiniBand port; values are of hw_counters, or of counters for those of the port."""
+    base = root / f"sys/class/infiniband/{device}"
+    write(base, {"device/numa_node": 0})
+    return write(
+        base / "ports/1",
+        {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)"}
+        | {f"{'counters' if name.startswith('port_') else 'hw_counters'}/{name}": value for name, value in values.items()},
+    )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    devices(tmp_path)
+    port(tmp_path, "mlx5_0", port_xmit_data=7, packet_seq_err=3, lifespan=10)
+    return tmp_path
+
+
+def traffic(root: Path, *wanted: str, **fields) -> Traffic:
+    return Traffic(Live(root), wanted, gpus=False, **fields)
+
+
+def values(sample: Sample, subject: str) -> dict[str, int]:
+    return {name: value for (owner, _), group in sample.groups.items() if owner == subject for name, value in group.values.items()}
+
+
+def test_counters_of_a_port_and_its_state(host):
+    with closing(traffic(host)) as reader:
+        sample = reader.read()
+    assert sample.links == (Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1"),)
+    assert values(sample, "mlx5_0") == {"port_xmit_data": 7, "packet_seq_err": 3, "state": 4, "phys_state": 5}
+    assert sample.unread == ()
+
+
+def test_new_values_are_read_from_open_files(host):
+    with closing(traffic(host)) as reader:
+        before = reader.read()
+        port(host, "mlx5_0", port_xmit_data=9)
+        after = reader.read()
+    assert (values(before, "mlx5_0")["port_xmit_data"], values(after, "mlx5_0")["port_xmit_data"]) == (7, 9)
+
+
+def test_hardware_counters_are_read_once_in_their_lifespan(host):
+    port(host, "mlx5_0", lifespan=300)
+    with closing(traffic(host)) as reader:
+        first, second = reader.read(), reader.read()
+        time.sleep(0.31)
+        third = reader.read()
+    key = ("mlx5_0", "hw_counters")
+    assert first.groups[key] is second.groups[key], "the kernel would repeat them"
+    assert third.groups[key].at_s - first.groups[key].at_s >= 0.3
+    assert first.groups["mlx5_0", "counters"].at_s < second.groups["mlx5_0", "counters"].at_s, "others are read each time"
+
+
+def test_a_port_is_unplugged_and_comes_back(host):
+    port(host, "mlx5_1", port_xmit_data=5)
+    with closing(traffic(host)) as reader:
+        first = reader.read()
+        shutil.rmtree(host / "sys/class/infiniband/mlx5_1")
+        second = reader.read()
+        port(host, "mlx5_1", port_xmit_data=6)
+        third = reader.read()
+    assert [[link.name for link in sample.links] for sample in (first, second, third)] == [
+        ["mlx5_0", "mlx5_1"],
+        ["mlx5_0"],
+        ["mlx5_0", "mlx5_1"],
+    ]
+    identities = [sample.groups["mlx5_1", "counters"].identity for sample in (first, third)]
+    assert identities[0] != identities[1], "its counters begin anew"
+    kept = [sample.groups["mlx5_0", "counters"].identity for sample in (first, second, third)]
+    assert len(set(kept)) == 1, "those of the other port go on"
+
+
+def test_interfaces_without_rdma_have_the_kernels_counters(tmp_path):
+    devices(tmp_path, "eth0", tx=500)
+    with closing(traffic(tmp_path)) as reader:
+        sample = reader.read()
+    assert [link.name for link in sample.links] == ["eth0"]
+    seen = values(sample, "eth0")
+    assert (seen["tx_bytes"], seen["operational"], seen["carrier_down_count"]) == (500, 1, 1)
+
+
+def test_interfaces_of_another_namespace_are_not_mixed_up(tmp_path):
+    devices(tmp_path, "eth0")
+    write(tmp_path / "sys/class/net/elsewhere", {"speed": 400000})
+    with closing(traffic(tmp_path)) as reader:
+        (link,) = reader.read().links
+    assert (link.name, link.rate) == ("eth0", None), "/sys shows other interfaces: nothing there belongs to this one"
+
+
+def test_only_wanted_ports_are_read(host):
+    port(host, "mlx5_1", port_xmit_data=5)
+    with closing(traffic(host, "mlx5_1")) as reader:
+        assert [link.name for link in reader.read().links] == ["mlx5_1"]
+
+
+def test_an_unknown_port_is_an_error_that_lists_the_ports(host):
+    with pytest.raises(UsageError, match="--port mlx5_7: no such port here") as raised:
+        traffic(host, "mlx5_7")
+    assert raised.value.hint == "the ports are mlx5_0"
+
+
+def test_a_host_without_links_is_an_error(tmp_path):
+    devices(tmp_path)
+    with pytest.raises(NoMeasurement, match="no link to watch"):
+        traffic(tmp_path)
+
+
+def test_missing_counters_are_named_with_the_reason(tmp_path):
+    devices(tmp_path)
+    base = port(tmp_path, "efa_0")
+    (base / "hw_counters/tx_bytes").mkdir(parents=True)  # unreadable, also for root
+    with closing(traffic(tmp_path)) as reader:
+        assert reader.read().unread == ("efa_0: its driver has no counters",)
+    write(base, {"counters/port_xmit_data": 1})
+    with closing(traffic(tmp_path)) as reader:
+        (reason,) = reader.read().unread
+    assert reason == "efa_0: no hw_counters: /sys/class/infiniband/efa_0/ports/1/hw_counters/tx_bytes: is a directory"
+
+
+def test_text_in_place_of_a_number_is_no_counter(host):
+    write(host / "sys/class/infiniband/mlx5_0/ports/1/counters", {"symbol_error": "N/A (no PMA)"})
+    with closing(traffic(host)) as reader:
+        assert "symbol_error" not in values(reader.read(), "mlx5_0")
+
+
+def test_a_port_whose_files_all_fail_is_lost():
+    tree = Tree().file("/p/counters/port_xmit_data", "5")
+    files = PortFiles(tree.source(), "/p", 1)
+    assert files.read()["counters"].values == {"port_xmit_data": 5} and not files.lost
+    files._port = [("port_xmit_data", lambda: None)]
+    assert files.read() == {} and files.lost
+
+
+def test_cpu_and_memory_are_read_where_asked(host):
+    write(host / "proc", {"stat": "cpu  10 0 0 90 0 0 0 0 0 0", "meminfo": "MemFree: 4 kB"})
+    with closing(traffic(host, system=True)) as reader:
+        first = reader.read()
+        write(host / "proc", {"stat": "cpu  40 0 0 160 0 0 0 0 0 0"})
+        second = reader.read()
+    assert values(first, HOST) == {"mem_free": 4096}, "no time has passed"
+    assert values(second, HOST) == {"mem_free": 4096, "cpu_busy": 300}
+
+
+def test_counters_of_the_wire_of_a_recorded_port():
+    tree = healthy(gpus=0, ports=1)
+    tree.file("/proc/net/dev", HEAD + DEV.format(name="eth0", rx=1, tx=2) + DEV.format(name="eno1", rx=1, tx=2))
+    tree.call("ethtool -S eth0", '{"tx_bytes_phy": 9, "rx_prio3_pause_duration": 4, "rx1_cache_reuse": 5}')
+    with closing(Traffic(tree.source(), ["mlx5_0"], gpus=False)) as reader:
+        sample = reader.read()
+    assert sample.links == (Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1"),)
+    assert sample.groups["eth0", "ethtool"].values == {"tx_bytes_phy": 9, "rx_prio3_pause_duration": 4}
+
+
+def test_a_bond_has_the_counters_of_its_slaves(recorded_host):
+    source = recorded_host("roce-bond")
+    links = network_links(source, source.names("/sys/class/net"))
+    bond = next(link for link in links if link.bond)
+    assert len(bond.interfaces) == 2 and bond.rate
+    assert all(matches(bond, [name]) for name in (bond.name, bond.bond, *bond.interfaces)) and not matches(bond, ["eth99"])
+
+
+@pytest.fixture
+def recorded_host():
+    from busbw.host.recording import parse_archive
+
+    return lambda name: parse_archive((Path(__file__).parents[2] / "hosts" / f"{name}.jsonl").read_text(encoding="utf-8"))

@@ -1,0 +1,124 @@
+"""The web server answers real requests, and only those that it is for."""
+
+import http.client
+import socket
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from busbw.core.errors import UsageError
+from busbw.watch import exporter
+from busbw.watch.exporter import Exporter, address
+
+PAGE = b"# HELP up_total x\n# TYPE up_total counter\nup_total 1\n"
+
+
+@pytest.fixture
+def serve():
+    running = []
+
+    def start(**fields) -> Exporter:
+        running.append(Exporter("127.0.0.1", 0, lambda: PAGE, "text/plain; version=0.0.4", **fields))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
+
+
+def get(server: Exporter, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_metrics_and_a_page_that_leads_there(serve):
+    server = serve()
+    with urllib.request.urlopen(server.url, timeout=10) as answer:
+        assert (answer.read(), answer.headers["Content-Type"]) == (PAGE, "text/plain; version=0.0.4")
+    assert get(server, "/")[0] == 200 and b'href="/metrics"' in get(server, "/")[1]
+
+
+@pytest.mark.parametrize(("path", "method", "status"), [("/etc/passwd", "GET", 404), ("/metrics/", "GET", 404), ("/metrics", "POST", 501)])
+def test_nothing_else_is_answered(serve, path, method, status):
+    assert get(serve(), path, method)[0] == status
+
+
+def test_a_token_is_needed_where_one_is_set(serve):
+    server = serve(token="s3cret")
+    assert get(server, "/metrics")[0] == 401
+    assert get(server, "/metrics", Authorization="Bearer wrong")[0] == 401
+    assert get(server, "/metrics", Authorization="Bearer s3cret") == (200, PAGE)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(server.url, timeout=10)
+
+
+def test_slow_clients_are_cut_off_and_do_not_stop_others(serve, monkeypatch):
+    monkeypatch.setattr(exporter, "REQUEST_S", 1.0)
+    server = serve()
+    slow = socket.create_connection(server.server_address[:2], timeout=10)
+    slow.sendall(b"GET /metrics HT")
+    assert get(server, "/metrics")[0] == 200, "others are answered meanwhile"
+    start = time.monotonic()
+    with slow:
+        while time.monotonic() - start < 8:  # a byte now and then does not help
+            try:
+                slow.sendall(b"T")
+                slow.settimeout(0.3)
+                if slow.recv(100) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+    assert 0.5 < time.monotonic() - start < 6
+
+
+def test_connections_are_limited(serve):
+    server = serve()
+    idle = [socket.create_connection(server.server_address[:2], timeout=10) for _ in range(exporter.MOST)]
+    deadline = time.monotonic() + 10
+    while len(server._open) < exporter.MOST and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises((OSError, http.client.HTTPException)):
+        get(server, "/metrics")
+    for one in idle:
+        one.close()
+    while server._open and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert get(server, "/metrics")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:9400", "127.0.0.1", 9400), (":9400", "127.0.0.1", 9400), ("9400", "127.0.0.1", 9400), ("[::1]:80", "::1", 80),
+     ("localhost:1", "localhost", 1)],
+)  # fmt: skip
+def test_addresses_of_loopback_need_no_token(text, host, port):
+    assert address(text, "") == (host, port)
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:9400", "10.1.2.3:9400", "[::]:9400", "gpu-1:9400"])
+def test_other_addresses_need_a_token(text):
+    with pytest.raises(UsageError, match="other hosts could read the counters"):
+        address(text, "")
+    assert address(text, "s3cret")[1] == 9400
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
+def test_malformed_addresses_are_refused(text):
+    with pytest.raises(UsageError, match="is not a port"):
+        address(text, "")
+
+
+def test_an_address_in_use_is_an_error_with_a_hint(serve):
+    port = serve().server_address[1]
+    with pytest.raises(UsageError, match=f"--listen 127.0.0.1:{port}: Address already in use") as raised:
+        Exporter("127.0.0.1", port, lambda: PAGE, "text/plain")
+    assert "choose another port" in raised.value.hint

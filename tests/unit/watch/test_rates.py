@@ -1,0 +1,79 @@
+"""Increases per second between two samples: wraps, resets, saturation, devices that come and go, and values that were not read again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.watching import Group, Sample
+from busbw.watch.rates import RESET, SATURATED, rates
+
+U32 = 1 << 32
+KEY = ("mlx5_0", "hw_counters")
+
+
+def sample(at_s: float, identity: int = 1, **values: int) -> Sample:
+    return Sample(at_s, (), {KEY: Group(at_s, identity, values)})
+
+
+def between(before: dict[str, int], after: dict[str, int], seconds: float = 2.0):
+    return rates(sample(5.0, **before), sample(5.0 + seconds, **after))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "per_s", "unknown"),
+    [
+        ("packet_seq_err", 10, 30, 10.0, None),
+        ("packet_seq_err", U32 - 4, 6, 5.0, None),  # 32 bits: it wrapped
+        ("packet_seq_err", 1000, 4, None, RESET),  # fell by less than a wrap explains
+        ("np_cnp_sent", U32 - 4, 6, None, RESET),  # 64 bits: no wrap
+        ("port_xmit_data", 100, 150, 100.0, None),  # units of four bytes
+        ("link_downed", 255, 255, None, SATURATED),
+        ("link_downed", 254, 255, 0.5, None),
+        ("nvlink_tx", 0, 2, 1024.0, None),  # KiB
+        ("outbound_pci_stalled_wr", 80, 15, 15, None),  # a level
+    ],
+)
+def test_increase_per_second(name, before, after, per_s, unknown):
+    found = between({name: before}, {name: after})
+    assert found.per_s[KEY].get(name) == per_s
+    assert found.unknown.get(KEY, {}).get(name) == unknown
+
+
+@given(st.integers(0, U32 - 1), st.integers(0, U32 // 2 - 1), st.floats(0.1, 10))
+def test_rate_is_true_over_a_wrap(before, by, seconds):
+    found = between({"out_of_buffer": before}, {"out_of_buffer": (before + by) % U32}, seconds)
+    assert found.per_s[KEY]["out_of_buffer"] == pytest.approx(by / seconds)
+
+
+def test_a_device_that_came_back_has_no_rates_at_first():
+    back = rates(sample(1.0, identity=1, packet_seq_err=7), sample(2.0, identity=2, packet_seq_err=90, state=4))
+    assert back.per_s[KEY] == {"state": 4} and not back.unknown
+
+
+def test_a_new_device_has_no_rates_at_first():
+    found = rates(Sample(1.0, (), {}), sample(2.0, packet_seq_err=90))
+    assert found.per_s[KEY] == {}
+
+
+def test_a_new_counter_of_a_known_device_has_no_rate_at_first():
+    assert between({}, {"packet_seq_err": 3}).per_s[KEY] == {}
+
+
+def test_a_group_that_was_not_read_again_keeps_its_rates():
+    first, second = sample(1.0, packet_seq_err=0), sample(2.0, packet_seq_err=50)
+    then = rates(first, second)
+    repeated = Sample(2.1, (), second.groups)
+    assert rates(second, repeated, then).per_s[KEY] == {"packet_seq_err": 50.0}
+    assert rates(second, repeated).per_s[KEY] == {}, "without rates before, none are known"
+
+
+def test_rate_after_a_repeated_group_covers_the_whole_time():
+    first, last = sample(1.0, packet_seq_err=0), sample(3.0, packet_seq_err=50)
+    repeated = Sample(2.0, (), first.groups)
+    assert rates(repeated, last, rates(first, repeated)).per_s[KEY] == {"packet_seq_err": 25.0}
+
+
+def test_values_of_one_subject_are_joined_over_its_sources():
+    one = {("eth0", "dev"): Group(1.0, 1, {"tx_bytes": 0}), ("eth0", "ethtool"): Group(1.0, 1, {"tx_bytes_phy": 0})}
+    two = {("eth0", "dev"): Group(2.0, 1, {"tx_bytes": 10}), ("eth0", "ethtool"): Group(2.0, 1, {"tx_bytes_phy": 14})}
+    assert rates(Sample(1.0, (), one), Sample(2.0, (), two)).of("eth0") == {"tx_bytes": 10.0, "tx_bytes_phy": 14.0}

@@ -1,0 +1,116 @@
+"""Each pattern of counters is seen where it is, and nowhere else."""
+
+import pytest
+
+from busbw.core.watched import BY_NAME, LEVELS
+from busbw.core.watching import ETHERNET, IB, NVLINK, PCIE, ROCE, Flow
+from busbw.watch.verdicts import PATTERNS, judge
+
+QUIET = dict.fromkeys(BY_NAME, 0.0) | {"rx_bits_phy": 3e11}
+
+
+def flow(kind: str = ROCE, **changed) -> Flow:
+    """A link at half its rate, all of whose counters are known and quiet, with changes."""
+    counters = QUIET | {"outbound_pci_stalled_rd": 0, "outbound_pci_stalled_wr": 0} | changed.pop("counters", {})
+    fields = {"rate": 50e9, "tx": 25e9, "rx": 25e9, "tx_pause": 0.0, "rx_pause": 0.0, "cnp_sent": 0.0, "cnp_handled": 0.0}
+    return Flow(name="mlx5_0", kind=kind, counters=counters, **(fields | changed))
+
+
+def paused(way: str, share: float, **counters: float) -> dict[str, object]:
+    return {f"{way}_pause": share, "counters": {f"{way}_prio3_pause_duration": share * 1e6, **counters}}
+
+
+SEEN = {
+    "gone": Flow(name="mlx5_0", kind=ROCE, state="gone"),
+    "down": flow(state="down"),
+    "link-lost": flow(counters={"link_downed": 1}),
+    "link-recovered": flow(counters={"link_error_recovery": 1}),
+    "gave-up": flow(counters={"req_transport_retries_exceeded": 1}),
+    "pcie-limit": flow(**paused("tx", 0.3, outbound_pci_stalled_wr=45)),
+    "slow-receiver": flow(**paused("tx", 0.3)),
+    "reads-stalled": flow(counters={"outbound_pci_stalled_rd": 60}),
+    "pfc-without-ecn": flow(**paused("rx", 0.2)),
+    "congestion-control": flow(cnp_handled=4632.0),
+    "ecn-off": flow(counters={"rp_cnp_ignored": 3}),
+    "lossy-class": flow(counters={"rx_prio3_discards": 12}),
+    "loss": flow(counters={"packet_seq_err": 5, "out_of_sequence": 9}),
+    "out-of-order": flow(counters={"out_of_sequence": 9}),
+    "no-receive": flow(counters={"rnr_nak_retry_err": 2}),
+    "cable": flow(counters={"rx_corrected_bits_phy": 3e7}),
+    "symbol-errors": flow(IB, counters={"symbol_error": 3}),
+    "bad-checksums": flow(counters={"rx_crc_errors_phy": 1}),
+    "oversize": flow(counters={"rx_oversize_pkts_phy": 8}),
+    "module": flow(counters={"module_high_temp": 1}),
+    "credits": flow(IB, counters={"port_xmit_wait": 5000}),
+    "wrong-class": flow(counters={"tx_vport_rdma_unicast_bytes": 24e9, "tx_prio0_bytes": 25e9}),
+    "nvlink-errors": flow(NVLINK, counters={"nvlink_replay": 4}),
+    "pcie-errors": flow(PCIE, counters={"pcie_replay": 4}),
+}
+
+
+def test_every_pattern_has_a_case():
+    assert list(SEEN) == [pattern.name for pattern in PATTERNS]
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_pattern_is_seen_alone(name):
+    (said,) = judge([SEEN[name]])
+    assert (said.link, said.pattern) == ("mlx5_0", name)
+    assert said.seen and said.message
+
+
+@pytest.mark.parametrize("kind", [IB, ROCE, ETHERNET, NVLINK, PCIE])
+def test_a_quiet_link_has_no_pattern(kind):
+    assert judge([flow(kind)]) == []
+
+
+def test_a_link_without_counters_has_no_pattern():
+    assert judge([Flow(name="eth0", kind=ETHERNET)]) == []
+
+
+def names(one: Flow) -> list[str]:
+    return [said.pattern for said in judge([one])]
+
+
+def test_pauses_with_notifications_are_not_called_pauses_without_ecn():
+    assert names(flow(**paused("rx", 0.2), cnp_handled=900.0)) == []
+
+
+def test_pauses_with_unreadable_notifications_say_nothing_about_ecn():
+    assert names(flow(**paused("rx", 0.2), cnp_sent=None, cnp_handled=None)) == []
+
+
+def test_short_pauses_are_no_pattern():
+    assert names(flow(**paused("rx", 0.009))) == [] and names(flow(**paused("rx", 0.01))) == ["pfc-without-ecn"]
+
+
+def test_a_slow_receiver_without_pcie_counters_is_named_without_them():
+    one = flow(**paused("tx", 0.3))
+    del one.counters["outbound_pci_stalled_wr"]
+    (said,) = judge([one])
+    assert (said.pattern, said.seen) == ("slow-receiver", "tx_prio3_pause_duration 30 % of the time")
+
+
+def test_congestion_control_at_the_full_rate_is_no_pattern():
+    assert names(flow(tx=49e9, cnp_handled=900.0)) == []
+
+
+def test_corrected_bits_below_the_limit_are_no_pattern():
+    assert names(flow(counters={"rx_corrected_bits_phy": 2.9e6})) == []
+
+
+def test_waiting_for_credits_is_a_pattern_of_infiniband():
+    assert names(flow(ROCE, counters={"port_xmit_wait": 5000})) == []
+
+
+def test_rdma_data_on_a_protected_priority_is_fine():
+    assert names(flow(counters={"tx_vport_rdma_unicast_bytes": 24e9, "tx_prio3_bytes": 25e9, "tx_prio0_bytes": 1e6})) == []
+
+
+def test_tcp_on_priority_0_beside_rdma_on_another_is_fine():
+    assert names(flow(counters={"tx_vport_rdma_unicast_bytes": 20e9, "tx_prio3_bytes": 21e9, "tx_prio0_bytes": 15e9})) == []
+
+
+def test_patterns_name_counters_that_exist():
+    for name, one in SEEN.items():
+        assert {key for key in one.counters if key not in QUIET} <= LEVELS.keys(), name
