@@ -1,0 +1,108 @@
+"""`busbw watch` in a process of its own: formats, the exporter, signals, and a reader that goes away."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+WATCH = [sys.executable, "-m", "busbw", "watch", "--no-gpus"]
+
+
+def links() -> bool:
+    """Whether this machine has an interface besides loopback."""
+    return any(name != "lo" for _, name in socket.if_nameindex())
+
+
+pytestmark = pytest.mark.skipif(not links(), reason="no network interface but loopback")
+
+
+def start(*words: str, **fields) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*WATCH, *words], env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **fields
+    )
+
+
+def test_count_of_intervals_as_json(run):
+    done = run("busbw", "watch", "--no-gpus", "--interval", "100ms", "--count", "3", "--format", "json")
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert (done.code, len(lines)) == (0, 3)
+    assert all(line["schema"] == "busbw.watch/1" and line["links"] for line in lines)
+    assert all(line["seconds"] == pytest.approx(0.1, abs=0.09) for line in lines)
+
+
+def test_table_and_text_of_rdma_monitor(run):
+    table = run("busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1").out.splitlines()
+    assert table[1].startswith("link") and len(table) >= 3
+    text = run("busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1", "--format", "rdma_monitor").out.splitlines()
+    assert text[0] == text[-1] == "------" and any(re.match(r"tx_rate: [\d.]+$", line) for line in text)
+
+
+def test_seconds_end_a_watch(run):
+    begun = time.monotonic()
+    done = run("busbw", "watch", "--no-gpus", "-i", "100ms", "--seconds", "1", "--format", "json")
+    assert (done.code, len(done.out.splitlines())) == (0, 10) or "missed" in done.out
+    assert 1 <= time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_after_a_whole_line(number):
+    with start("--interval", "100ms", "--format", "json") as process:
+        assert process.stdout
+        first = process.stdout.readline()
+        process.send_signal(number)
+        rest, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, "")
+    assert rest == "" or rest.endswith("\n")
+    assert all(json.loads(line)["schema"] for line in (first + rest).splitlines())
+
+
+def test_the_reader_of_stdout_may_close_it():
+    with start("--interval", "100ms", "--format", "json") as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(20) == 0
+
+
+def test_metrics_are_served_while_it_watches():
+    with start("--listen", "127.0.0.1:0", "--interval", "100ms") as process:
+        assert process.stdout and process.stderr
+        match = re.fullmatch(r"note: serving (http://127\.0\.0\.1:\d+/metrics)\n", process.stderr.readline())
+        assert match
+        pages = []
+        for _ in range(2):
+            with urllib.request.urlopen(match[1], timeout=10) as answer:
+                pages.append(answer.read().decode())
+            time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=20)
+    assert (process.returncode, rest) == (0, ""), "without --format nothing is printed"
+    samples = [int(re.search(r"^busbw_watch_samples_total (\d+)$", page, re.MULTILINE)[1]) for page in pages]
+    assert samples[1] > samples[0]
+    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
+    names = {family.name for family in parser.text_string_to_metric_families(pages[1])}
+    assert "node_network_receive_bytes" in names
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--interval", "50ms"], "--interval 50ms: must be from 100ms to 3600s"),
+        (["--interval", "soon"], "--interval soon: must be"),
+        (["--port", "not-there"], "--port not-there: no such port here"),
+        (["--listen", "0.0.0.0:9400"], "--listen 0.0.0.0:9400: other hosts could read the counters"),
+        (["--listen", "9400", "--token-file", "none"], "--token-file none: No such file or directory"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_a_hint(run, words, said):
+    done = run("busbw", "watch", "--no-gpus", *words)
+    assert done.code == 2 and said in done.err and "\nhint: " in done.err
