@@ -34,6 +34,7 @@ COMMANDS = {
     "predict": "Predict times by size, number of hosts, or recorded application.",
     "explain": "Name the algorithm behind a busbw, and the load of each link.",
     "history": "Record results, list and plot them, and check a run against earlier ones.",
+    "watch": "Show what the links of this host carry, and what their counters say.",
     "manifest": "Print a job for Kubernetes or Slurm.",
     "env": "Print the variables that make any NCCL program use busbw's plugins.",
     "engines": "List the engines, and what the unavailable ones need.",
