@@ -23,7 +23,7 @@ from busbw.stats.compare import compare
 from busbw.stats.history import check
 from busbw.stats.sampling import Decision, first, next_step
 from busbw.views import comparison, history
-from busbw.views.formats import time_text
+from busbw.views.formats import bandwidth_text, time_text
 from busbw.views.html import comparison as html_comparison
 from busbw.views.html.report_input import ReportInput
 from busbw.views.html.rows import rows as html_rows
@@ -147,7 +147,9 @@ def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) ->
     assert [float(line.split(", ")[4]) for line in view("torch-csv").render(result).splitlines()[1:]] == pytest.approx(
         [one.time_s * 1e6 for one in in_place]
     )
-    assert len(VIEWS) == 7, "a new view belongs here"
+    largest = max(figure.busbw for figure, _ in placed)
+    assert f"busbw {bandwidth_text(largest)} GB/s at " in view("brief").render(result)
+    assert len(VIEWS) == 8, "a new view belongs here"
 
 
 def test_the_report_agrees(measured: tuple[Result, list[Expected]]) -> None:
