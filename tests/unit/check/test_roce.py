@@ -51,7 +51,7 @@ def test_lossy_fabric_is_not_asked_for_a_lossless_class():
     assert {found.verdict for found in run("roce-ecn", tree)} == {PASS}
 
 
-def test_congestion_control_is_asked_for_lossless_priorities_alone():
+def test_congestion_control_is_for_lossless_priorities_alone():
     tree = changed(lambda tree: tree.file(f"{NET}/ecn/roce_np/enable/0", "0"))
     assert one("roce-ecn", tree).verdict is PASS
     assert one("roce-ecn", tree.drop(f"{NET}/ecn")).verdict is UNKNOWN
@@ -121,3 +121,33 @@ def test_settings_after_a_reboot(files, change, verdict, fix):
         change(tree)
     (found,) = run("roce-at-start", tree)
     assert (found.verdict, found.fix) == (verdict, fix)
+
+
+def test_host_without_settings_has_none_to_keep():
+    tree = healthy(ports=2)
+    for index in range(2):
+        tree.file(f"/sys/class/net/eth{index}/qos/trust", "pcp").update(f"dcb eth{index}", pfc=[])
+    assert [found.verdict for found in run("roce-at-start", tree)] == [SKIP]
+    tree.update("dcb eth1", pfc=[3])
+    assert [found.verdict for found in run("roce-at-start", tree)] == [PASS]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("roce-priority-traffic", lambda tree: tree.update("dcb eth3", pfc=None), "flow control"),
+        ("roce-priority-traffic", lambda tree: tree.call("ethtool -S eth3", "{}"), "its driver does not count them"),
+        ("roce-traffic-class", lambda tree: tree.update("dcb eth3", pfc=None), "flow control cannot be read"),
+        ("roce-traffic-class", lambda tree: tree.update("dcb eth3", dscp={}), "the priority of DSCP 26 cannot be read"),
+    ],
+)
+def test_unknown_says_what_is_missing(name, change, reason):
+    found = one(name, changed(change))
+    assert (found.verdict, found.message.endswith(reason)) == (UNKNOWN, True)
+
+
+def test_both_points_of_congestion_control_are_compared():
+    tree = changed(lambda tree: [tree.file(f"{NET}/ecn/{part}/enable/5", "0") for part in ("roce_np", "roce_rp")])
+    messages = [found.message for found in run("roce-alike", tree)]
+    assert messages == [f"its {part} point differs from most ports of this host" for part in ("notification", "reaction")]
+    assert one("roce-ecn", tree).message == "eth3 has congestion control on priority 0, 1, 2, 3, 4, 6, 7"
