@@ -36,19 +36,19 @@ def look(line: Line) -> Iterator[Found]:
     if both:
         message = f"{both[0].where} and {both[1].where} exclude each other"
         yield failed("", message, *seen, fix=f"leave out {both[1].where} {both[1].value}")
-    elif absent:
+    if absent:
         message = f"{absent.where} {absent.value}: this host has no such interface"
         have = Evidence("/sys/class/net", ", ".join(sorted(line.interfaces)))
         yield failed(
             "", message, *seen, have, fix=f"{absent.where} NAME, or a network such as 10.1.0.0/16 where names differ between hosts"
         )
-    elif half:
+    if half:
         message = f"{half[0].where} {half[0].value} leaves the interface of the daemons to chance"
         yield warned("", message, *seen, fix=f"add {half[1]}")
-    elif seen:
-        yield passed("", "interfaces are set for MPI and its daemons", *seen)
-    else:
+    if not seen:
         yield skipped("the line sets no interface of MPI")
+    elif not (both or absent or half):
+        yield passed("", "interfaces are set for MPI and its daemons", *seen)
 
 
 def _absent(line: Line, parameter: Parameter) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,8 @@ from busbw.core.checking import Checked
 from busbw.core.env import carried
 from busbw.core.errors import UsageError
 from busbw.host.source import Reading
+
+_EXPORT = re.compile(r"\bexport ((?:[A-Z_]+=\S+ ?)+)")
 
 
 class _WithVariables:
@@ -75,9 +78,9 @@ def _concerns(one: Checked, variables: dict[str, str]) -> bool:
 
 def _on_line(one: Checked, variables: dict[str, str], line: Line) -> Checked:
     """The finding with a fix that is a change of the line."""
-    fix = one.fix
-    if line.launcher == "mpirun":
-        fix = fix.replace("export ", "-x ")
-        for name, value in variables.items():
-            fix = fix.replace(f"unset {name}", f"leave out -x {name}={value}")
+    fix, given = one.fix, "-x " if line.launcher == "mpirun" else ""
+    for name, value in variables.items():
+        fix = re.sub(rf"\bunset {name}\b", lambda _, text=f"{name}={value}": f"leave out {given}{text}", fix)  # type: ignore[misc]
+    if given:
+        fix = _EXPORT.sub(lambda match: "".join(f"-x {word} " for word in match.group(1).split()), fix).rstrip()
     return structs.replace(one, fix=fix, stays=STAYS if fix else "")

@@ -5,6 +5,7 @@ Used for variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and for command lines (--mc
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 PREFIXES = {"OMPI_MCA_": "mca", "PRTE_MCA_": "prtemca", "PMIX_MCA_": "pmixmca"}
 RENAMED = (("plm_rsh_", "plm_ssh_"), ("oob_tcp_if_", "prte_if_"), ("orte_", "prte_"))  # from Open MPI 4 to 5
@@ -73,9 +74,9 @@ def misplaced(parameter: Parameter, major: int) -> str:
     name, value = parameter.name, parameter.value
     if major >= 5:
         new = _renamed(name)
-        return "" if new == name else f"--prtemca {new} '{value}'"
+        return "" if new == name else f"--prtemca {new} {quote(value)}"
     old = _renamed(name, back=True)
-    return "" if old == name and parameter.kind != "prtemca" else f"--mca {old} '{value}'"
+    return "" if old == name and parameter.kind != "prtemca" else f"--mca {old} {quote(value)}"
 
 
 def _renamed(name: str, *, back: bool = False) -> str:

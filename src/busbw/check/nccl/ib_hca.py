@@ -1,5 +1,6 @@
 """Which RDMA ports NCCL_IB_HCA selects."""
 
+import re
 from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, unknown, warned
@@ -11,6 +12,7 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 VARIABLE = "NCCL_IB_HCA"
 SLOW = 0.5  # of the fastest port: one of this share or less is for management or storage
 GBIT = 1e9 / 8
+NUMBERED = re.compile(r"_\d+$")  # a whole name, like mlx5_1
 
 ROW = CheckRow(
     id="BW166",
@@ -38,8 +40,9 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     evidence = [setting.evidence(), Evidence("/sys/class/infiniband", ", ".join(devices) or "no device")]
     if not devices:
         if not selection.exact and not selection.excluded:
-            message = f"{setting.text} has prefixes, not names: {_prefixes(selection)}"
-            return warned("", message, setting.evidence("= before exact names"), fix=setting.to(selection.spelled()))
+            return warned(
+                "", f"{setting.text}: {_prefixes(selection)}", setting.evidence("= before exact names"), fix=_named(setting, selection)
+            )
         return unknown("", f"{setting.text}: no RDMA device is visible here", *evidence)
     return _fault(machine, setting, selection, devices, evidence) or passed(
         "", f"{setting.text} selects {', '.join(selection.chosen(devices))}", *evidence
@@ -47,7 +50,17 @@ def _judge(machine: Machine, setting: Setting) -> Found:
 
 
 def _prefixes(selection: Selection) -> str:
-    return ", ".join(f"{token} is also {token}0" for token in selection.tokens)
+    """What prefixes stand for on a machine that is not known."""
+    wide = "stands for every port of the driver, for storage and management too"
+    return "; ".join(
+        f"{token} also stands for {token}0 to {token}9" if NUMBERED.search(token) else f"{token} {wide}" for token in selection.tokens
+    )
+
+
+def _named(setting: Setting, selection: Selection) -> str:
+    if all(NUMBERED.search(token) for token in selection.tokens):
+        return setting.to(selection.spelled())
+    return f"{setting.to('=mlx5_0,mlx5_1')},... with the ports beside the GPUs"
 
 
 def _fault(machine: Machine, setting: Setting, selection: Selection, devices: tuple[str, ...], evidence: list[Evidence]) -> Found | None:

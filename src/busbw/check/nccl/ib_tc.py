@@ -44,8 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
         where = "no RDMA device is visible here" if known(machine) else "compare it with the hosts' ports and the switches"
         yield unknown("", f"{setting.text} is {meaning(parse_int(setting.value))}: {where}", setting.evidence())
     else:
-        for port in machine.roce_ports:
-            yield _compared(machine, setting, port)
+        yield from _ports(machine, setting)
 
 
 def meaning(value: int) -> str:
@@ -53,13 +52,19 @@ def meaning(value: int) -> str:
     return f"DSCP {value >> 2}, {ECN[value & 3]}"
 
 
-def _compared(machine: Machine, setting: Setting, port: Port) -> Found:
+def _ports(machine: Machine, setting: Setting) -> Iterator[Found]:
+    paths = {port: f"/sys/class/infiniband/{port.device}/tc/{port.number}/traffic_class" for port in machine.roce_ports}
+    unread = [port for port, path in paths.items() if machine.text(path) is None]
+    if unread:
+        what = f"{setting.text} is {meaning(parse_int(setting.value))}; whether the ports have a class of their own cannot be read"
+        yield unknown("", f"{what}: {machine.read(paths[unread[0]]).reason}", setting.evidence())
+    for port, path in paths.items():
+        if port not in unread:
+            yield _compared(setting, port, path, machine.text(path) or "")
+
+
+def _compared(setting: Setting, port: Port, path: str, text: str) -> Found:
     value = parse_int(setting.value)
-    path = f"/sys/class/infiniband/{port.device}/tc/{port.number}/traffic_class"
-    text = machine.text(path)
-    if text is None:
-        message = f"{setting.text} is {meaning(value)}; whether the port has a class of its own cannot be read: {machine.read(path).reason}"
-        return unknown(port.name, message, setting.evidence())
     first = text.partition("\n")[0]
     if not first.startswith(PREFIX):
         evidence = (setting.evidence(), Evidence(path, text or "empty"))
