@@ -2,6 +2,7 @@
 
 from busbw.check.command import (
     binding,
+    btl,
     export,
     gpus,
     host_list,
@@ -35,4 +36,5 @@ CHECKS: tuple[Rule, ...] = (
     sizes.CHECK,
     gpus.CHECK,
     repeated.CHECK,
+    btl.CHECK,
 )

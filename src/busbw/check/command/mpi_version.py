@@ -14,8 +14,9 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="parameters against the version of Open MPI",
     right="names of the version that runs the line",
-    why="Open MPI 5 starts its daemons with PRRTE and renamed plm_rsh_args, oob_tcp_if_include and orte_*. It translates some of the old "
-    "names, by version; with the others mpirun hangs or connects to the wrong port. Open MPI 4 has no --prtemca.",
+    why="Open MPI 5 starts its daemons with PRRTE and renamed plm_rsh_args, oob_tcp_if_include and orte_*. Its releases "
+    "translate the old names or ignore them (5.0.11 takes the first two); where one is ignored, mpirun hangs or connects to the wrong "
+    "port. Open MPI 4 has no --prtemca.",
     fix="--prtemca {name} {value}",
     stays=STAYS,
     reads=("the command line", "mpirun --version"),
@@ -38,7 +39,7 @@ def look(line: Line) -> Iterator[Found]:
         return
     wrong = [(one, new) for one in line.parameters if (new := parameters.misplaced(one, line.major))]
     for one, new in wrong:
-        message = f"{one.where} is a name of Open MPI {9 - line.major}; {line.major} may ignore it"
+        message = f"{one.where} is a name of Open MPI {9 - line.major}; releases of {line.major} may ignore it"
         yield warned("", message, Evidence(one.where, one.value, new), fix=new)
     if not wrong:
         yield passed("", f"all are of Open MPI {line.major}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import passed, skipped, warned
+from busbw.check.base import failed, passed, skipped, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -13,7 +13,7 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="variables and parameters that are given twice",
     right="each once",
-    why="Which of two values counts depends on the launcher and its version, and some refuse the line.",
+    why="Open MPI 5 refuses a parameter with two values. Of a variable it takes the first value (5.0.11), a shell's export the last.",
     fix="leave out one of them",
     stays=STAYS,
     reads=("the command line",),
@@ -23,9 +23,8 @@ ROW = CheckRow(
 
 def look(line: Line) -> Iterator[Found]:
     """Names with different values."""
-    given = [(f"-x {name}", value or "") for name, value in line.variables] + [
-        (one.where.lstrip("-"), one.value) for one in line.parameters
-    ]
+    given = [(name, value or "") for name, value in line.variables]
+    given += [(f"--{one.kind} {one.name}", one.value) for one in line.parameters]
     if not given:
         yield skipped("the line has no variable and no parameter")
         return
@@ -35,7 +34,8 @@ def look(line: Line) -> Iterator[Found]:
     twice = {name: every for name, every in values.items() if len(set(every)) > 1}
     for name, every in twice.items():
         evidence = [Evidence(name, value) for value in every]
-        yield warned("", f"{name} is given as {' and as '.join(every)}", *evidence, fix=f"leave out {name} {every[0]}")
+        worse = failed if name.startswith("--") and line.major >= 5 else warned
+        yield worse("", f"{name} is given as {' and as '.join(every)}", *evidence, fix=f"leave out one of the values of {name}")
     if not twice:
         yield passed("", f"{len(values)} names, each with one value")
 

@@ -14,11 +14,12 @@ ROW = CheckRow(
     title="interfaces in OMPI_MCA_ and PRTE_MCA_ variables",
     right="the same for MPI and for its daemons; a list to include or one to exclude",
     why="btl_tcp_if_include is for MPI's own traffic. The daemons choose for themselves, perhaps docker0 or an interface behind a "
-    "firewall, and mpirun hangs without output. A list to include and one to exclude together are an error.",
+    "firewall, and mpirun hangs without output. A list to include and one to exclude together are an error. "
+    "A list to exclude without lo keeps MPI from sending over TCP.",
     fix="export OMPI_MCA_oob_tcp_if_include={netdev}",
     stays="set it in the job script, or in Open MPI's openmpi-mca-params.conf",
     reads=("environment", "mpirun --version"),
-    sources=("Open MPI documentation, TCP", "PRRTE, prte_if_include"),
+    sources=("Open MPI documentation, TCP, and general run-time support notes", "PRRTE, prte_if_include"),
 )
 
 
@@ -31,9 +32,13 @@ def look(machine: Machine) -> Iterator[Found]:
     found = programs.open_mpi(machine)
     major = found.major if found else 0
     both, half = parameters.contradiction(every), parameters.unset_half(every, major)
+    looped = parameters.without_loopback(every)
     if both:
         message = f"{both[0].where} and {both[1].where} exclude each other"
         yield failed("", message, *(Evidence(one.where, one.value) for one in both), fix=f"unset {both[1].where.removeprefix('$')}")
+    elif looped:
+        message = f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
+        yield failed("", message, Evidence(looped.where, looped.value, "lo in it"), fix=f"export {looped.where[1:]}={looped.value},lo")
     elif half:
         sign = half[0].name.rpartition("_")[2]
         five, four = (

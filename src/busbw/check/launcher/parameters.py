@@ -46,6 +46,13 @@ def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter
     return None
 
 
+def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
+    """A list of interfaces to exclude that replaces Open MPI's own, which has the loopback interface."""
+    exclude = given(parameters, f"{TCP}_exclude")
+    listed = exclude.value.split(",") if exclude else []
+    return None if any(one == "lo" or one.startswith("127.") for one in listed) else exclude
+
+
 def unset_half(parameters: Sequence[Parameter], major: int) -> tuple[Parameter, str] | None:
     """The interface of MPI's own traffic where the daemons' one is left to chance, and the options that set it. `major` 0: not known."""
     for sign in ("include", "exclude"):

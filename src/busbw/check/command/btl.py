@@ -1,0 +1,38 @@
+"""A list of Open MPI's transports that lacks a needed one."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import failed, passed, skipped
+from busbw.check.command.base import STAYS, Rule
+from busbw.check.command.line import Line
+from busbw.check.launcher import parameters
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW235",
+    name="line-btl",
+    layer=Layer.LAUNCHER,
+    title="Open MPI's list of transports",
+    right="a list with self, or one to exclude that begins with ^",
+    why="Without self a rank cannot send to itself, and MPI stops or hangs when a program does so.",
+    fix="--mca btl tcp,self",
+    stays=STAYS,
+    reads=("the command line", "environment"),
+    sources=("Open MPI documentation, general run-time support notes",),
+)
+
+
+def look(line: Line) -> Iterator[Found]:
+    """The parameter btl, of the line or the environment."""
+    every = (*line.parameters, *parameters.of_environment(line.environment or {}))
+    btl = parameters.given(every, "btl")
+    if line.launcher != "mpirun" or btl is None:
+        yield skipped("the line does not choose transports of Open MPI")
+    elif btl.value.startswith("^") or "self" in btl.value.split(","):
+        yield passed("", f"{btl.where} {btl.value}", Evidence(btl.where, btl.value))
+    else:
+        message = f"{btl.where} {btl.value}: without self a rank cannot send to itself"
+        yield failed("", message, Evidence(btl.where, btl.value, "self in it"), fix=f"{btl.where} {btl.value},self")
+
+
+CHECK = Rule(ROW, look)
