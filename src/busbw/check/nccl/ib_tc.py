@@ -7,10 +7,9 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, Setting, known, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import parse_int
+from busbw.host.roce_qos import decoded, parse_traffic_class, traffic_class_path
 
 VARIABLE = "NCCL_IB_TC"
-ECN = {0: "no ECN", 1: "ECN-capable (01)", 2: "ECN-capable (10)", 3: "marked as congested (11)"}
-PREFIX = "Global tclass="
 
 ROW = CheckRow(
     id="BW173",
@@ -42,21 +41,16 @@ def look(machine: Machine) -> Iterator[Found]:
         yield skipped(f"{setting.text}: there is no RoCE port")
     elif not machine.roce_ports:
         where = "no RDMA device is visible here" if known(machine) else "compare it with the hosts' ports and the switches"
-        yield unknown("", f"{setting.text} is {meaning(parse_int(setting.value))}: {where}", setting.evidence())
+        yield unknown("", f"{VARIABLE} is {decoded(parse_int(setting.value))}: {where}", setting.evidence())
     else:
         yield from _ports(machine, setting)
 
 
-def meaning(value: int) -> str:
-    """DSCP and ECN of a traffic class."""
-    return f"DSCP {value >> 2}, {ECN[value & 3]}"
-
-
 def _ports(machine: Machine, setting: Setting) -> Iterator[Found]:
-    paths = {port: f"/sys/class/infiniband/{port.device}/tc/{port.number}/traffic_class" for port in machine.roce_ports}
+    paths = {port: traffic_class_path(port.device, port.number) for port in machine.roce_ports}
     unread = [port for port, path in paths.items() if machine.text(path) is None]
     if unread:
-        what = f"{setting.text} is {meaning(parse_int(setting.value))}; whether the ports have a class of their own cannot be read"
+        what = f"{VARIABLE} is {decoded(parse_int(setting.value))}; whether the ports have a class of their own cannot be read"
         yield unknown("", f"{what}: {machine.read(paths[unread[0]]).reason}", setting.evidence())
     for port, path in paths.items():
         if port not in unread:
@@ -64,16 +58,13 @@ def _ports(machine: Machine, setting: Setting) -> Iterator[Found]:
 
 
 def _compared(setting: Setting, port: Port, path: str, text: str) -> Found:
-    value = parse_int(setting.value)
-    first = text.partition("\n")[0]
-    if not first.startswith(PREFIX):
-        evidence = (setting.evidence(), Evidence(path, text or "empty"))
-        return passed(port.name, f"{setting.text} is {meaning(value)}; the port has no class of its own", *evidence)
-    own = parse_int(first.removeprefix(PREFIX))
-    evidence = (setting.evidence(str(own)), Evidence(path, first))
+    value, own = parse_int(setting.value), parse_traffic_class(text)
+    evidence = (setting.evidence("" if own is None else str(own)), Evidence(path, text or "empty"))
+    if own is None:
+        return passed(port.name, f"{VARIABLE} is {decoded(value)}; the port has no class of its own", *evidence)
     if own == value:
-        return passed(port.name, f"{setting.text} is {meaning(value)}, as on the port", *evidence)
-    message = f"{setting.text} is {meaning(value)}, but the port sends with {own}: {meaning(own)}"
+        return passed(port.name, f"{VARIABLE} is {decoded(value)}, as on the port", *evidence)
+    message = f"{VARIABLE} is {decoded(value)}, but the port sends with {decoded(own)}"
     return warned(port.name, message, *evidence, fix=setting.to(str(own)))
 
 
