@@ -48,19 +48,18 @@ def _file(machine: Machine, path: str) -> Iterator[Found]:
         else:
             yield passed(path, "there is no such file")
         return
-    lines = parse((reading.data or b"").decode("utf-8", "replace"))
-    seen = [Evidence(f"{path}:{line.line}", f"{line.name}={shown(line.name, line.value)}") for line in lines]
-    faulty = [line for line in lines if line.fault]
-    hidden = [line for line in lines if line.name in environment and environment[line.name] != line.value]
-    for line in faulty:
-        yield warned(path, f"line {line.line}: {line.fault}", *seen, fix=f"edit {path}: write {_clean(line.name)}={_clean(line.value)}")
-    for line in hidden:
-        message = (
-            f"{line.name}={shown(line.name, line.value)} has no effect: the environment has {environment[line.name] or 'an empty value'}"
-        )
-        yield warned(path, message, *seen, Evidence(f"${line.name}", environment[line.name]), fix=f"edit {path}, or unset {line.name}")
+    lines = [(line, shown(line.name, line.value)) for line in parse((reading.data or b"").decode("utf-8", "replace"))]
+    seen = [Evidence(f"{path}:{line.line}", f"{line.name}={value}") for line, value in lines]
+    faulty = [(line, value) for line, value in lines if line.fault]
+    hidden = [(line, value) for line, value in lines if line.name in environment and environment[line.name] != value]
+    for line, value in faulty:
+        yield warned(path, f"line {line.line}: {line.fault}", *seen, fix=f"edit {path}: write {_clean(line.name)}={_clean(value)}")
+    for line, value in hidden:
+        other = environment[line.name] or "an empty value"
+        message = f"{line.name}={value} has no effect: the environment has {other}"
+        yield warned(path, message, *seen, Evidence(f"${line.name}", other), fix=f"edit {path}, or unset {line.name}")
     if not faulty and not hidden:
-        yield passed(path, f"it sets {', '.join(line.name for line in lines) or 'nothing'}", *seen)
+        yield passed(path, f"it sets {', '.join(line.name for line, _ in lines) or 'nothing'}", *seen)
 
 
 def _clean(text: str) -> str:

@@ -1,0 +1,299 @@
+"""Command lines of launchers: how they are parsed, and what the rules find in them."""
+
+import shlex
+
+import pytest
+from healthy import healthy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbw.check import command, nccl
+from busbw.check.command.line import Line, inner, parse
+from busbw.check.command.lint import lint
+from busbw.check.command.options import ONE, TWO
+from busbw.check.command.perf import perf
+from busbw.check.machine import Machine
+from busbw.check.registry import CHECKS
+from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
+
+BAD = {Verdict.WARN, Verdict.FAIL}
+PERF = "./build/all_reduce_perf -b 8 -e 8G -f 2 -g 1"
+# The lines of three published reports, as their readers would copy them.
+OCI = """mpirun --allow-run-as-root -n 16 -H inst-x:8,inst-y:8 -mca plm_rsh_args "-p 22222" --mca btl_tcp_if_exclude docker0,lo
+--bind-to numa -x NCCL_CUMEM_ENABLE=0 -x NCCL_IB_SPLIT_DATA_ON_QPS=0 -x NCCL_IB_GID_INDEX=3 -x NCCL_IB_TC=41 -x NCCL_NET_PLUGIN=none
+-x NCCL_IGNORE_CPU_AFFINITY=1 -x NCCL_SOCKET_IFNAME=eth0 -x UCX_NET_DEVICES=eth0 -x NCCL_IB_HCA="=mlx5_0,mlx5_1,mlx5_3,mlx5_4"
+./build/all_reduce_perf -b 1G -e 16G -f 2"""
+H20_HELLO = """mpirun -v --allow-run-as-root --prefix /usr/local/openmpi --mca btl_tcp_if_include bond1 --mca oob_tcp_if_include bond1 -np 2
+--host 10.1.1.1:1,10.1.1.2:1 bash -c 'echo "Hello from $OMPI_COMM_WORLD_RANK on $(hostname)"'"""
+H20 = """mpirun -v --allow-run-as-root --prefix /usr/local/openmpi --mca btl_tcp_if_include bond1 --mca oob_tcp_if_include bond1
+-x NCCL_SOCKET_IFNAME=bond1 -x NCCL_IB_DISABLE=0 -x NCCL_IB_GID_INDEX=3 -x NCCL_IB_HCA=mlx5_ -x NCCL_NET_GDR_LEVEL=2 -x NCCL_DEBUG=INFO
+-x LD_LIBRARY_PATH=/usr/local/openmpi/lib -np 16 --host 10.1.1.1:8,10.1.1.2:8 ./build/all_reduce_perf -b 8 -e 8G -f 2 -g 1 -n 50"""
+SCCGN = """mpirun --allow-run-as-root -np 16 -npernode 8 -H {host1}:{host2} --bind-to none -mca btl_tcp_if_include bond0 -x PATH
+-x CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 -x NCCL_SOCKET_IFNAME=bond0 -x NCCL_IB_HCA=mlx5 -x NCCL_IB_DISABLE=0 -x NCCL_DEBUG=INFO
+-x NCCL_NSOCKS_PERTHREAD=8 -x NCCL_SOCKET_NTHREADS=8 -x NCCL_IB_GID_INDEX=3 -x NCCL_DEBUG_SUBSYS=NET,GRAPH
+-x NCCL_IB_QPS_PER_CONNECTION=4 ./build/all_reduce_perf -b 4M -e 4M -f 2 -g 1 -t 1 -n 20"""
+
+
+def machine(version="5.0.8", interfaces=(), **variables):
+    """The healthy server with a version of Open MPI, more interfaces, and variables."""
+    tree = healthy().update("mpirun", version=version).update("environment", **variables)
+    for name in interfaces:
+        tree.file(f"/sys/class/net/{name}/operstate", "up")
+    return Machine(tree.source())
+
+
+def found(text, on=None):
+    """Findings that are bad, by name."""
+    return {one.name: one for one in lint(shlex.split(text), on) if one.verdict in BAD}
+
+
+def rule(name, text, on=None):
+    (one,) = [one for one in lint(shlex.split(text), on) if one.name == name]
+    return one
+
+
+# Published lines
+
+
+def test_line_with_the_daemons_interface_left_open():
+    bad = found(OCI, machine("4.1.7", ["eth0"]))
+    assert set(bad) == {"line-interfaces", "nccl-gid-index", "nccl-ib-tc"}  # the server's ports send with 106
+    assert bad["line-interfaces"].fix == "add --mca oob_tcp_if_exclude docker0,lo"
+    assert bad["nccl-gid-index"].fix == "leave out -x NCCL_IB_GID_INDEX=3"
+    assert rule("nccl-ib-tc", OCI).message.startswith("NCCL_IB_TC is 41 (DSCP 10, ECT(1))")
+
+
+def test_line_of_open_mpi_4_with_ssh_options_under_5():
+    bad = found(OCI, machine("5.0.8", ["eth0"]))
+    assert bad["line-mpi-version"].fix == "--prtemca plm_ssh_args '-p 22222'"
+    assert "--prtemca prte_if_exclude docker0,lo" in bad["line-interfaces"].fix
+
+
+def test_line_that_hung_with_open_mpi_5():
+    assert found(H20_HELLO, machine("4.1.8", ["bond1"])) == {}
+    bad = found(H20_HELLO, machine("5.0.8", ["bond1"]))
+    assert set(bad) == {"line-mpi-version"}
+    assert bad["line-mpi-version"].fix == "--prtemca prte_if_include bond1"
+
+
+def test_line_with_leftovers_of_tests():
+    expected = {"nccl-gid-index", "nccl-net-gdr-level", "nccl-debug"}
+    assert set(found(H20, machine("4.1.8", ["bond1"]))) == expected
+    assert set(found(H20)) == {*expected, "nccl-ib-hca"}  # without the machine, mlx5_ may be any port
+    assert found(H20)["nccl-debug"].fix == "-x NCCL_DEBUG=WARN"
+
+
+def test_line_with_a_colon_between_hosts():
+    bad = found(SCCGN, machine("4.1.3", ["bond0"]))
+    assert set(bad) == {"line-hosts", "line-interfaces", "line-sizes", "nccl-gid-index", "nccl-debug"}
+    assert bad["line-hosts"].verdict is Verdict.FAIL
+    assert bad["line-hosts"].fix == "-H {host1}:8,{host2}:8"
+    assert "latency" in bad["line-sizes"].message
+
+
+# Rules
+
+
+ALONE = [
+    ("line-hosts", f"mpirun -n 16 -H h1:h2 {PERF}", Verdict.FAIL),
+    ("line-hosts", f"mpirun -n 16 -H h1:8:h2:8 {PERF}", Verdict.FAIL),
+    ("line-hosts", f"mpirun -n 16 -H h1:8,h2:8 {PERF}", Verdict.PASS),
+    ("line-hosts", f"mpirun -n 16 -H [fd00::1]:8,[fd00::2]:8 {PERF}", Verdict.PASS),
+    ("line-hosts", f"mpirun -n 16 --hostfile hosts {PERF}", Verdict.SKIP),
+    ("line-slots", f"mpirun -n 16 -H h1,h2 {PERF}", Verdict.FAIL),
+    ("line-slots", f"mpirun -n 16 -H h1:8,h2:7 {PERF}", Verdict.FAIL),
+    ("line-slots", f"mpirun -n 16 -H h1:8,h2:8 {PERF}", Verdict.PASS),
+    ("line-slots", f"mpirun -n 16 --oversubscribe -H h1,h2 {PERF}", Verdict.SKIP),
+    ("line-slots", f"mpirun -n 16 --map-by :OVERSUBSCRIBE -H h1,h2 {PERF}", Verdict.SKIP),
+    ("line-spread", f"mpirun -n 8 -H h1:8,h2:8 {PERF}", Verdict.WARN),
+    ("line-spread", f"mpirun -n 8 --map-by node -H h1:8,h2:8 {PERF}", Verdict.PASS),
+    ("line-spread", f"mpirun -n 16 -H h1:8,h2:8 {PERF}", Verdict.PASS),
+    ("line-spread", f"srun -N 3 -n 16 --mpi=pmix {PERF}", Verdict.WARN),
+    ("line-spread", f"mpirun -n 8 -H h1:8 {PERF}", Verdict.SKIP),
+    ("line-export", f"mpirun -x NCCL_DEBUG {PERF}", Verdict.UNKNOWN),
+    ("line-export", f"mpirun -x NCCL_DEBUG=WARN -x PATH {PERF}", Verdict.PASS),
+    ("line-export", f"srun --export=NCCL_DEBUG=WARN {PERF}", Verdict.WARN),
+    ("line-export", f"srun --export=ALL,NCCL_DEBUG=WARN {PERF}", Verdict.PASS),
+    ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 {PERF}", Verdict.PASS),
+    ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 {PERF}", Verdict.WARN),
+    ("line-interfaces", f"mpirun --mca btl_tcp_if_exclude docker0 --prtemca prte_if_exclude docker0 {PERF}", Verdict.FAIL),
+    ("line-interfaces", f"mpirun --mca btl_tcp_if_include a --mca btl_tcp_if_exclude lo --mca oob_tcp_if_include a {PERF}", Verdict.FAIL),
+    ("line-interfaces", f"mpirun {PERF}", Verdict.SKIP),
+    ("line-mpi-version", f"mpirun --mca orte_base_help_aggregate 0 {PERF}", Verdict.UNKNOWN),
+    ("line-mpi-version", f"mpirun --mca pml ob1 {PERF}", Verdict.PASS),
+    ("line-root", f"mpirun {PERF}", Verdict.SKIP),
+    ("line-binding", f"mpirun -n 2 {PERF}", Verdict.WARN),
+    ("line-binding", f"mpirun -n 2 --bind-to none {PERF}", Verdict.PASS),
+    ("line-binding", f"mpirun -n 16 --bind-to core {PERF}", Verdict.WARN),
+    ("line-binding", "mpirun -n 16 --bind-to core:overload-allowed python3 train.py", Verdict.WARN),
+    ("line-binding", f"mpirun -n 3 {PERF}", Verdict.PASS),
+    ("line-binding", "mpirun -n 2 hostname", Verdict.SKIP),
+    ("line-visible-devices", f"mpirun -n 16 -H h1:8,h2:8 -x CUDA_VISIBLE_DEVICES=0,1 {PERF}", Verdict.FAIL),
+    ("line-visible-devices", f"mpirun -n 4 -H h1:2,h2:2 -x CUDA_VISIBLE_DEVICES=0,1 {PERF}", Verdict.PASS),
+    ("line-per-node", f"mpirun -n 15 -npernode 8 -H h1,h2 {PERF}", Verdict.FAIL),
+    ("line-per-node", f"mpirun -n 16 --map-by ppr:8:node -H h1,h2 {PERF}", Verdict.PASS),
+    ("line-per-node", f"mpirun -npernode 4 --map-by ppr:8:node -H h1,h2 {PERF}", Verdict.FAIL),
+    ("line-per-node", f"srun -N2 -n15 --ntasks-per-node=8 {PERF}", Verdict.FAIL),
+    ("line-per-node", f"srun -N 2 -n 16 --ntasks-per-node 8 {PERF}", Verdict.PASS),
+    ("line-srun-mpi", f"srun -N 2 {PERF}", Verdict.WARN),
+    ("line-srun-mpi", f"srun --mpi=pmi2 {PERF}", Verdict.WARN),
+    ("line-srun-mpi", f"srun --mpi=none {PERF}", Verdict.FAIL),
+    ("line-srun-mpi", f"srun --mpi pmix_v4 {PERF}", Verdict.PASS),
+    ("line-srun-mpi", "srun -N 2 python train.py", Verdict.SKIP),
+    ("line-torchrun", "torchrun --nnodes 2 --nproc_per_node 8 train.py", Verdict.FAIL),
+    ("line-torchrun", "torchrun --nnodes=2 --rdzv_endpoint=localhost:29500 --rdzv-backend=c10d train.py", Verdict.FAIL),
+    ("line-torchrun", "torchrun --nnodes=2 --standalone train.py", Verdict.FAIL),
+    ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 train.py", Verdict.FAIL),
+    ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 --node-rank=1 train.py", Verdict.PASS),
+    ("line-torchrun", "python -m torch.distributed.run --nnodes=1:4 --rdzv-backend=c10d --rdzv-endpoint=h1:29500 t.py", Verdict.PASS),
+    ("line-torchrun", "torchrun --nproc-per-node=8 train.py", Verdict.SKIP),
+    ("line-sizes", "all_reduce_perf -b 32M -e 32M", Verdict.WARN),
+    ("line-sizes", "all_reduce_perf", Verdict.WARN),
+    ("line-sizes", "all_reduce_perf -b8 -e1G", Verdict.WARN),
+    ("line-sizes", "all_reduce_perf --minbytes=8 --maxbytes=64M --stepfactor 2", Verdict.PASS),
+    ("line-gpus", f"mpirun -n 16 -H h1:8,h2:8 {PERF} -g 8", Verdict.WARN),
+    ("line-gpus", f"mpirun -n 16 -H h1:8,h2:8 {PERF}", Verdict.PASS),
+    ("line-repeated", f"mpirun -x NCCL_ALGO=Ring -x NCCL_ALGO=Tree {PERF}", Verdict.WARN),
+    ("line-repeated", f"mpirun -x NCCL_ALGO=Ring -x NCCL_ALGO=Ring {PERF}", Verdict.PASS),
+    ("line-btl", f"mpirun --mca btl tcp {PERF}", Verdict.FAIL),
+    ("line-btl", f"mpirun --mca btl ^openib {PERF}", Verdict.PASS),
+    ("line-btl", f"mpirun --mca btl tcp,self {PERF}", Verdict.PASS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "line", "verdict"), ALONE)
+def test_rule_without_a_machine(name, line, verdict):
+    one = rule(name, line)
+    assert one.verdict is verdict, one
+    if verdict in BAD:
+        assert one.message and one.evidence and one.fix and one.stays
+
+
+ON_A_MACHINE = [
+    ("line-root", f"mpirun {PERF}", machine(), Verdict.FAIL),
+    ("line-root", f"mpirun --allow-run-as-root {PERF}", machine(), Verdict.PASS),
+    ("line-export", f"mpirun -x NCCL_DEBUG {PERF}", machine(), Verdict.WARN),
+    ("line-export", f"mpirun -x NCCL_DEBUG {PERF}", machine(NCCL_DEBUG="WARN"), Verdict.PASS),
+    ("line-gpus", f"mpirun -n 4 -H h1:4 {PERF} -g 4", machine(), Verdict.FAIL),
+    ("line-gpus", f"mpirun -n 4 -H h1:4 {PERF}", machine(), Verdict.WARN),
+    ("line-gpus", "all_reduce_perf -g 4 -t 2", machine(), Verdict.PASS),
+    ("line-interfaces", "mpirun --mca btl_tcp_if_include 10.1.0.0/16 --mca oob_tcp_if_include 10.1.0.0/16 a", machine(), Verdict.PASS),
+    ("line-interfaces", f"mpirun --mca btl_tcp_if_include bond9 --prtemca prte_if_include bond9 {PERF}", machine(), Verdict.FAIL),
+    ("line-mpi-version", f"mpirun --prtemca prte_if_include eth0 {PERF}", machine("4.1.8"), Verdict.WARN),
+    ("line-mpi-version", f"mpirun --mca plm_rsh_args '-p 22' {PERF}", machine("4.1.8"), Verdict.PASS),
+    ("line-mpi-version", f"mpirun --mca plm_rsh_args '-p 22' {PERF}", machine("5.0.8"), Verdict.WARN),
+    ("line-repeated", f"mpirun --mca btl tcp,self --mca btl sm,self {PERF}", machine("5.0.8"), Verdict.FAIL),
+    ("line-srun-mpi", f"srun {PERF}", machine(SLURM_MPI_TYPE="pmix"), Verdict.PASS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "line", "on", "verdict"), ON_A_MACHINE)
+def test_rule_with_a_machine(name, line, on, verdict):
+    assert rule(name, line, on).verdict is verdict
+
+
+def test_every_rule_is_seen_to_fire():
+    fired = {name for name, *_, verdict in (*ALONE, *ON_A_MACHINE) if verdict in BAD}
+    assert fired == {check.row.name for check in command.CHECKS}
+
+
+def test_ranks_that_fill_the_first_host():
+    one = rule("line-spread", f"mpirun -n 8 -H h1:8,h2:8 {PERF}")
+    assert one.message == "ranks by host: h1: 8, h2: 0"
+    assert one.fix == "-n 8 -H h1:4,h2:4"
+
+
+# NCCL's variables on the line
+
+
+def test_two_variables_of_a_fix_are_two_options():
+    bad = found(f"mpirun -x NCCL_SOCKET_NTHREADS=16 -x NCCL_NSOCKS_PERTHREAD=16 {PERF}")
+    assert bad["nccl-socket-threads"].fix == "-x NCCL_SOCKET_NTHREADS=4 -x NCCL_NSOCKS_PERTHREAD=4"
+
+
+def test_variables_of_the_machine_are_not_the_lines():
+    assert "nccl-algo" not in found(f"mpirun --allow-run-as-root -n 8 {PERF}", machine(NCCL_ALGO="Ring"))
+    assert "nccl-algo" in found(f"mpirun --allow-run-as-root -n 8 -x NCCL_ALGO=Ring {PERF}", machine())
+
+
+@pytest.mark.parametrize("start", ["NCCL_ALGO=Ring", "env NCCL_ALGO=Ring", "timeout 60 env NCCL_ALGO=Ring"])
+def test_variables_before_the_program(start):
+    for program in (PERF, f"srun --mpi=pmix {PERF}", "torchrun train.py"):
+        assert ("nccl-algo" in found(f"{start} {program}")) or (start.startswith("timeout") and program == PERF)
+
+
+def test_masked_values_stay_masked():
+    assert "hunter2" not in str(lint(shlex.split(f"mpirun -x NCCL_API_TOKEN=hunter2 {PERF}")))
+
+
+# Parsing
+
+
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [
+        ("mpirun -np 2 -x A=1 --mca a b -H h1 hostname -f", ("hostname", "-f")),
+        ("mpirun --host=h1 --map-by ppr:8:node --tag-output prog -n 3", ("prog", "-n", "3")),
+        ("srun -N2 -n16 --gpus-per-node=8 -l --container-image img prog -n 3", ("prog", "-n", "3")),
+        ("srun --mpi=pmix -- prog", ("prog",)),
+        ("torchrun --nnodes 2 --nproc_per_node 8 -m pkg.train --lr 1", ("-m", "pkg.train", "--lr", "1")),
+        ("timeout 60 mpirun -n 2 prog", ("prog",)),
+        ("A=1 prog -x", ("prog", "-x")),
+    ],
+)
+def test_program_behind_the_options(line, program):
+    assert parse(shlex.split(line)).program == program
+
+
+def test_numbers_of_a_line():
+    line = parse(shlex.split("mpirun -npernode 8 -H h1,h2 prog"))
+    assert (line.nodes, line.per_node, line.ranks, line.ranks_per_node) == (2, 8, 16, 8)
+    line = parse(shlex.split("srun --nodes=4 --ntasks 32 prog"))
+    assert (line.nodes, line.per_node, line.ranks, line.ranks_per_node) == (4, None, 32, 8)
+    line = parse(shlex.split("torchrun --nproc-per-node=gpu prog"))
+    assert (line.nodes, line.per_node, line.ranks) == (1, None, None)
+
+
+def test_program_inside_a_shell():
+    assert inner(("bash", "-c", "source env.sh && ./all_reduce_perf -g 8")) == ("./all_reduce_perf", "-g", "8")
+    assert inner(("bash", "-lc", "cd x; prog")) == ("prog",)
+    assert inner(("bash", "-c", "echo 'open")) == ("bash", "-c", "echo 'open")
+    tests = perf(Line((), program=("bash", "-c", "x && ./build/sendrecv_perf -b 1M --maxbytes 2M -i 1M -g2 -t 3")))
+    assert (tests.least, tests.most, tests.stepped, tests.devices) == (1 << 20, 2 << 20, True, 6)
+
+
+def test_sizes_that_are_none_are_not_judged():
+    assert perf(Line((), program=("all_reduce_perf", "-b", "$SIZE"))) is None
+
+
+WORDS = [*(f"-{name}" for names in ONE.values() for name in names), *(f"--{name}" for name in TWO), "mpirun", "srun", "torchrun", "h1:h2",
+         "all_reduce_perf", "-g", "8", "-b", "NCCL_ALGO=Ring", "[fd00::1", "--", "-", "bash", "-c", "", "="]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=8), min_size=1, max_size=12))
+def test_any_line_gets_a_finding_of_each_rule(argv):
+    names = {one.name for one in lint(argv)}
+    assert {check.row.name for check in command.CHECKS} <= names
+
+
+def test_empty_line_is_an_error():
+    with pytest.raises(UsageError):
+        lint([])
+
+
+# Tables
+
+
+def test_rules_have_ids_of_their_own():
+    rows = [check.row for check in (*CHECKS, *command.CHECKS)]
+    assert len({row.id for row in rows}) == len({row.name for row in rows}) == len(rows)
+    for row in (check.row for check in command.CHECKS):
+        assert "BW220" <= row.id <= "BW239"
+        assert all((row.title, row.right, row.why, row.fix, row.stays, row.reads, row.sources))
+
+
+def test_variables_that_checks_judge_are_known():
+    judged = set(nccl.tuning.DEFAULTS) | {check.look.__globals__.get("VARIABLE", "NCCL_ALGO") for check in nccl.CHECKS}
+    assert {name for name in judged if name.startswith("NCCL_")} <= nccl.names.NAMES

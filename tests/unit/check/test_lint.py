@@ -1,0 +1,321 @@
+"""Branches of the checks of NCCL's variables and of launchers: values at the limits, files, containers, what cannot be read."""
+
+import json
+
+import pytest
+from healthy import healthy
+from healthy_nccl import HOME, MISSING, library
+from tree import Tree, environment
+
+from busbw.check.machine import Machine
+from busbw.check.registry import find
+from busbw.core.finding import Verdict
+
+PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+
+
+def run(name, tree):
+    return find(name).run(Machine(tree.source()))
+
+
+def set_to(**variables):
+    tree = healthy(ports=16)
+    environment(**variables)(tree)
+    return tree
+
+
+def only(name, tree):
+    (found,) = run(name, tree)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "verdict", "message"),
+    [
+        ("nccl-ib-hca", {"NCCL_IB_HCA": "mlx5_1"}, WARN, "mlx5_1 also stands for mlx5_10"),
+        ("nccl-ib-hca", {"NCCL_IB_HCA": "=mlx5_1"}, PASS, "selects mlx5_1"),
+        ("nccl-ib-hca", {"NCCL_IB_HCA": "^=mlx5_1"}, PASS, "selects mlx5_0, mlx5_10"),
+        ("nccl-ib-hca", {"NCCL_IB_HCA": "=mlx5_0:1,mlx5_2:1"}, PASS, "selects mlx5_0, mlx5_2"),
+        ("nccl-ib-hca", {"NCCL_IB_HCA": "=mlx5_0,mlx5_77"}, WARN, "has no mlx5_77"),
+        ("nccl-ib-hca", {"NCCL_IB_HCA": "hfi1"}, WARN, "selects none of the RDMA devices"),
+        ("nccl-ib-disable", {"NCCL_IB_DISABLE": "0"}, PASS, "the default"),
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "9"}, WARN, "it means SYS"),
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "LOC"}, WARN, "switches GPUDirect RDMA off"),
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "pxb"}, PASS, "up to this distance"),
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "FAR"}, WARN, "none of NCCL's path types"),
+        ("nccl-net-gdr-level", {"NCCL_IB_GDR_LEVEL": "PXB"}, WARN, "renamed"),
+        ("nccl-socket-ifname", {"NCCL_SOCKET_IFNAME": "eth1"}, WARN, "eth1 also stands for eth10"),
+        ("nccl-socket-ifname", {"NCCL_SOCKET_IFNAME": "eno"}, PASS, "selects eno1"),
+        ("nccl-socket-ifname", {"NCCL_SOCKET_IFNAME": "bond7"}, FAIL, "selects no interface"),
+        ("nccl-proto", {"NCCL_PROTO": "allreduce:LL128,Simple"}, WARN, "can corrupt data"),
+        ("nccl-proto", {"NCCL_PROTO": "^LL128"}, WARN, "takes the choice"),
+        ("nccl-algo", {"NCCL_ALGO": "allreduce:tree;broadcast:ring"}, WARN, "takes the choice"),
+        ("nccl-algo", {"NCCL_ALGO": "^nvls,rign"}, FAIL, "no algorithm RIGN"),
+        ("nccl-ib-timeout", {"NCCL_IB_TIMEOUT": "20"}, PASS, "30 s"),
+        ("nccl-ib-timeout", {"NCCL_IB_TIMEOUT": "19"}, WARN, "the default of NCCL 2.27.7 is 20"),
+        ("nccl-ib-timeout", {"NCCL_IB_TIMEOUT": "31"}, PASS, "gives up"),
+        ("nccl-ib-timeout", {"NCCL_IB_TIMEOUT": "32"}, WARN, "never reported"),
+        ("nccl-ib-timeout", {"NCCL_IB_TIMEOUT": "0"}, WARN, "never reported"),
+        ("nccl-ib-tc", {"NCCL_IB_TC": "256"}, WARN, "no traffic class"),
+        ("nccl-socket-threads", {"NCCL_SOCKET_NTHREADS": "8", "NCCL_NSOCKS_PERTHREAD": "8"}, PASS, "no effect"),
+        ("nccl-socket-threads", {"NCCL_SOCKET_NTHREADS": "17"}, WARN, "17 threads"),
+        ("nccl-socket-threads", {"NCCL_SOCKET_NTHREADS": "4", "NCCL_IB_DISABLE": "1"}, PASS, "4 sockets"),
+        ("nccl-ib-qps", {"NCCL_IB_QPS_PER_CONNECTION": "128"}, PASS, "128"),
+        ("nccl-ib-qps", {"NCCL_IB_QPS_PER_CONNECTION": "129"}, WARN, "1 to 128"),
+        ("nccl-ib-qps", {"NCCL_IB_QPS_PER_CONNECTION": "0"}, WARN, "1 to 128"),
+        ("nccl-ib-ece", {"NCCL_IB_ECE_ENABLE": "1"}, PASS, "default"),
+        ("nccl-p2p-disable", {"NCCL_P2P_DISABLE": "true"}, PASS, "default"),
+        ("nccl-p2p-disable", {"NCCL_P2P_LEVEL": "LOC"}, WARN, "through its memory"),
+        ("nccl-p2p-disable", {"NCCL_P2P_LEVEL": "NVL"}, PASS, "sets the distance"),
+        ("nccl-shm-disable", {"NCCL_SHM_DISABLE": "0"}, PASS, "default"),
+        ("nccl-nvls", {"NCCL_NVLS_ENABLE": "2"}, PASS, "on"),
+        ("nccl-cross-nic", {"NCCL_CROSS_NIC": "0"}, PASS, "stays on one rail"),
+        ("nccl-cross-nic", {"NCCL_CROSS_NIC": "3"}, WARN, "none of NCCL's values"),
+        ("nccl-tuning", {"NCCL_BUFFSIZE": "4194304"}, PASS, "default"),
+        ("nccl-debug", {"NCCL_DEBUG": "warn"}, PASS, "quiet"),
+        ("nccl-debug", {"NCCL_DEBUG_FILE": "/tmp/nccl.%h.%p"}, PASS, "own file"),
+        ("nccl-debug", {"NCCL_DEBUG_FILE": "/tmp/nccl.%h"}, WARN, "overwrite"),
+        ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, PASS, "all 8"),
+        ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": "0,8,1"}, WARN, "GPU 8 does not exist"),
+        ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": ""}, WARN, "all GPUs are hidden"),
+        ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": "-1"}, WARN, "GPU -1 does not exist"),
+        ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": "0,0,1,2,3,4,5,6"}, WARN, "twice"),
+        ("nccl-collnet", {"NCCL_COLLNET_ENABLE": "0"}, PASS, "default"),
+        ("nccl-collnet", {"NCCL_COLLNET_ENABLE": "1", "NCCL_NET_PLUGIN": "none"}, WARN, "leaves out the plugin"),
+        ("gloo-socket-ifname", {"GLOO_SOCKET_IFNAME": "eth"}, FAIL, "no interface eth"),
+        ("gloo-socket-ifname", {"GLOO_SOCKET_IFNAME": "eno1", "NCCL_SOCKET_IFNAME": "eno1"}, PASS, "an interface"),
+        ("torch-nccl-names", {"TORCH_NCCL_BLOCKING_WAIT": "0"}, PASS, "default"),
+        ("nccl-names", {"NCCL_HOME": "/opt/nccl", "NCCL_TESTS_SPLIT": "MOD 8"}, PASS, "all known"),
+        ("nccl-names", {"NCCL_IB_GID_INDX": "3"}, WARN, "NCCL_IB_GID_INDEX is its nearest name"),
+        ("nccl-values", {"NCCL_NVLS_ENABLE": "on"}, WARN, "as 0"),
+        ("nccl-net-plugin", {"NCCL_NET_PLUGIN": "none"}, PASS, "no library"),
+        ("nccl-net-plugin", {"NCCL_NET_PLUGIN": "ofi"}, UNKNOWN, "not known"),
+    ],
+)
+def test_value_of_a_variable(name, variables, verdict, message):
+    found = only(name, set_to(**variables))
+    assert (found.verdict, message in found.message) == (verdict, True), found
+
+
+def test_bridge_that_nccl_may_choose():
+    found = only("nccl-socket-ifname", healthy().file("/sys/class/net/virbr0/operstate", "down"))
+    assert found.verdict is WARN
+    assert found.fix == "export NCCL_SOCKET_IFNAME=^docker,lo,virbr0"
+
+
+def test_infiniband_interfaces_come_before_bridges():
+    tree = healthy(layer="InfiniBand").file("/sys/class/net/virbr0/operstate", "down")
+    assert only("nccl-socket-ifname", tree).verdict is PASS
+
+
+def test_management_port_among_the_selected():
+    tree = set_to(NCCL_IB_HCA="mlx5")
+    tree.file("/sys/class/infiniband/mlx5_3/ports/1/rate", "100 Gb/sec (4X EDR)")
+    found = only("nccl-ib-hca", tree)
+    assert found.verdict is WARN and "mlx5_3 with 100 Gbit/s" in found.message
+    assert "mlx5_3" not in found.fix.split(",")
+
+
+def test_disabled_rdma_matters_only_where_a_port_is_active():
+    tree = set_to(NCCL_IB_DISABLE="1").drop("/sys/class/infiniband")
+    assert only("nccl-ib-disable", tree).verdict is PASS
+
+
+def test_old_nccl_needs_the_gid_index():
+    tree = set_to(NCCL_IB_GID_INDEX="3").call("nccl-libraries", json.dumps([library("/l/libnccl.so.2", "2.18.3")]))
+    assert only("nccl-gid-index", tree).verdict is PASS
+    tree.file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3", "IB/RoCE v1")
+    assert only("nccl-gid-index", tree).verdict is WARN
+
+
+@pytest.mark.parametrize(("version", "default"), [("2.27.7", 20), ("2.23.4", 20), ("2.22.3", 18), ("2.14.3", 18), ("2.13.4", 14)])
+def test_default_timeout_of_a_version(version, default):
+    for value, verdict in ((default, PASS), (default - 1, WARN)):
+        tree = set_to(NCCL_IB_TIMEOUT=str(value)).call("nccl-libraries", json.dumps([library("/l/libnccl.so.2", version)]))
+        assert only("nccl-ib-timeout", tree).verdict is verdict
+
+
+def test_traffic_class_of_each_port():
+    tree = set_to(NCCL_IB_TC="106")
+    for index, text in enumerate(("Global tclass=106", "Global tclass=41", "")):
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/tc/1/traffic_class", text)
+    tree.drop("/sys/class/infiniband/mlx5_3/tc")
+    found = {one.subject: one for one in run("nccl-ib-tc", tree)}
+    assert [found[name].verdict for name in ("mlx5_0", "mlx5_1", "mlx5_2")] == [PASS, WARN, PASS]
+    assert "DSCP 26" in found["mlx5_1"].message and "DSCP 10" in found["mlx5_1"].message
+    assert found["mlx5_1"].fix == "export NCCL_IB_TC=41"
+    assert found[""].verdict is UNKNOWN
+
+
+def test_traffic_class_is_skipped_on_infiniband():
+    tree = healthy(layer="InfiniBand")
+    environment(NCCL_IB_TC="106")(tree)
+    assert only("nccl-ib-tc", tree).verdict is SKIP
+
+
+def test_nvls_does_not_concern_older_gpus():
+    tree = set_to(NCCL_NVLS_ENABLE="0")
+    said = json.loads(tree.calls["nvml"]["text"])
+    tree.update("nvml", gpus=[{**gpu, "compute_capability": [8, 0]} for gpu in said["gpus"]])
+    assert only("nccl-nvls", tree).verdict is PASS
+
+
+def test_small_shared_memory_of_a_container_is_named():
+    tree = set_to(NCCL_SHM_DISABLE="1").file("/.dockerenv", "")
+    assert "--shm-size" in only("nccl-shm-disable", tree).fix
+
+
+def test_plugin_that_exists():
+    tree = set_to(NCCL_NET_PLUGIN="/opt/libnccl-net.so").call("nccl-plugin net /opt/libnccl-net.so", "/opt/libnccl-net.so")
+    assert only("nccl-net-plugin", tree).verdict is PASS
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        ([], SKIP),
+        ([library("/a", "2.27.7")], PASS),
+        ([library("/a", "2.27.7"), library("/b", "2.27.7")], PASS),
+        ([library("/a", "2.27.7"), library("/b", "")], UNKNOWN),
+    ],
+)
+def test_libraries_of_nccl(found, verdict):
+    assert only("nccl-libraries", healthy().call("nccl-libraries", json.dumps(found))).verdict is verdict
+
+
+# The files of variables
+
+
+def test_environment_comes_before_the_files():
+    tree = set_to(NCCL_IB_TIMEOUT="22").file("/etc/nccl.conf", "NCCL_IB_TIMEOUT=10")
+    assert only("nccl-ib-timeout", tree).verdict is PASS
+    assert {one.subject: one.verdict for one in run("nccl-conf-files", tree)}["/etc/nccl.conf"] is WARN
+
+
+def test_user_file_comes_before_that_of_the_system():
+    tree = healthy().file("/etc/nccl.conf", "NCCL_ALGO=Ring").file(f"{HOME}/.nccl.conf", "# site\nNCCL_ALGO=Tree")
+    found = only("nccl-algo", tree)
+    assert "NCCL_ALGO=Tree" in found.message
+    assert found.fix == f"delete the line NCCL_ALGO=Tree from {HOME}/.nccl.conf"
+
+
+def test_named_file_replaces_that_of_the_user():
+    tree = set_to(NCCL_CONF_FILE="/opt/nccl.conf").file("/opt/nccl.conf", "NCCL_ALGO=Ring").file(f"{HOME}/.nccl.conf", "NCCL_ALGO=Tree")
+    assert "NCCL_ALGO=Ring" in only("nccl-algo", tree).message
+
+
+def test_empty_variable_hides_the_file():
+    tree = set_to(NCCL_ALGO="").file("/etc/nccl.conf", "NCCL_ALGO=Ring")
+    assert only("nccl-algo", tree).verdict is PASS
+
+
+def test_named_file_that_is_missing():
+    found = run("nccl-conf-files", set_to(NCCL_CONF_FILE="/opt/nccl.conf").error("/opt/nccl.conf", MISSING))
+    assert [one.verdict for one in found] == [WARN, PASS]
+
+
+def test_file_that_cannot_be_read():
+    found = run("nccl-conf-files", healthy().error("/etc/nccl.conf", "permission denied"))
+    assert found[-1].verdict is UNKNOWN and "permission denied" in found[-1].message
+
+
+def test_secret_in_a_file_is_not_shown():
+    found = run("nccl-conf-files", healthy().file("/etc/nccl.conf", "NCCL_API_TOKEN=hunter2 "))
+    assert "hunter2" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "hypervisor", "verdict"),
+    [('<system version="1">', "QEMU", PASS), ('<system version="1">', "Supermicro", WARN), ("{}", "QEMU", WARN)],
+)
+def test_topology_file(text, hypervisor, verdict):
+    tree = set_to(NCCL_TOPO_FILE="/t.xml").file("/t.xml", text).file("/sys/class/dmi/id/sys_vendor", hypervisor)
+    assert only("nccl-topo-file", tree).verdict is verdict
+
+
+# Launchers
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ({"path": ""}, SKIP),
+        ({"path": "/usr/bin/mpirun", "version": "4.1.8"}, PASS),
+        ({"path": "/usr/bin/mpirun", "error": "/usr/bin/mpirun is not Open MPI 4 or newer"}, WARN),
+    ],
+)
+def test_mpirun_on_path(answer, verdict):
+    assert only("mpirun-version", healthy().call("mpirun", json.dumps(answer))).verdict is verdict
+
+
+def test_isolation_is_of_one_major_version():
+    assert only("mpirun-isolated", set_to(OMPI_MCA_plm="isolated")).verdict is PASS
+    assert only("mpirun-isolated", set_to(OMPI_MCA_plm="isolated").update("mpirun", version="4.1.8")).verdict is FAIL
+
+
+@pytest.mark.parametrize("line", ["127.0.1.1 gpu-1.cluster gpu-1", "127.0.0.1 localhost gpu-1 # own", "::1 gpu-1"])
+def test_own_name_is_loopback(line):
+    assert only("hostname-loopback", healthy().file("/etc/hosts", line)).verdict is WARN
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("127.0.1.1 STREAM gpu-1", WARN), ("10.1.0.1 STREAM", PASS), ("fe80::1%eth0 STREAM", PASS)])
+def test_own_addresses(text, verdict):
+    assert only("hostname-resolves", healthy().call("own-addresses", text)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [({"agent": True, "keys": {}}, PASS), ({"keys": {}}, WARN), ({"ssh": "", "keys": {}}, SKIP), ({"keys": {"id_rsa": 0o640}}, WARN)],
+)
+def test_keys_of_ssh(values, verdict):
+    assert only("ssh-keys", healthy().update("ssh-login", **values)).verdict is verdict
+
+
+def test_slurm_without_srun():
+    assert only("slurm-mpi", healthy().call("srun-mpi", "")).verdict is SKIP
+
+
+@pytest.mark.parametrize(
+    ("variables", "verdict", "message"),
+    [
+        ({"OMPI_MCA_btl_tcp_if_include": "eth0", "PRTE_MCA_prte_if_include": "eth0"}, PASS, "agree"),
+        ({"OMPI_MCA_btl_tcp_if_include": "eth0"}, WARN, "to chance"),
+        ({"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_btl_tcp_if_exclude": "lo"}, FAIL, "exclude each other"),
+        ({"OMPI_MCA_btl_tcp_if_exclude": "docker0"}, FAIL, "no loopback"),
+    ],
+)
+def test_interfaces_of_open_mpi(variables, verdict, message):
+    found = only("mpi-interfaces", set_to(**variables))
+    assert (found.verdict, message in found.message) == (verdict, True), found
+
+
+def test_variables_of_the_other_open_mpi():
+    tree = set_to(PRTE_MCA_prte_if_include="eth0", PMIX_MCA_gds="hash", OMPI_MCA_pml="ob1").update("mpirun", version="4.1.8")
+    (found,) = run("mpi-variables", tree)
+    assert found.fix == "unset PRTE_MCA_prte_if_include; export OMPI_MCA_oob_tcp_if_include=eth0"
+
+
+@pytest.mark.parametrize(
+    ("variables", "verdict"),
+    [
+        ({"OMPI_MCA_pml": "ucx", "UCX_NET_DEVICES": "eth0"}, PASS),
+        ({"OMPI_MCA_pml": "ucx", "UCX_TLS": "tcp,sm,self"}, PASS),
+        ({"UCX_NET_DEVICES": "mlx5_0:1"}, WARN),
+        ({"OMPI_MCA_coll_hcoll_enable": "1"}, WARN),
+        ({"OMPI_MCA_coll": "^hcoll", "OMPI_MCA_pml": "ob1"}, PASS),
+    ],
+)
+def test_transport_of_mpi(variables, verdict):
+    assert only("mpi-transport", set_to(**variables)).verdict is verdict
+
+
+def test_hostfile_without_hosts_and_without_permission():
+    variables = {"OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile"}
+    assert only("mpijob", set_to(**variables).file("/etc/mpi/hostfile", "# none")).verdict is FAIL
+    assert only("mpijob", set_to(**variables).error("/etc/mpi/hostfile", "permission denied")).verdict is UNKNOWN
+    assert only("mpijob", set_to(**variables).file("/etc/mpi/hostfile", "w0 slots=8")).verdict is WARN
+
+
+def test_machine_without_environment_is_unknown():
+    tree = Tree().file("/proc/sys/kernel/hostname", "gpu-1")
+    assert only("nccl-algo", tree).verdict is UNKNOWN
