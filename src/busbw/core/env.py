@@ -77,7 +77,7 @@ _CARRIED = re.compile(
     rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
 )
 _OWN = "BUSBW_JOB"  # marks the processes of one run
-_SECRET = re.compile(r"(TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE)", re.IGNORECASE)
+_SECRET = re.compile(r"(TOKEN|SECRET|PSK|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE)", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/\s]*:[^/@\s]*@")  # a user and password in a URL
 _ASSIGNED = re.compile(rf"(\b\w*{_SECRET.pattern}\w*\s*[=:]\s*)\S+", re.IGNORECASE)
 MASK = "***"

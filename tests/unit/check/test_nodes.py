@@ -86,6 +86,7 @@ def test_snapshot_gives_the_same_findings():
 
 def test_secrets_do_not_reach_a_snapshot(monkeypatch):
     monkeypatch.setenv("NCCL_AUTH_TOKEN", "hunter2")
+    monkeypatch.setenv("NCCL_PSK", "hunter2")
     tree = healthy().file("/proc/cmdline", "quiet luks.password=hunter2 proxy=http://me:hunter2@proxy/ iommu=pt")
     assert "hunter2" not in snapshot(Live())
     assert "hunter2" not in snapshot(tree.source())
