@@ -1,8 +1,8 @@
 """What GPUs send and receive over NVLink and PCIe, from NVML, to be read often.
 
-Measured on H100 with driver 580: reading a field of NVLink takes 1.4 ms, a field of PCIe 0.2 ms. NVLink's counters are KiB of data in
-64 bits, without protocol overhead. PCIe's are bytes in 32 bits, with overhead, which a full link wraps in less than 0.1 s. So PCIe's are
-read twice, a short time apart, and give a rate.
+Measured on H100 with driver 580: reading a field of NVLink takes 1.4 ms, a field of PCIe 0.2 ms, at times some ms. NVLink's counters are
+KiB of data in 64 bits, without protocol overhead. PCIe's are bytes in 32 bits, with overhead, which a full link wraps in less than 0.1 s. So
+PCIe's are read twice, a short time apart, and give a rate over the time between NVML's own timestamps.
 """
 
 import time
@@ -17,9 +17,10 @@ ALL_LINKS = 0xFFFFFFFF  # UINT_MAX as scope: the sum over all links of the GPU (
 PCIE_FIELDS = {"pcie_tx": "PCIE_COUNT_TX_BYTES", "pcie_rx": "PCIE_COUNT_RX_BYTES"}
 PCIE_RANGE = 1 << 32
 WINDOW_S = 0.01  # at least, between the two readings of PCIe's counters
-LONGEST_S = 0.03  # in which 16 lanes of generation 6 do not wrap the counter: 126 GB/s
+LONGEST_US = 30_000  # in which 16 lanes of generation 6 do not wrap the counter: 126 GB/s
 ERRORS: tuple[Counter, ...] = tuple(row for row in at(Owner.GPU) if row.name.startswith(("nvlink", "pcie")))
 Reading = tuple[float, dict[str, int]]  # when it was read, on the monotonic clock, and values by name
+Stamped = dict[str, tuple[int, int]]  # microseconds of NVML's clock and value, by name
 
 
 class GpuTraffic:
@@ -43,8 +44,7 @@ class GpuTraffic:
         """Data of NVLink, and rate, generation and lanes of PCIe. What a GPU or driver lacks is absent. Takes 10 ms and more."""
         found = {bus: (time.monotonic(), self._values(handle, BY_NVML) | self._slot(handle)) for bus, handle in self._handles.items()}
         before = {bus: self._pcie(handle) for bus, handle in self._handles.items()}
-        oldest = min((at_s for at_s, _ in before.values()), default=0.0)
-        time.sleep(max(0.0, oldest + WINDOW_S - time.monotonic()))
+        time.sleep(WINDOW_S)
         for bus, handle in self._handles.items():
             found[bus][1].update(_pcie_rates(before[bus], self._pcie(handle)))
         return found
@@ -53,9 +53,10 @@ class GpuTraffic:
         """Error counters of NVLink and PCIe, as core/counters.py names them."""
         return {bus: (time.monotonic(), self._values(handle, ERRORS)) for bus, handle in self._handles.items()}
 
-    def _pcie(self, handle: Any) -> Reading:
-        fields = {name: getattr(self._nvml, f"NVML_FI_DEV_{field}", None) for name, field in PCIE_FIELDS.items()}
-        return time.monotonic(), self._fields(handle, {name: field for name, field in fields.items() if field is not None})
+    def _pcie(self, handle: Any) -> Stamped:
+        named = {name: getattr(self._nvml, f"NVML_FI_DEV_{field}", None) for name, field in PCIE_FIELDS.items()}
+        answers = self._answers(handle, {name: field for name, field in named.items() if field is not None})
+        return {name: (answer.timestamp, value) for name, answer in answers if (value := field_value(self._nvml, answer)) is not None}
 
     def _values(self, handle: Any, rows: tuple[Counter, ...]) -> dict[str, int]:
         named = {row.name: getattr(self._nvml, row.source, None) for row in rows}
@@ -63,9 +64,12 @@ class GpuTraffic:
         return self._fields(handle, scoped)
 
     def _fields(self, handle: Any, fields: dict[str, Any]) -> dict[str, int]:
-        answers = ask(self._nvml, self._nvml.nvmlDeviceGetFieldValues, handle, list(fields.values())) or []
-        read = ((name, field_value(self._nvml, answer)) for name, answer in zip(fields, answers, strict=False))
+        read = ((name, field_value(self._nvml, answer)) for name, answer in self._answers(handle, fields))
         return {name: value for name, value in read if value is not None}
+
+    def _answers(self, handle: Any, fields: dict[str, Any]) -> list[tuple[str, Any]]:
+        answers = ask(self._nvml, self._nvml.nvmlDeviceGetFieldValues, handle, list(fields.values())) or []
+        return list(zip(fields, answers, strict=False))
 
     def _slot(self, handle: Any) -> dict[str, int]:
         nvml = self._nvml
@@ -80,10 +84,11 @@ class GpuTraffic:
         ask(self._nvml, self._nvml.nvmlShutdown)
 
 
-def _pcie_rates(before: Reading, after: Reading) -> dict[str, int]:
-    """Bytes per second between two readings; none if they are so far apart that the counter may have wrapped more than once."""
-    seconds = after[0] - before[0]
-    if not 0 < seconds <= LONGEST_S:
-        return {}
-    both = before[1].keys() & after[1].keys()
-    return {name: round((after[1][name] - before[1][name]) % PCIE_RANGE / seconds) for name in both}
+def _pcie_rates(before: Stamped, after: Stamped) -> dict[str, int]:
+    """Bytes per second between two readings; none for readings so far apart that the counter may have wrapped more than once."""
+    rates = {}
+    for name in before.keys() & after.keys():
+        (was_us, earlier), (now_us, value) = before[name], after[name]
+        if 0 < now_us - was_us <= LONGEST_US:
+            rates[name] = round((value - earlier) % PCIE_RANGE * 1_000_000 / (now_us - was_us))
+    return rates

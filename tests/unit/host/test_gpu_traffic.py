@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbw.host.gpu_traffic import ALL_LINKS, PCIE_RANGE, GpuTraffic
+from busbw.host.gpu_traffic import ALL_LINKS, LONGEST_US, PCIE_RANGE, GpuTraffic, _pcie_rates
 
 TX, RX, PCIE_TX, PCIE_RX, REPLAY = 138, 139, 197, 198, 52
 RATE = 40e9  # bytes per second that the stand-in's PCIe counter grows by
@@ -16,7 +16,7 @@ class NVMLError(Exception):
     value = 0
 
 
-def fake_nvml(*, pcie: bool = True) -> Any:
+def fake_nvml(*, pcie: bool = True, slow_s: float = 0.0) -> Any:
     """Two GPUs whose PCIe counter has 32 bits and is about to wrap."""
     start, asked = time.monotonic(), []
 
@@ -25,12 +25,17 @@ def fake_nvml(*, pcie: bool = True) -> Any:
 
         def one(field: Any) -> Any:
             number = field[0] if isinstance(field, tuple) else field
+            now = time.monotonic() - start
+            time.sleep(slow_s * (len(asked) % 3))  # the value is from before the driver's delay
             count = {TX: 1000, RX: 2000, REPLAY: 3}.get(number)
             if number in (PCIE_TX, PCIE_RX) and pcie:
-                count = round(PCIE_RANGE - 1e8 + RATE * (time.monotonic() - start)) % PCIE_RANGE
+                count = round(PCIE_RANGE - 1e8 + RATE * now) % PCIE_RANGE
             wide = number in (TX, RX)
             return SimpleNamespace(
-                nvmlReturn=3 if count is None else 0, valueType=3 if wide else 1, value=SimpleNamespace(ullVal=count, uiVal=count)
+                timestamp=round(now * 1e6),
+                nvmlReturn=3 if count is None else 0,
+                valueType=3 if wide else 1,
+                value=SimpleNamespace(ullVal=count, uiVal=count),
             )
 
         return [one(field) for field in fields]
@@ -61,7 +66,20 @@ def test_rate_of_pcie_is_right_over_a_wrap_of_its_counter():
     session = GpuTraffic(fake_nvml())
     rates = [values["pcie_tx"] for _ in range(4) for _, values in session.traffic().values() if "pcie_tx" in values]
     assert rates, "every reading was too slow"
-    assert all(rate == pytest.approx(RATE, rel=0.1) for rate in rates), rates
+    assert all(rate == pytest.approx(RATE, rel=0.01) for rate in rates), rates
+
+
+def test_rate_of_pcie_is_right_when_the_driver_is_slow():
+    session = GpuTraffic(fake_nvml(slow_s=0.002))
+    rates = [values["pcie_tx"] for _ in range(4) for _, values in session.traffic().values() if "pcie_tx" in values]
+    assert rates, "every reading was too slow"
+    assert all(rate == pytest.approx(RATE, rel=0.01) for rate in rates), rates
+
+
+def test_readings_too_far_apart_give_no_rate():
+    assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (LONGEST_US + 1, 9)}) == {}
+    assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (0, 9)}) == {}
+    assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (1000, 9)}) == {"pcie_tx": 4000}
 
 
 def test_nvlink_is_asked_for_the_sum_of_all_links():
