@@ -56,7 +56,7 @@ class Interval(click.ParamType[float]):
 @click.option("-c", "--count", type=COUNT, help="end after so many intervals  [default: until Ctrl-C]")
 @click.option("--seconds", "seconds", type=Seconds(), help="end after so many seconds")
 @click.option("-p", "--port", "ports", multiple=True, help="watch this RDMA device, port, interface or bond alone; may be repeated")
-@click.option("--no-gpus", is_flag=True, help="leave out NVLink and PCIe of GPUs, whose counters take 3 ms per GPU to read")
+@click.option("--no-gpus", is_flag=True, help="leave out NVLink and PCIe of GPUs, whose counters take 3 to 4 ms of CPU time to read")
 @click.option("--format", "format_name", type=click.Choice((TABLE, JSON, RDMA_MONITOR)), default=TABLE, show_default=True, help="output")
 @click.option("--listen", default="", help="serve metrics to Prometheus at HOST:PORT, and print nothing unless --format is given")
 @click.option("--token-file", type=File(), help="file with the token that scrapers must send; needed beyond loopback")

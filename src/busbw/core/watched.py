@@ -154,6 +154,7 @@ LEVELS: dict[str, str] = {
     "outbound_pci_stalled_wr": "percent of the last second in which writes to host memory stalled",
     "state": "state of the port (1: down, 2: initializing, 3: armed, 4: active)",
     "phys_state": "physical state of the port (2: polling, 3: disabled, 5: link up, 6: error recovery)",
+    "num_of_qp": "queue pairs of the device",
     "operational": "1 if the interface is up",
     "pcie_gen": "current PCIe generation",
     "pcie_width": "current PCIe lanes",

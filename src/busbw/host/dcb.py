@@ -4,23 +4,22 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
+from busbw.host.netlink import ATTRIBUTE, ERROR, HEADER, REQUEST, attributes
 from busbw.host.source import Source, Unavailable
 
 PRIORITIES = 8
-_RTM_GETDCB, _NLM_F_REQUEST, _NLMSG_ERROR = 78, 1, 2
+_RTM_GETDCB = 78
 _IEEE_GET = 21  # DCB_CMD_IEEE_GET
 _IFNAME, _IEEE, _DCBX = 1, 13, 14
 _ETS, _PFC, _APPS, _TRUST = 1, 2, 3, 11
 _DSCP = 5  # IEEE_8021QAZ_APP_SEL_DSCP
 _SELECTORS = {1: "ethertype", 2: "stream port", 3: "datagram port", 4: "any port", _DSCP: "dscp", 255: "pcp"}
 _HOST = 0x01  # DCB_CAP_DCBX_HOST
-_HEADER, _MESSAGE, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=BBH"), struct.Struct("=HH")
-_TYPE_BITS = 0x3FFF  # without the flags "nested" and "network byte order"
+_MESSAGE = struct.Struct("=BBH")
 _LIMIT_S = 2.0
 _REPLY_BYTES = 1 << 16
 
@@ -62,23 +61,23 @@ def _ask(interface: str) -> str:
 def request(interface: str) -> bytes:
     """The message that asks for the IEEE state of an interface."""
     name = interface.encode() + b"\0"
-    attribute = _padded(_ATTRIBUTE.pack(_ATTRIBUTE.size + len(name), _IFNAME) + name)
+    attribute = _padded(ATTRIBUTE.pack(ATTRIBUTE.size + len(name), _IFNAME) + name)
     body = _MESSAGE.pack(socket.AF_UNSPEC, _IEEE_GET, 0) + attribute
-    return _HEADER.pack(_HEADER.size + len(body), _RTM_GETDCB, _NLM_F_REQUEST, 1, 0) + body
+    return HEADER.pack(HEADER.size + len(body), _RTM_GETDCB, REQUEST, 1, 0) + body
 
 
 def decode(reply: bytes, interface: str) -> Dcb:
     """The state in an answer of the kernel; Unavailable if it is an error, or no such answer."""
-    if len(reply) < _HEADER.size + 4:
+    if len(reply) < HEADER.size + 4:
         raise Unavailable(f"{interface}: an answer of {len(reply)} bytes by netlink")
-    length, kind = _HEADER.unpack_from(reply)[:2]
-    if kind == _NLMSG_ERROR:
-        (code,) = struct.unpack_from("=i", reply, _HEADER.size)
+    length, kind = HEADER.unpack_from(reply)[:2]
+    if kind == ERROR:
+        (code,) = struct.unpack_from("=i", reply, HEADER.size)
         raise Unavailable(f"{interface}: {_reason(-code)}")
-    found = dict(_attributes(reply[_HEADER.size + _MESSAGE.size : length]))
+    found = dict(attributes(reply[HEADER.size + _MESSAGE.size : length]))
     if kind != _RTM_GETDCB or _IEEE not in found:
         raise Unavailable(f"{interface}: message {kind} by netlink has no DCB state")
-    return _state(dict(_attributes(found[_IEEE])), found.get(_DCBX))
+    return _state(dict(attributes(found[_IEEE])), found.get(_DCBX))
 
 
 def _reason(code: int) -> str:
@@ -90,7 +89,7 @@ def _reason(code: int) -> str:
 def _state(ieee: dict[int, bytes], dcbx: bytes | None) -> Dcb:
     ets, pfc = ieee.get(_ETS, b""), ieee.get(_PFC, b"")
     has_ets = len(ets) >= 3 + 4 * PRIORITIES  # struct ieee_ets: three flags, then tx and rx bandwidth, algorithm and class by index
-    apps = [value for _, value in _attributes(ieee.get(_APPS, b"")) if len(value) >= 4]  # struct dcb_app
+    apps = [value for _, value in attributes(ieee.get(_APPS, b"")) if len(value) >= 4]  # struct dcb_app
     entries = [struct.unpack_from("=BBH", value) for value in apps]
     return Dcb(
         pfc=tuple(priority for priority in range(PRIORITIES) if pfc[1] >> priority & 1) if len(pfc) > 1 else None,
@@ -98,19 +97,9 @@ def _state(ieee: dict[int, bytes], dcbx: bytes | None) -> Dcb:
         classes=tuple(ets[3 + 3 * PRIORITIES : 3 + 4 * PRIORITIES]) if has_ets else (),
         shares=tuple(ets[3 : 3 + PRIORITIES]) if has_ets else (),
         dscp={protocol: priority for selector, priority, protocol in entries if selector == _DSCP},
-        trust=tuple(_SELECTORS.get(value[0], str(value[0])) for _, value in _attributes(ieee.get(_TRUST, b"")) if value),
+        trust=tuple(_SELECTORS.get(value[0], str(value[0])) for _, value in attributes(ieee.get(_TRUST, b"")) if value),
         host=bool(dcbx[0] & _HOST) if dcbx else None,
     )
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and value of each attribute; ends at the first that is none."""
-    while len(data) >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(data)
-        if not _ATTRIBUTE.size <= length <= len(data):
-            return
-        yield kind & _TYPE_BITS, data[_ATTRIBUTE.size : length]
-        data = data[(length + 3) & ~3 :]
 
 
 def _padded(data: bytes) -> bytes:

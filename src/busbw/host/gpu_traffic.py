@@ -1,8 +1,8 @@
 """What GPUs send and receive over NVLink and PCIe, from NVML, to be read often.
 
-Measured on H100 with driver 580: reading a field of NVLink takes 1.4 ms, a field of PCIe 0.2 ms, at times some ms. NVLink's counters are
-KiB of data in 64 bits, without protocol overhead. PCIe's are bytes in 32 bits, with overhead, which a full link wraps in less than 0.1 s. So
-PCIe's are read twice, a short time apart, and give a rate over the time between NVML's own timestamps.
+Measured on H100 with driver 580: reading a field of NVLink takes 1.4 ms, a field of PCIe 0.2 ms, at times more, most of it CPU time.
+NVLink's counters are KiB of data in 64 bits, without protocol overhead. PCIe's are bytes in 32 bits, with overhead, which a full link wraps
+in less than 0.1 s. So PCIe's are read twice, a short time apart, and give a rate over the time between NVML's own timestamps.
 """
 
 import time

@@ -6,9 +6,10 @@ traffic.close()
 """
 
 import itertools
+import math
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
 
 from busbw.core.counters import Owner, at
@@ -23,9 +24,11 @@ from busbw.host.interfaces import NET, number
 from busbw.host.links import gpu_links, matches, network_links, same_namespace
 from busbw.host.nic import RDMA
 from busbw.host.port_files import PortFiles
+from busbw.host.queue_pairs import queue_pairs
 from busbw.host.source import Live, Source, Unavailable
 from busbw.host.system import System
 
+QUEUE_PAIRS_EVERY_S = 1.0
 ERRORS_EVERY_S = 5.0  # error counters of GPUs: NVML takes milliseconds for them
 CARRIER = "carrier_down_count"
 OPERATIONAL = {b"up": 1, b"down": 0, b"lowerlayerdown": 0}  # others, such as `unknown` of a tunnel, say nothing
@@ -33,7 +36,8 @@ SEGMENTS = frozenset({"OutSegs", *(row.name for row in at(Owner.TCP))})
 
 
 class Traffic:
-    """Reads the links of a host that match `wanted`, all by default; with `gpus` those of GPUs too, with `system` also CPUs and memory.
+    """Reads the links of a host that match `wanted`, all by default; with `gpus` those of GPUs too, with `system` also CPUs, memory
+    and queue pairs.
 
     UsageError if none matches, NoMeasurement if the host has none.
     """
@@ -49,6 +53,7 @@ class Traffic:
         self._tcp = [file for name in ("snmp", "netstat") if (file := follow(self._source, f"/proc/net/{name}", self._always))]
         self._gpus = _Gpus(self._source, self._wanted) if gpus else None
         self._system = System(self._source, self._always) if system else None
+        self._queue_pairs = _QueuePairs()
         self._links: tuple[Link, ...] = ()
         self._unread: list[str] = []
         self._find(self._devices())
@@ -71,6 +76,7 @@ class Traffic:
             groups |= self._gpus.read()
         if self._system:
             groups[HOST, "system"] = self._system.read()
+            groups |= self._queue_pairs.read(link for link, _ in self._ports)
         return Sample(at_s, self._links, groups, tuple(self._unread))
 
     def _devices(self) -> dict[str, dict[str, int]]:
@@ -205,6 +211,28 @@ class _Gpus:
         """Release NVML."""
         if self._nvml:
             self._nvml.close()
+
+
+class _QueuePairs:
+    """How many queue pairs the ports' devices have. The kernel counts them anew for each answer, so it is asked once a second."""
+
+    def __init__(self) -> None:
+        self._due_s, self._counts, self._at_s = 0.0, dict[str, int](), 0.0
+
+    def read(self, links: Iterable[Link]) -> dict[tuple[str, str], Group]:
+        """A group for each port whose device is known."""
+        now = time.monotonic()
+        if now >= self._due_s:
+            self._due_s, self._at_s = now + QUEUE_PAIRS_EVERY_S, now
+            try:
+                self._counts = queue_pairs()
+            except Unavailable:  # a kernel without RDMA, or an older one: it is not asked again
+                self._due_s, self._counts = math.inf, {}
+        return {
+            (link.name, "resources"): Group(self._at_s, 0, {"num_of_qp": self._counts[link.device]})
+            for link in links
+            if link.device in self._counts
+        }
 
 
 def _indices() -> dict[str, int]:

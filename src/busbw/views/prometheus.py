@@ -117,8 +117,9 @@ def _metrics(subject: str, source: str, name: str, value: int, links: dict[str, 
     link = links.get(subject)
     if subject == TCP:
         yield f"node_netstat_{'Tcp' if name in IN_TCP else 'TcpExt'}_{name}", (), value
-    elif source in ("counters", "hw_counters") and link is not None:
-        yield f"node_infiniband_{INFINIBAND[name]}" if name in INFINIBAND else f"busbw_infiniband_{name}_total", _port(link), value
+    elif link is not None and link.device and source != "dev":
+        own = f"busbw_infiniband_{name}" if name in LEVELS else f"busbw_infiniband_{name}_total"
+        yield f"node_infiniband_{INFINIBAND[name]}" if name in INFINIBAND else own, _port(link), value
     elif source == "dev":
         yield f"node_network_{NETWORK[name]}", (("device", subject),), value
     elif source == "ethtool":

@@ -36,7 +36,7 @@ def rates(before: Sample, after: Sample, held: Rates | None = None) -> Rates:
     for key, group in after.groups.items():
         earlier = before.groups.get(key)
         if earlier is not None and earlier.at_s == group.at_s:
-            found.per_s[key] = held.per_s.get(key, {}) if held else {}
+            found.per_s[key] = _levels(group) | (held.per_s.get(key, {}) if held else {})
             continue
         same = earlier is not None and earlier.identity == group.identity
         found.per_s[key], unknown = _of(earlier if same else None, group)
@@ -45,15 +45,17 @@ def rates(before: Sample, after: Sample, held: Rates | None = None) -> Rates:
     return found
 
 
+def _levels(group: Group) -> dict[str, float]:
+    return {name: value for name, value in group.values.items() if name in LEVELS}
+
+
 def _of(before: Group | None, after: Group) -> tuple[dict[str, float], dict[str, str]]:
-    per_s: dict[str, float] = {}
+    per_s = _levels(after)
     unknown: dict[str, str] = {}
     was = before.values if before else {}
     seconds = after.at_s - before.at_s if before else 0.0
     for name, value in after.values.items():
-        if name in LEVELS:
-            per_s[name] = value
-        elif name in was:
+        if name in was and name not in LEVELS:
             earlier, row = was[name], BY_NAME[name]
             if value == earlier and not row.saturates:
                 per_s[name] = 0.0

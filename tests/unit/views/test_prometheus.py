@@ -94,6 +94,7 @@ def everything() -> Exposition:
     return exposition(
         {
             ("mlx5_0:2", "counters"): {row.name: 1 for row in ON_PORT} | {"state": 4, "phys_state": 5},
+            ("mlx5_0:2", "resources"): {"num_of_qp": 22},
             ("eth0", "dev"): dict.fromkeys(prometheus.NETWORK, 1),
             ("eth0", "ethtool"): dict.fromkeys(BY_ETHTOOL, 1),
             ("GPU3 NVLink", "traffic"): on_gpu,

@@ -67,6 +67,11 @@ def test_a_group_that_was_not_read_again_keeps_its_rates():
     assert rates(second, repeated).per_s[KEY] == {}, "without rates before, none are known"
 
 
+def test_levels_of_a_group_that_was_not_read_again_are_known():
+    first = sample(1.0, num_of_qp=22, packet_seq_err=0)
+    assert rates(first, Sample(1.1, (), first.groups)).per_s[KEY] == {"num_of_qp": 22}
+
+
 def test_rate_after_a_repeated_group_covers_the_whole_time():
     first, last = sample(1.0, packet_seq_err=0), sample(3.0, packet_seq_err=50)
     repeated = Sample(2.0, (), first.groups)
