@@ -1,0 +1,138 @@
+"""`busbw link`: measure the links between hosts, pair by pair."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from busbw.cli.parameters import File, Seconds, argv, not_empty
+from busbw.cli.shared_options import result_file, result_options
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
+from busbw.core import wire
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.exits import Exit
+from busbw.core.finding import Verdict
+from busbw.core.linking import METHODS, PERFTEST, TCP, LinkReport, LinkSpec
+from busbw.core.sizes import parse_size
+from busbw.launch.hosts import parse_hosts, read_hostfile
+from busbw.link.driver import Tournament
+from busbw.measure.record import check_writable, save
+from busbw.views import link as view
+from busbw.views import link_html, link_png
+
+GBIT = 1e9 / 8
+FORMATS = ("table", "json")
+
+
+@click.command("link", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--hosts", default="", callback=not_empty, help="hosts to measure between: h1,h2,h3")
+@click.option("--hostfile", type=File(), help="file with one host per line")
+@click.option(
+    "--test", "method", type=click.Choice(METHODS), default=TCP, show_default=True, help="tcp needs nothing installed; perftest: RDMA"
+)
+@click.option("--rail", "rails", multiple=True, help="interface, RDMA device or CIDR, may be repeated; all = all shared networks")
+@click.option("--seconds", type=Seconds(), default=2.0, show_default=True, help="seconds of each transfer")
+@click.option("--both", is_flag=True, help="also both directions at the same time")
+@click.option("--streams", type=click.IntRange(1, 64), default=4, show_default=True, help="TCP connections, or queue pairs of perftest")
+@click.option("--rounds", type=click.IntRange(0), default=0, show_default="all pairs", help="rounds of random pairs, for many hosts")
+@click.option("--size", default="1M", show_default=True, help="message size of perftest")
+@click.option("--gpu", type=click.IntRange(0), help="perftest: send from the memory of this GPU (GPUDirect RDMA)")
+@click.option("--gid-index", type=click.IntRange(0), help="perftest: GID index  [default: that of RoCE v2 with the port's address]")
+@click.option("--line-rate", type=click.FloatRange(0, min_open=True), help="Gbit/s of ports whose driver reports none")
+@click.option("--limit", "limit_s", type=Seconds(), default=20.0, show_default=True, help="seconds for each answer, beyond the transfer")
+@click.option("--launch-limit", "launch_limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds until a host answers")
+@click.option("--result", type=File(), help="print this result of an earlier test instead of measuring")
+@click.option("--html", type=File(), help="write a page with heat maps to this file")
+@click.option("--png", type=File(), help="write the heat maps to this file")
+@click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="output on stdout")
+@click.option("--node", is_flag=True, hidden=True)
+@result_options
+def command(
+    hosts: str, hostfile: Path | None, rails: tuple[str, ...], size: str, line_rate: float | None, launch_limit_s: float,
+    result: Path | None, html: Path | None, png: Path | None, format_name: str, node: bool, json_name: str, force: bool, **fields: Any,
+) -> int:  # fmt: skip
+    """Measure the links between hosts: every pair, in both directions, and small messages.
+
+    Pairs run at the same time only if they share no host. Slow hosts are told from slow pairs. The hosts need busbw at the same path and
+    ssh without a password. Exit code 1: a host or pair is slow; 3: a host could not be measured.
+    """
+    if node:
+        return _node()
+    files = [file for file in (result_file(json_name), html, png) if file is not None]
+    for file in files:
+        check_writable(file, overwrite=force)
+    if result is not None:
+        return _print(_read(result), html, png, format_name, json_name)
+    spec = LinkSpec(rails=list(rails), size=parse_size(size, "--size"), line_rate=line_rate and line_rate * GBIT, **fields)
+    if spec.method != PERFTEST and (spec.gpu is not None or spec.gid_index is not None):
+        raise UsageError("--gpu and --gid-index are for RDMA", "add --test perftest")
+    return _measure(_hosts(hosts, hostfile), spec, launch_limit_s, (html, png, format_name, json_name))
+
+
+def _hosts(hosts: str, hostfile: Path | None) -> list[str]:
+    if bool(hosts) == bool(hostfile):
+        raise UsageError("link: give the hosts once", "busbw link --hosts h1,h2, or --hostfile FILE")
+    return [host.name for host in (parse_hosts(hosts) if hosts else read_hostfile(str(hostfile)))]
+
+
+def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: tuple[Path | None, Path | None, str, str]) -> int:
+    json_file = result_file(output[3])
+
+    def keep(report: LinkReport) -> None:
+        if json_file is not None:
+            save(wire.encode(report) + b"\n", json_file)
+
+    interrupted = False
+    with Tournament(hosts, spec, keep, talk) as tournament:
+        tournament.report.argv = argv()
+        try:
+            tournament.run(launch_limit_s)
+        except KeyboardInterrupt:
+            interrupted = True
+    code = _print(tournament.report, *output)
+    return int(Exit.INTERRUPTED) if interrupted else code
+
+
+def _print(report: LinkReport, html: Path | None, png: Path | None, format_name: str, json_name: str) -> int:
+    if html is not None:
+        save(link_html.page(report), html)
+    if png is not None:
+        save(link_png.render(report), png)
+    as_json = format_name == "json" or json_name == "-"
+    answer(wire.encode(report).decode() + "\n" if as_json else view.render(report, width()))
+    if report.bad():
+        return int(Exit.BAD)
+    missing = any(finding.id == "link.host" and finding.verdict is Verdict.UNKNOWN for finding in report.findings)
+    return int(Exit.UNKNOWN if missing or not report.measured() else Exit.OK)
+
+
+def _read(file: Path) -> LinkReport:
+    try:
+        return wire.decode(file.read_bytes(), LinkReport)
+    except OSError as error:
+        raise UsageError(f"--result {file}: {error.strerror}", "name a file that busbw link --json wrote") from error
+    except ValueError as error:
+        raise UsageError(f"--result {file}: {error}", "name a file that busbw link --json wrote") from error
+
+
+def _node() -> int:
+    """One host's part: answers requests on stdin until it closes."""
+    from busbw.launch.node import serve
+    from busbw.link.node import Service
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.stdin.isatty():
+        raise NoMeasurement("link --node: stdin is a terminal", "busbw link --hosts h1,h2 starts it on each host")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing but answers may get into their stream
+    service = Service()
+    try:
+        serve(service.handle, sys.stdin.buffer, answers)
+    finally:
+        service.close()
+    sys.stdout.flush()
+    os._exit(int(Exit.OK))  # threads that still wait for a peer have no one to answer to

@@ -1,0 +1,71 @@
+"""The ports of this host that can be addressed: interfaces with an IPv4 address, their MTU and line rate, and their RDMA device.
+
+Addresses and MTU come from the network namespace of this process. /sys shows the namespace that mounted it, so rates and RDMA devices are
+left out where the two differ.
+"""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+from busbw.core.linking import ETHERNET, Endpoint
+from busbw.core.topology import Nic
+from busbw.host.addresses import local
+from busbw.host.interfaces import NET, NOT_A_PORT
+from busbw.host.nic import RDMA, read_nics
+from busbw.host.source import Source
+
+_SIOCGIFMTU = 0x8921
+ROCE_V2 = "RoCE v2"
+
+
+def endpoints(source: Source) -> list[Endpoint]:
+    """All ports with an address but loopback, in order of interface."""
+    have = {name: address for name, address in local().items() if address and not address.ip.is_loopback}
+    same = set(source.names(NET)) - set(NOT_A_PORT) == {name for _index, name in socket.if_nameindex()} - set(NOT_A_PORT)
+    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if same else {}
+    return [_endpoint(source, name, address, nics.get(name)) for name, address in have.items()]
+
+
+def _endpoint(source: Source, name: str, address: ipaddress.IPv4Interface, nic: Nic | None) -> Endpoint:
+    rdma = nic is not None and nic.kind != ETHERNET
+    device, _, port = nic.name.partition(":") if nic is not None and rdma else ("", "", "")
+    return Endpoint(
+        name=name,
+        address=str(address.ip),
+        network=str(address.network),
+        mtu=mtu(name),
+        rate=nic.rate if nic else None,
+        kind=nic.kind if nic else ETHERNET,
+        device=device,
+        port=int(port or 1),
+        gid_index=gid_index(source, device, int(port or 1), address.ip) if device else None,
+    )
+
+
+def mtu(interface: str) -> int | None:
+    """The MTU of an interface; None if it does not exist."""
+    request = struct.pack("40s", interface.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            return int(struct.unpack_from("i", fcntl.ioctl(probe, _SIOCGIFMTU, request), 16)[0])
+        except OSError:
+            return None
+
+
+def gid_index(source: Source, device: str, port: int, address: ipaddress.IPv4Address) -> int | None:
+    """The index of the RoCE v2 GID with this IPv4 address; None if the port has none."""
+    base = f"{RDMA}/{device}/ports/{port}"
+    for index in sorted(map(int, filter(str.isdigit, source.names(f"{base}/gids")))):
+        gid = source.read(f"{base}/gids/{index}").text or ""
+        if source.read(f"{base}/gid_attrs/types/{index}").text == ROCE_V2 and _mapped(gid) == address:
+            return index
+    return None
+
+
+def _mapped(gid: str) -> ipaddress.IPv4Address | None:
+    try:
+        return ipaddress.IPv6Address(gid).ipv4_mapped
+    except ValueError:
+        return None

@@ -1,0 +1,65 @@
+"""Proof that a connection comes from the other node of a pair: both ends show that they know its token before any data is sent.
+
+The driver draws a token for each test and gives it to both nodes through the control channel. Each end sends a random challenge and
+answers the other's with HMAC-SHA256 under the token, so that the token itself is never sent over the network that is tested.
+"""
+
+import hmac
+import secrets
+import socket
+
+_CHALLENGE_BYTES = 16
+_DIGEST = "sha256"
+_PROOF_BYTES = 32
+_LISTENER, _CONNECTOR = b"listener", b"connector"
+LIMIT_S = 5.0
+
+
+class Refused(Exception):
+    """The other end did not prove that it knows the token."""
+
+
+def token() -> str:
+    """A new token, as text for JSON."""
+    return secrets.token_hex(32)
+
+
+def listener(connection: socket.socket, key: str) -> None:
+    """The listening end's part. Refused if the other end fails, or takes longer than LIMIT_S."""
+    _prove(connection, key.encode(), _LISTENER, _CONNECTOR)
+
+
+def connector(connection: socket.socket, key: str) -> None:
+    """The connecting end's part. Refused if the other end fails, or takes longer than LIMIT_S."""
+    _prove(connection, key.encode(), _CONNECTOR, _LISTENER)
+
+
+def _prove(connection: socket.socket, key: bytes, own: bytes, other: bytes) -> None:
+    connection.settimeout(LIMIT_S)
+    try:
+        mine = secrets.token_bytes(_CHALLENGE_BYTES)
+        connection.sendall(mine)
+        theirs = _exactly(connection, _CHALLENGE_BYTES)
+        if own == _CONNECTOR:  # the listener proves itself last: a stranger that connects learns nothing
+            connection.sendall(_proof(key, own, theirs, mine))
+        given = _exactly(connection, _PROOF_BYTES)
+        if not hmac.compare_digest(given, _proof(key, other, mine, theirs)):
+            raise Refused("the other end does not know the token of this test")
+        if own == _LISTENER:
+            connection.sendall(_proof(key, own, theirs, mine))
+    except OSError as error:
+        raise Refused(f"no proof within {LIMIT_S:g} s: {error}") from error
+
+
+def _proof(key: bytes, role: bytes, challenge: bytes, own: bytes) -> bytes:
+    return hmac.digest(key, role + challenge + own, _DIGEST)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise Refused("the other end closed the connection before it proved itself")
+        data += part
+    return data

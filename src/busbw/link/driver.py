@@ -1,0 +1,179 @@
+"""A tournament between hosts: starts a node on each, measures pairs in rounds, and judges what was measured."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.linking import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
+from busbw.core.version import __version__
+from busbw.launch import remote
+from busbw.launch.node import Node
+from busbw.link import judging, messages, rails
+from busbw.link.pair import PairTest, Place
+from busbw.link.perftest import BUILD
+from busbw.link.schedule import Pair, disjoint, rounds, without
+
+Told = Callable[[str], None]  # takes a message for people
+MOST_STARTING = remote.MOST
+HOPELESS = 3  # pairs, each in both directions
+REPEATED = 32  # slow pairs that are measured once more
+
+
+def now() -> str:
+    """The time of day with its zone."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+class Tournament:
+    """Measures all pairs of `hosts`. `save` gets the report after every pair; `tell` gets what people should know at once.
+
+    Use it as a context: its end closes all nodes. `report` holds what was measured so far, also after Ctrl-C.
+    """
+
+    def __init__(self, hosts: Sequence[str], spec: LinkSpec, save: Callable[[LinkReport], None], tell: Told) -> None:
+        if len(hosts) < 2:
+            raise UsageError(f"--hosts {','.join(hosts)}: a link needs two hosts", "give two or more, like --hosts h1,h2")
+        self.report = LinkReport(spec=spec, busbw=__version__, start=now(), hosts=[LinkHost(name) for name in hosts])
+        self._spec, self._save, self._tell = spec, save, tell
+        self._nodes: dict[int, Node] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        """The tournament."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close all nodes, judge, and save."""
+        with ThreadPoolExecutor(max(1, len(self._nodes))) as pool:
+            list(pool.map(Node.close, self._nodes.values()))
+        self.report.end = now()
+        self.report.findings = judging.findings(self.report)
+        self._save(self.report)
+
+    def run(self, launch_limit_s: float) -> None:
+        """Start the nodes and measure. NoMeasurement if fewer than two hosts answer or no network joins them."""
+        described = self._start(launch_limit_s)
+        names = [host.name for host in self.report.hosts]
+        ports = [described[at].endpoints if at in described else [] for at in range(len(names))]
+        if len(described) < 2:
+            problems = "; ".join(f"{host.name}: {host.problem}" for host in self.report.hosts if host.problem)
+            raise NoMeasurement(f"{len(described)} of {len(names)} hosts answered: {problems}", "does `ssh HOST true` work on each?")
+        self._check(ports)
+        self.report.rails = rails.choose(self._spec.rails, ports, names)
+        for rail in range(len(self.report.rails)):
+            for pairs in rounds(len(names), self._spec.rounds):
+                self._round(rail, pairs)
+        for rail in range(len(self.report.rails)):
+            for pairs in disjoint(self._slow(rail)):
+                self._round(rail, pairs, again=True)
+        self.report.complete = True
+
+    def _start(self, limit_s: float) -> dict[int, messages.Description]:
+        """Start a node on each host and ask what it has; hosts that fail have their problem in the report."""
+
+        def start(at: int) -> messages.Description | None:
+            host = self.report.hosts[at]
+            try:
+                node = Node(host.name, remote.busbw("link", "--node"))
+                with self._lock:
+                    self._nodes[at] = node
+                asked = messages.Describe(self._spec.method == PERFTEST)
+                return node.ask(asked, messages.Description, limit_s)
+            except NoMeasurement as error:
+                self._lose(at, error)
+                return None
+
+        with ThreadPoolExecutor(MOST_STARTING) as pool:
+            answers = dict(enumerate(pool.map(start, range(len(self.report.hosts)))))
+        found = {at: answer for at, answer in answers.items() if answer is not None}
+        for at, one in found.items():
+            host = self.report.hosts[at]
+            host.hostname, host.busbw, host.perftest = one.hostname, one.busbw, one.perftest
+        return found
+
+    def _lose(self, at: int, error: NoMeasurement) -> None:
+        host = self.report.hosts[at]
+        with self._lock:
+            if host.problem:
+                return
+            host.problem = error.message.removeprefix(f"{host.name}: ")
+        self._tell(f"warning: {host.name}: {host.problem}; the other hosts are measured without it")
+
+    def _check(self, ports: rails.Ports) -> None:
+        """For perftest: NoMeasurement if a host lacks the programs, an RDMA device, or GPU support that was asked for."""
+        if self._spec.method != PERFTEST:
+            return
+        for host, some in zip(self.report.hosts, ports, strict=True):
+            if host.problem:
+                continue
+            if host.perftest is None:
+                raise NoMeasurement(f"{host.name}: ib_write_bw is not installed", "install perftest on all hosts, or use --test tcp")
+            if self._spec.gpu is not None and not host.perftest.gpu:
+                raise NoMeasurement(f"{host.name}: ib_write_bw {host.perftest.version} was built without CUDA (no --use_cuda)", BUILD)
+            if not any(port.device for port in some):
+                raise NoMeasurement(f"{host.name}: no RDMA device has an interface with an IPv4 address", "use --test tcp")
+
+    def _round(self, rail: int, pairs: Sequence[Pair], *, again: bool = False) -> None:
+        """Measure pairs at the same time. `again`: what was measured before is replaced where the new rate is higher."""
+        pairs = without(pairs, self._left_out(rail))
+        if not pairs:
+            return
+        pool = ThreadPoolExecutor(len(pairs))
+        waiting = {pool.submit(self._pair, rail, pair, again) for pair in pairs}
+        try:
+            while waiting:  # a bounded wait, so that Ctrl-C is noticed
+                done, waiting = wait(waiting, 0.5, FIRST_COMPLETED)
+                for one in done:
+                    one.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _left_out(self, rail: int) -> list[int]:
+        """Hosts that were lost, have no port on the rail, or failed in HOPELESS pairs without a single success."""
+        endpoints = self.report.rails[rail].endpoints
+        failed, fine = Counter[int](), set[int]()
+        for flow in self.report.flows:
+            if flow.rail == rail and flow.rate is None:
+                failed.update((flow.sender, flow.receiver))
+            elif flow.rail == rail:
+                fine.update((flow.sender, flow.receiver))
+        hopeless = {at for at, count in failed.items() if count >= 2 * HOPELESS and at not in fine}
+        return [at for at, host in enumerate(self.report.hosts) if host.problem or endpoints[at] is None or at in hopeless]
+
+    def _pair(self, rail: int, pair: Pair, again: bool) -> None:
+        a, b = (self._place(rail, at) for at in pair)
+        test = PairTest(self._spec, rail)
+        flows = test.flows(a, b)
+        latencies = [] if again else [test.latency(a, b)]
+        for place in (a, b):
+            if place.node.lost is not None:
+                self._lose(place.host, place.node.lost)
+        with self._lock:
+            if again:
+                self._replace(flows)
+            else:
+                self.report.flows += flows
+                self.report.latencies += latencies
+            self._save(self.report)
+
+    def _place(self, rail: int, at: int) -> Place:
+        port = self.report.rails[rail].endpoints[at]
+        assert port is not None  # others were left out
+        return Place(at, self._nodes[at], port)
+
+    def _slow(self, rail: int) -> list[Pair]:
+        """Pairs that are slow although their hosts are not: other traffic may have disturbed them."""
+        slow = (sorted((flow.sender, flow.receiver)) for flow in judging.solution(self.report, rail).pairs)
+        return list(dict.fromkeys((a, b) for a, b in slow))[:REPEATED]
+
+    def _replace(self, flows: Sequence[Flow]) -> None:
+        places = {(flow.rail, flow.sender, flow.receiver, flow.together): at for at, flow in enumerate(self.report.flows)}
+        for flow in flows:
+            at = places[flow.rail, flow.sender, flow.receiver, flow.together]
+            if (flow.rate or 0.0) > (self.report.flows[at].rate or 0.0):
+                self.report.flows[at] = flow

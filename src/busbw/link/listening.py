@@ -1,0 +1,79 @@
+"""A listener for one test: it is bound to one address, takes only connections that prove themselves, and closes when all have come."""
+
+import contextlib
+import socket
+import threading
+import time
+
+from busbw.link import authentication
+from busbw.link.authentication import Refused
+
+_MOST_PENDING = 32  # connections that have not proved themselves; more are closed at once
+_POLL_S = 0.1
+
+
+class Listener:
+    """Listens on an ephemeral port of `address`. `refused` counts connections that failed to prove themselves."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self._socket = socket.create_server((address, 0), backlog=_MOST_PENDING)
+        self._token = token
+        self._lock = threading.Lock()
+        self._joined: list[socket.socket] = []
+        self._pending = 0
+        self.refused = 0
+        self.port: int = self._socket.getsockname()[1]
+
+    def accept(self, count: int, limit_s: float) -> list[socket.socket]:
+        """`count` connections from the peer, and the end of listening. TimeoutError if they do not come in time."""
+        deadline = time.monotonic() + limit_s
+        self._socket.settimeout(_POLL_S)
+        try:
+            while True:
+                with self._lock:
+                    if len(self._joined) >= count:
+                        return self._joined[:count]
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(f"{len(self._joined)} of {count} connections came within {limit_s:g} s")
+                with contextlib.suppress(TimeoutError):
+                    self._take(self._socket.accept()[0])
+        finally:
+            self._socket.close()
+
+    def _take(self, connection: socket.socket) -> None:
+        """Hand a connection to a thread, so that a silent stranger does not delay the peer."""
+        with self._lock:
+            if self._pending >= _MOST_PENDING:
+                connection.close()
+                return
+            self._pending += 1
+        threading.Thread(target=self._examine, args=(connection,), daemon=True).start()
+
+    def _examine(self, connection: socket.socket) -> None:
+        try:
+            authentication.listener(connection, self._token)
+        except Refused:
+            connection.close()
+            with self._lock:
+                self.refused += 1
+        else:
+            with self._lock:
+                self._joined.append(connection)
+        finally:
+            with self._lock:
+                self._pending -= 1
+
+    def close(self) -> None:
+        """End listening without a test."""
+        self._socket.close()
+
+
+def connect(source: str, address: str, port: int, token: str, limit_s: float) -> socket.socket:
+    """A connection from `source` to a listener. OSError if it cannot be reached in time, Refused if it is not the peer."""
+    connection = socket.create_connection((address, port), limit_s, (source, 0))
+    try:
+        authentication.connector(connection, token)
+    except Refused:
+        connection.close()
+        raise
+    return connection

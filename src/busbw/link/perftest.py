@@ -1,0 +1,169 @@
+"""Runs the programs of perftest: a server on one node and a client on the other, one message size for each call.
+
+Ending a test means killing the process that was started here, by its own pid.
+"""
+
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from busbw.core.errors import NoMeasurement
+from busbw.core.linking import Program
+from busbw.link import perftest_text
+
+BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
+ITERATIONS = 1000  # of latency
+LATENCY_BYTES = 2
+MARGIN_S = 1  # at each end of a timed test; perftest demands more than twice the margin
+_DETECT_S = 10.0
+_POLL_S = 0.02
+_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
+BUILD = "build it with CUDA: ./autogen.sh && ./configure CUDA_H_PATH=/usr/local/cuda/include/cuda.h && make"
+
+
+class Test(msgspec.Struct, frozen=True, kw_only=True):
+    """One test of one port. Options that must be equal on both ends are the same there, as both get the same values."""
+
+    program: str
+    device: str
+    device_port: int = 1
+    gid_index: int | None = None
+    size: int = 1 << 20
+    queue_pairs: int = 4
+    seconds: float = 2.0
+    gpu: int | None = None
+
+    def words(self, port: int, server: str = "") -> list[str]:
+        """The command line; of the client with the address of the `server`."""
+        words = [self.program, "-d", self.device, "-i", str(self.device_port), "-p", str(port), "-s", str(self.size), "-F"]
+        if self.program == BANDWIDTH:
+            duration = max(1, round(self.seconds)) + 2 * MARGIN_S
+            words += ["-q", str(self.queue_pairs), "-D", str(duration), "-f", str(MARGIN_S), "--report_gbits"]
+        else:
+            words += ["-n", str(ITERATIONS)]
+        words += [] if self.gid_index is None else ["-x", str(self.gid_index)]
+        words += [] if self.gpu is None else [f"--use_cuda={self.gpu}"]
+        return words + ([server] if server else [])
+
+
+@dataclass(slots=True)
+class Running:
+    """A program that runs; its output goes to a file, as a pipe could fill up."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    words: list[str]
+
+    def output(self) -> str:
+        """What it has printed."""
+        return self.out.read_text(encoding="utf-8", errors="replace")
+
+    def end(self) -> None:
+        """Kill it if it still runs, and remove its file."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.out.unlink(missing_ok=True)
+
+
+def detect() -> Program | None:
+    """The installed ib_write_bw; None if there is none. Its --version may exit with 1, so that only its text counts."""
+    path = shutil.which(BANDWIDTH)
+    if path is None:
+        return None
+    said = [_said(path, option) for option in ("--version", "--help")]
+    return Program(perftest_text.version(said[0]), perftest_text.sends_from_gpu(said[1]))
+
+
+def _said(path: str, option: str) -> str:
+    try:
+        done = subprocess.run([path, option], stdin=subprocess.DEVNULL, capture_output=True, timeout=_DETECT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+def start(words: list[str]) -> Running:
+    """Start a program. NoMeasurement if it is not installed."""
+    descriptor, name = tempfile.mkstemp(prefix="busbw-perftest-")
+    with os.fdopen(descriptor, "wb") as out:
+        try:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        except OSError as error:
+            Path(name).unlink()
+            raise NoMeasurement(f"{words[0]}: {error.strerror}", "install perftest on all hosts, or use --test tcp") from error
+    return Running(process, Path(name), words)
+
+
+def serve(test: Test, limit_s: float) -> tuple[Running, int]:
+    """A server that listens, and its port. NoMeasurement if it ends or does not listen within `limit_s`.
+
+    The port is looked up in /proc: the line that a server prints when it waits may stay in its output buffer.
+    """
+    port = free_port()
+    running = start(test.words(port))
+    deadline = time.monotonic() + limit_s
+    while not listens(port):
+        ended = running.process.poll() is not None
+        if ended or time.monotonic() >= deadline:
+            text = running.output()
+            running.end()
+            why = f"exit code {running.process.returncode}" if ended else f"does not listen on port {port} after {limit_s:g} s"
+            raise _failed(running.words, why, text)
+        time.sleep(_POLL_S)
+    return running, port
+
+
+def client(test: Test, server: str, port: int, limit_s: float) -> tuple[str, float]:
+    """The output of a client and the processor time of it in seconds. NoMeasurement if it fails or takes longer than `limit_s`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    running = start(test.words(port, server))
+    try:
+        code = running.process.wait(limit_s)
+        text = running.output()
+    except subprocess.TimeoutExpired as error:
+        raise _failed(running.words, f"did not end within {limit_s:g} s", running.output()) from error
+    finally:
+        running.end()
+    if code:
+        raise _failed(running.words, f"exit code {code}", text)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return text, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def unreadable(text: str) -> NoMeasurement:
+    """The error for output without the row of the test."""
+    return NoMeasurement(f"perftest printed no result: {perftest_text.complaint(text)!r}", "run the same command by hand on both hosts")
+
+
+def _failed(words: list[str], why: str, text: str) -> NoMeasurement:
+    said = perftest_text.complaint(text)
+    return NoMeasurement(f"`{' '.join(words)}`: {why}{f': {said}' if said else ''}", "run the same command by hand on both hosts")
+
+
+def free_port() -> int:
+    """A port that no one uses now; perftest cannot choose one by itself."""
+    with socket.create_server(("", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """Whether a process of this network namespace listens on a TCP port."""
+    for family in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{family}").read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                return True
+    return False

@@ -1,0 +1,131 @@
+"""A test of links for people: a line for each port, a matrix of characters, and the findings."""
+
+import statistics
+from dataclasses import dataclass
+
+from busbw.core.linking import TCP, Flow, LinkReport, SuspectReport, bits_text
+from busbw.core.sizes import counted, format_size
+from busbw.views.columns import Column, aligned, wrapped
+from busbw.views.formats import BARS, finding_text, known, time_text
+from busbw.views.link_matrix import Matrix, matrix, reference, share
+
+DROP_ORDER = ("port", "99 %", "resent", "least", "latency")
+FAILED, SELF, ABSENT = "x", ".", " "
+LABEL = 5  # characters before a row of the matrix
+
+
+@dataclass(frozen=True, slots=True)
+class PortLine:
+    """One host's port: its rates to and from all others."""
+
+    number: int
+    host: str
+    port: str
+    sent: tuple[float, ...]
+    received: tuple[float, ...]
+    median_s: float | None
+    p99_s: float | None
+    resent: int | None
+
+
+def render(report: LinkReport, width: int | None = None) -> str:
+    """The whole text."""
+    parts = [_header(report)]
+    for rail, one in enumerate(report.rails):
+        parts.append(f"\n{one.name}\n" + aligned(_columns(report), lines(report, rail), width, DROP_ORDER))
+        parts += [characters(report, rail, width, together=together) for together in (False, True)]
+    found = "".join(wrapped(finding_text(finding), width) for finding in report.findings)
+    return wrapped("".join(parts), width) + ("\n" + found if found else "")
+
+
+def lines(report: LinkReport, rail: int) -> list[PortLine]:
+    """The ports of a rail in order of hosts, those without any measurement left out."""
+    found = []
+    for at, (host, port) in enumerate(zip(report.hosts, report.rails[rail].endpoints, strict=True)):
+        own = [flow for flow in report.flows if flow.rail == rail and not flow.together and at in (flow.sender, flow.receiver)]
+        times = [one for one in report.latencies if one.rail == rail and at in (one.a, one.b) and one.median_s is not None]
+        if port is None or not own:
+            continue
+        found.append(
+            PortLine(
+                number=at + 1,
+                host=host.name,
+                port=port.name if report.spec.method == TCP else port.device,
+                sent=tuple(flow.rate for flow in own if flow.sender == at and flow.rate is not None),
+                received=tuple(flow.rate for flow in own if flow.receiver == at and flow.rate is not None),
+                median_s=statistics.median(one.median_s for one in times if one.median_s is not None) if times else None,
+                p99_s=max((one.p99_s for one in times if one.p99_s is not None), default=None),
+                resent=_resent(own, host.name) if report.spec.method == TCP else None,
+            )
+        )
+    return found
+
+
+def _resent(flows: list[Flow], host: str) -> int:
+    return sum(flow.moved.get(host, {}).get("tcp", {}).get("RetransSegs", 0) for flow in flows)
+
+
+def characters(report: LinkReport, rail: int, width: int | None = None, *, together: bool = False) -> str:
+    """The matrix of one rail: senders by receivers, a bar for each rate; '' without any, or if it does not fit."""
+    rows = matrix(report, rail, together=together)
+    full = reference(rows)
+    if full is None or (width is not None and LABEL + len(rows) > width):
+        return ""
+    how = "both directions at once, " if together else ""
+    title = f"\n{how}from row to column; {BARS[-1]} is {bits_text(full)}, each step an eighth of it, {FAILED} failed\n"
+    numbers = [" " * LABEL + "".join(str(at + 1)[-1] for at in range(len(rows))) + "\n"]
+    return title + "".join(numbers + [f"{at + 1:>{LABEL - 1}} {_row(at, rows, full)}\n" for at in range(len(rows))])
+
+
+def _row(at: int, rows: Matrix, full: float) -> str:
+    return "".join(SELF if to == at else _character(flow, full) for to, flow in enumerate(rows[at])).rstrip()
+
+
+def _character(flow: Flow | None, full: float) -> str:
+    if flow is None:
+        return ABSENT
+    part = share(flow, full)
+    return FAILED if part is None else BARS[max(0, round(part * len(BARS)) - 1)]
+
+
+def _header(report: LinkReport) -> str:
+    spec = report.spec
+    how = f"TCP, {counted(spec.streams, 'stream')}" if spec.method == TCP else f"perftest, {format_size(spec.size)}, {spec.streams} QPs"
+    memory = f", GPU {spec.gpu}" if spec.gpu is not None else ""
+    text = f"# {how}{memory}, {spec.seconds:g} s each: {counted(len(report.hosts), 'host')}, {counted(len(report.flows), 'transfer')}\n"
+    return text + ("" if report.complete else "# the test did not end; this is what was measured\n")
+
+
+def _columns(report: LinkReport) -> list[Column]:
+    typical = "round trip" if report.spec.method == TCP else "latency"
+    return [
+        Column(title="", value=lambda one: one.number),
+        Column(title="host", value=lambda one: one.host, left=True),
+        Column(title="port", value=lambda one: one.port, left=True),
+        Column(title="sends", value=lambda one: known(statistics.median(one.sent) if one.sent else None, bits_text)),
+        Column(title="receives", value=lambda one: known(statistics.median(one.received) if one.received else None, bits_text)),
+        Column(title="least", value=lambda one: known(min(one.sent + one.received, default=None), bits_text)),
+        Column(title=typical, value=lambda one: known(one.median_s, time_text)),
+        Column(title="99 %", value=lambda one: known(one.p99_s, time_text)),
+        Column(title="resent", value=lambda one: known(one.resent, str)),
+    ]
+
+
+def render_suspects(report: SuspectReport, width: int | None = None) -> str:
+    """The runs of a search for slow hosts, and what it found."""
+    runs = f"{counted(len(report.runs), 'run')} over {counted(len(report.hosts), 'host')}"
+    head = f"# {report.collective}, {format_size(report.size_bytes)}: {runs}\n"
+    columns = [
+        Column(title="hosts", value=lambda run: ",".join(run.hosts), left=True),
+        Column(title="busbw", value=lambda run: known(run.rate, bits_text)),
+        Column(title="", value=lambda run: run.error, left=True),
+    ]
+    said = "".join(
+        f"slow{' only together' if len(one.hosts) > 1 else ''}: {' and '.join(one.hosts)}, "
+        + ("its runs failed\n" if one.share is None else f"{100 * one.share:.0f} % of the usual rate\n")
+        for one in report.suspects
+    )
+    usual = f", usual is {bits_text(report.usual)}" if report.usual else ""
+    return wrapped(head + aligned(columns, report.runs) + "\n" + (said or f"no slow host found{usual}\n"), width) + (
+        f"{report.note}\n" if report.note else ""
+    )

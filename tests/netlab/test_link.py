@@ -1,0 +1,162 @@
+"""`busbw link` between four emulated hosts: a slow host is named, a dead one too, and a stranger gets no data."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.netlab
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+def link(lab: Any, *words: str) -> list[str]:
+    hosts = ",".join(host.address for host in lab.hosts)
+    return list(lab.hosts[0].enter(sys.executable, "-m", "busbw", "link", "--hosts", hosts, "--seconds", "0.5", *words))
+
+
+def environment(lab: Any) -> dict[str, str]:
+    return {**lab.environment(), "PYTHONPATH": SOURCE}
+
+
+def run(lab: Any, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(link(lab, *words), env=environment(lab), capture_output=True, text=True, timeout=110, check=False)
+
+
+def test_a_throttled_host_is_named_with_its_direction(four_hosts: Any, tmp_path: Path) -> None:
+    lab, file = four_hosts, tmp_path / "link.json"
+    throttle(lab, 400, 400, 100, 400)
+    done = run(lab, "--json", str(file), "--html", str(tmp_path / "link.html"), "--png", str(tmp_path / "link.png"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = json.loads(file.read_text(encoding="utf-8"))
+    slow = [finding["message"] for finding in report["findings"] if finding["id"] == "link.host_slow"]
+    assert len(slow) == 1, report["findings"]
+    assert slow[0].startswith(f"10.77.0.3 ({lab.hosts[2].name}) is slow on 10.77.0.0/24: it sends ")
+    assert "receives" not in slow[0], "only what it sends is throttled"
+    assert len(report["flows"]) == 12 and len(report["latencies"]) == 6
+    sent = [flow["rate"] for flow in report["flows"] if flow["sender"] == 2]
+    assert all(8e6 < rate < 13e6 for rate in sent), "100 Mbit/s are 12.5 MB/s"
+    assert report["complete"] and all(one["count"] > 100 for one in report["latencies"])
+    assert (tmp_path / "link.html").read_bytes().startswith(b"<!DOCTYPE html>")
+    assert (tmp_path / "link.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_hosts_that_are_alike_pass(four_hosts: Any) -> None:
+    throttle(four_hosts, 200, 200, 200, 200)
+    done = run(four_hosts)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS    no slow host or pair on 10.77.0.0/24" in done.stdout
+    assert "UNKNOWN no pass mark for 10.77.0.0/24" in done.stdout
+
+
+def test_a_known_line_rate_gives_a_pass_mark(four_hosts: Any) -> None:
+    throttle(four_hosts, 200, 200, 200, 200)
+    done = run(four_hosts, "--rail", "10.77.0.0/24", "--line-rate", "0.3")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "WARN    12 of 12 transfers on 10.77.0.0/24 are below 95 % of what the link can carry" in done.stdout
+
+
+def test_a_host_that_does_not_answer_is_named(four_hosts: Any) -> None:
+    lab = four_hosts
+    hosts = ",".join([lab.hosts[0].address, "10.77.0.99", lab.hosts[1].address, lab.hosts[2].address])
+    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "link", "--hosts", hosts, "--seconds", "0.5")
+    done = subprocess.run(argv, env=environment(lab), capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "warning: 10.77.0.99: exit code 255: ssh: connect to host 10.77.0.99 port 22: No route to host" in done.stderr
+    assert "UNKNOWN 10.77.0.99 was not measured" in done.stdout
+
+
+def test_a_host_that_dies_does_not_end_the_test(four_hosts: Any, tmp_path: Path) -> None:
+    lab, file = four_hosts, tmp_path / "link.json"
+    argv = link(lab, "--json", str(file), "--limit", "5")
+    with subprocess.Popen(argv, env=environment(lab), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_flows(file)
+        for pid in lab.hosts[3].pids():
+            os.kill(pid, signal.SIGKILL)
+        said, errors = process.communicate(timeout=100)
+    assert process.returncode in (1, 3), said + errors
+    assert "warning: 10.77.0.4: " in errors
+    report = json.loads(file.read_text(encoding="utf-8"))
+    pairs = {(flow["sender"], flow["receiver"]) for flow in report["flows"] if flow.get("rate")}
+    assert {(0, 1), (1, 2), (0, 2)} <= pairs, "the others are measured to the end"
+
+
+def test_ctrl_c_keeps_what_was_measured(four_hosts: Any, tmp_path: Path) -> None:
+    lab, file = four_hosts, tmp_path / "link.json"
+    with subprocess.Popen(link(lab, "--json", str(file)), env=environment(lab), stdout=subprocess.PIPE, text=True) as process:
+        wait_for_flows(file)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the test did not end" in said
+    assert json.loads(file.read_text(encoding="utf-8"))["flows"]
+    assert all(host.empty_within(10) for host in lab.hosts), "no node is left"
+
+
+def wait_for_flows(file: Path) -> None:
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        if file.exists() and file.stat().st_size and json.loads(file.read_text(encoding="utf-8"))["flows"]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("no pair was measured within 40 s")
+
+
+_STRANGER = """
+import socket, sys
+with socket.create_connection(("10.77.0.2", int(sys.argv[1])), 10) as one:
+    one.settimeout(20)
+    one.recv(16)
+    one.sendall(bytes(16 + 32))
+    print(len(one.recv(1 << 16)), flush=True)
+"""
+
+
+def test_a_stranger_without_the_token_is_refused(four_hosts: Any) -> None:
+    first, second = four_hosts.hosts[:2]
+    argv = second.enter(sys.executable, "-m", "busbw", "link", "--node")
+    with subprocess.Popen(argv, env=environment(four_hosts), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdin and node.stdout
+        node.stdin.write('{"id":1,"ask":{"type":"Listen","address":"10.77.0.2","token":"secret"}}\n')
+        node.stdin.flush()
+        listening = json.loads(node.stdout.readline())["ok"]
+        receive = {"type": "Receive", "ticket": listening["ticket"], "streams": 1, "seconds": 0.2, "limit_s": 5}
+        node.stdin.write(json.dumps({"id": 2, "ask": receive}) + "\n")
+        node.stdin.flush()
+        stranger = first.enter(sys.executable, "-c", _STRANGER, str(listening["port"]))
+        done = subprocess.run(stranger, capture_output=True, text=True, timeout=30, check=True)
+        assert done.stdout == "0\n", "the connection is closed without a proof or data"
+        answer = json.loads(node.stdout.readline())
+        assert answer["error"] == "0 of 1 connections came within 5 s"
+        outside = socket.socket()
+        outside.settimeout(1)
+        with outside, pytest.raises(OSError):
+            outside.connect(("127.0.0.1", listening["port"]))
+        node.stdin.close()
+        assert node.wait(5) == 0, "a node ends when its stdin closes"
+
+
+@pytest.fixture
+def four_hosts(tmp_path: Path) -> Any:
+    import netlab
+
+    try:
+        with netlab.lab(tmp_path, hosts=4) as lab:
+            yield lab
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")
+
+
+def throttle(lab: Any, *rates_mbit: float) -> None:
+    """Limit what each host sends, so that this machine's processors do not set the rates."""
+    import netlab
+
+    for host, rate in zip(lab.hosts, rates_mbit, strict=True):
+        netlab.limit(host, rate)
