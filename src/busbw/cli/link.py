@@ -3,11 +3,13 @@
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from busbw.cli.link_suspects import WAYS, Search
 from busbw.cli.parameters import File, Seconds, argv, not_empty
 from busbw.cli.shared_options import result_file, result_options
 from busbw.cli.streams import answer, talk
@@ -15,12 +17,13 @@ from busbw.cli.terminal import width
 from busbw.core import wire
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.finding import Verdict
-from busbw.core.linking import METHODS, PERFTEST, TCP, LinkReport, LinkSpec
+from busbw.core.linking import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.core.sizes import parse_size
-from busbw.launch.hosts import parse_hosts, read_hostfile
+from busbw.engines.registry import AUTO, BY_NAME
+from busbw.launch.hosts import Host, parse_hosts, read_hostfile
+from busbw.link import judging
 from busbw.link.driver import Tournament
-from busbw.measure.record import check_writable, save
+from busbw.measure.record import save
 from busbw.views import link as view
 from busbw.views import link_html, link_png
 
@@ -39,12 +42,15 @@ FORMATS = ("table", "json")
 @click.option("--both", is_flag=True, help="also both directions at the same time")
 @click.option("--streams", type=click.IntRange(1, 64), default=4, show_default=True, help="TCP connections, or queue pairs of perftest")
 @click.option("--rounds", type=click.IntRange(0), default=0, show_default="all pairs", help="rounds of random pairs, for many hosts")
-@click.option("--size", default="1M", show_default=True, help="message size of perftest")
+@click.option("--size", default="", callback=not_empty, help="message size  [default: 1M of perftest, 64M of --suspect]")
 @click.option("--gpu", type=click.IntRange(0), help="perftest: send from the memory of this GPU (GPUDirect RDMA)")
 @click.option("--gid-index", type=click.IntRange(0), help="perftest: GID index  [default: that of RoCE v2 with the port's address]")
 @click.option("--line-rate", type=click.FloatRange(0, min_open=True), help="Gbit/s of ports whose driver reports none")
 @click.option("--limit", "limit_s", type=Seconds(), default=20.0, show_default=True, help="seconds for each answer, beyond the transfer")
 @click.option("--launch-limit", "launch_limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds until a host answers")
+@click.option("--suspect", type=click.Choice(WAYS), help="find slow hosts, or slow pairs, by runs of a collective (busbw run)")
+@click.option("--collective", default="all_reduce", show_default=True, help="of --suspect")
+@click.option("--engine", type=click.Choice((AUTO, *BY_NAME)), default=AUTO, show_default=True, help="of --suspect: who moves the data")
 @click.option("--result", type=File(), help="print this result of an earlier test instead of measuring")
 @click.option("--html", type=File(), help="write a page with heat maps to this file")
 @click.option("--png", type=File(), help="write the heat maps to this file")
@@ -53,61 +59,98 @@ FORMATS = ("table", "json")
 @result_options
 def command(
     hosts: str, hostfile: Path | None, rails: tuple[str, ...], size: str, line_rate: float | None, launch_limit_s: float,
-    result: Path | None, html: Path | None, png: Path | None, format_name: str, node: bool, json_name: str, force: bool, **fields: Any,
+    suspect: str | None, collective: str, engine: str, result: Path | None, html: Path | None, png: Path | None, format_name: str,
+    node: bool, json_name: str, force: bool, **fields: Any,
 ) -> int:  # fmt: skip
     """Measure the links between hosts: every pair, in both directions, and small messages.
 
     Pairs run at the same time only if they share no host. Slow hosts are told from slow pairs. The hosts need busbw at the same path and
     ssh without a password. Exit code 1: a host or pair is slow; 3: a host could not be measured.
+
+    --suspect runs a collective over some of the hosts instead, to find slow hosts with few runs. `hosts` halves groups that are slow;
+    `pairs` runs every two hosts, and also finds two that are slow only together. --hosts h1:8,h2:8 has the ranks of each host.
     """
     if node:
         return _node()
-    files = [file for file in (result_file(json_name), html, png) if file is not None]
-    for file in files:
-        check_writable(file, overwrite=force)
+    for option, file in (("--json", result_file(json_name)), ("--html", html), ("--png", png)):
+        if file is not None and file.exists() and not force:
+            raise UsageError(f"{option} {file}: the file exists", "name another file, or replace it with --force")
+    output = Output(html, png, format_name, json_name)
     if result is not None:
-        return _print(_read(result), html, png, format_name, json_name)
-    spec = LinkSpec(rails=list(rails), size=parse_size(size, "--size"), line_rate=line_rate and line_rate * GBIT, **fields)
+        return output.print(_read(result))
+    named = _hosts(hosts, hostfile)
+    if suspect:
+        if len(rails) > 1:
+            raise UsageError("--suspect uses one network", "give --rail once")
+        search = Search(suspect, collective, parse_size(size or "64M", "--size"), named, engine, next(iter(rails), ""), output.keep)
+        return _search(search, output)
+    rate = line_rate * GBIT if line_rate else None
+    spec = LinkSpec(rails=list(rails), size=parse_size(size or "1M", "--size"), line_rate=rate, **fields)
     if spec.method != PERFTEST and (spec.gpu is not None or spec.gid_index is not None):
         raise UsageError("--gpu and --gid-index are for RDMA", "add --test perftest")
-    return _measure(_hosts(hosts, hostfile), spec, launch_limit_s, (html, png, format_name, json_name))
+    return _measure([host.name for host in named], spec, launch_limit_s, output)
 
 
-def _hosts(hosts: str, hostfile: Path | None) -> list[str]:
+def _hosts(hosts: str, hostfile: Path | None) -> tuple[Host, ...]:
     if bool(hosts) == bool(hostfile):
         raise UsageError("link: give the hosts once", "busbw link --hosts h1,h2, or --hostfile FILE")
-    return [host.name for host in (parse_hosts(hosts) if hosts else read_hostfile(str(hostfile)))]
+    return parse_hosts(hosts) if hosts else read_hostfile(str(hostfile))
 
 
-def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: tuple[Path | None, Path | None, str, str]) -> int:
-    json_file = result_file(output[3])
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a report goes."""
 
-    def keep(report: LinkReport) -> None:
-        if json_file is not None:
-            save(wire.encode(report) + b"\n", json_file)
+    html: Path | None
+    png: Path | None
+    format_name: str
+    json_name: str
 
+    def keep(self, report: LinkReport | SuspectReport) -> None:
+        """Write --json."""
+        file = result_file(self.json_name)
+        if file is not None:
+            save(wire.encode(report) + b"\n", file)
+
+    @property
+    def as_json(self) -> bool:
+        """Whether stdout gets JSON."""
+        return self.format_name == "json" or self.json_name == "-"
+
+    def print(self, report: LinkReport) -> int:
+        """Print a report, write its page and image, and return its exit code."""
+        if self.html is not None:
+            save(link_html.page(report), self.html)
+        if self.png is not None:
+            save(link_png.render(report), self.png)
+        answer(wire.encode(report).decode() + "\n" if self.as_json else view.render(report, width()))
+        if report.bad():
+            return int(Exit.BAD)
+        missing = any(finding.id == judging.HOST for finding in report.findings)
+        return int(Exit.UNKNOWN if missing or not report.measured() else Exit.OK)
+
+
+def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: Output) -> int:
     interrupted = False
-    with Tournament(hosts, spec, keep, talk) as tournament:
+    with Tournament(hosts, spec, output.keep, talk) as tournament:
         tournament.report.argv = argv()
         try:
             tournament.run(launch_limit_s)
         except KeyboardInterrupt:
             interrupted = True
-    code = _print(tournament.report, *output)
+    code = output.print(tournament.report)
     return int(Exit.INTERRUPTED) if interrupted else code
 
 
-def _print(report: LinkReport, html: Path | None, png: Path | None, format_name: str, json_name: str) -> int:
-    if html is not None:
-        save(link_html.page(report), html)
-    if png is not None:
-        save(link_png.render(report), png)
-    as_json = format_name == "json" or json_name == "-"
-    answer(wire.encode(report).decode() + "\n" if as_json else view.render(report, width()))
-    if report.bad():
-        return int(Exit.BAD)
-    missing = any(finding.id == "link.host" and finding.verdict is Verdict.UNKNOWN for finding in report.findings)
-    return int(Exit.UNKNOWN if missing or not report.measured() else Exit.OK)
+def _search(search: Search, output: Output) -> int:
+    interrupted = False
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    report = search.report
+    answer(wire.encode(report).decode() + "\n" if output.as_json else view.render_suspects(report, width()))
+    return int(Exit.INTERRUPTED if interrupted else Exit.BAD if report.suspects else Exit.OK)
 
 
 def _read(file: Path) -> LinkReport:

@@ -153,6 +153,7 @@ class Suspect(msgspec.Struct, frozen=True):
 class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", kw_only=True):
     """A search for slow hosts by runs of a collective."""
 
+    way: Annotated[str, Meta(description="hosts: groups are halved; pairs: every two hosts")]
     collective: str
     size_bytes: int
     hosts: list[str]
@@ -163,4 +164,4 @@ class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", k
     usual: float | None = None
     runs: list[Run] = []
     suspects: list[Suspect] = []
-    note: str = ""
+    complete: bool = False

@@ -9,6 +9,7 @@ from busbw.core.linking import TCP, Flow, LinkReport, bits_text
 from busbw.link import payload
 from busbw.link.solver import Measured, Solution, solve
 
+HOST = "link.host"  # the finding of a host that was not measured
 NAMED = 6  # of a list in a message
 FIX = "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool -S {port}`, `busbw check`"
 
@@ -42,14 +43,14 @@ def _flows(report: LinkReport, rail: int) -> list[Flow]:
 
 def _missing(report: LinkReport) -> list[Finding]:
     found = [
-        Finding("link.host", Verdict.UNKNOWN, f"{host.name} was not measured, or not to the end: {host.problem}")
+        Finding(HOST, Verdict.UNKNOWN, f"{host.name} was not measured, or not to the end: {host.problem}")
         for host in report.hosts
         if host.problem
     ]
     for rail in report.rails:
         names = [host.name for host, port in zip(report.hosts, rail.endpoints, strict=True) if port is None and not host.problem]
         if names:
-            found.append(Finding("link.host", Verdict.UNKNOWN, f"no port on {rail.name}: {_listed(names)}", fix="name it with --rail"))
+            found.append(Finding(HOST, Verdict.UNKNOWN, f"no port on {rail.name}: {_listed(names)}", fix="name it with --rail"))
     return found
 
 

@@ -7,6 +7,7 @@ is judged by the 80th percentile of its rates with ends that are not accused. Ne
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from busbw.stats.summary import nearest_rank
 
@@ -17,17 +18,15 @@ PAIR_GAP = 0.20  # one pair has one measurement, an end has several
 LEAST_PEERS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Bytes per second from one host to another; names are any hashable numbers."""
+class Measured(NamedTuple):
+    """Bytes per second from one host to another, both as indices."""
 
     sender: int
     receiver: int
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """One direction of one host's port."""
 
     host: int
@@ -78,12 +77,12 @@ def solve(flows: Sequence[Measured]) -> Solution:
 def _levels(flows: Iterable[Measured], accused: Mapping[End, object]) -> dict[End, tuple[float, int]]:
     """For each end the 80th percentile of its rates with ends that are not accused, and their number."""
     rates: dict[End, list[float]] = {}
-    for flow in flows:
-        out, into = End(flow.sender, True), End(flow.receiver, False)
+    for sender, receiver, rate in flows:
+        out, into = End(sender, True), End(receiver, False)
         if into not in accused:
-            rates.setdefault(out, []).append(flow.rate)
+            rates.setdefault(out, []).append(rate)
         if out not in accused:
-            rates.setdefault(into, []).append(flow.rate)
+            rates.setdefault(into, []).append(rate)
     return {end: (_level(some), len(some)) for end, some in rates.items() if len(some) >= LEAST_PEERS}
 
 

@@ -125,7 +125,7 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
         + ("its runs failed\n" if one.share is None else f"{100 * one.share:.0f} % of the usual rate\n")
         for one in report.suspects
     )
-    usual = f", usual is {bits_text(report.usual)}" if report.usual else ""
-    return wrapped(head + aligned(columns, report.runs) + "\n" + (said or f"no slow host found{usual}\n"), width) + (
-        f"{report.note}\n" if report.note else ""
-    )
+    if not said:
+        said = f"no slow host found: usual is {bits_text(report.usual)}\n" if report.usual else "too few runs succeeded to tell\n"
+    ended = "" if report.complete else "the search did not end\n"
+    return wrapped(head, width) + aligned(columns, report.runs) + wrapped(f"\n{said if report.complete else ''}{ended}", width)

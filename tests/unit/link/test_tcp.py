@@ -1,0 +1,135 @@
+"""The TCP test over this machine's loopback, and who may take part in it."""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from busbw.link import authentication, tcp
+from busbw.link.authentication import Refused, token
+from busbw.link.listening import Listener, connect
+
+HERE = "127.0.0.1"
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[], object]) -> Iterator[object]:
+    """Do `work` in a thread meanwhile; its result is in the list at the end."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(work)
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+def test_data_is_counted_between_the_marks(streams):
+    key = token()
+    listener = Listener(HERE, key)
+    with beside(lambda: tcp.send(HERE, HERE, listener.port, key, streams, 5, 5)) as sending:
+        got = tcp.receive(listener, streams, 0.2, 5)
+    assert got.bytes > 10e6
+    assert 0.2 <= got.seconds < 0.6
+    assert got.load.cores > 0
+    assert sending.result().cores > 0
+    assert listener.refused == 0
+
+
+def test_round_trips_are_timed():
+    key = token()
+    listener = Listener(HERE, key)
+    with beside(lambda: tcp.answer(listener, 5)):
+        median_s, p99_s, count = tcp.ping(HERE, HERE, listener.port, key, 5)
+    assert 1e-6 < median_s <= p99_s < 0.1
+    assert count > 100
+
+
+def test_a_sender_that_ends_early_is_an_error():
+    key = token()
+    listener = Listener(HERE, key)
+    with beside(lambda: connect(HERE, HERE, listener.port, key, 5).close()), pytest.raises(ConnectionError, match="1 of 1 streams ended"):
+        tcp.receive(listener, 1, 0.1, 5)
+
+
+def test_a_receiver_gives_up_when_nobody_comes():
+    start = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"0 of 2 connections came within 0\.3 s"):
+        tcp.receive(Listener(HERE, token()), 2, 1, 0.3)
+    assert time.monotonic() - start < 2
+
+
+def test_another_token_is_refused_on_both_sides():
+    listener = Listener(HERE, token())
+    with beside(lambda: pytest.raises(TimeoutError, listener.accept, 1, 1.0)), pytest.raises(Refused):
+        connect(HERE, HERE, listener.port, token(), 5)
+    assert listener.refused == 1
+
+
+def test_a_silent_stranger_does_not_delay_the_peer():
+    key = token()
+    listener = Listener(HERE, key)
+    with socket.create_connection((HERE, listener.port)), beside(lambda: listener.accept(1, 4)) as accepting:
+        start = time.monotonic()
+        connect(HERE, HERE, listener.port, key, 5).close()
+        accepting.result()[0].close()
+        assert time.monotonic() - start < authentication.LIMIT_S / 2
+
+
+def test_a_crowd_of_strangers_does_not_get_in():
+    key = token()
+    listener = Listener(HERE, key)
+    with contextlib.ExitStack() as crowd, beside(lambda: listener.accept(1, 2)) as accepting:
+        for _ in range(200):
+            with contextlib.suppress(OSError):
+                crowd.enter_context(socket.create_connection((HERE, listener.port), 0.5))
+        with pytest.raises(TimeoutError):
+            accepting.result()
+    assert threading.active_count() < 100
+
+
+def test_a_connector_notices_a_listener_without_the_token():
+    def pretend():
+        connection, _ = fake.accept()
+        with connection:
+            connection.sendall(os.urandom(16))
+            connection.recv(64)
+            connection.sendall(os.urandom(32))
+
+    with socket.create_server((HERE, 0)) as fake, beside(pretend), pytest.raises(Refused, match="does not know the token"):
+        connect(HERE, HERE, fake.getsockname()[1], token(), 5)
+
+
+def test_a_proof_cannot_be_sent_back():
+    """A stranger that answers with the listener's own proof of another connection is refused: the roles differ."""
+    key = token()
+    listener = Listener(HERE, key)
+    with beside(lambda: pytest.raises(TimeoutError, listener.accept, 1, 1.5)), socket.create_connection((HERE, listener.port), 5) as one:
+        challenge = one.recv(16)
+        one.sendall(challenge)  # reflected
+        one.sendall(authentication._proof(b"", b"listener", challenge, challenge))
+        assert one.recv(64) == b""
+    assert listener.refused == 1
+
+
+def test_the_token_is_not_sent():
+    key = token()
+    seen = b""
+    with socket.create_server((HERE, 0)) as fake:
+
+        def listen():
+            nonlocal seen
+            connection, _ = fake.accept()
+            with connection:
+                connection.settimeout(1)
+                connection.sendall(bytes(16))
+                with contextlib.suppress(TimeoutError):
+                    while part := connection.recv(1024):
+                        seen += part
+
+        with beside(listen), pytest.raises(Refused):
+            connect(HERE, HERE, fake.getsockname()[1], key, 5)
+    assert len(seen) == 16 + 32
+    assert key.encode() not in seen
+    assert bytes.fromhex(key) not in seen
