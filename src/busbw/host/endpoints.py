@@ -12,19 +12,19 @@ import struct
 from busbw.core.linking import ETHERNET, Endpoint
 from busbw.core.topology import Nic
 from busbw.host.addresses import local
-from busbw.host.interfaces import NET, NOT_A_PORT
+from busbw.host.gids import V2, read_gids
+from busbw.host.links import same_namespace
 from busbw.host.nic import RDMA, read_nics
 from busbw.host.source import Source
 
 _SIOCGIFMTU = 0x8921
-ROCE_V2 = "RoCE v2"
 
 
 def endpoints(source: Source) -> list[Endpoint]:
     """All ports with an address but loopback, in order of interface."""
     have = {name: address for name, address in local().items() if address and not address.ip.is_loopback}
-    same = set(source.names(NET)) - set(NOT_A_PORT) == {name for _index, name in socket.if_nameindex()} - set(NOT_A_PORT)
-    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if same else {}
+    shown = same_namespace(source, {name for _index, name in socket.if_nameindex()})
+    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if shown else {}
     return [_endpoint(source, name, address, nics.get(name)) for name, address in have.items()]
 
 
@@ -40,7 +40,7 @@ def _endpoint(source: Source, name: str, address: ipaddress.IPv4Interface, nic: 
         kind=nic.kind if nic else ETHERNET,
         device=device,
         port=int(port or 1),
-        gid_index=gid_index(source, device, int(port or 1), address.ip) if device else None,
+        gid_index=_gid_index(source, f"{RDMA}/{device}/ports/{port or 1}", address.ip) if device else None,
     )
 
 
@@ -54,18 +54,6 @@ def mtu(interface: str) -> int | None:
             return None
 
 
-def gid_index(source: Source, device: str, port: int, address: ipaddress.IPv4Address) -> int | None:
-    """The index of the RoCE v2 GID with this IPv4 address; None if the port has none."""
-    base = f"{RDMA}/{device}/ports/{port}"
-    for index in sorted(map(int, filter(str.isdigit, source.names(f"{base}/gids")))):
-        gid = source.read(f"{base}/gids/{index}").text or ""
-        if source.read(f"{base}/gid_attrs/types/{index}").text == ROCE_V2 and _mapped(gid) == address:
-            return index
-    return None
-
-
-def _mapped(gid: str) -> ipaddress.IPv4Address | None:
-    try:
-        return ipaddress.IPv6Address(gid).ipv4_mapped
-    except ValueError:
-        return None
+def _gid_index(source: Source, port: str, address: ipaddress.IPv4Address) -> int | None:
+    """The index of the RoCE v2 GID with this address; None if the port has none."""
+    return next((gid.index for gid in read_gids(source, port) if gid.kind == V2 and gid.ipv4 == address), None)

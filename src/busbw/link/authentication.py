@@ -15,7 +15,7 @@ _LISTENER, _CONNECTOR = b"listener", b"connector"
 LIMIT_S = 5.0
 
 
-class Refused(Exception):
+class Refused(ConnectionError):
     """The other end did not prove that it knows the token."""
 
 
@@ -47,6 +47,8 @@ def _prove(connection: socket.socket, key: bytes, own: bytes, other: bytes) -> N
             raise Refused("the other end does not know the token of this test")
         if own == _LISTENER:
             connection.sendall(_proof(key, own, theirs, mine))
+    except Refused:
+        raise
     except OSError as error:
         raise Refused(f"no proof within {LIMIT_S:g} s: {error}") from error
 

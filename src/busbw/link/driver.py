@@ -1,12 +1,13 @@
 """A tournament between hosts: starts a node on each, measures pairs in rounds, and judges what was measured."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.linking import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
@@ -18,9 +19,12 @@ from busbw.link.pair import PairTest, Place
 from busbw.link.perftest import BUILD
 from busbw.link.schedule import Pair, disjoint, rounds, without
 
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 Told = Callable[[str], None]  # takes a message for people
 MOST_STARTING = remote.MOST
 HOPELESS = 3  # pairs, each in both directions
+WRITING_SHARE = 0.1
 REPEATED = 32  # slow pairs that are measured once more
 
 
@@ -42,6 +46,8 @@ class Tournament:
         self._spec, self._save, self._tell = spec, save, tell
         self._nodes: dict[int, Node] = {}
         self._lock = threading.Lock()
+        self._ended = False
+        self._next_save = 0.0
 
     def __enter__(self) -> Self:
         """The tournament."""
@@ -49,6 +55,8 @@ class Tournament:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Close all nodes, judge, and save."""
+        with self._lock:
+            self._ended = True
         with ThreadPoolExecutor(max(1, len(self._nodes))) as pool:
             list(pool.map(Node.close, self._nodes.values()))
         self.report.end = now()
@@ -88,9 +96,8 @@ class Tournament:
                 self._lose(at, error)
                 return None
 
-        with ThreadPoolExecutor(MOST_STARTING) as pool:
-            answers = dict(enumerate(pool.map(start, range(len(self.report.hosts)))))
-        found = {at: answer for at, answer in answers.items() if answer is not None}
+        answers = _all(start, range(len(self.report.hosts)), MOST_STARTING)
+        found = {at: answer for at, answer in enumerate(answers) if answer is not None}
         for at, one in found.items():
             host = self.report.hosts[at]
             host.hostname, host.busbw, host.perftest = one.hostname, one.busbw, one.perftest
@@ -99,7 +106,7 @@ class Tournament:
     def _lose(self, at: int, error: NoMeasurement) -> None:
         host = self.report.hosts[at]
         with self._lock:
-            if host.problem:
+            if host.problem or self._ended:
                 return
             host.problem = error.message.removeprefix(f"{host.name}: ")
         self._tell(f"warning: {host.name}: {host.problem}; the other hosts are measured without it")
@@ -121,17 +128,7 @@ class Tournament:
     def _round(self, rail: int, pairs: Sequence[Pair], *, again: bool = False) -> None:
         """Measure pairs at the same time. `again`: what was measured before is replaced where the new rate is higher."""
         pairs = without(pairs, self._left_out(rail))
-        if not pairs:
-            return
-        pool = ThreadPoolExecutor(len(pairs))
-        waiting = {pool.submit(self._pair, rail, pair, again) for pair in pairs}
-        try:
-            while waiting:  # a bounded wait, so that Ctrl-C is noticed
-                done, waiting = wait(waiting, 0.5, FIRST_COMPLETED)
-                for one in done:
-                    one.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        _all(lambda pair: self._pair(rail, pair, again), pairs, len(pairs))
 
     def _left_out(self, rail: int) -> list[int]:
         """Hosts that were lost, have no port on the rail, or failed in HOPELESS pairs without a single success."""
@@ -149,17 +146,27 @@ class Tournament:
         a, b = (self._place(rail, at) for at in pair)
         test = PairTest(self._spec, rail)
         flows = test.flows(a, b)
-        latencies = [] if again else [test.latency(a, b)]
+        connected = any(flow.rate for flow in flows)
+        latencies = [test.latency(a, b)] if connected and not again else []
         for place in (a, b):
             if place.node.lost is not None:
                 self._lose(place.host, place.node.lost)
         with self._lock:
+            if self._ended:
+                return
             if again:
                 self._replace(flows)
             else:
                 self.report.flows += flows
                 self.report.latencies += latencies
+            self._save_sometimes()
+
+    def _save_sometimes(self) -> None:
+        """Save, unless that would take more than a tenth of the time: the report of many hosts is long."""
+        start_s = time.monotonic()
+        if start_s >= self._next_save:
             self._save(self.report)
+            self._next_save = time.monotonic() + (time.monotonic() - start_s) / WRITING_SHARE
 
     def _place(self, rail: int, at: int) -> Place:
         port = self.report.rails[rail].endpoints[at]
@@ -177,3 +184,18 @@ class Tournament:
             at = places[flow.rail, flow.sender, flow.receiver, flow.together]
             if (flow.rate or 0.0) > (self.report.flows[at].rate or 0.0):
                 self.report.flows[at] = flow
+
+
+def _all(work: Callable[[Item], Answer], items: Sequence[Item], most: int) -> list[Answer]:
+    """The answers of `work` for all items, `most` at a time. Ctrl-C ends the wait; what still runs ends when its nodes are closed."""
+    if not items:
+        return []
+    pool = ThreadPoolExecutor(most)
+    futures = [pool.submit(work, item) for item in items]
+    try:
+        waiting = set(futures)
+        while waiting:  # a wait without a limit would not notice Ctrl-C
+            waiting = wait(waiting, 0.5, FIRST_COMPLETED).not_done
+        return [future.result() for future in futures]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -10,6 +10,7 @@ from busbw.link.authentication import Refused
 
 _MOST_PENDING = 32  # connections that have not proved themselves; more are closed at once
 _POLL_S = 0.1
+CONNECT_S = 5.0
 
 
 class Listener:
@@ -66,12 +67,22 @@ class Listener:
                 self._pending -= 1
 
 
-def connect(source: str, address: str, port: int, token: str, limit_s: float) -> socket.socket:
-    """A connection from `source` to a listener. OSError if it cannot be reached in time, Refused if it is not the peer."""
-    connection = socket.create_connection((address, port), limit_s, (source, 0))
+def connect(source: tuple[str, str], address: str, port: int, token: str, limit_s: float) -> socket.socket:
+    """A connection to a listener from `source`: interface and address.
+
+    OSError if it cannot be reached within `limit_s` and CONNECT_S, Refused if it is not the peer.
+
+    Of several interfaces in one network the kernel would use the first. Before Linux 5.7, only root can name another.
+    """
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
+        with contextlib.suppress(PermissionError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, source[0].encode())
+        connection.bind((source[1], 0))
+        connection.settimeout(min(limit_s, CONNECT_S))
+        connection.connect((address, port))
         authentication.connector(connection, token)
-    except Refused:
+    except OSError:
         connection.close()
         raise
     return connection

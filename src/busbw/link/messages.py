@@ -47,9 +47,9 @@ class Receive(msgspec.Struct, frozen=True, tag=True):
 
 
 class Send(msgspec.Struct, frozen=True, tag=True):
-    """Send to a listener until it closes. Answer: Taken, without a rate."""
+    """Send to a listener until it closes, from an interface and its address. Answer: Taken, without a rate."""
 
-    source: str
+    source: tuple[str, str]
     address: str
     port: int
     token: str
@@ -61,7 +61,7 @@ class Send(msgspec.Struct, frozen=True, tag=True):
 class Taken(msgspec.Struct, frozen=True):
     """One end of a transfer. `moved` has what counters of loss, congestion and faults rose by."""
 
-    cores: float
+    cores: float | None = None
     bound: bool = False
     rate: float | None = None
     mtu: int | None = None
@@ -80,9 +80,9 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
-    """Time round trips of small messages. Answer: Trips."""
+    """Time round trips of small messages, from an interface and its address. Answer: Trips."""
 
-    source: str
+    source: tuple[str, str]
     address: str
     port: int
     token: str

@@ -55,28 +55,31 @@ class Service:
         self._listeners[ticket] = listener
         return m.Listening(ticket, listener.port)
 
-    def _taken(self, work: Callable[[], tuple[tcp.Load, float | None, int | None]]) -> m.Taken:
+    def _taken(self, work: Callable[[], m.Taken]) -> m.Taken:
         """Do one end of a transfer, with the counters before and after."""
         with self._lock:
             before = self._vitals.read()
-        load, rate, mtu = work()
+        taken = work()
         with self._lock:
-            moved = change(before, self._vitals.read()).moved
-        return m.Taken(load.cores, load.bound, rate, mtu, moved)
+            return msgspec.structs.replace(taken, moved=change(before, self._vitals.read()).moved)
 
     def _receive(self, asked: m.Receive) -> m.Taken:
         listener = self._listeners.pop(asked.ticket)
 
-        def work() -> tuple[tcp.Load, float, None]:
+        def work() -> m.Taken:
             got = tcp.receive(listener, asked.streams, asked.seconds, asked.limit_s)
-            return got.load, got.bytes / got.seconds, None
+            return m.Taken(got.load.cores, got.load.bound, got.bytes / got.seconds)
 
         return self._taken(work)
 
     def _send(self, asked: m.Send) -> m.Taken:
         most_s = asked.seconds + tcp.WARM_UP_S + MARGIN_S
-        to = asked.source, asked.address, asked.port, asked.token
-        return self._taken(lambda: (tcp.send(*to, asked.streams, asked.limit_s, most_s), None, None))
+
+        def work() -> m.Taken:
+            load = tcp.send(asked.source, asked.address, asked.port, asked.token, asked.streams, asked.limit_s, most_s)
+            return m.Taken(load.cores, load.bound)
+
+        return self._taken(work)
 
     def _answer(self, asked: m.Answer) -> m.Done:
         tcp.answer(self._listeners.pop(asked.ticket), asked.limit_s)
@@ -94,26 +97,27 @@ class Service:
     def _finish(self, asked: m.Finish) -> m.Taken:
         server = self._servers.pop(asked.ticket)
 
-        def work() -> tuple[tcp.Load, None, None]:
+        def work() -> m.Taken:
             with suppress(subprocess.TimeoutExpired):
                 server.process.wait(asked.limit_s)
             server.end()
-            return tcp.Load(0.0, False), None, None
+            return m.Taken()
 
         return self._taken(work)
 
     def _client(self, asked: m.Client) -> m.Taken | m.Trips:
-        if asked.test.program == perftest.LATENCY:
-            trips = perftest_text.latency(text := perftest.client(asked.test, asked.address, asked.port, asked.limit_s)[0])
-            if trips is None:
-                raise perftest.unreadable(text)
-            return m.Trips(trips.typical, trips.p99, trips.count)
+        def text() -> str:
+            return perftest.client(asked.test, asked.address, asked.port, asked.limit_s)
 
-        def work() -> tuple[tcp.Load, float, int | None]:
-            text, cpu_s = perftest.client(asked.test, asked.address, asked.port, asked.limit_s)
-            found = perftest_text.bandwidth(text, asked.test.size)
+        def work() -> m.Taken:
+            found = perftest_text.bandwidth(said := text(), asked.test.size)
             if found is None:
-                raise perftest.unreadable(text)
-            return tcp.Load(round(cpu_s / asked.test.seconds, 3), False), found.rate, found.mtu
+                raise perftest.unreadable(said)
+            return m.Taken(rate=found.rate, mtu=found.mtu)
 
-        return self._taken(work)
+        if asked.test.program == perftest.BANDWIDTH:
+            return self._taken(work)
+        trips = perftest_text.latency(said := text())
+        if trips is None:
+            raise perftest.unreadable(said)
+        return m.Trips(trips.typical, trips.p99, trips.count)

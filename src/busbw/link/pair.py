@@ -66,7 +66,7 @@ class PairTest:
         spec, key, limit_s = self.spec, token(), self.spec.limit_s
         port = receiver.node.ask(m.Listen(receiver.port.address, key), m.Listening, limit_s)
         receiving = receiver.node.begin(m.Receive(port.ticket, spec.streams, spec.seconds, limit_s))
-        sending = sender.node.begin(m.Send(sender.port.address, receiver.port.address, port.port, key, spec.streams, spec.seconds, limit_s))
+        sending = sender.node.begin(m.Send(_source(sender), receiver.port.address, port.port, key, spec.streams, spec.seconds, limit_s))
         return lambda: self._collect(flow, (sender, sending), (receiver, receiving), spec.seconds + tcp.WARM_UP_S)
 
     def _perftest(self, flow: Flow, sender: Place, receiver: Place) -> Callable[[], None]:
@@ -83,7 +83,8 @@ class PairTest:
         sent, got = (place.node.result(future, m.Taken, most_s) for place, future in (sending, receiving))
         flow.rate = got.rate if got.rate is not None else sent.rate
         flow.mtu = sent.mtu
-        flow.cores = sent.cores, got.cores
+        if sent.cores is not None and got.cores is not None:
+            flow.cores = sent.cores, got.cores
         flow.processor_bound = sent.bound or got.bound
         names = sending[0].node.host, receiving[0].node.host
         flow.moved = {name: moved for name, moved in zip(names, (sent.moved, got.moved), strict=True) if moved}
@@ -92,7 +93,7 @@ class PairTest:
         key, limit_s = token(), self.spec.limit_s
         port = b.node.ask(m.Listen(b.port.address, key), m.Listening, limit_s)
         answering = b.node.begin(m.Answer(port.ticket, limit_s))
-        trips = a.node.ask(m.Ping(a.port.address, b.port.address, port.port, key, limit_s), m.Trips, tcp.PING_S + 2 * limit_s)
+        trips = a.node.ask(m.Ping(_source(a), b.port.address, port.port, key, limit_s), m.Trips, tcp.PING_S + 2 * limit_s)
         b.node.result(answering, m.Done, limit_s)
         return trips
 
@@ -113,3 +114,7 @@ class PairTest:
             size=spec.size if bandwidth else perftest.LATENCY_BYTES, queue_pairs=spec.streams, seconds=spec.seconds,
             gpu=spec.gpu if bandwidth else None,
         )  # fmt: skip
+
+
+def _source(place: Place) -> tuple[str, str]:
+    return place.port.name, place.port.address

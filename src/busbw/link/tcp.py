@@ -88,7 +88,7 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
     return Received(after - before, end_s - start_s, load)
 
 
-def send(source: str, address: str, port: int, token: str, streams: int, limit_s: float, most_s: float) -> Load:
+def send(source: tuple[str, str], address: str, port: int, token: str, streams: int, limit_s: float, most_s: float) -> Load:
     """Send through `streams` connections until the receiver closes them, at most `most_s` seconds.
 
     OSError if a connection fails or stands still for `limit_s`.
@@ -126,7 +126,7 @@ def answer(listener: Listener, limit_s: float) -> None:
             connection.sendall(data)
 
 
-def ping(source: str, address: str, port: int, token: str, limit_s: float) -> tuple[float, float, int]:
+def ping(source: tuple[str, str], address: str, port: int, token: str, limit_s: float) -> tuple[float, float, int]:
     """Median, 99th percentile and number of round trips of small messages, in seconds. OSError if one takes longer than `limit_s`."""
     with connect(source, address, port, token, limit_s) as connection:
         _prompt(connection, limit_s)
