@@ -36,6 +36,7 @@ COMMANDS = {
     "history": "Record results, list and plot them, and check a run against earlier ones.",
     "watch": "Show what the links of this host carry, and what their counters say.",
     "manifest": "Print a job for Kubernetes or Slurm.",
+    "link": "Measure the links between hosts, and name slow hosts and pairs.",
     "env": "Print the variables that make any NCCL program use busbw's plugins.",
     "engines": "List the engines, and what the unavailable ones need.",
 }

@@ -61,7 +61,8 @@ class Node:
         self._open: dict[int, Future[bytes]] = {}
         self._last = 0
         self.lost: NodeLost | None = None  # why the process cannot be asked any more
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def begin(self, request: msgspec.Struct) -> Future[bytes]:
         """Send a request; the future gets the JSON of the answer, NodeFailed or NodeLost."""
@@ -94,9 +95,10 @@ class Node:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with contextlib.suppress(msgspec.MsgspecError):
-                self._settle(msgspec.json.decode(line, type=_Reply))
+        with self._process.stdout as answers:
+            for line in answers:
+                with contextlib.suppress(msgspec.MsgspecError):
+                    self._settle(msgspec.json.decode(line, type=_Reply))
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
         self._give_up()
@@ -139,6 +141,8 @@ class Node:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join(END_S)  # a process that the agent left behind may keep the pipe open
+        self._errors.close()
 
 
 def serve(handle: Callable[[bytes], msgspec.Struct], requests: BinaryIO, answers: BinaryIO) -> None:

@@ -1,0 +1,128 @@
+"""A process that answers requests over its stdin and stdout, and what its driver notices when it does not."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from busbw.launch.node import Node, NodeFailed, NodeLost
+
+SOURCE = str(Path(__file__).parents[3] / "src")
+SERVE = """
+import sys, time
+sys.path.insert(0, {source!r})
+import msgspec
+from busbw.core.errors import NoMeasurement
+from busbw.launch.node import serve
+
+class Said(msgspec.Struct):
+    text: str
+
+def handle(request):
+    asked = msgspec.json.decode(request)["text"]
+    if asked == "fail":
+        raise NoMeasurement("it failed", "try again")
+    if asked == "bug":
+        raise KeyError("lost")
+    if asked == "slow":
+        time.sleep(0.5)
+    return Said(asked.upper())
+
+print("Welcome to this host!", flush=True)
+print('{{"not": "an answer"}}', flush=True)
+serve(handle, sys.stdin.buffer, sys.stdout.buffer)
+"""
+LIMIT_S = 10.0
+
+
+class Say(msgspec.Struct):
+    text: str
+
+
+class Said(msgspec.Struct):
+    text: str
+
+
+class Other(msgspec.Struct):
+    number: int
+
+
+def node(script: str = SERVE) -> Node:
+    return Node("localhost", [sys.executable, "-c", script.format(source=SOURCE)])
+
+
+@pytest.fixture
+def talking():
+    one = node()
+    yield one
+    one.close()
+
+
+def test_a_request_is_answered_past_the_greeting(talking):
+    assert talking.ask(Say("hello"), Said, LIMIT_S).text == "HELLO"
+
+
+def test_several_requests_are_open_at_once(talking):
+    talking.ask(Say("ready"), Said, LIMIT_S)
+    start = time.monotonic()
+    slow = [talking.begin(Say("slow")) for _ in range(4)]
+    assert talking.ask(Say("quick"), Said, LIMIT_S).text == "QUICK"
+    assert [talking.result(one, Said, LIMIT_S).text for one in slow] == ["SLOW"] * 4
+    assert time.monotonic() - start < 1.5
+
+
+@pytest.mark.parametrize(("asked", "said"), [("fail", "localhost: it failed"), ("bug", "localhost: KeyError: 'lost'")])
+def test_a_failure_is_the_answer(talking, asked, said):
+    with pytest.raises(NodeFailed) as caught:
+        talking.ask(Say(asked), Said, LIMIT_S)
+    assert caught.value.message == said
+    assert talking.ask(Say("on"), Said, LIMIT_S).text == "ON"
+
+
+def test_an_answer_of_another_kind_is_a_failure(talking):
+    with pytest.raises(NodeFailed, match="unexpected answer"):
+        talking.ask(Say("x"), Other, LIMIT_S)
+
+
+def test_a_process_that_ends_fails_what_is_open():
+    one = node("import sys; sys.stdin.readline(); sys.exit('no such disk')")
+    with pytest.raises(NodeLost, match=r"localhost: exit code 1: no such disk"):
+        one.ask(Say("x"), Said, LIMIT_S)
+    with pytest.raises(NodeLost, match="no such disk"):
+        one.begin(Say("y"))
+    one.close()
+
+
+def test_a_silent_process_is_lost_after_the_limit():
+    one = node("import time; time.sleep(60)")
+    with pytest.raises(NodeLost, match=r"no answer within 0\.2 s"):
+        one.ask(Say("x"), Said, 0.2)
+    assert one.lost is not None
+    start = time.monotonic()
+    one.close()
+    assert time.monotonic() - start < 10, "a process that ignores the end of its input is killed"
+
+
+def test_a_stopped_process_is_killed_at_the_end():
+    one = node()
+    one.ask(Say("x"), Said, LIMIT_S)
+    os.kill(one._process.pid, signal.SIGSTOP)
+    one.close()
+    assert one._process.returncode == -signal.SIGKILL
+
+
+def test_the_process_ends_when_its_driver_closes(talking):
+    talking.ask(Say("x"), Said, LIMIT_S)
+    talking.close()
+    assert talking._process.returncode == 0
+
+
+def test_a_missing_agent_is_named(monkeypatch):
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent")
+    monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", "/no/such/agent")
+    with pytest.raises(NodeLost, match="h9: /no/such/agent: No such file"):
+        Node("h9", ["true"])
