@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from prometheus_client import parser
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 WATCH = [sys.executable, "-m", "busbw", "watch", "--no-gpus"]
@@ -88,7 +89,6 @@ def test_metrics_are_served_while_it_watches():
     assert (process.returncode, rest) == (0, ""), "without --format nothing is printed"
     samples = [int(re.search(r"^busbw_watch_samples_total (\d+)$", page, re.MULTILINE)[1]) for page in pages]
     assert samples[1] > samples[0]
-    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
     names = {family.name for family in parser.text_string_to_metric_families(pages[1])}
     assert "node_network_receive_bytes" in names
 

@@ -65,6 +65,7 @@ def test_a_known_line_rate_gives_a_pass_mark(four_hosts: Any) -> None:
 
 def test_a_host_that_does_not_answer_is_named(four_hosts: Any) -> None:
     lab = four_hosts
+    throttle(lab, 200, 200, 200, 200)
     hosts = ",".join([lab.hosts[0].address, "10.77.0.99", lab.hosts[1].address, lab.hosts[2].address])
     argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "link", "--hosts", hosts, "--seconds", "0.5")
     done = subprocess.run(argv, env=environment(lab), capture_output=True, text=True, timeout=110, check=False)

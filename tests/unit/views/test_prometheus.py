@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-import pytest
+from prometheus_client import parser
 
 from busbw.core.finding import Verdict
 from busbw.core.vitals import TCP
@@ -27,7 +27,6 @@ def exposition(values: dict[tuple[str, str], dict[str, int]], *said: Said, links
 
 def parsed(shown: Exposition) -> dict[str, list]:
     """Samples by metric, after the types and samples of the real parser."""
-    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
     families = list(parser.text_string_to_metric_families(prometheus.render(shown).decode()))
     names = [family.name for family in families]
     assert len(names) == len(set(names)), "a metric's lines are not together"
