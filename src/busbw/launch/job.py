@@ -84,19 +84,7 @@ def run(
     the job on this host are ended.
     """
     marker = uuid.uuid4().hex
-    try:
-        process = subprocess.Popen(
-            list(argv),
-            env={**env, MARKER: marker},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            bufsize=0,
-            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # the launcher then ends its ranks on all hosts
-        )
-    except OSError as error:
-        raise NoMeasurement(f"{argv[0]} cannot be run: {error.strerror}", "install it, or use another launcher") from error
+    process = _started(argv, {**env, MARKER: marker})
     lines, talk, cleanup = _Lines(on_line, on_talk), _Lines(on_talk), Cleanup(marker)
     with terminable():
         try:
@@ -117,6 +105,23 @@ def run(
                     if stream is not None:
                         stream.close()
     return status
+
+
+def _started(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """The launcher as a process in a session of its own. Raises NoMeasurement if it cannot be run."""
+    try:
+        return subprocess.Popen(
+            list(argv),
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # the launcher then ends its ranks on all hosts
+        )
+    except OSError as error:
+        raise NoMeasurement(f"{argv[0]} cannot be run: {error.strerror}", "install it, or use another launcher") from error
 
 
 Pump = Callable[..., bool]

@@ -205,23 +205,8 @@ def packed(
         scale.masked_fill_(scale == 0, 1.0)
     else:
         scale.fill_(1.0)
-    _pack[(tiles,)](
-        total,
-        thresholds,
-        ends,
-        facts,
-        scale,
-        heads[1:],
-        values,
-        positions,
-        length,
-        tiles,
-        room,
-        FED=feedback,
-        SCALED=scaled,
-        TILE=TILE,
-        num_warps=4,
-    )
+    read = total, thresholds, ends, facts, scale
+    _pack[(tiles,)](*read, heads[1:], values, positions, length, tiles, room, FED=feedback, SCALED=scaled, TILE=TILE, num_warps=4)
     return blob, total
 
 
