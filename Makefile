@@ -33,7 +33,7 @@ test: needs ## install the test tools, lint, and run all tests; needs gcc and ca
 	@$(MAKE) --no-print-directory --jobs=2 suite waiting && $(BIN)/python -m pytest -n 0 $(QUIET)
 needs:
 	@echo "make test needs gcc and cargo (Rust 1.85 or newer)"
-	@if [ -n "$$CI" ] && [ ! -x /usr/sbin/sshd ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq openssh-server >/dev/null; fi
+	@if [ -n "$$CI" ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq openssh-server nftables >/dev/null; fi
 	@command -v gcc >/dev/null || { echo "error: gcc not found; install it (Debian, Ubuntu: apt-get install gcc)" >&2; exit 1; }
 ifeq ($(CARGO),)
 	@if [ -n "$$CI" ]; then echo "error: cargo not found, and CI leaves nothing out; install Rust from https://rustup.rs" >&2; exit 1; fi

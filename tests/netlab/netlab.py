@@ -17,6 +17,7 @@ from pathlib import Path
 
 NETWORK = "10.77.0.0/24"
 LIMIT_S = 20.0
+_SYS = "mount -t sysfs sysfs /sys"  # /sys/class/net shows the network in which it was mounted
 
 
 class Unavailable(Exception):
@@ -34,8 +35,8 @@ class Host:
 
     def enter(self, *argv: str) -> list[str]:
         """The command line that runs `argv` on this host, in the same process."""
-        script = 'hostname "$0" && exec "$@"'
-        return ["nsenter", f"--net=/var/run/netns/{self.namespace}", "unshare", "--uts", "sh", "-c", script, self.name, *argv]
+        script = f'hostname "$0" && {_SYS} && exec "$@"'
+        return ["nsenter", f"--net=/var/run/netns/{self.namespace}", "unshare", "--uts", "--mount", "sh", "-c", script, self.name, *argv]
 
     def pids(self) -> list[int]:
         """Processes on this host."""
@@ -140,7 +141,7 @@ case $host in
 {cases}
 *) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255;;
 esac
-exec env -i PATH="$PATH" HOME="$HOME" nsenter --net=/var/run/netns/$namespace unshare --uts sh -c "hostname $name; $*"
+exec env -i PATH="$PATH" HOME="$HOME" nsenter --net=/var/run/netns/$namespace unshare --uts --mount sh -c "hostname $name; {_SYS}; $*"
 """
     path = folder / "agent"
     path.write_text(script)

@@ -105,7 +105,7 @@ def test_an_interface_is_unplugged_and_plugged_in_again(two_hosts, tmp_path):
     ip("link", "add", "spare0", "type", "veth", "peer", "spare1")
     back_from = len(watch.lines) + 2
     lines = watch.ended()
-    assert link(lines[2], "spare0").get("state") is None
+    assert link(lines[2], "spare0").get("state") == "down", "nobody set it up"
     away = lines[gone_from : gone_from + 4]
     assert [link(line, "spare0") for line in away] == [{"name": "spare0", "kind": "ethernet", "state": "gone"}] * 4
     assert all(("spare0", "gone") in [(one["link"], one["pattern"]) for one in line["said"]] for line in away)
