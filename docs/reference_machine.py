@@ -22,7 +22,7 @@ def counters() -> str:
     return (
         "Read before and after each size; a row of the result has the counters that changed. A counter that the machine lacks is absent. "
         "Findings ignore increases below the column `least`. "
-        "[How to read host counters](../explanation/machine-beside-the-number.md).\n\n"
+        "[How to read host counters](../explanation/machine-counters.md).\n\n"
         + "".join(parts)
         + "## Clocks event reasons\n\nWhy a GPU's clocks are reduced, formerly called throttle reasons. `load` is normal under load, "
         "and reported only if the clock fell.\n\n"

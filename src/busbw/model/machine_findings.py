@@ -118,7 +118,7 @@ RULES = (
     Rule("machine_fault", (Verdict.WARN,), "a link went down, memory failed or a sender gave up while a row was measured", _faults),
     Rule("machine", (Verdict.WARN,),
          "a row is slow or uncertain, and during it a GPU's clocks were reduced, or a counter of a port or TCP moved unusually fast: "
-         "[host counters](../explanation/machine-beside-the-number.md)", _coincided),
+         "[host counters](../explanation/machine-counters.md)", _coincided),
     Rule("machine_note", (Verdict.PASS, Verdict.UNKNOWN),
          "a counter moved, but no row was slower with it; unknown if it moved in most rows", _quiet),
 )  # fmt: skip
