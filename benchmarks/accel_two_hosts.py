@@ -1,7 +1,7 @@
-"""Exchanges of a gradient between two emulated hosts of two CPU ranks each, method by method: `accel_two_hosts.py [FILE.json] [MBIT/S]`.
+"""Exchanges of a gradient between two emulated hosts of two CPU ranks each, by method: `accel_two_hosts.py [FILE.json] [MBIT/S]`.
 
-As root: the hosts are network namespaces, joined by a veth pair limited to 1 Gbit/s (tests/netlab). Every rank runs all methods one after
-the other, ROUNDS times over; a time is the slowest rank's. Bytes are what a host's interface has sent, beside what the worker counts.
+Needs root: the hosts are network namespaces, joined by a veth pair limited to 1 Gbit/s (tests/netlab). Every rank runs all methods in turn,
+for ROUNDS rounds; a time is the slowest rank's. Bytes are those sent by a host's interface, and those counted by the worker.
 """
 
 import json
@@ -42,14 +42,14 @@ METHODS: dict[str, Settings | None] = {
 
 
 def sent_bytes() -> int:
-    """By this host's interface; only loopback and it are there."""
+    """Bytes sent by this host's interface, the only one except loopback."""
     lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()[2:]
     fields = [line.replace(":", " ").split() for line in lines]
     return sum(int(words[9]) for words in fields if words[0] != "lo")
 
 
 def exchange(settings: Settings | None) -> tuple[Callable[[torch.Tensor], None], CommWorker | None]:
-    """A method, and its worker."""
+    """One method with its worker."""
     if settings is None:
         return lambda flat: dist.all_reduce(flat.div_(RANKS)), None
     worker = CommWorker(settings, make(settings))
@@ -88,7 +88,7 @@ def rank(number: int, interface: str) -> None:
 
 
 def report(samples: dict[str, list[dict[str, object]]]) -> str:
-    """One line a method."""
+    """One line per method."""
     lines = [f"{'':20} {'ms':>7} {'least':>7} {'most':>7} {'of flat':>8} {'MB sent':>8} {'counted':>8} {'of dense':>8}"]
     median = {name: statistics.median(one["seconds"] for one in some) for name, some in samples.items()}  # type: ignore[type-var]
     dense = 0.0
@@ -105,7 +105,7 @@ def report(samples: dict[str, list[dict[str, object]]]) -> str:
 
 
 def main() -> int:
-    """Make the hosts, run, print, keep."""
+    """Make the hosts, run, print and write the results."""
     import netlab
 
     mbit = float(sys.argv[2]) if len(sys.argv) > 2 else MBIT

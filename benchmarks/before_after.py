@@ -1,13 +1,13 @@
-"""Two versions of busbw in turn on one machine: its network plugin between two emulated hosts (gpu_hosts.py), timed as nccl-tests does.
+"""Two versions of busbw, interleaved on one machine: its network plugin between two emulated hosts (gpu_hosts.py), timed as in nccl-tests.
 
     before_after.py pack REVISION FOLDER/before           source and plugin of a git revision, built here; needs cargo
     before_after.py pack HEAD FOLDER/after
     before_after.py run FOLDER [--seconds 500] [--results FILE] [--quick]
 
-`run` needs what gpu_hosts.py needs, and PyTorch with torchvision for the training step. It begins another round of both versions, which of
-them first in turn, while one as long as the longest so far ends within `--seconds`. Prints medians over the rounds with the least and
-largest value. A round in which a version gives no number at all is the last, and an error. `--quick` takes one size and no training: a
-test of the set-up.
+`run` has the requirements of gpu_hosts.py, and needs PyTorch with torchvision for the training step. It begins another round of both
+versions, in alternating order, if a round as long as the longest so far would end within `--seconds`. Prints medians over the rounds with
+minimum and maximum. A round in which a version gives no number is an error and the last one. `--quick` tests the setup with one size and
+no training.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def pack(revision: str, folder: Path) -> None:
 
 
 def busbw(tree: Path, words: list[str]) -> dict[str, object]:
-    """The result of a busbw command of one tree over both hosts; {} where it failed, which is printed."""
+    """The result of a busbw command of one tree over both hosts; {} if it failed, which is printed."""
     environment = {**os.environ, "BUSBW_PLUGIN": str(tree / "libplugin.so")}
     environment["PYTHONPATH"] = os.pathsep.join([str(tree / "src"), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def busbw(tree: Path, words: list[str]) -> dict[str, object]:
 
 
 def cells(result: dict, name: str) -> Figures:
-    """The better placement of each size, and the median over rows of one size."""
+    """The faster placement of each size, and the median over rows of one size."""
     seen: dict[str, list[float]] = {}
     for row in result.get("rows", []):
         best = min(row[placement]["time_s"] for placement in ("out_of_place", "in_place"))

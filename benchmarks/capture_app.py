@@ -1,6 +1,6 @@
 """An application to be captured: PyTorch, two ranks or more, started by mpirun. capture_cost.py starts it.
 
-capture_app.py script CALLS FILE     a seeded mix of collectives over three communicators; FILE.RANK.json says what was called
+capture_app.py script CALLS FILE     a seeded mix of collectives over three communicators; FILE.RANK.json lists the calls
 capture_app.py mixed                 collectives, sends and receives over the world and groups of two, on two streams
 capture_app.py masks FILE LIBRARY    times of loops by the events that NCCL reports to busbw's plugin LIBRARY
 capture_app.py loops FILE            times of all_reduce loops and of VGG16 steps; rank 0 writes FILE
@@ -103,7 +103,7 @@ def mixed(turns: int = 20) -> None:
 
 
 def loops() -> dict[str, dict[str, float]]:
-    """Microseconds a call over a loop, and until the last one is enqueued."""
+    """Microseconds per call over a loop, and until the last one is enqueued."""
     found = {}
     data = torch.zeros(max(LOOPS) // 4, device="cuda")
     for size, (turns, calls) in LOOPS.items():
@@ -145,7 +145,7 @@ def vgg() -> float:
 
 
 def masks(library: str) -> dict[str, dict[str, list[float]]]:
-    """Microseconds a call of loops, enqueued back to back, by bytes and by the events that NCCL reports.
+    """Microseconds per call of loops, enqueued back to back, by bytes and by the events that NCCL reports.
 
     With library `-` they are those that the environment asks for.
     """

@@ -1,15 +1,15 @@
-"""What busbw's profiler plugin finds, and what it costs: capture_app.py without it, with cheap and with timed records, in turn.
+"""What busbw's profiler plugin records, and its cost: capture_app.py without it, with cheap and with timed records, interleaved.
 
     capture_cost.py --compare RESULT FOLDER               part `events` of a sweep that was captured into FOLDER
     capture_cost.py --plugin libplugin.so [--parts script,replay,masks,events,loops] [--rounds 3] [--calls 100000] [--results FILE]
     capture_cost.py --plugin libplugin.so --parts rival --rival libnccl-profiler-inspector.so
 
 script   whether every call was found, in order
-replay   total time of the script beside that of its replay
-masks    loops with NCCL reporting other events in turn, in one process
-events   the plugin's durations beside those of CUDA events
-loops    PyTorch's loops and VGG16 steps, in processes of their own
-rival    the loops of masks in processes of their own, with busbw's plugin and with NCCL's Inspector (--rival) in turn
+replay   total time of the script compared with its replay
+masks    loops with alternating event masks of NCCL, in one process
+events   the plugin's durations compared with those of CUDA events
+loops    PyTorch's loops and VGG16 steps, in separate processes
+rival    the loops of masks in separate processes, alternating busbw's plugin and NCCL's Inspector (--rival)
 
 All times with their spread.
 """
@@ -86,7 +86,7 @@ def busbw(plugin: Path, variant: str, folder: Path, *arguments: str, file: Path)
 
 
 def masks(options: argparse.Namespace, place: Path) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Microseconds of all_reduce in loops with NCCL reporting other events in turn, in one process for each mode."""
+    """Microseconds of all_reduce in loops with alternating event masks of NCCL, in one process for each mode."""
     found = {}
     for variant in VARIANTS[1:]:
         file = place / "masks.json"
@@ -111,7 +111,7 @@ def events(options: argparse.Namespace, place: Path) -> dict[str, dict[str, floa
 
 
 def compared(result: dict, folder: Path) -> dict[str, dict[str, float]]:
-    """Of each size the plugin's median beside that of CUDA events, which busbw's precise timing puts around the same calls."""
+    """The medians of the plugin and of CUDA events for each size; precise timing puts the events around the same calls."""
     files = [process_file.read(path) for path in sorted(folder.glob("*.capture"))]
     seen: list[dict[int, list[float]]] = [{} for _ in files]
     for by_size, file in zip(seen, files, strict=True):
@@ -129,7 +129,7 @@ def compared(result: dict, folder: Path) -> dict[str, dict[str, float]]:
 
 
 def replayed(options: argparse.Namespace, place: Path) -> dict[str, float]:
-    """Total communication time of a captured script beside that of its replay, both by the plugin."""
+    """Total communication times of a captured script and of its replay, both by the plugin."""
     pattern = load([str(place / "script-timed")])
     file = place / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
@@ -196,7 +196,7 @@ def scripts(options: argparse.Namespace, place: Path) -> dict:
 
 
 def loops(options: argparse.Namespace, place: Path) -> dict[str, list[dict]]:
-    """What each process measured, by variant."""
+    """Measurements of each process, by variant."""
     rounds: dict[str, list[dict]] = {name: [] for name in VARIANTS}
     for number in range(options.rounds):
         for variant in VARIANTS if number % 2 == 0 else VARIANTS[::-1]:

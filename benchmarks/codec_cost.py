@@ -1,7 +1,7 @@
-"""What a codec costs on one GPU: `python benchmarks/codec_cost.py [ELEMENTS ...]`, beside torch.topk and a plain copy of the gradient.
+"""The cost of a codec on one GPU, compared with torch.topk and a plain copy: `python benchmarks/codec_cost.py [ELEMENTS ...]`.
 
-One rank exchanges with itself, so that the network costs nothing; medians over 20 calls by CUDA events, with the second least and second
-largest. Each call first copies the gradient, which the exchange overwrites: that copy's time is in the figures.
+One rank exchanges with itself, so the network costs nothing. Medians over 20 calls by CUDA events, with the second smallest and second
+largest. Each call first copies the gradient, which the exchange overwrites; the figures include that copy.
 """
 
 import itertools

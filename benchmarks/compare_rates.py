@@ -1,6 +1,6 @@
-"""How often `busbw compare` is wrong: simulated pairs of sweeps, with nothing and with one thing different.
+"""How often `busbw compare` is wrong: simulated pairs of sweeps, equal or with one difference.
 
-`python benchmarks/compare_rates.py [SWEEPS]` prints one line a case; 1000 sweeps each take 10 to 20 minutes on one core. Seeds are fixed.
+`python benchmarks/compare_rates.py [SWEEPS]` prints one line per case; 1000 sweeps each take 10 to 20 minutes on one core. Seeds are fixed.
 """
 
 import random

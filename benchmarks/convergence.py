@@ -1,11 +1,11 @@
-"""What compression costs in steps: digits trained with every method, over 5 seeds.
+"""The cost of compression in steps: digits trained with every method, over 5 seeds.
 
-`convergence.py [FILE.json] [SEEDS] [EPOCHS] [METHODS]`; methods beside dense with ; between them.
+`convergence.py [FILE.json] [SEEDS] [EPOCHS] [METHODS]`; methods other than dense, separated by ;.
 
 scikit-learn's digits (1797 pictures of 8 x 8, 360 kept for the test) and an MLP 64-256-256-10 of 85,002 parameters; 4 ranks over gloo stand
 for 2 hosts of 2, batch 16 each, SGD with momentum 0.9. A method has the same data, initial parameters and rate as the dense run of its
-seed. Told are the accuracy at the end and the steps until its mean over 11 steps first reaches 96 %, since the end alone flatters what is
-slow at first.
+seed. Prints the accuracy at the end, and the steps until its mean over 11 steps first reaches 96 %, since the end alone favors methods that
+are slow at first.
 """
 
 import json
@@ -68,7 +68,7 @@ METHODS: dict[str, dict[str, Any] | None] = {
 
 
 def data(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Pictures and labels for training, and for the test; which is which depends on the seed."""
+    """Pictures and labels for training and for the test, divided by the seed."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -81,7 +81,7 @@ def data(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
 
 
 def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, float]:
-    """One training: accuracy at the end, steps to the target (infinite where it is not reached), and bytes that left this rank's host."""
+    """One training: accuracy at the end, steps to the target (infinite if not reached), and bytes that left this rank's host."""
     pictures, labels, unseen, right = data(seed)
     torch.manual_seed(seed)
     layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
@@ -107,7 +107,7 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
 
 
 def rank(number: int, folder: Path, seeds: int, epochs: int) -> None:
-    """What each rank runs; rank 0 writes what came of every training."""
+    """What each rank runs; rank 0 writes the results of every training."""
     os.environ["NCCL_HOSTID"] = f"host{number * HOSTS // RANKS}"
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), RANKS), rank=number, world_size=RANKS, timeout=LIMIT)
@@ -126,7 +126,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def report(found: dict[str, list[dict[str, float]]]) -> str:
-    """One line a method; differences are paired, seed by seed, with the dense run."""
+    """One line per method; differences are paired, seed by seed, with the dense run."""
     dense = found["dense (DDP)"]
     lines = [f"{'':44} {'accuracy %':>14} {'less than dense':>16} {'steps to 96 %':>14} {'of dense':>9} {'KB a step':>10}"]
     for name, runs in found.items():
@@ -152,7 +152,7 @@ def _forked(act: Callable[[int], None]) -> None:
 
 
 def main() -> int:
-    """Fork the ranks, print, keep."""
+    """Fork the ranks, print and write the results."""
     if len(sys.argv) > 4:
         wanted = ["dense (DDP)", *sys.argv[4].split(";")]
         for name in [name for name in METHODS if name not in wanted]:

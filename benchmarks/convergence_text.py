@@ -1,10 +1,10 @@
-"""What compression costs a language model in steps and in time: `convergence_text.py FILE.json [--layers 4 --width 256 --steps 600 ...]`.
+"""The cost of compression for a language model in steps and time: `convergence_text.py FILE.json [--layers 4 --width 256 --steps 600 ...]`.
 
-Run on every rank, with the variables of torchrun: by gpu_hosts.py or in_two_hosts.py, so that steps take what they take over their link.
+Run on every rank, with the variables of torchrun: by gpu_hosts.py or in_two_hosts.py, so that steps include their link.
 A byte-level GPT learns the help topics that come with Python; every tenth part of them is kept for the test. A method has the same initial
-parameters and batches as the dense run of its seed; AdamW, rate after a warm-up constant. Told are the share of the test's bytes that are
-guessed right, at the end and the steps and seconds until the dense runs' mean at SHARE of their steps is first reached; a training is
-measured every EVERY steps, and the time of measuring does not count.
+parameters and batches as the dense run of its seed; AdamW, constant rate after a warm-up. Prints the share of the test's bytes predicted
+correctly at the end, and the steps and seconds until the dense runs' mean at SHARE of their steps is first reached. A training is measured
+every EVERY steps; the time of measuring does not count.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def text() -> torch.Tensor:
 
 
 class Samples:
-    """Stretches of the text: nine of ten parts to learn from, the tenth to be measured by."""
+    """Sequences of the text: nine of ten parts for training, the tenth for the test."""
 
     def __init__(self, sequence: int, device: torch.device) -> None:
         whole, self.sequence = text(), sequence
@@ -56,13 +56,13 @@ class Samples:
         self.test = rows[:: max(1, len(rows) // TESTED)][:TESTED].to(device)
 
     def batch(self, made: torch.Generator, size: int) -> torch.Tensor:
-        """So many stretches of the text: [size, sequence + 1]."""
+        """A batch of sequences of the text: [size, sequence + 1]."""
         first = torch.randint(self.learned.numel() - self.sequence, (size, 1), generator=made)
         return self.learned[(first + torch.arange(self.sequence + 1)).to(self.learned.device)]
 
 
 def train(name: str, seed: int, asked: argparse.Namespace, samples: Samples, device: torch.device) -> dict[str, Any]:
-    """One training: the share of the test that is guessed right, its loss in bits a byte and the seconds so far, every EVERY steps; and
+    """One training: the share of the test predicted correctly, its loss in bits per byte and the seconds so far, every EVERY steps; and
     bytes a step.
     """
     torch.manual_seed(seed)
@@ -104,7 +104,7 @@ def smoothed(right: list[float]) -> list[float]:
 
 
 def reached(run: dict[str, Any], target: float) -> tuple[float, float]:
-    """Steps and seconds until the target, between two measurements in proportion; infinite where it is not reached."""
+    """Steps and seconds until the target, interpolated between two measurements; infinite if it is not reached."""
     curve = smoothed(run["right"])
     for at, value in enumerate(curve):
         if value >= target:
@@ -115,7 +115,7 @@ def reached(run: dict[str, Any], target: float) -> tuple[float, float]:
 
 
 def report(found: dict[str, list[dict[str, Any]]]) -> str:
-    """One line a method; differences and ratios are paired, seed by seed, with the dense run."""
+    """One line per method; differences and ratios are paired, seed by seed, with the dense run."""
     dense = next(iter(found.values()))
     at = int(SHARE * len(dense[0]["right"]))
     target = statistics.fmean(smoothed(run["right"])[at] for run in dense)
@@ -139,7 +139,7 @@ def report(found: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def main() -> int:
-    """Every seed of every method, in turn; rank 0 prints and keeps."""
+    """Every seed of every method, in turn; rank 0 prints and writes the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--methods", default=METHODS)

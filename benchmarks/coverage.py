@@ -1,7 +1,7 @@
 """How often the stated interval covers the truth on recorded samples: repeats of a size against the median of all of them.
 
-Takes results of e.g. `busbw run all_reduce -b 1K -e 1K -N 200 --confidence 95% --check 0 --json 1K.json`, one file a size, prints the share
-of repeats whose interval covers the pooled median, and writes the samples (ns) to the file named first:
+Takes results of e.g. `busbw run all_reduce -b 1K -e 1K -N 200 --confidence 95% --check 0 --json 1K.json`, one file per size. Prints the
+share of repeats whose interval covers the pooled median, and writes the samples (ns) to the first file:
   python3 benchmarks/coverage.py coverage.json 8.json 1K.json ...
 """
 

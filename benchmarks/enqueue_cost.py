@@ -1,4 +1,4 @@
-"""What Python adds to one NCCL call: the nccl engine's thunks beside a C loop, in the same process, on the same communicator, in turn.
+"""What Python adds to one NCCL call: the nccl engine's thunks alternate with a C loop, in the same process, on the same communicator.
 
 Prints microseconds for every rank: enqueueing one operation, and the whole loop of 20 until the GPU is idle, each the median of 60 loops of
 all_reduce, float sum, 1 KiB. Several rounds, because the cores of a shared machine change speed from one second to the next. Needs gcc:

@@ -1,7 +1,7 @@
-"""How long exchanges by `staging=host` take where ranks come at different times: `exchange_stalls.py [STEPS]`.
+"""How long exchanges with `staging=host` take if ranks start at different times: `exchange_stalls.py [STEPS]`.
 
-On each host, with the variables of torchrun: by gpu_hosts.py, on CPUs. A step exchanges what PowerSGD sends of GPT-2's embedding at rank
-16: P, then W, each rank up to SKEW_S late. Told are the steps that took five times the median, in ms.
+Run on each host by gpu_hosts.py, with the variables of torchrun, on CPUs. A step exchanges what PowerSGD sends of GPT-2's embedding at rank
+16: P, then W, each rank up to SKEW_S late. Prints the steps that took at least five times the median, in ms.
 """
 
 import os
@@ -36,9 +36,7 @@ def main(count: int) -> None:
     if dist.get_rank() == 0:
         usual, high = statistics.median(taken), statistics.quantiles(taken, n=100)[-1]
         long = " ".join(f"{number}: {one:.0f}" for number, one in enumerate(taken) if one >= 5 * usual)
-        print(
-            f"{count} steps: median {usual:.2f} ms, 99 % {high:.2f}, longest {max(taken):.1f}; stood still in {long or 'none'}", flush=True
-        )
+        print(f"{count} steps: median {usual:.2f} ms, 99 % {high:.2f}, longest {max(taken):.1f}; stalls: {long or 'none'}", flush=True)
     dist.barrier()
     os._exit(0)
 

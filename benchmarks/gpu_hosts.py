@@ -1,11 +1,11 @@
-"""Two emulated hosts, h1 and h2, with a GPU and half of this machine's cores each, on a machine that need not have `ip` and `tc`.
+"""Two emulated hosts, h1 and h2, with a GPU and half of this machine's cores each, without the commands `ip` and `tc`.
 
     gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over both, 25 Gbit/s between them (0: no limit; at most 34)
     gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the variables of torchrun
 
-As root; needs pyroute2. The hosts are network and UTS namespaces, joined by a veth pair with MTU 9000. Where the machine has one GPU, each
-host has half of its multiprocessors, through CUDA's Multi-Process Service (MPS): without it the kernels of two processes take turns, and
-those of NCCL wait for each other.
+Needs root and pyroute2. The hosts are network and UTS namespaces, joined by a veth pair with MTU 9000. If the machine has one GPU, each
+host has half of its multiprocessors through CUDA's Multi-Process Service (MPS). Without MPS the kernels of two processes would alternate,
+and those of NCCL would wait for each other.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def join(gbit: float) -> None:
 
 
 def enter(number: int) -> list[str]:
-    """The words before a command that runs it on a host: number 0 or 1."""
+    """The prefix of a command that runs it on host 0 or 1."""
     half = (os.cpu_count() or 2) // 2  # of the machine's: the launch agent has only one half itself
     mine = f"{number * half}-{(number + 1) * half - 1}"
     inside = [
@@ -63,7 +63,7 @@ def enter(number: int) -> list[str]:
 
 
 def environment(number: int) -> dict[str, str]:
-    """This process', with the host's GPU and an interface for what asks by variables."""
+    """The environment of this process, with the variables for the host's GPU and interface."""
     own = {name: value for name, value in os.environ.items() if name not in DROPPED}
     paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]))
     one = gpus() == 1
@@ -72,20 +72,20 @@ def environment(number: int) -> dict[str, str]:
 
 
 def gpus() -> int:
-    """How many GPUs this machine has."""
+    """The number of GPUs of this machine."""
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout if shutil.which("nvidia-smi") else ""
     return len(listed.splitlines())
 
 
 def share() -> None:
-    """Start MPS, which does nothing where it runs already."""
+    """Start MPS; has no effect if it runs already."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control and gpus() == 1:
         subprocess.run([control, "-d"], capture_output=True, check=False, timeout=20)
 
 
 def launch_agent() -> dict[str, str]:
-    """What stands for ssh between the hosts: AGENT HOST COMMAND; the variables by which Open MPI 4 and 5 take it."""
+    """The variables that make Open MPI 4 and 5 use this program instead of ssh: AGENT HOST COMMAND."""
     cases = "\n".join(f"{host}|10.77.0.{number}) number={number - 1};;" for number, host in enumerate(HOSTS, 1))
     lines = ["#!/bin/sh", "host=$1; shift", "case $host in", cases, "*) exit 255;;", "esac"]
     lines.append(f'exec "{sys.executable}" "{Path(__file__).resolve()}" agent $number "$@"')

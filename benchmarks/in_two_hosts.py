@@ -1,7 +1,7 @@
 """Runs a busbw command over two emulated hosts of this machine: `in_two_hosts.py MBIT/S [-p RANKS] plan gpt-small --batch-size 2 ...`.
 
-As root: the hosts are network namespaces, joined by a veth pair that is limited to so many Mbit/s (0: not at all; tests/netlab). Each rank
-computes with one thread: all hosts share this machine's cores.
+Needs root: the hosts are network namespaces, joined by a veth pair limited to MBIT/S (0: no limit; tests/netlab). Each rank computes with
+one thread, because all hosts share this machine's cores.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import netlab  # noqa: E402 - found by the path above
 
 
 def main() -> int:
-    """Make the hosts, run, and take them away."""
+    """Make the hosts, run, and remove the hosts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("rate", type=float, metavar="MBIT/S")
     parser.add_argument("-p", dest="ranks", type=int, default=1, help="ranks a host (default 1)")

@@ -1,7 +1,7 @@
-"""Intervals of precise runs beside what classic runs of the same sweep differ by: `interval_widths.py CLASSIC... -- PRECISE...` (results).
+"""Intervals of precise runs compared with the range of classic runs: `interval_widths.py CLASSIC... -- PRECISE...` (results of one sweep).
 
-Told of each cell: the difference of the classic runs' largest and smallest time, the width of each precise run's interval, both in per cent
-of the middle time, and how many samples that run took.
+Prints for each cell the difference of the classic runs' largest and smallest time, the width of each precise run's interval, both in
+percent of the median time, and the number of samples of that run.
 """
 
 import json
@@ -21,12 +21,12 @@ def cells(file: str) -> dict[Key, dict[str, Any]]:
 
 
 def width(cell: dict[str, Any]) -> float:
-    """Of an interval, as a share of its time; infinite where there is none."""
+    """The width of an interval, as a share of its time; infinite without an interval."""
     return (cell["high_s"] - cell["low_s"]) / cell["time_s"] if cell["low_s"] is not None else float("inf")
 
 
 def main(classic: list[str], precise: list[str]) -> None:
-    """Prints a line for each cell, and the sum of it."""
+    """Print one line per cell, and a summary."""
     runs, held = [cells(file) for file in classic], [cells(file) for file in precise]
     narrow = narrow_cells = 0
     widths, spreads = [], []

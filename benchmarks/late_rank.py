@@ -1,6 +1,6 @@
-"""How often the right rank is named: runs of four CPU ranks at 1 MiB; one, in turn, begins every operation 200 us late.
+"""How often the right rank is named: runs of four CPU ranks at 1 MiB, one of which, in turn, begins every operation 200 us late.
 
-Counts runs whose only `late_rank` finding names that rank, and runs without a fault that name any. Prints one line a run and the sum:
+Counts runs whose only `late_rank` finding names that rank, and runs without a fault that name any. Prints one line per run and a summary:
   python3 benchmarks/late_rank.py 100
 """
 

@@ -1,4 +1,4 @@
-"""The TCP test of `busbw link` beside what TCP itself carries, over this machine's loopback: ratios of medians, alternating rounds.
+"""The TCP test of `busbw link` compared with raw TCP over this machine's loopback: ratios of medians, alternating rounds.
 
 `python benchmarks/link_loopback.py [FILE.json]` builds the native program `rawtcp` with cargo, which moves the same 1 MiB pieces with one
 blocking thread for each stream, and prints one table. Loopback shares the processors between both ends.
@@ -69,7 +69,7 @@ def link(sender: Node, receiver: Node, streams: int) -> m.Taken:
 
 
 def main() -> int:
-    """Run the rounds, print the table, keep the rates in the file that was named. 1 if the goal is missed at the best stream counts."""
+    """Run the rounds, print the table and write the rates to the file, if given. 1 if the goal is missed at the best stream counts."""
     program = build()
     rates: dict[str, dict[int, list[float]]] = {name: {streams: [] for streams in STREAMS} for name in ("raw", "link")}
     with nodes() as (sender, receiver):

@@ -1,6 +1,6 @@
-"""How far NCCL's cost model, as busbw computes it, is from what NCCL logged and from what was measured: one line a case.
+"""The error of NCCL's cost model, as busbw computes it, compared with NCCL's logs and with measurements: one line per case.
 
-`python benchmarks/model_errors.py` prints it from the records in tests/recorded and benchmarks; nothing is measured. The README of
+`python benchmarks/model_errors.py` computes it from the records in tests/recorded and benchmarks and measures nothing. The README of
 model_202611 explains the cases.
 """
 
@@ -75,13 +75,13 @@ def two_hosts(name: str, file: str, system: System, version: str) -> Iterator[st
     """all_reduce over two hosts: measured busbw relative to the latest constants, and to those of the release that ran."""
     setting = Setting(system, release(version))
     for row in load(RECORDED / "nccl_tests" / file).rows:
-        told = estimate(setting, "all_reduce", 2, 8, row.size_bytes)
-        if told is None or row.out_of_place is None or row.size_bytes < MIB:
+        predicted = estimate(setting, "all_reduce", 2, 8, row.size_bytes)
+        if predicted is None or row.out_of_place is None or row.size_bytes < MIB:
             continue
         own = choices(system.model(setting.release, 2, 8), "all_reduce", row.size_bytes)[0]
-        latest, by_own = (found.parts.time_s / row.out_of_place.time_s - 1 for found in (told, own))
+        latest, by_own = (found.parts.time_s / row.out_of_place.time_s - 1 for found in (predicted, own))
         yield (
-            f"{name} {format_size(row.size_bytes):>8} {told.algorithm:8} measured {row.out_of_place.busbw / 1e9:6.1f} GB/s, "
+            f"{name} {format_size(row.size_bytes):>8} {predicted.algorithm:8} measured {row.out_of_place.busbw / 1e9:6.1f} GB/s, "
             f"{100 * latest:+6.1f} % of the model, {100 * by_own:+6.1f} % of NCCL {version}'s own"
         )
 
@@ -106,11 +106,11 @@ def other_collectives() -> Iterator[str]:
     for name in ("all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"):
         result = load(BENCHMARKS / "all_reduce_2xh200_202611" / "collectives" / f"{name}.json")
         row = next(row for row in result.rows if row.size_bytes == GIB)
-        told = estimate(_setting(result), name, 1, 2, GIB)
-        if told and row.out_of_place:
-            off = told.parts.time_s / row.out_of_place.time_s - 1
+        predicted = estimate(_setting(result), name, 1, 2, GIB)
+        if predicted and row.out_of_place:
+            off = predicted.parts.time_s / row.out_of_place.time_s - 1
             measured = f"measured {row.out_of_place.busbw / 1e9:6.1f} GB/s, {100 * off:+.1f} % of the model"
-            yield f"2 H200 {name:14} 1 GiB {told.algorithm:14} {measured}"
+            yield f"2 H200 {name:14} 1 GiB {predicted.algorithm:14} {measured}"
 
 
 def _setting(result: Result) -> Setting:

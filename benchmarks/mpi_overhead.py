@@ -1,4 +1,4 @@
-"""What busbw adds to MPI's own time: the mpi engine's classic loop beside a bare mpi4py loop, alternating in one run of two ranks.
+"""What busbw adds to MPI's own time: the mpi engine's classic loop alternates with a bare mpi4py loop in one run of two ranks.
 
 `python benchmarks/mpi_overhead.py [FILE.json]` starts the ranks itself and prints a table; the ratio is the median over pairs.
 """
@@ -87,7 +87,7 @@ def report(rows: list[dict]) -> str:
 
 
 def main() -> int:
-    """Start the ranks, print the table, keep the pairs in the file that was named."""
+    """Start the ranks, print the table and write the pairs to the file, if given."""
     from busbw.launch import mpirun
 
     argv = mpirun.command(mpirun.find(), [sys.executable, __file__, "--rank"], 2)

@@ -1,8 +1,8 @@
-"""The net plugin beside what TCP itself carries, over this machine's loopback, alternating, three rounds: ratios at the transport's level.
+"""The net plugin compared with raw TCP over this machine's loopback, three alternating rounds: ratios at the level of the transport.
 
 `python benchmarks/net_loopback.py [FILE.json]` builds the plugin and the programs of `native/` with cargo and prints one table. Loopback
-shares the processors between both ends, so that the ratios say more than the rates. Where the system's congestion control is BBR the
-plugin takes cubic, and so does raw TCP here; in rows that end in BBR neither does. Shares are of raw TCP at its best.
+shares the processors between both ends, so the ratios are more useful than the rates. If the system's congestion control is BBR, the plugin
+uses cubic, and so does raw TCP here, except in rows that end in BBR. Shares are relative to the best raw TCP.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def build() -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(*argv: str) -> Iterator[str]:
-    """A program that serves on a free port of the loopback: the port."""
+    """The port of a program that serves on a free port of the loopback."""
     with subprocess.Popen([*argv, HOST, "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         try:
@@ -86,7 +86,7 @@ def rate(run: dict) -> float:
 
 
 def report(runs: dict[str, list[dict]]) -> str:
-    """Median, least and most of the rounds; of the plugin the share of the best raw figure of its direction in the same round."""
+    """Median, minimum and maximum of the rounds; for the plugin also the share of the best raw figure of its direction and round."""
     raw_rows = {way: [row for row in runs if row.removesuffix(BBR) in names] for way, names in CEILINGS.items()}
     lines = [f"{'':34} {'GB/s':>7} {'least':>7} {'most':>7} {'CPU s/GB':>9} {'of raw':>7}"]
     for name in [name for name in runs if name.removesuffix(BBR) not in LATENCY]:
@@ -108,7 +108,7 @@ def report(runs: dict[str, list[dict]]) -> str:
 
 
 def main() -> int:
-    """Build, run the rounds, print the table, keep the runs in the file that was named."""
+    """Build, run the rounds, print the table and write the runs to the file, if given."""
     made = build()
     os.environ["BUSBW_NET_IFNAME"] = "=lo"
     settings = {"": "auto", BBR: "system"} if paced() else {"": "auto"}

@@ -1,7 +1,7 @@
-"""How long the net plugin stands still by loss and by congestion control: `net_loss.py [FILE.json] [ROUNDS]`.
+"""How long the net plugin pauses because of loss and congestion control: `net_loss.py [FILE.json] [ROUNDS]`.
 
-As root: hosts, routers and the link between these are network namespaces (tests/native/paths.py). In each step both hosts send each other
-what a bucket of gradients may be, MESSAGES; the link drops what does not fit its queue. Settings in turn, ROUNDS times.
+Needs root: hosts, routers and the link between routers are network namespaces (tests/native/paths.py). In each step both hosts send each
+other MESSAGES, the size of a bucket of gradients. The link drops what does not fit its queue. Settings in turn, ROUNDS times.
 """
 
 import json
@@ -28,7 +28,7 @@ SETTINGS = ({"CONGESTION": "system", "RTO_MS": "200"}, {"CONGESTION": "auto", "R
 
 
 def steps(library: Path, made: paths.Paths, speed: int, settings: dict[str, str], count: int) -> tuple[list[float], int]:
-    """Seconds of each step, and how often a retransmission timer ran out on the first host."""
+    """Seconds of each step, and how often a retransmission timer expired on the first host."""
     words = {f"BUSBW_NET_{name}": value for name, value in {"SPEED": str(speed), **settings}.items()}
     a, b = (Peer(library, 11, host.inside, host.addresses[0], **words) for host in made.hosts)
     a.call("init")
@@ -72,7 +72,7 @@ def report(rows: list[dict]) -> str:
 
 
 def main() -> int:
-    """Make the network, run, print the table, keep the figures in the file that was named."""
+    """Make the network, run, print the table and write the figures to the file, if given."""
     library, rounds = Path(net_loopback.build()["native"]), int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
     rows = [
         {"link_mbit": mbit, "queue_bytes": queue, "settings": settings, "count": count, "steps_s": [], "timers": []}

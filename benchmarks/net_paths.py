@@ -1,8 +1,9 @@
-"""How the net plugin's streams spread over equal paths, beside sockets whose ports the kernel chooses: `net_paths.py [FILE.json] [JOBS]`.
+"""How the net plugin's streams spread over equal paths, compared with ports chosen by the kernel: `net_paths.py [FILE.json] [JOBS]`.
 
-As root: hosts, routers and links are network namespaces (tests/native/paths.py). A job opens 8 connections of 4 streams; of its first, its
-first two and all of them is counted how many streams the fullest path has, by the routers' own choice (a keyed hash over addresses and
-ports) and by the hash of Linux's bond (layer3+4), computed from the same ports. Then 2 and 8 connections send over links of 100 Mbit/s.
+Needs root: hosts, routers and links are network namespaces (tests/native/paths.py). A job opens 8 connections of 4 streams. The streams
+of the fullest path are counted for the first, the first two and all connections. The path is the routers' own choice (a keyed hash over
+addresses and ports), or that of Linux's bond (layer3+4), computed from the same ports. Then 2 and 8 connections send over links of 100
+Mbit/s.
 """
 
 import itertools
@@ -37,7 +38,7 @@ ROUNDS = 5
 
 
 def job(library: Path, made: paths.Paths) -> tuple[Peer, Peer]:
-    """A process on each host, both begun; the speed is given, so that none is measured."""
+    """A started process on each host; the speed is given, so that none is measured."""
     a, b = (Peer(library, 11, host.inside, host.addresses[0], BUSBW_NET_SPEED="10000") for host in made.hosts)
     a.call("init")
     b.call("init")
@@ -81,7 +82,7 @@ def counts(taken: Iterator[int], ways: int) -> list[int]:
 
 
 def filled(library: Path, made: paths.Paths, connections: int) -> dict:
-    """What the links carry while connections send: bytes per second of each link over its rate, and the streams on each."""
+    """The use of the links while connections send: bytes per second of each link over its rate, and the streams on each."""
     a, b = job(library, made)
     with made.watched() as seen:
         pairs = link(a, b, connections)
@@ -103,7 +104,7 @@ def filled(library: Path, made: paths.Paths, connections: int) -> dict:
 
 
 def report(rows: list[dict], loads: list[dict]) -> str:
-    """The figures in words: the fullest path beside an even share, median and worst of the jobs; then how full the links were."""
+    """The tables: the fullest path relative to an even share, median and worst of the jobs; then how full the links were."""
     lines = [
         f"{'hash':6} {'paths':>5} {'streams':>7} {'ports':7} {'fullest, of an even share':>26} {'worst':>6} {'jobs with a path unused':>24}"
     ]
@@ -121,7 +122,7 @@ def report(rows: list[dict], loads: list[dict]) -> str:
 
 
 def main() -> int:
-    """Make each network, run the jobs, print the tables, keep the figures in the file that was named."""
+    """Make each network, run the jobs, print the tables and write the figures to the file, if given."""
     library, jobs = Path(net_loopback.build()["native"]), int(sys.argv[2]) if len(sys.argv) > 2 else JOBS
     rows: list[dict] = []
     loads: list[dict] = []

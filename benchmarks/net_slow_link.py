@@ -1,8 +1,8 @@
-"""What the net plugin's threads take over slow links, beside raw TCP: `net_slow_link.py FILE.json [LIBRARY]`.
+"""CPU time of the net plugin's threads on slow links, compared with raw TCP: `net_slow_link.py FILE.json [LIBRARY]`.
 
-As root: two emulated hosts of this machine, joined by a veth whose queue limits to each of RATES in turn, ROUNDS times. A second LIBRARY,
-of another commit, is measured in turn with this one. Threads look for work for 100 us, as where a rank has eight cores. Raw TCP takes
-cubic where the plugin does.
+Needs root: two emulated hosts of this machine, joined by a veth whose queue limits to each of RATES in turn, ROUNDS times. LIBRARY, of
+another commit, is measured in alternation with this one. Threads spin for 100 us, as in a rank with eight cores. Raw TCP uses cubic if
+the plugin does.
 """
 
 import json
@@ -51,12 +51,12 @@ def measure(lab: Any, program: str, before: tuple[str, ...], words: tuple[str, .
 
 
 def threads_cpu(run: dict) -> float:
-    """Core-seconds per GB, but for the thread that stands for NCCL's, which never sleeps."""
+    """Core-seconds per GB, without the thread that stands for NCCL's, which never sleeps."""
     return run["cpu_s_per_GB"] - run.get("driver_cpu_s_per_GB", 0.0)
 
 
 def rounds(made: dict[str, str], libraries: dict[str, str]) -> Iterator[tuple[str, dict]]:
-    """Every run: what it is, and its figures."""
+    """Every run: its description and its figures."""
     raw_setting = net_loopback.CUBIC if net_loopback.paced() else ()
     for rate in RATES:
         limit = rate or "no"
@@ -70,7 +70,7 @@ def rounds(made: dict[str, str], libraries: dict[str, str]) -> Iterator[tuple[st
 
 
 def report(runs: dict[str, list[dict]]) -> str:
-    """Medians of the rounds, with the least and the most."""
+    """Medians of the rounds, with minimum and maximum."""
     lines = [f"{'Mbit/s':36} {'GB/s':>6} {'CPU s/GB':>9} {'least':>6} {'most':>6} {'us':>7}"]
     for name, found in runs.items():
         cpu, rate = [threads_cpu(run) for run in found], statistics.median(map(net_loopback.rate, found))
@@ -81,7 +81,7 @@ def report(runs: dict[str, list[dict]]) -> str:
 
 
 def main() -> int:
-    """Build, measure, print, keep."""
+    """Build, measure, print and write the results."""
     file = Path(sys.argv[1])
     file.touch()
     made = net_loopback.build()

@@ -20,7 +20,7 @@ def cell(row: Row, placement: str) -> Cell:
 
 
 def table(first: Result, second: Result, placement: str) -> str:
-    """One line a size that both have."""
+    """One line per size that both have."""
     names = [result.library.engine for result in (first, second)]
     lines = [
         f"| size | {names[0]} us | {names[1]} us | added us | {names[0]} GB/s | {names[1]} GB/s |",

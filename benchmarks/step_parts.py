@@ -1,9 +1,10 @@
 """What makes a training step longer than alone, on two ranks: `step_parts.py MODEL PRECISION BATCH [METHODS] [FOLDER]`.
 
 Started by torchrun or gpu_hosts.py. Methods, with commas between them, run in turn, three times: `alone`; `still`, DDP with a hook that
-exchanges nothing; what busbw train takes; and words after an @ that change it: nobroadcast (of DDP's buffers), plainstream (the worker's
-without priority), mb=50 (buckets). Told of each rank: the median step of 60, the 10 % and 90 % quantiles, and the time in which the
-process launches a step: where it is near the step's, the processor is the limit. With a FOLDER the GPUs' kernels of three steps go there.
+exchanges nothing; the methods of busbw train; and modifiers after an @: nobroadcast (of DDP's buffers), plainstream (the worker's without
+priority), mb=50 (buckets). Prints for each rank the median step of 60, the 10 % and 90 % quantiles, and the time in which the process
+launches a step: if it is close to the step's, the processor is the limit. With a FOLDER, the GPUs' kernels of three steps are written
+there.
 """
 
 import os
@@ -49,7 +50,7 @@ def wrapped(net: torch.nn.Module, method: str, device: torch.device) -> tuple[to
 
 
 def launching_s(loop: Loop, steps: int = 6) -> float:
-    """Seconds in which the process launches a step, the GPU idle at the begin."""
+    """Seconds in which the process launches a step, with the GPU idle at the start."""
     loop.rest()
     begun = time.perf_counter()
     for _ in range(steps):

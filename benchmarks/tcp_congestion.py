@@ -1,7 +1,7 @@
-"""What a run takes under the system's TCP congestion control and under reno: `tcp_congestion.py FILE.json`, as root.
+"""The time of a run with the system's TCP congestion control and with reno: `tcp_congestion.py FILE.json`, as root.
 
 Two emulated hosts of this machine (network namespaces joined by a veth pair, limited to each of RATES), one rank of the mpi engine on
-each, both settings in turn, ROUNDS times. In a namespace of its own the kernel allows no third.
+each, both settings in turn, ROUNDS times. In a new namespace the kernel allows no third setting.
 """
 
 import json
@@ -24,7 +24,7 @@ WORDS = ("run", "all_reduce", "--engine", "mpi", "-b", "8", "-e", "16M", "-f", "
 
 
 def medians(lab: Any, control: str, file: Path) -> dict[int, float]:
-    """Seconds by bytes, of the better placement."""
+    """Seconds by bytes, of the faster placement."""
     for host in lab.hosts:
         subprocess.run(host.enter("sysctl", "-qw", f"{SETTING}={control}"), check=True)
     places = ",".join(f"{host.address}:1" for host in lab.hosts)
@@ -38,7 +38,7 @@ def medians(lab: Any, control: str, file: Path) -> dict[int, float]:
 
 
 def main() -> int:
-    """Measure, print, keep."""
+    """Measure, print and write the results."""
     out = Path(sys.argv[1])
     own = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     every: dict[str, dict[str, list[dict[int, float]]]] = {}

@@ -1,7 +1,7 @@
-"""What watching costs: CPU time and memory of a watch of 16 RDMA ports, read from a tree of files shaped like sysfs.
+"""The cost of watching: CPU time and memory of a watch of 16 RDMA ports, read from a tree of files with the layout of sysfs.
 
-A process of its own reads every counter of every port, computes the rates, judges them and makes the table. Half of the counters change
-between readings. A driver's own work for each read of sysfs is not in it. Prints the share of one core, the most memory, and missed
+A separate process reads every counter of every port, computes the rates, judges them and makes the table. Half of the counters change
+between readings. The driver's work for each read of sysfs is not included. Prints the share of one core, the peak memory, and missed
 deadlines:
   python3 benchmarks/watch_cost.py --seconds 60 --interval 1
   python3 benchmarks/watch_cost.py --seconds 600 --interval 0.1
@@ -47,7 +47,7 @@ def tree(root: Path) -> list[Path]:
 
 
 def count_up(files: list[Path], stop: Event, interval_s: float) -> None:
-    """Change every second counter once an interval."""
+    """Change every second counter once per interval."""
     value = 0
     while not stop.wait(interval_s):
         value += 1_000_000
@@ -56,7 +56,7 @@ def count_up(files: list[Path], stop: Event, interval_s: float) -> None:
 
 
 def watch(root: Path, interval_s: float, seconds: float, *, exported: bool) -> None:
-    """Watch the tree and print what it cost."""
+    """Watch the tree and print the cost."""
     traffic = Traffic(Live(root), gpus=False)
     first = traffic.read()
     watcher, page, missed = Watcher("host", first), Page(first), 0
