@@ -63,7 +63,7 @@ def enter(number: int) -> list[str]:
 
 
 def environment(number: int) -> dict[str, str]:
-    """The environment of this process, with the variables for the host's GPU and interface."""
+    """The environment of this process, with the GPU of the host."""
     own = {name: value for name, value in os.environ.items() if name not in DROPPED}
     paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]))
     one = gpus() == 1

@@ -1,4 +1,7 @@
-"""The reference page of the network plugin's settings, from their table in native/crates/transport/src/config.rs."""
+"""The reference page of the network plugin's settings, from their table in native/crates/transport/src/config.rs.
+
+A test there compares the page with the compiled table, so a row that ROW misses fails `cargo test`.
+"""
 
 import re
 from pathlib import Path

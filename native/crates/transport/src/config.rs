@@ -266,6 +266,15 @@ mod tests {
         }
     }
 
+    /// docs/reference_net.py reads the table from this file's text.
+    #[test]
+    fn the_reference_page_has_the_whole_table() {
+        let page = include_str!("../../../../docs/reference/net-plugin.md");
+        let rows: Vec<_> = page.lines().filter(|line| line.starts_with(&format!("| `{PREFIX}"))).collect();
+        let expected: Vec<_> = VARIABLES.iter().map(|one| format!("| `{PREFIX}{}` | {} | {} |", one.name, one.default, one.help)).collect();
+        assert_eq!(rows, expected, "run python docs/generate.py");
+    }
+
     #[test]
     fn invalid_values_are_named() {
         for (name, value) in [("STREAMS", "0"), ("STREAMS", "many"), ("FAMILY", "5"), ("INLINE", "32769"), ("TIMEOUT", "-1")] {
