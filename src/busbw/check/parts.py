@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from busbw.check.machine import Machine
+from busbw.host.nvml_health import read_health
 from busbw.host.pci import Device, at, read_devices
 
 NONE = "no NVIDIA GPU and no network controller on PCI"
@@ -22,8 +23,8 @@ class Part:
 
 
 def gpus(machine: Machine) -> list[Part]:
-    """NVIDIA GPUs."""
-    names = {gpu.bus_id: f"GPU {gpu.index}" for gpu in machine.host.gpus}
+    """NVIDIA GPUs, by NVML's labels where it lists them."""
+    names = {gpu.bus_id: gpu.label for gpu in read_health(machine).gpus}
     return [Part(names.get(bdf, bdf), device) for bdf, device in read_devices(machine).items() if device.gpu]
 
 

@@ -1,6 +1,23 @@
 """CPUs, memory and NUMA nodes, from procfs and sysfs."""
 
-from busbw.host.source import Source
+from pathlib import Path
+
+from busbw.host.source import Source, Unavailable
+
+VIRTUAL = "cpu hypervisor bit"
+CPUINFO = Path("/proc/cpuinfo")  # of hundreds of CPUs, so that a snapshot has the bit alone
+
+
+def hypervisor_bit(cpuinfo: Path = CPUINFO) -> str:
+    """`1` if the CPU says that it runs under a hypervisor, else `0`; Unavailable for CPUs that do not say it (only x86 does)."""
+    try:
+        with cpuinfo.open() as lines:
+            flags = next((line for line in lines if line.startswith("flags")), "")
+    except OSError as error:
+        raise Unavailable(f"{cpuinfo}: {(error.strerror or str(error)).lower()}") from error
+    if not flags:
+        raise Unavailable(f"{cpuinfo}: it has no flags of x86")
+    return "1" if "hypervisor" in flags.split() else "0"
 
 
 def count_list(text: str) -> int:

@@ -12,7 +12,7 @@ import msgspec
 
 from busbw.host.source import Source, Unavailable
 
-SIOCETHTOOL = 0x8946
+_SIOCETHTOOL = 0x8946
 _GDRVINFO, _GSTRINGS, _GSTATS, _GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
 _STATS, _NAME_BYTES = 1, 32  # ETH_SS_STATS, ETH_GSTRING_LEN
 _DRVINFO_BYTES, _DRIVER, _VERSION, _FIRMWARE, _BUS = 196, slice(4, 36), slice(36, 68), slice(68, 100), slice(100, 132)
@@ -60,18 +60,18 @@ class Statistics:
         return dict(zip(self.names, struct.unpack_from(f"<{len(self.names)}Q", self._buffer, 8), strict=True))
 
     def _ask(self, buffer: "array.array[int]") -> None:
-        _ask(self._socket, self._interface, buffer)
+        ask(self._socket, self._interface, buffer)
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
 
-def _ask(asked: socket.socket, interface: str, buffer: "array.array[int]") -> None:
+def ask(asked: socket.socket, interface: str, buffer: "array.array[int]") -> None:
     """One ioctl with `buffer` as its argument; Unavailable with the reason."""
     request = struct.pack("16sP", interface.encode()[:15], buffer.buffer_info()[0]).ljust(40, b"\0")  # struct ifreq
     try:
-        fcntl.ioctl(asked, SIOCETHTOOL, request)
+        fcntl.ioctl(asked, _SIOCETHTOOL, request)
     except OSError as error:
         reason = "no such interface" if error.errno == errno.ENODEV else os.strerror(error.errno or 0).lower()
         raise Unavailable(f"{interface}: {reason}") from error
@@ -92,7 +92,7 @@ def _statistics(interface: str) -> str:
 def _driver(interface: str) -> str:
     buffer = array.array("B", struct.pack("<I", _GDRVINFO) + bytes(_DRVINFO_BYTES - 4))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        _ask(asked, interface, buffer)
+        ask(asked, interface, buffer)
     data = buffer.tobytes()
     return msgspec.json.encode(asdict(Driver(*(_text(data[part]) for part in (_DRIVER, _VERSION, _FIRMWARE, _BUS))))).decode()
 

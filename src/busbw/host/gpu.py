@@ -7,6 +7,7 @@ from typing import Any
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.host.cpu import numa_node
+from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.nvml import read_nvml
 from busbw.host.source import Source
 
@@ -16,7 +17,6 @@ PCIE_X16 = {1: 4e9, 2: 8e9, 3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}
 # out: the same version runs at different rates on different boards.
 NVLINK_RATE = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 6: 25e9, 7: 50e9}
 SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
-NVIDIA, DISPLAY_CLASS = "0x10de", "0x03"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Gpus:
 
 def read_gpus(source: Source) -> Gpus:
     """GPUs as NVML lists them. Without NVML there are none; the reason then counts those that PCI shows."""
-    on_pci = _count_on_pci(source)
+    on_pci = len(gpus_on_pci(source))
     reading = source.call("nvml", read_nvml)
     if reading.text is None:
         return Gpus(reason=reading.reason + (f"; PCI shows {counted(on_pci, 'NVIDIA GPU')}" if on_pci else ""))
@@ -43,14 +43,6 @@ def read_gpus(source: Source) -> Gpus:
         reasons.append("NVML lists no GPU")
     gpus = [_gpu(source, entry) for entry in entries if "error" not in entry]
     return Gpus(gpus, answer["driver"] or "", "; ".join(reasons))
-
-
-def _count_on_pci(source: Source) -> int:
-    devices = (f"/sys/bus/pci/devices/{name}" for name in source.names("/sys/bus/pci/devices"))
-    return sum(
-        source.read(f"{device}/vendor").text == NVIDIA and (source.read(f"{device}/class").text or "").startswith(DISPLAY_CLASS)
-        for device in devices
-    )
 
 
 def _gpu(source: Source, facts: dict[str, Any]) -> Gpu:
@@ -77,9 +69,9 @@ def _gpu(source: Source, facts: dict[str, Any]) -> Gpu:
 
 
 def sysfs_bus_id(text: str) -> str:
-    """`00000000:1B:00.0` (NVML) as sysfs writes it, `0000:1b:00.0`."""
+    """`00000000:1B:00.0` (NVML) as sysfs writes it, `0000:1b:00.0`; a domain above ffff, as behind VMD, has more digits."""
     domain, _, rest = text.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
 
 
 def short_bus(text: str) -> str:

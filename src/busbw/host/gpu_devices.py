@@ -1,22 +1,19 @@
 """NVIDIA's PCI devices, by sysfs alone: they are there whether or not a driver is."""
 
-from busbw.host.gpu import DISPLAY_CLASS, NVIDIA
+from busbw.host.pci import DEVICES, NVIDIA, driver, read_devices
 from busbw.host.source import Source
 
-DEVICES = "/sys/bus/pci/devices"
 SWITCH_CLASS = "0x0680"  # NVSwitch is a bridge without a more exact class
+PASSED_ON = "vfio-pci"  # the driver of a device that a virtual machine of this host has, or is to get
 
 
 def gpus_on_pci(source: Source) -> tuple[str, ...]:
-    """PCI addresses of GPUs."""
-    return _of_class(source, DISPLAY_CLASS)
+    """PCI addresses of the GPUs that NVIDIA's driver of this machine should have: without those of its virtual machines."""
+    gpus = (bdf for bdf, device in read_devices(source).items() if device.gpu)
+    return tuple(bdf for bdf in gpus if driver(source, bdf) != PASSED_ON)
 
 
 def switches_on_pci(source: Source) -> tuple[str, ...]:
     """PCI addresses of NVSwitches."""
-    return _of_class(source, SWITCH_CLASS)
-
-
-def _of_class(source: Source, prefix: str) -> tuple[str, ...]:
     names = (name for name in source.names(DEVICES) if source.read(f"{DEVICES}/{name}/vendor").text == NVIDIA)
-    return tuple(name for name in names if (source.read(f"{DEVICES}/{name}/class").text or "").startswith(prefix))
+    return tuple(name for name in names if (source.read(f"{DEVICES}/{name}/class").text or "").startswith(SWITCH_CLASS))

@@ -1,17 +1,14 @@
 """Global pause of an interface, as `ethtool -a` prints it (linux/ethtool.h). It does not need root."""
 
 import array
-import errno
-import fcntl
-import os
 import socket
 import struct
 from dataclasses import asdict, dataclass
 
 import msgspec
 
-from busbw.host.ethtool import SIOCETHTOOL
-from busbw.host.source import Source, Unavailable
+from busbw.host import ethtool
+from busbw.host.source import Source
 
 _GPAUSEPARAM = 0x12  # ETHTOOL_GPAUSEPARAM
 
@@ -32,12 +29,7 @@ def read_pause(source: Source, interface: str) -> Pause | str:
 
 def _ask(interface: str) -> str:
     buffer = array.array("B", struct.pack("=IIII", _GPAUSEPARAM, 0, 0, 0))  # struct ethtool_pauseparam
-    asked = struct.pack("16sP", interface.encode()[:15], buffer.buffer_info()[0]).ljust(40, b"\0")  # struct ifreq
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
-            fcntl.ioctl(opened, SIOCETHTOOL, asked)
-    except OSError as error:
-        reason = "no such interface" if error.errno == errno.ENODEV else os.strerror(error.errno or 0).lower()
-        raise Unavailable(f"{interface}: {reason}") from error
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        ethtool.ask(opened, interface, buffer)
     _, _, rx, tx = struct.unpack("=IIII", buffer.tobytes())
     return msgspec.json.encode(asdict(Pause(bool(rx), bool(tx)))).decode()

@@ -31,8 +31,8 @@ class Device:
 
     @property
     def gpu(self) -> bool:
-        """Whether it is an NVIDIA GPU."""
-        return self.vendor == NVIDIA and self.kind.startswith(DISPLAY)
+        """Whether it is an NVIDIA GPU, and not a virtual function that a host of vGPUs makes of one."""
+        return self.vendor == NVIDIA and self.kind.startswith(DISPLAY) and not self.virtual
 
     @property
     def network(self) -> bool:
@@ -55,6 +55,11 @@ def _device(source: Source, bdf: str) -> Device:
     if not kind.startswith((DISPLAY, NETWORK)):
         return Device(bdf, vendor, kind, None)
     return Device(bdf, vendor, kind, bridges(source.link(at(bdf)), bdf), source.link(f"{at(bdf)}/physfn") is not None)
+
+
+def driver(source: Source, bdf: str) -> str:
+    """The name of the device's driver; '' without one."""
+    return (source.link(f"{at(bdf)}/driver") or "").rpartition("/")[2]
 
 
 def bridges(target: str | None, bdf: str) -> tuple[str, ...] | None:

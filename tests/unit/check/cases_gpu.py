@@ -4,7 +4,7 @@ import json
 
 from healthy_gpu import changed, health, links, logged
 from rack import IMEX, rack
-from tree import Tree, environment
+from tree import Tree
 
 MODULES = "nvidia 1 0 - Live 0x0\nnouveau 1 0 - Live 0x0"
 
@@ -50,5 +50,4 @@ GPU = {
     "nvlink-fabric": changed(fabric={"state": 2, "status": 0}),
     "nvlink-fabric-manager-version": lambda tree: tree.call("fabricmanager_version", "Fabric Manager version is : 570.133.20"),
     "nvlink-imex": (rack(), lambda tree: tree.call("imex", IMEX.replace("10.0.0.2        - READY", "10.0.0.2        - UNAVAILABLE"))),
-    "nvlink-nvls": environment(NCCL_NVLS_ENABLE="0"),
 }

@@ -298,5 +298,5 @@ def test_values_that_no_gpu_tells_are_never_a_pass():
     all_changed(**unset)(tree)
     for name in ("persistence", "ecc-mode", "mig", "compute-mode", "power-limit", "throttle", "remap-failed"):
         assert worst(found(f"gpu-{name}", tree=tree)) == {UNKNOWN}, name
-    for name in ("links", "speed", "errors", "fabric", "fabric-manager-version", "imex", "nvls"):
+    for name in ("links", "speed", "errors", "fabric", "fabric-manager-version", "imex"):
         assert worst(found(f"nvlink-{name}", tree=tree)) == {UNKNOWN}, name

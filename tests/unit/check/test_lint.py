@@ -4,6 +4,7 @@ import json
 
 import pytest
 from healthy import healthy
+from healthy_gpu import all_changed
 from healthy_nccl import HOME, MISSING, library
 from tree import Tree, environment
 
@@ -153,10 +154,11 @@ def test_traffic_class_is_skipped_on_infiniband():
     assert only("nccl-ib-tc", tree).verdict is SKIP
 
 
-def test_nvls_does_not_concern_older_gpus():
-    tree = set_to(NCCL_NVLS_ENABLE="0")
-    said = json.loads(tree.calls["nvml"]["text"])
-    tree.update("nvml", gpus=[{**gpu, "compute_capability": [8, 0]} for gpu in said["gpus"]])
+@pytest.mark.parametrize("count, values", [(8, {"sm": 80}), (1, {}), (8, {"links": []}), (0, {})])
+def test_nvls_does_not_concern_gpus_without_it(count, values):
+    tree = healthy(gpus=count)
+    environment(NCCL_NVLS_ENABLE="0")(tree)
+    all_changed(**values)(tree)
     assert only("nccl-nvls", tree).verdict is PASS
 
 

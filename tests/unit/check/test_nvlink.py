@@ -5,7 +5,7 @@ from healthy import healthy
 from healthy_gpu import SERVICES, all_changed, changed, links
 from looking import found, of
 from rack import IMEX, rack
-from tree import Tree, environment
+from tree import Tree
 
 from busbw.core.finding import Verdict
 
@@ -48,7 +48,7 @@ def test_links_out_of_a_virtual_machine_are_unknown():
     assert of(found("nvlink-links", tree=tree), "GPU 0").verdict is UNKNOWN
 
 
-@pytest.mark.parametrize("name", ["speed", "errors", "fabric", "fabric-manager-version", "imex", "nvls"])
+@pytest.mark.parametrize("name", ["speed", "errors", "fabric", "fabric-manager-version", "imex"])
 def test_cards_without_nvlink_are_skipped(name):
     assert {one.verdict for one in found(f"nvlink-{name}", tree=gpus_named("NVIDIA L40S", 0, 0))} == {SKIP}
 
@@ -139,19 +139,3 @@ def test_one_host_alone_needs_no_imex():
 )
 def test_imex_of_a_rack(change, verdict):
     assert {one.verdict for one in found("nvlink-imex", change, tree=rack())} == {PASS, verdict}
-
-
-def test_nvls_does_not_apply_before_hopper():
-    (one,) = found("nvlink-nvls", environment(NCCL_NVLS_ENABLE="0"), tree=gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, sm=80))
-    assert one.verdict is SKIP
-
-
-@pytest.mark.parametrize("value", ["1", "2"])
-def test_nvls_that_is_on_passes(value):
-    (one,) = found("nvlink-nvls", environment(NCCL_NVLS_ENABLE=value))
-    assert one.verdict is PASS
-
-
-def test_nvls_without_the_environment_is_unknown():
-    (one,) = found("nvlink-nvls", lambda tree: tree.failing("environment", "not recorded"))
-    assert one.verdict is UNKNOWN

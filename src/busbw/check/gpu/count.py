@@ -7,9 +7,10 @@ from busbw.check.gpu.each import confined, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
-from busbw.host.gpu_devices import DEVICES, gpus_on_pci
+from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.gpu_health import Gpus
 from busbw.host.nvml_health import read_health
+from busbw.host.pci import DEVICES, read_devices
 
 LOST = "lost"  # NVML: GPU is lost
 GONE = b"\xff" * 4  # what a read from a PCI device that does not answer gives
@@ -60,9 +61,10 @@ def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
         if by := confined(machine):
             return unknown("", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host")
         return failed("", message, evidence, fix=ROW.fix.format(bdf=absent[0]))
-    if len(on_pci) % 2 and len(on_pci) > 1 and not (machine.hypervisor or confined(machine)) and any(gpu.switched for gpu in gpus.gpus):
+    present = sum(device.gpu for device in read_devices(machine).values())  # with those of virtual machines
+    if present % 2 and present > 1 and not (machine.hypervisor or confined(machine)) and any(gpu.switched for gpu in gpus.gpus):
         fix = "count the GPUs in the BMC's inventory; check seat and power of the one that is missing"
-        return warned("", f"{len(on_pci)} GPUs behind NVSwitch: boards with NVSwitch have an even number", evidence, fix=fix)
+        return warned("", f"{present} GPUs behind NVSwitch: boards with NVSwitch have an even number", evidence, fix=fix)
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
 
 

@@ -1,7 +1,7 @@
 """NVLink."""
 
 from busbw.check.base import Check
-from busbw.check.nvlink import errors, fabric, fabric_manager_version, imex, links, nvls, speed
+from busbw.check.nvlink import errors, fabric, fabric_manager_version, imex, links, speed
 
 CHECKS: tuple[Check, ...] = (
     links.CHECK,
@@ -10,5 +10,4 @@ CHECKS: tuple[Check, ...] = (
     fabric.CHECK,
     fabric_manager_version.CHECK,
     imex.CHECK,
-    nvls.CHECK,
 )

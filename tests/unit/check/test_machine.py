@@ -1,0 +1,92 @@
+"""What a machine is: a container, a virtual machine, a host of virtual machines."""
+
+import json
+
+import pytest
+from healthy import healthy
+from healthy_pcie import DEVICES, gpu_bdf
+from looking import found, of
+from tree import Tree
+
+from busbw.check.machine import Machine
+from busbw.check.parts import gpus
+from busbw.core.finding import Verdict
+from busbw.host.cpu import hypervisor_bit
+from busbw.host.gpu import sysfs_bus_id
+from busbw.host.gpu_devices import gpus_on_pci
+from busbw.host.source import Unavailable
+
+PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+ROOT = "1 0 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw"
+BOUND = "812 799 259:2 /var/lib/kubelet/pods/0a1b/etc-hosts /etc/hosts rw,relatime - ext4 /dev/nvme0n1p2 rw"
+NETNS = "340 339 259:2 /etc/netns/h1/hosts /etc/hosts rw,relatime - ext4 /dev/nvme0n1p2 rw"
+
+
+@pytest.mark.parametrize(("mounts", "container"), [(ROOT, False), (f"{ROOT}\n{BOUND}", True), (f"{ROOT}\n{NETNS}", False)])
+def test_containerd_with_control_groups_of_version_2(mounts, container):
+    tree = Tree().file("/proc/1/cgroup", "0::/").file("/proc/self/mountinfo", mounts)
+    assert Machine(tree.source()).container is container
+
+
+@pytest.mark.parametrize(
+    ("bit", "vendor", "product", "name"),
+    [
+        ("1", "", "", "a hypervisor"),
+        ("1", "cloud-hypervisor", "", "a hypervisor"),
+        ("1", "QEMU", "", "QEMU"),
+        ("0", "Alibaba Cloud", "ECS bare metal", ""),
+        ("0", "Supermicro", "", ""),
+        ("", "QEMU", "", "QEMU"),
+        ("", "", "", ""),
+    ],
+)
+def test_hypervisor_by_the_bit_of_the_cpu_before_dmi(bit, vendor, product, name):
+    tree = Tree().files("/sys/class/dmi/id", sys_vendor=vendor, product_name=product)
+    tree.call("cpu hypervisor bit", bit) if bit else tree.failing("cpu hypervisor bit", "not x86")
+    assert Machine(tree.source()).hypervisor == name
+
+
+@pytest.mark.parametrize(("flags", "bit"), [("fpu vme hypervisor lm", "1"), ("fpu vme lm", "0")])
+def test_bit_of_the_first_cpu(tmp_path, flags, bit):
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    assert hypervisor_bit(path) == bit
+
+
+def test_cpu_without_flags_says_nothing_of_a_hypervisor(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\nFeatures\t: fp asimd\n")
+    with pytest.raises(Unavailable, match="no flags"):
+        hypervisor_bit(path)
+
+
+def test_gpus_of_virtual_machines_are_not_missing_in_nvml():
+    """One GPU is passed on to a guest, and another has virtual functions for vGPUs."""
+    tree = healthy(gpus=4).link(f"{DEVICES}/{gpu_bdf(3)}/driver", "../../../bus/pci/drivers/vfio-pci")
+    tree.files(f"{DEVICES}/0000:1b:00.4", vendor="0x10de", **{"class": "0x030200"}).link(
+        f"{DEVICES}/0000:1b:00.4/physfn", "../0000:1b:00.0"
+    )
+    tree.update("nvml_health", gpus=found_gpus(tree)[:3])
+    assert gpus_on_pci(tree.source()) == tuple(gpu_bdf(index) for index in range(3))
+    assert "0000:1b:00.4" not in [part.device.bdf for part in gpus(Machine(tree.source()))]
+    assert of(found("gpu-count", tree=tree), "").verdict is PASS
+
+
+def found_gpus(tree):
+    return json.loads(tree.calls["nvml_health"]["text"])["gpus"]
+
+
+def test_host_that_passed_all_gpus_on_has_none():
+    tree = healthy(gpus=1).failing("nvml_health", "Driver Not Loaded").link(f"{DEVICES}/{gpu_bdf(0)}/driver", "../drivers/vfio-pci")
+    assert {one.verdict for name in ("gpu-count", "gpu-mig", "nvlink-links") for one in found(name, tree=tree)} == {SKIP}
+
+
+def test_gpu_has_one_name_in_all_checks():
+    tree = healthy()
+    tree.update("nvml_health", gpus=[one | {"index": one["index"] + 9} for one in found_gpus(tree)])
+    assert [part.name for part in gpus(Machine(tree.source()))][2] == "GPU 11"
+
+
+@pytest.mark.parametrize(("nvml", "sysfs"), [("00000000:1B:00.0", "0000:1b:00.0"), ("00010000:01:00.0", "10000:01:00.0")])
+def test_bus_ids_of_nvml_and_sysfs(nvml, sysfs):
+    assert sysfs_bus_id(nvml) == sysfs
