@@ -9,6 +9,9 @@ from busbw.host.pci import Device, at, read_devices
 NONE = "no NVIDIA GPU and no network controller on PCI"
 
 
+WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models that are joined to their CPU by NVLink-C2C
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A device with its name: GPU 2, mlx5_0, eth0, or its address if it has none."""
@@ -26,6 +29,12 @@ def gpus(machine: Machine) -> list[Part]:
     """NVIDIA GPUs, by NVML's labels where it lists them."""
     names = {gpu.bus_id: gpu.label for gpu in read_health(machine).gpus}
     return [Part(names.get(bdf, bdf), device) for bdf, device in read_devices(machine).items() if device.gpu]
+
+
+def with_cpu(machine: Machine, part: Part) -> str:
+    """The model of a GPU that is joined to its CPU by NVLink-C2C, so that PCIe does not carry its data; '' for other parts."""
+    models = (gpu.name for gpu in read_health(machine).gpus if gpu.bus_id == part.device.bdf)
+    return next((model for model in models if model.startswith(WITH_CPU)), "")
 
 
 def nics(machine: Machine) -> list[Part]:

@@ -16,7 +16,7 @@ FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit, in the file at `path`, and how much of it is used (None: not readable)."""
+    """A limit, in the file at `path`, and how much of it is used (None: not readable); files that the kernel may drop are no use."""
 
     path: str
     limit: int
@@ -59,7 +59,13 @@ def _limits(source: Source, folder: str, controller: str) -> Iterator[Limit]:
         text = source.read(f"{folder}/{limit}").text or ""
         if text.isdecimal() and int(text) < NONE:
             now = source.read(f"{folder}/{used}").text or ""
-            yield Limit(f"{folder}/{limit}", int(text), int(now) if now.isdecimal() else None)
+            yield Limit(f"{folder}/{limit}", int(text), max(0, int(now) - _files(source, folder)) if now.isdecimal() else None)
+
+
+def _files(source: Source, folder: str) -> int:
+    """Bytes of files that the kernel keeps for a group and gives up before it kills a process."""
+    counts = named_counts(source.read(f"{folder}/memory.stat").text or "")
+    return counts.get("total_inactive_file", counts.get("inactive_file", 0))
 
 
 def quotas(source: Source) -> list[Quota]:

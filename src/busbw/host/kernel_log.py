@@ -12,8 +12,9 @@ from busbw.host.source import Live, Source
 KMSG = "/dev/kmsg"
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _RECORDS = 4096  # of one reading, so that a flooded log does not delay it
-# "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 22013, Fatal, ...".
-_XID = re.compile(r"(NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)", re.ASCII)
+# "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 22013, Fatal, ...". Lines such as
+# "SXid (PCI:0000:c1:00.0): 22013, Severity 1 Engine instance 00 ..." and "..., Data {...}" tell more of the SXid before them.
+_XID = re.compile(r"(NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?!\d|, (?:Severity \d|Data \{))", re.ASCII)
 
 
 def xids(text: str) -> list[XidEvent]:

@@ -6,6 +6,7 @@ import subprocess
 from busbw.host.source import Unavailable
 
 FABRIC_MANAGER, IMEX = "nvidia-fabricmanager.service", "nvidia-imex.service"
+ABSENT = "not installed"
 _LIMIT_S = 10
 _IMEX_NODE = re.compile(r"^Node #\d+\s+- (\S+)\s+- ([A-Z_ ]+?)\s*(?:-.*)?$", re.MULTILINE)
 _IMEX_DOMAIN = re.compile(r"^Domain State: (\w+)", re.MULTILINE)
@@ -40,7 +41,7 @@ def states(text: str) -> dict[str, str]:
         values = dict(line.partition("=")[::2] for line in block.splitlines())
         if values.get("Id"):
             missing = values.get("LoadState") == "not-found"
-            found[values["Id"]] = "not installed" if missing else values.get("ActiveState", "")
+            found[values["Id"]] = ABSENT if missing else values.get("ActiveState", "")
     return found
 
 

@@ -15,6 +15,12 @@ def soft_limit(text: str, name: str) -> str | None:
     return values[0] if values and (values[0] == UNLIMITED or values[0].isdecimal()) else None
 
 
+def capabilities(text: str) -> set[int]:
+    """The effective capabilities in /proc/PID/status, by the numbers of linux/capability.h."""
+    match = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", text, re.MULTILINE)
+    return {bit for bit in range(64) if int(match[1], 16) >> bit & 1} if match else set()
+
+
 def bracketed(text: str) -> str | None:
     """The choice in a file such as `always [madvise] never`."""
     match = re.search(r"\[(\S+)\]", text)

@@ -139,3 +139,30 @@ def test_one_host_alone_needs_no_imex():
 )
 def test_imex_of_a_rack(change, verdict):
     assert {one.verdict for one in found("nvlink-imex", change, tree=rack())} == {PASS, verdict}
+
+
+def test_links_that_mig_switches_off_are_no_fault():
+    tree = gpus_named("NVIDIA A100-SXM4-40GB", 0, 12, mig=True)
+    assert {one.verdict for one in found("nvlink-links", tree=tree)} == {SKIP}
+
+
+def test_card_with_one_slot_has_no_links():
+    assert {one.verdict for one in found("nvlink-links", tree=gpus_named("Tesla V100-FHHL-16GB", 0, 6))} == {SKIP}
+
+
+def test_fabric_manager_that_is_no_service_may_be_in_a_container():
+    tree = gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, fabric=None)
+    tree.call("nvidia_services", SERVICES.replace("LoadState=loaded\nActiveState=active", "LoadState=not-found\nActiveState=inactive"))
+    assert of(found("nvlink-fabric", tree=tree), "").verdict is UNKNOWN
+
+
+def test_fabric_manager_of_a_rack_is_not_on_the_host():
+    tree = rack()
+    all_changed(fabric={"state": 2, "status": 0})(tree)
+    assert all(one.verdict is FAIL and "switch tray" in one.fix for one in found("nvlink-fabric", tree=tree))
+
+
+def test_imex_that_cannot_be_asked_is_not_restarted():
+    tree = rack().failing("imex", "nvidia-imex-ctl is not installed")
+    (one,) = [one for one in found("nvlink-imex", tree=tree) if one.verdict is UNKNOWN]
+    assert "restart" not in one.fix

@@ -168,8 +168,6 @@ def test_many_stuck_processes_are_counted():
         ("stack", "Max stack size", "4194304", WARN),
         ("process-count", "Max processes", "4096", PASS),
         ("process-count", "Max processes", "4095", WARN),
-        ("memlock", "Max locked memory", "1073741824", WARN),
-        ("memlock", "Max locked memory", "1073741823", FAIL),
     ],
 )
 def test_limits_of_processes(name, kind, value, verdict):
@@ -313,3 +311,33 @@ class TestMemoryErrors:
     def test_machine_without_the_driver(self):
         assert only("mem-errors", healthy().drop("/sys/devices/system/edac")).verdict is UNKNOWN
         assert only("mem-errors", Tree().files("/sys/class/dmi/id", sys_vendor="QEMU")).verdict is SKIP
+
+
+@pytest.mark.parametrize(
+    "in_container, capabilities, verdict",
+    [(True, 1 << 14, PASS), (True, 0xA80425FB & ~(1 << 14), FAIL), (False, 1 << 14, WARN), (False, 0, FAIL)],
+)
+def test_capability_lifts_the_limit_of_locked_memory(in_container, capabilities, verdict):
+    tree = changed(limit("Max locked memory", "65536"), container() if in_container else healthy())
+    assert only("memlock", tree.file("/proc/self/status", f"CapEff:\t{capabilities:016x}")).verdict is verdict
+
+
+@pytest.mark.parametrize("limited, verdict", [(1 << 30, WARN), ((1 << 30) - 1, FAIL)])
+def test_limit_of_locked_memory_without_the_capability(limited, verdict):
+    tree = changed(limit("Max locked memory", str(limited)))
+    assert only("memlock", tree.file("/proc/self/status", "CapEff:\t0")).verdict is verdict
+
+
+def test_files_that_the_kernel_may_drop_do_not_fill_a_group():
+    tree = healthy().files(GROUP, **{"memory.max": "1000", "memory.current": "990", "memory.stat": "anon 200\ninactive_file 700"})
+    assert only("cgroup-memory", tree).verdict is PASS
+
+
+def test_cpus_for_the_gpus_of_a_container():
+    tree = container().call("allowed cpus", json.dumps([0, 1]))
+    tree.update("nvml", gpus=json.loads(tree.calls["nvml"]["text"])["gpus"][:1])
+    assert only("allowed-cpus", tree).verdict is PASS
+
+
+def test_container_without_a_seccomp_filter_may_choose_numa_nodes():
+    assert only("mem-numa-policy", container().file("/proc/self/status", "CapEff:\t0\nSeccomp:\t0")).verdict is PASS

@@ -3,6 +3,7 @@
 import pytest
 from cases_pcie import virtual
 from healthy import healthy
+from healthy_gpu import all_changed
 from healthy_pcie import DEVICES, bridges, config, device, gpu_bdf, port_bdf
 
 from busbw.check.machine import Machine
@@ -220,3 +221,28 @@ class TestErrors:
         for path in [path for path in tree.paths if "/aer_dev_" in path]:
             tree.drop(path)
         assert only(run(name, tree)).verdict is Verdict.UNKNOWN
+
+
+def test_acs_stays_on_where_guests_have_devices():
+    tree = healthy().data(f"{DEVICES}/{DOWN}/config", config(acs=0x1D)).link(f"{GPU}/driver", "../drivers/vfio-pci")
+    assert only(run("pcie-acs", tree)).verdict is Verdict.SKIP
+
+
+def test_passthrough_of_arm_on_the_command_line():
+    tree = healthy().drop("/sys/kernel/iommu_groups").file("/proc/cmdline", "ro iommu.passthrough=1")
+    assert only(run("pcie-iommu", tree)).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("name, file, text", [("pcie-width", "width", "1"), ("pcie-speed", "speed", "2.5 GT/s PCIe")])
+def test_link_of_a_gpu_that_is_joined_to_its_cpu_is_not_judged(name, file, text):
+    tree = healthy().file(f"{GPU}/current_link_{file}", text)
+    all_changed(name="NVIDIA GB200")(tree)
+    assert [one.verdict for one in run(name, tree) if one.subject == "GPU 2"] == [Verdict.SKIP]
+
+
+def test_network_device_of_a_hypervisor_needs_no_node():
+    tree = virtual()
+    device(tree, ("0000:00:03.0",), "0x1af4", "0x020000", -1, config())
+    for index in range(8):
+        tree.drop(f"/sys/class/infiniband/mlx5_{index}").drop(f"{DEVICES}/{port_bdf(index)}")
+    assert only(run("pcie-numa", tree)).verdict is Verdict.PASS

@@ -7,9 +7,13 @@ from busbw.check.base import Check, failed, passed, unread
 from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.nvml_health import read_health
+from busbw.host.pci import DEVICES
 
 PATH = "/proc/driver/nvidia/version"
+COMPUTE_CLASS = "0x0302"  # 3D controller
+LOAD = "modprobe nvidia; dmesg | grep NVRM, if that fails; after an update of the kernel build the module anew: dkms autoinstall"
 MISMATCH = "version mismatch"  # in NVML's error where library and module differ
 _VERSION = re.compile(r"Module(?: for \S+)?\s+([0-9][0-9.]+)")
 
@@ -18,13 +22,19 @@ ROW = CheckRow(
     name="gpu-driver",
     layer=Layer.GPU,
     title="NVIDIA driver: kernel module and library",
-    right="the loaded kernel module has the version of the library that programs use",
+    right="the kernel module is loaded, and has the version of the library that programs use",
     why="After an update without a reboot the old module stays loaded. CUDA and NVML then fail to start in every new process.",
     fix="reboot, or stop all users of the GPUs and run: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia",
     stays="yes, until the next update of the driver; hold its packages back, or reboot after each update",
-    reads=(PATH, "NVML"),
+    reads=(PATH, "/proc/modules", "/sys/bus/pci/devices/*/{vendor,class,driver}", "NVML"),
     sources=("NVIDIA driver README, chapter on the /proc interface",),
 )
+
+
+def not_loaded(machine: Machine) -> bool:
+    """Whether a GPU for computing has no driver. Cards of the class for displays may be there for the screen."""
+    compute = any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine))
+    return compute and bool(machine.text("/proc/modules")) and "nvidia" not in machine.modules
 
 
 def look(machine: Machine) -> Iterator[Found]:
@@ -35,6 +45,9 @@ def look(machine: Machine) -> Iterator[Found]:
     if MISMATCH in gpus.reason:
         evidence = Evidence(PATH, line or reading.reason, "the library's version")
         yield failed("", "the driver's library and its loaded module are of different versions", evidence, fix=ROW.fix)
+    elif not_loaded(machine):
+        evidence = Evidence("/proc/modules", "no nvidia", "nvidia")
+        yield failed("", "the NVIDIA driver is not loaded: CUDA finds no GPU", evidence, fix=LOAD)
     elif missing := no_gpus(machine, gpus):
         yield missing
     elif not match:

@@ -11,7 +11,7 @@ from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
 
 # Variables of the NVIDIA container toolkit, whose containers do not all show that they are one, and of Slurm's jobs.
-CONFINING = ("NVIDIA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS")
+CONFINING = ("NVIDIA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_ID")
 NO_PACKAGE = "not installed"
 
 
@@ -22,7 +22,8 @@ def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
     on_pci = gpus_on_pci(machine)
     if not on_pci:
         return skipped("no NVIDIA GPU")
-    fix = "pip install nvidia-ml-py" if NO_PACKAGE in gpus.reason else "nvidia-smi; dmesg | grep NVRM"
+    where = "start the container with GPUs (docker run --gpus all)" if machine.container else "nvidia-smi; dmesg | grep NVRM"
+    fix = "pip install nvidia-ml-py" if NO_PACKAGE in gpus.reason else where
     message = f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists none{f': {gpus.reason}' if gpus.reason else ''}"
     return unknown("", message, fix=fix)
 

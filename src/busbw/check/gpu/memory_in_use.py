@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, warned
+from busbw.check.base import Check, passed, unknown, warned
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
+from busbw.check.parts import WITH_CPU
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 
+IN_CONTAINER = "nvidia-smi on the host names the processes; end there what no job needs any more"
 LEAST = 1 << 30  # bytes; less may be the driver's own
 NAMED = 4  # processes
 
@@ -23,16 +25,16 @@ ROW = CheckRow(
     fix="ps -fp {pids}; end what no job needs any more: kill {pids}",
     stays="yes, until a job leaves a process again; an epilog of the scheduler can end them",
     reads=("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMemoryInfo"),
-    sources=("nvidia-smi manual, processes",),
+    sources=("nvidia-smi manual, processes", "NVML, nvmlDeviceGetMemoryInfo: GPUs that are NUMA nodes"),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each GPU."""
-    return each(machine, _judge)
+    return each(machine, lambda gpu: _judge(gpu, container=machine.container))
 
 
-def _judge(gpu: GpuHealth) -> Found:
+def _judge(gpu: GpuHealth, *, container: bool) -> Found:
     processes = gpu.processes or ()
     if not processes and gpu.used_bytes is None:  # in a container NVML may list no process of another one
         return unreported(gpu, "memory_bytes", "memory in use")
@@ -42,8 +44,12 @@ def _judge(gpu: GpuHealth) -> Found:
     )
     if processes:
         named = ", ".join(f"{one.pid} {one.name}".strip() for one in processes[:NAMED])
-        fix = ROW.fix.format(pids=" ".join(str(one.pid) for one in processes[:NAMED]))
+        # In a container the numbers may be those of other processes than here.
+        fix = IN_CONTAINER if container else ROW.fix.format(pids=" ".join(str(one.pid) for one in processes[:NAMED]))
         return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix)
+    # The kernel may use the memory of these GPUs as that of any NUMA node.
+    if (gpu.used_bytes or 0) >= LEAST and gpu.name.startswith(WITH_CPU):
+        return unknown(gpu.label, f"{used} in use, no process: the kernel may keep files in it, as it is a NUMA node", evidence)
     if (gpu.used_bytes or 0) >= LEAST:
         fix = f"fuser -v /dev/nvidia{gpu.index}, as root on the host; without a process, reset the GPU"
         return warned(gpu.label, f"{used} in use, but NVML lists no process: it may be in another container, or be dead", evidence, fix=fix)

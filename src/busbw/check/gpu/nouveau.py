@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unread, warned
+from busbw.check.gpu.driver import COMPUTE_CLASS
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gpu_devices import gpus_on_pci
+from busbw.host.pci import DEVICES
 
 PATH = "/proc/modules"
 
@@ -37,6 +39,8 @@ def look(machine: Machine) -> Iterator[Found]:
         yield passed("", "nouveau is not loaded", evidence)
     elif "nvidia" in loaded:
         yield warned("", "nouveau is loaded beside NVIDIA's driver: at a next start it may take the GPUs first", evidence, fix=ROW.fix)
+    elif not any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine)):
+        yield warned("", "nouveau is loaded, as for a screen: CUDA finds no GPU", evidence, fix=ROW.fix)
     else:
         yield failed("", "nouveau is loaded, and NVIDIA's driver is not: CUDA finds no GPU", evidence, fix=ROW.fix)
 

@@ -9,7 +9,7 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 from busbw.host.nvml_health import read_health
 
-OK, UNKNOWN = 0, 6
+OK, INCAPABLE, UNKNOWN = 0, 2, 6
 NAMED = 4  # pairs in a message
 # nvml.h, nvmlGpuP2PStatus_t
 STATUS = {
@@ -52,6 +52,8 @@ def look(machine: Machine) -> Iterator[Found]:
         evidence = Evidence("nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK")
         if status == UNKNOWN:
             yield unknown("", f"NVML does not know whether there is peer access: {named}", evidence)
+        elif status == INCAPABLE:
+            yield skipped(f"these GPUs have no peer access, which no setting changes: {named}")
         else:
             yield warned("", f"no peer access, {STATUS.get(status, f'status {status}')}: {named}", evidence, fix=ROW.fix)
 

@@ -29,7 +29,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(gpu: GpuHealth) -> Found:
     if gpu.power_limit_mw is None or gpu.power_default_mw is None:
-        return unreported(gpu, "power_limit_mw", "power limit")
+        return unreported(gpu, "power_limit_mw" if gpu.power_limit_mw is None else "power_default_mw", "power limit")
     limit, default = gpu.power_limit_mw // 1000, gpu.power_default_mw // 1000
     return judged(
         right=limit >= default,

@@ -45,7 +45,7 @@ def _judge(gpu: GpuHealth) -> Found:
         message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
         return warned(gpu.label, message, *evidence, fix=ROW.fix.format(gpu=gpu.index))
     if gpu.reasons & IDLE:
-        return skipped("the GPU is idle: its clocks can be judged only under load, as busbw run does", gpu.label)
+        return skipped("the GPU is idle: its clocks can be judged only under load: busbw check --load 10", gpu.label)
     return passed(gpu.label, "clocks are not reduced by heat, power brake or hardware", *evidence)
 
 

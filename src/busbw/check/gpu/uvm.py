@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, unknown, warned
-from busbw.check.gpu.each import confined, no_gpus
+from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nvml_health import read_health
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield unknown("", "/dev cannot be listed")
     elif DEVICE in names:
         yield passed("", f"{PATH} is present", evidence)
-    elif confined(machine):
+    elif machine.container:
         fix = f"start the container with the NVIDIA container toolkit (docker run --gpus all), or with --device {PATH}"
         yield failed("", f"{PATH} is absent: CUDA cannot start, and cannot make it here", evidence, fix=fix)
     else:

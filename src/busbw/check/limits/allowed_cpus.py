@@ -34,7 +34,8 @@ def look(machine: Machine) -> Iterator[Found]:
     if reading.text is None:
         yield unread("", reading, "the affinity of this process")
         return
-    allowed, cards = set(json.loads(reading.text)), gpus(machine)
+    listed = {gpu.bus_id for gpu in machine.host.gpus}  # a container or job may have a part of those on PCI
+    allowed, cards = set(json.loads(reading.text)), [card for card in gpus(machine) if card.device.bdf in listed or not listed]
     online = machine.text("/sys/devices/system/cpu/online") or ""
     fix = ROW.fix.format(cpus=online or "of all nodes")
     evidence = Evidence("sched_getaffinity(2)", f"{len(allowed)} CPUs", f"{max(1, EACH * len(cards))} or more of {online}")

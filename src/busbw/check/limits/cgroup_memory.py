@@ -20,7 +20,7 @@ ROW = CheckRow(
     why="At the limit the kernel kills a process of the group, and the other ranks wait for it. Files in /dev/shm count too.",
     fix="raise {path} (in Slurm --mem, in Kubernetes resources.limits.memory, in systemd MemoryMax=)",
     stays="with the job or container that sets it",
-    reads=(OWN, "/sys/fs/cgroup/**/memory.max", "memory.current", "memory.events"),
+    reads=(OWN, "/sys/fs/cgroup/**/memory.max", "memory.current", "memory.stat", "memory.events"),
     sources=("Linux, Documentation/admin-guide/cgroup-v2.rst",),
 )
 

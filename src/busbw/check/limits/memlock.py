@@ -6,7 +6,9 @@ from busbw.check.base import Check, failed, passed, unread, warned
 from busbw.check.limits.processes import PATH, limit
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.settings import capabilities
 
+STATUS, IPC_LOCK = "/proc/self/status", 14  # linux/capability.h
 FEW = 1 << 30  # NCCL's buffers of one GPU and a few channels
 
 ROW = CheckRow(
@@ -14,11 +16,12 @@ ROW = CheckRow(
     name="memlock",
     layer=Layer.LIMITS,
     title="limit of locked memory",
-    right="unlimited",
+    right="unlimited, or the capability IPC_LOCK",
     why="RDMA registers memory, which locks it. NCCL fails with ibv_reg_mr or ibv_create_qp: cannot allocate memory.",
     fix="ulimit -l unlimited",
-    stays="in /etc/security/limits.conf (* - memlock unlimited); for services LimitMEMLOCK=infinity; for containers --ulimit memlock=-1",
-    reads=(PATH,),
+    stays="in /etc/security/limits.conf (* - memlock unlimited); for services LimitMEMLOCK=infinity; "
+    "for containers --ulimit memlock=-1 or --cap-add IPC_LOCK",
+    reads=(PATH, STATUS),
     sources=("NCCL user guide, troubleshooting",),
 )
 
@@ -34,6 +37,11 @@ def look(machine: Machine) -> Iterator[Found]:
         yield passed("", "locked memory is not limited", evidence)
     elif not machine.ports:
         yield passed("", f"locked memory is limited to {soft} bytes; no RDMA device needs more", evidence)
+    elif IPC_LOCK in capabilities(machine.text(STATUS) or "") and machine.container:
+        seen = Evidence(STATUS, "CapEff has IPC_LOCK")
+        yield passed("", f"locked memory is limited to {soft} bytes, which IPC_LOCK lifts for this container", evidence, seen)
+    elif IPC_LOCK in capabilities(machine.text(STATUS) or ""):
+        yield warned("", f"locked memory is limited to {soft} bytes: not for root, but for other users' jobs", evidence, fix=ROW.fix)
     elif int(soft) < FEW:
         yield failed("", f"locked memory is limited to {soft} bytes: RDMA cannot register NCCL's buffers", evidence, fix=ROW.fix)
     else:

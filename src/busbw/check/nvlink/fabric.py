@@ -8,8 +8,10 @@ from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gpu_health import Fabric, GpuHealth
-from busbw.host.nvidia_services import FABRIC_MANAGER, services, states
+from busbw.host.nvidia_services import ABSENT, FABRIC_MANAGER, services, states
 
+RACK = "NVIDIA GB"  # GB200 and GB300 NVL72
+OUTSIDE = "look at the fabric manager of the rack (NMX-Controller), which runs on an NVLink switch tray, and at its log"
 COMPLETED, NOT_SUPPORTED, SUCCESS, TRUE = 3, 0, 0, 1
 STATES = {0: "Not supported", 1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
 # nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of each field of two bits.
@@ -46,14 +48,15 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(gpu: GpuHealth, fabric: Fabric) -> Found:
     state = STATES.get(fabric.state, str(fabric.state))
     evidence = Evidence(f"nvmlDeviceGetGpuFabricInfoV, {gpu.label}", f"{state}, status {fabric.status}", "Completed, status 0")
+    fix = OUTSIDE if gpu.name.startswith(RACK) or fabric.cluster else ROW.fix
     if fabric.state != COMPLETED:
-        return failed(gpu.label, f"fabric state {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
+        return failed(gpu.label, f"fabric state {state}: CUDA fails with error 802", evidence, fix=fix)
     if fabric.status != SUCCESS:
-        return failed(gpu.label, f"the GPU could not join its fabric: status {fabric.status}", evidence, fix=ROW.fix)
+        return failed(gpu.label, f"the GPU could not join its fabric: status {fabric.status}", evidence, fix=fix)
     problems = [text for shift, text in HEALTH.items() if fabric.health_mask >> shift & 3 == TRUE]
     if problems:
         seen = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
-        return warned(gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, seen, fix=ROW.fix)
+        return warned(gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, seen, fix=fix)
     return passed(gpu.label, f"fabric state {state}", evidence)
 
 
@@ -63,7 +66,7 @@ def _service(machine: Machine, named: str) -> Found:
     evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state or reading.reason, "active")
     if state == "active":
         return passed("", f"the fabric manager is active; the driver tells no fabric state of {named}", evidence)
-    if not state or machine.hypervisor or confined(machine):
+    if state in ("", ABSENT) or machine.hypervisor or confined(machine):  # it can run in a container of NVIDIA's GPU operator
         return unknown("", f"the driver tells no fabric state of {named}, and the fabric manager is not seen here", evidence)
     return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
 

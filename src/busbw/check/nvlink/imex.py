@@ -22,8 +22,9 @@ ROW = CheckRow(
     title="IMEX, on hosts that share one NVLink domain (GB200 NVL72)",
     right=f"{CHANNELS} has a channel, the domain is {UP} and all its nodes are {READY}",
     why="Without IMEX, NCCL silently sends between hosts over the NICs in place of NVLink.",
-    fix="on all nodes of /etc/nvidia-imex/nodes_config.cfg: systemctl restart nvidia-imex",
-    stays="systemctl enable nvidia-imex; for the channel, the option NVreg_CreateImexChannel0=1 of the module nvidia",
+    fix="end the jobs of the domain, then on all nodes of /etc/nvidia-imex/nodes_config.cfg: systemctl restart nvidia-imex",
+    stays="systemctl enable nvidia-imex (not in Kubernetes, where ComputeDomains start it); "
+    "for the channel, the option NVreg_CreateImexChannel0=1 of the module nvidia",
     reads=(f"{CHANNELS}/channel*", COMMAND, "nvmlDeviceGetGpuFabricInfoV"),
     sources=("NVIDIA IMEX service for NVLink networks, user guide",),
 )
@@ -59,7 +60,7 @@ def _domain(machine: Machine) -> Iterator[Found]:
         COMMAND, f"domain {domain or 'not told'}, {len(nodes) - len(bad)} of {len(nodes)} nodes {READY}", f"{UP}, all {READY}"
     )
     if not domain and not nodes:
-        yield unknown("", f"the state of IMEX cannot be read: {reading.reason or 'no node in the answer'}", fix=ROW.fix)
+        yield unknown("", f"the state of IMEX cannot be read: {reading.reason or 'no node in the answer'}", fix=COMMAND)
     elif bad:
         named = ", ".join(f"{address} {state}" for address, state in list(bad.items())[:NAMED])
         yield warned("", f"{counted(len(bad), 'IMEX node')} not {READY}: {named}", evidence, fix=ROW.fix)

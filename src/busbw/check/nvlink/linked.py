@@ -12,7 +12,7 @@ from busbw.host.nvml_health import read_health
 from busbw.model.hardware import GENERATIONS, Generation
 
 # Words in the names of cards whose links are joined by bridges that a server may lack.
-BRIDGED = frozenset({"PCIE", "NVL", "ACTIVE", "A6000"})
+BRIDGED = frozenset({"PCIE", "FHHL", "NVL", "ACTIVE", "A6000"})
 
 
 def _words(gpu: GpuHealth) -> set[str]:

@@ -55,6 +55,8 @@ def _judge(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
     if virtual and not gpu.switched:
         message = f"{active} of {row.links} NVLinks are active; others may lead to GPUs outside this virtual machine"
         return unknown(gpu.label, message, evidence)
+    if gpu.mig:
+        return skipped(f"{active} of {row.links} NVLinks are active: MIG is on, which switches them off on A100", gpu.label)
     fix = ROW.fix.format(gpu=gpu.label)
     if not active:
         return failed(gpu.label, f"none of its {row.links} NVLinks is active", evidence, fix=fix)

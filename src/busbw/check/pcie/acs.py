@@ -8,7 +8,8 @@ from busbw.check.parts import gpus, nics
 from busbw.check.pcie.configs import extended
 from busbw.check.pcie.ways import BRIDGES, CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.pci import at
+from busbw.host.gpu_devices import PASSED_ON
+from busbw.host.pci import DEVICES, at, driver
 from busbw.host.pci_config import REDIRECTING
 
 ROW = CheckRow(
@@ -16,7 +17,7 @@ ROW = CheckRow(
     name="pcie-acs",
     layer=Layer.PCIE,
     title="Access Control Services (ACS) of the PCIe switches above GPUs and network controllers",
-    right="off on bare metal; in a virtual machine the host needs ACS on, and the NIC needs ATS",
+    right="off on bare metal without virtual machines; in a virtual machine the host needs ACS on, and the NIC needs ATS",
     why="ACS sends what a GPU and a NIC exchange up through the CPU's root complex: GPUDirect drops to half or less, or hangs.",
     fix="for b in {bridges}; do setpci -s $b ECAP_ACS+0x6.w=0000; done",
     stays="lost at the next reboot; run it in a systemd unit at boot, or turn off ACS or IO virtualization (VT-d, AMD-Vi) in the BIOS",
@@ -30,6 +31,9 @@ def look(machine: Machine) -> Iterator[Found]:
     ports = sorted({bridge for part in gpus(machine) + nics(machine) for bridge in (part.device.above or ())[1:]})
     if machine.hypervisor:
         yield skipped("a virtual machine needs ACS on its host; see pcie-ats")
+        return
+    if any(driver(machine, bdf) == PASSED_ON for bdf in machine.names(DEVICES)):
+        yield skipped("this host passes devices on to virtual machines, which ACS keeps apart")
         return
     if not ports:
         yield skipped("no PCIe switch above a GPU or network controller")

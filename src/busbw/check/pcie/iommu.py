@@ -10,20 +10,21 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 GROUPS, CMDLINE = "/sys/kernel/iommu_groups", "/proc/cmdline"
 IDENTITY = "identity"
+PASSTHROUGH = {"iommu=pt", "iommu.passthrough=1"}
 
 ROW = CheckRow(
     id="BW046",
     name="pcie-iommu",
     layer=Layer.PCIE,
     title="IOMMU for GPUs and network controllers",
-    right="off, or in passthrough mode (iommu=pt), on bare metal",
+    right="off, or in passthrough mode (iommu=pt; on Arm iommu.passthrough=1), on bare metal",
     why="With translation each DMA goes through the IOMMU's tables, and what a GPU and a NIC exchange may go through the CPU.",
-    fix="add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig), reboot",
+    fix="add iommu=pt (on Arm iommu.passthrough=1) to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig), reboot",
     stays="survives a reboot once the boot loader has it",
     reads=("the target of /sys/bus/pci/devices/*/iommu_group", f"{GROUPS}/*/type", CMDLINE),
     sources=(
         "NCCL user guide, troubleshooting: PCI Access Control Services",
-        "Linux, Documentation/admin-guide/kernel-parameters.txt: iommu=",
+        "Linux, Documentation/admin-guide/kernel-parameters.txt: iommu=, iommu.passthrough=",
     ),
 )
 
@@ -42,7 +43,7 @@ def look(machine: Machine) -> Iterator[Found]:
         evidence = [Evidence(path, machine.text(path) or "", IDENTITY) for _, path in translated]
         message = f"the IOMMU translates addresses of {', '.join(part.name for part, _ in translated)}"
         yield warned("", message, *evidence, fix=ROW.fix)
-    if hidden and "iommu=pt" not in machine.cmdline:
+    if hidden and not PASSTHROUGH & set(machine.cmdline):
         yield unread("", machine.read(hidden[0]), "the type of an IOMMU group")
     elif not types and machine.text(CMDLINE) is None:  # nothing was read at all
         yield unread("", machine.read(CMDLINE), "the use of an IOMMU")

@@ -28,7 +28,7 @@ ROW = CheckRow(
 def look(machine: Machine) -> Iterator[Found]:
     """Each device has a node; each GPU and its nearest RDMA device have the same."""
     cards, ports = gpus(machine), rdma_nics(machine)
-    parts = cards + nics(machine)
+    parts = cards + (ports if machine.hypervisor else nics(machine))  # a hypervisor gives its own network devices no node
     nodes = machine.read(NODES)
     if not parts:
         yield skipped(NONE)

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unknown
 from busbw.check.machine import Machine
-from busbw.check.parts import Part, gpus, rdma_nics
+from busbw.check.parts import Part, gpus, rdma_nics, with_cpu
 from busbw.check.pcie.ways import BRIDGES, nearest
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import shared
-
-WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # joined to their CPU by NVLink-C2C
 
 ROW = CheckRow(
     id="BW043",
@@ -33,13 +31,12 @@ def look(machine: Machine) -> Iterator[Found]:
     elif machine.hypervisor:
         yield skipped("a virtual machine shows no PCIe switches; give NCCL the topology with NCCL_TOPO_FILE")
     else:
-        models = {gpu.bus_id: gpu.name for gpu in machine.host.gpus}
         for gpu in cards:
-            yield _way(machine, gpu, ports, models.get(gpu.device.bdf, ""))
+            yield _way(machine, gpu, ports)
 
 
-def _way(machine: Machine, gpu: Part, ports: list[Part], model: str) -> Found:
-    if model.startswith(WITH_CPU):
+def _way(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
+    if model := with_cpu(machine, gpu):
         return skipped(f"{model} is joined to its CPU by NVLink-C2C", gpu.name)
     nic = nearest(gpu, ports, machine)
     if nic is None or gpu.device.above is None:

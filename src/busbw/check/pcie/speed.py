@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
-from busbw.check.parts import NONE, Part
+from busbw.check.parts import NONE, Part, with_cpu
 from busbw.check.pcie.ways import Step, no_link, ways
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nvml_load import load
@@ -31,6 +31,9 @@ def look(machine: Machine) -> Iterator[Found]:
     none, busy = True, {bdf: percent for bdf, percent in load(machine).items() if percent >= BUSY}
     for part, steps in ways(machine):
         none = False
+        if model := with_cpu(machine, part):
+            yield skipped(f"{model} is joined to its CPU by NVLink-C2C, not by PCIe", part.name)
+            continue
         if steps[0].below.speed is None or steps[0].below.speed_max is None:
             yield no_link(machine, part, "speed")
             continue
@@ -59,7 +62,7 @@ def _slow(step: Step, *, idle: bool) -> Found:
     evidence = Evidence(f"{at(step.lower)}/current_link_speed", f"{step.below.speed:g} GT/s", f"{wanted(step):g} GT/s")
     text = f"{step.name} runs at {step.below.speed:g} of {wanted(step):g} GT/s"
     if idle:
-        fix = "busbw check, while a collective or copy runs on the GPU"
+        fix = "busbw check --load 10"
         return unknown(step.part.name, f"{text}; an idle GPU lowers the speed of its link", evidence, fix=fix)
     return warned(step.part.name, text, evidence, fix=ROW.fix.format(bdf=step.lower))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
-from busbw.check.parts import NONE
+from busbw.check.parts import NONE, with_cpu
 from busbw.check.pcie.ways import Step, no_link, ways
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import at
@@ -29,6 +29,9 @@ def look(machine: Machine) -> Iterator[Found]:
     for part, steps in ways(machine):
         none = False
         own = steps[0]
+        if model := with_cpu(machine, part):
+            yield skipped(f"{model} is joined to its CPU by NVLink-C2C, not by PCIe", part.name)
+            continue
         if own.below.width is None or own.below.width_max is None:
             yield no_link(machine, part, "width")
             continue
