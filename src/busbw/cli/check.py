@@ -11,6 +11,7 @@ from busbw.check.base import Check
 from busbw.check.doctor import examination
 from busbw.check.doctor.patient import Patient
 from busbw.check.examine import examine
+from busbw.check.load import Loaded
 from busbw.check.registry import CHECKS, find
 from busbw.cli.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
@@ -35,6 +36,7 @@ FORMATS = ("table", "json", "rdma_qos_check")
 @click.option("--hosts", default="", callback=not_empty, help="check these hosts over ssh and compare them: h1,h2")
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
 @click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for each host")
+@click.option("--load", "load_s", type=Seconds(), help="first copy from and to each GPU for so many seconds, and judge its link and clocks")
 @click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
 @click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
 @click.option("--list", "listed", is_flag=True, help="list the checks")
@@ -43,7 +45,7 @@ FORMATS = ("table", "json", "rdma_qos_check")
 @click.pass_context
 def command(
     context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
-    limit_s: float, everything: bool, brief: bool, listed: bool, node: bool, format_name: str,
+    limit_s: float, load_s: float | None, everything: bool, brief: bool, listed: bool, node: bool, format_name: str,
 ) -> int | None:  # fmt: skip
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
@@ -53,6 +55,8 @@ def command(
     if context.invoked_subcommand:
         return None
     chosen = _chosen(only, layer)
+    if load_s and (files or hosts or hostfile):
+        raise UsageError("--load is for this machine", "use it without --hosts, --hostfile and --from")
     if listed:
         answer(view.listing([check.row for check in chosen], width()))
         return int(Exit.OK)
@@ -65,7 +69,8 @@ def command(
     if names or len(files) > 1:
         found = cluster.ask(names, only, layer, limit_s) if names else cluster.recorded_nodes(files, chosen)
         return _several(found, format_name, everything=everything, brief=brief)
-    report = examine(recorded(Path(files[0])) if files else Live(), chosen, files[0] if files else "")
+    source = recorded(Path(files[0])) if files else Loaded(load_s) if load_s else Live()
+    report = examine(source, chosen, files[0] if files else "")
     return _one(report, format_name, everything=everything, brief=brief)
 
 

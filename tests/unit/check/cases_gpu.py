@@ -3,6 +3,7 @@
 import json
 
 from healthy_gpu import changed, health, links, logged
+from loads import loaded, loading
 from rack import IMEX, rack
 from tree import Tree
 
@@ -44,6 +45,7 @@ GPU = {
     "gpu-same-model": changed(vbios="96.00.74.00.01"),
     "gpu-cuda-driver": lambda tree: tree.call("nccl_packages", json.dumps([["nvidia-nccl-cu13", "2.30.7"]])),
     "gpu-p2p": lambda tree: tree.update("nvml_health", peers=[[0, 1, 0], [0, 2, 4], [1, 2, 4]], gpus=[health(index) for index in range(3)]),
+    "gpu-load-throttle": (loaded(), loading(reasons=0x40)),
     "nvlink-links": changed(links=links(active=False)),
     "nvlink-speed": changed(links=links(speed_mbps=13281)),
     "nvlink-errors": changed(links=links(errors={"recovery": 505})),

@@ -2,6 +2,7 @@
 
 from healthy import healthy
 from healthy_pcie import DEVICES, bridges, config, gpu_bdf, port_bdf
+from loads import loaded, loading
 
 GPU, PORT = f"{DEVICES}/{gpu_bdf(2)}", f"{DEVICES}/{port_bdf(3)}"
 SWITCH = f"{DEVICES}/{bridges(5, gpu=False)[2]}"
@@ -26,6 +27,9 @@ PCIE = {
     "pcie-relaxed-ordering": lambda tree: tree.data(f"{PORT}/config", config(relaxed=False)).file(
         f"{DEVICES}/{bridges(3, gpu=False)[0]}/vendor", "0x1022"
     ),
+    "pcie-load-rate": (loaded(), loading(rate=20e9)),
+    "pcie-load-link": (loaded(), loading(gen=2)),
+    "pcie-load-transitions": (loaded(), loading(first=0, gen=4)),
     "pcie-aer-fatal": lambda tree: tree.file(f"{SWITCH}/aer_dev_fatal", "DLP 2\nTOTAL_ERR_FATAL 2"),
     "pcie-aer-correctable": lambda tree: tree.file(f"{GPU}/aer_dev_correctable", "BadTLP 90000\nTOTAL_ERR_COR 90000"),
 }

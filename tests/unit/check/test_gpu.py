@@ -36,7 +36,7 @@ def test_without_gpus_every_check_is_skipped():
 def test_gpus_without_nvml_are_unknown_with_the_reason():
     machine = Machine(recorded(HOSTS / "vm-veth.jsonl"))
     for check in CHECKS:
-        if check.row.name not in ("gpu-nouveau", "gpu-sxid"):
+        if check.row.name not in ("gpu-nouveau", "gpu-sxid", "gpu-load-throttle"):
             (one,) = check.run(machine)
             assert one.verdict is UNKNOWN and "1 NVIDIA GPU on PCI" in one.message and "nvml_health" in one.message
 
@@ -325,6 +325,12 @@ def test_card_for_a_screen_needs_no_driver_for_cuda():
 def test_job_of_slurm_without_gpus_misses_none():
     (one,) = found("gpu-count", environment(SLURM_JOB_ID="7"), lambda tree: tree.update("nvml_health", gpus=[]))
     assert one.verdict is UNKNOWN
+
+
+def test_prolog_of_slurm_sees_all_gpus():
+    job = environment(SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURM_SCRIPT_CONTEXT="prolog_slurmd")
+    (one,) = found("gpu-count", job, lambda tree: tree.update("nvml_health", gpus=[]))
+    assert one.verdict is FAIL
 
 
 def test_job_of_slurm_may_make_the_uvm_device():

@@ -9,6 +9,7 @@ from busbw.check.gpu import (
     driver,
     ecc_mode,
     ecc_uncorrected,
+    load_throttle,
     memory_in_use,
     mig,
     nouveau,
@@ -47,4 +48,5 @@ CHECKS: tuple[Check, ...] = (
     same_model.CHECK,
     cuda_driver.CHECK,
     p2p.CHECK,
+    load_throttle.CHECK,
 )

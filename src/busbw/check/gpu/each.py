@@ -12,6 +12,8 @@ from busbw.host.nvml_health import read_health
 
 # Variables of the NVIDIA container toolkit, whose containers do not all show that they are one, and of Slurm's jobs.
 CONFINING = ("NVIDIA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_ID")
+# Prolog and epilog of slurmd have the job's variables and all devices.
+CONTEXT, OF_DAEMON = "SLURM_SCRIPT_CONTEXT", "_slurmd"
 NO_PACKAGE = "not installed"
 
 
@@ -32,7 +34,10 @@ def confined(machine: Machine) -> str:
     """What may hide GPUs and services of the host from this process: a container or a job of Slurm; '' if nothing does."""
     if machine.container:
         return "this container"
-    return next((f"what set {name}" for name in CONFINING if name in (machine.environment or {})), "")
+    environment = machine.environment or {}
+    if environment.get(CONTEXT, "").endswith(OF_DAEMON):
+        return ""
+    return next((f"what set {name}" for name in CONFINING if name in environment), "")
 
 
 def each(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:

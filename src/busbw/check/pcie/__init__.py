@@ -7,6 +7,9 @@ from busbw.check.pcie import (
     aer_fatal,
     ats,
     iommu,
+    load_link,
+    load_rate,
+    load_transitions,
     max_payload,
     max_read_request,
     nic_bandwidth,
@@ -31,4 +34,7 @@ CHECKS: tuple[Check, ...] = (
     relaxed_ordering.CHECK,
     aer_fatal.CHECK,
     aer_correctable.CHECK,
+    load_rate.CHECK,
+    load_link.CHECK,
+    load_transitions.CHECK,
 )

@@ -1,0 +1,100 @@
+"""What GPUs do under load: copies from and to pinned memory, with samples of NVML. `load_run` makes it, checks judge it."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from busbw.check.base import skipped, unknown
+from busbw.check.machine import Machine
+from busbw.core.checking import Found
+from busbw.host.gpu_samples import Sample
+from busbw.host.source import Live, Reading, Unavailable
+
+CALL = "gpu_load"
+COMMAND = "busbw check --load 10"
+START_S = 60.0  # at most, for CUDA to start on all GPUs
+MOST_GPUS = 16
+
+
+class Copies(msgspec.Struct, frozen=True):
+    """Copies in one direction, `to the GPU` or `from the GPU`."""
+
+    direction: str
+    bytes_per_s: float
+    samples: tuple[Sample, ...] = ()
+
+
+class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU under load. `bus_id` is as in sysfs; the largest values are those of this GPU in this machine, None if NVML has none."""
+
+    index: int
+    bus_id: str
+    name: str
+    gen_max: int | None = None
+    width_max: int | None = None
+    sm_max_mhz: int | None = None
+    copies: tuple[Copies, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """`GPU 2`."""
+        return f"GPU {self.index}"
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """All of them."""
+        return tuple(sample for one in self.copies for sample in one.samples)
+
+
+class Load(msgspec.Struct, frozen=True):
+    """The GPUs that this process may use, one after the other; `reason` says why there are none."""
+
+    gpus: tuple[GpuLoad, ...] = ()
+    reason: str = ""
+
+
+class Loaded(Live):
+    """This machine, with the answer of a load of `seconds` for each GPU, which ends before anything else is read.
+
+    The load runs in a process of its own, so that no check sees its memory and a GPU that hangs is given up.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._load = msgspec.json.encode(_run(seconds))
+
+    def call(self, name: str, live: Callable[[], str]) -> Reading:
+        """The load's answer, or that of any other call."""
+        return Reading(self._load) if name == CALL else super().call(name, live)
+
+
+def _run(seconds: float) -> Load:
+    words, limit_s = (sys.executable, "-m", "busbw.check.load_run", str(seconds)), START_S + MOST_GPUS * 2 * seconds
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=limit_s, check=False, stdin=subprocess.DEVNULL)
+        return msgspec.json.decode(done.stdout, type=Load)
+    except subprocess.TimeoutExpired:
+        return Load(reason=f"the copies did not end within {limit_s:.0f} s")
+    except msgspec.DecodeError:
+        last = done.stderr.decode(errors="replace").strip().splitlines()
+        return Load(reason=f"the copies ended with exit code {done.returncode}{f': {last[-1]}' if last else ''}")
+
+
+def loaded(machine: Machine, judge: Callable[[Machine, GpuLoad], Iterator[Found]]) -> Iterator[Found]:
+    """The findings on each GPU; skip where no load was asked for, unknown where it failed."""
+    reading = machine.call(CALL, _not_asked)
+    load = None if reading.data is None else msgspec.json.decode(reading.data, type=Load)
+    if load is None:
+        yield skipped(f"it is judged only under load: {COMMAND}")
+    elif not load.gpus:
+        yield unknown(
+            "", f"no GPU could be put under load: {load.reason or 'there is none'}", fix="nvidia-smi; pip install 'busbw[cuda13]'"
+        )
+    for gpu in load.gpus if load else ():
+        yield from judge(machine, gpu)
+
+
+def _not_asked() -> str:
+    raise Unavailable("no load was asked for")

@@ -1,0 +1,61 @@
+"""`python -m busbw.check.load_run SECONDS` prints what each GPU does under load, as JSON of a Load.
+
+One GPU after the other: GPUs under one PCIe switch share the link above it, and those of a socket its memory. Copies of all at once
+would show the sum of these, and a slow link would be hidden behind a shared one.
+"""
+
+import os
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+
+from busbw.check.load import Copies, GpuLoad, Load
+from busbw.core.errors import BusbwError
+from busbw.engines.cuda_copies import HostCopies
+from busbw.engines.cuda_runtime import Gpu, device_count
+from busbw.host.gpu_samples import Sampler
+from busbw.host.pci import at
+from busbw.host.settings import cpu_set
+from busbw.host.source import Unavailable
+
+WARM_UP_S = 0.5  # in which an idle link and clock rise
+DIRECTIONS = {"to the GPU": True, "from the GPU": False}
+
+
+def load(seconds: float) -> Load:
+    """Half of `seconds` in each direction for each GPU that this process may use."""
+    try:
+        return Load(tuple(_gpu(Gpu(index), seconds / 2) for index in range(device_count())))
+    except (BusbwError, Unavailable) as error:
+        return Load(reason=str(error))
+
+
+def _gpu(gpu: Gpu, seconds: float) -> GpuLoad:
+    _near(f"{gpu.bus}.0")
+    with closing(HostCopies(gpu)) as copies, closing(Sampler(gpu.bus)) as sampler:
+        done = []
+        for direction, to_device in DIRECTIONS.items():
+            copies.run(WARM_UP_S, to_device=to_device)
+            with sampler.sampling() as samples:
+                rate = copies.run(seconds, to_device=to_device)
+            done.append(Copies(direction, rate, tuple(samples)))
+        number = gpu.index if sampler.index is None else sampler.index  # CUDA counts in another order than NVML
+        return GpuLoad(
+            index=number, bus_id=f"{gpu.bus}.0", name=gpu.name, gen_max=sampler.gen_max, width_max=sampler.width_max,
+            sm_max_mhz=sampler.sm_max_mhz, copies=tuple(done),
+        )  # fmt: skip
+
+
+def _near(bus_id: str) -> None:
+    """Run on the CPUs near the GPU, if this process may, so that the pinned memory is there too."""
+    with suppress(OSError):
+        local = cpu_set(Path(f"{at(bus_id)}/local_cpulist").read_text().strip()) & ALLOWED
+        os.sched_setaffinity(0, local or ALLOWED)
+
+
+ALLOWED = os.sched_getaffinity(0)
+
+if __name__ == "__main__":
+    sys.stdout.write(msgspec.json.encode(load(float(sys.argv[1]))).decode())

@@ -1,0 +1,50 @@
+"""Generation and lanes of a GPU's link under load."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.load import GpuLoad, loaded
+from busbw.check.machine import Machine
+from busbw.check.parts import WITH_CPU
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+
+ROW = CheckRow(
+    id="BW054",
+    name="pcie-load-link",
+    layer=Layer.PCIE,
+    title="generation and lanes of each GPU's PCIe link, under load",
+    right="in all samples the highest that the GPU and its slot have",
+    why="An idle GPU lowers the speed of its link, so that one look says nothing. A link that stays low under load costs half of its rate "
+    "for each generation, and gives no Xid.",
+    fix="nvidia-smi -q -i {gpu} | grep -A8 'GPU Link Info'; set the slot's link speed to Auto in the BIOS; reseat {bdf} and its riser",
+    stays="a matter of hardware or BIOS setup",
+    reads=("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    sources=("NVML, PCIe link", "NVSentinel issue 890"),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU, all its samples."""
+    return loaded(machine, _judge)
+
+
+def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
+    seen = [(sample.gen, sample.width) for sample in gpu.samples if sample.gen and sample.width]
+    if gpu.name.startswith(WITH_CPU):
+        yield skipped(f"{gpu.name} is joined to its CPU by NVLink-C2C, not by PCIe", gpu.label)
+    elif not seen or not gpu.gen_max or not gpu.width_max:
+        yield unknown(gpu.label, "NVML does not tell generation and lanes of its link")
+    else:
+        low = [one for one in seen if one[0] < gpu.gen_max or one[1] < gpu.width_max]
+        best, (gen, width) = f"generation {gpu.gen_max} x{gpu.width_max}", min(low or seen)
+        yield judged(
+            right=not low,
+            subject=gpu.label,
+            good=f"{best} in all {len(seen)} samples under load",
+            bad=f"below {best} in {len(low)} of {len(seen)} samples under load, down to generation {gen} x{width}",
+            evidence=(Evidence(f"NVML, {gpu.label}, while copies ran", f"generation {gen} x{width}", best),),
+            fix=ROW.fix.format(gpu=gpu.index, bdf=gpu.bus_id),
+        )
+
+
+CHECK = Check(ROW, look)

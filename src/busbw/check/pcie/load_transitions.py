@@ -1,0 +1,53 @@
+"""How often a GPU's link changes its speed or lanes under load."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.load import GpuLoad, loaded
+from busbw.check.machine import Machine
+from busbw.check.parts import WITH_CPU
+from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.sizes import counted
+
+ROW = CheckRow(
+    id="BW055",
+    name="pcie-load-transitions",
+    layer=Layer.PCIE,
+    title="changes of generation or lanes of each GPU's PCIe link, under load",
+    right="none while a copy runs in one direction",
+    why="A link that trains again stands still meanwhile. At rest many GPUs change the speed all the time; under load it is a sign of a "
+    "bad contact, a riser or a firmware that saves power.",
+    fix="look at pcie-aer-correctable; turn ASPM and the slot's power saving off in the BIOS; reseat {bdf} and its riser",
+    stays="a matter of hardware or BIOS setup",
+    reads=("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
+    sources=("NVML, PCIe link",),
+)
+
+
+def look(machine: Machine) -> Iterator[Found]:
+    """Each GPU, both directions; what changes between them is not counted."""
+    return loaded(machine, _judge)
+
+
+def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
+    links = [[(one.gen, one.width) for one in copies.samples if one.gen and one.width] for copies in gpu.copies]
+    number = sum(map(len, links))
+    if gpu.name.startswith(WITH_CPU):
+        yield skipped(f"{gpu.name} is joined to its CPU by NVLink-C2C, not by PCIe", gpu.label)
+    elif not number:
+        yield unknown(gpu.label, "NVML does not tell generation and lanes of its link")
+    else:
+        changes = sum(before != after for one in links for before, after in pairwise(one))
+        text = f"{counted(changes, 'change')} of its link in {number} samples under load"
+        yield judged(
+            right=not changes,
+            subject=gpu.label,
+            good=text,
+            bad=text,
+            evidence=(Evidence(f"NVML, {gpu.label}, while copies ran", counted(changes, "change"), "0"),),
+            fix=ROW.fix.format(bdf=gpu.bus_id),
+        )
+
+
+CHECK = Check(ROW, look)

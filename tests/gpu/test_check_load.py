@@ -1,0 +1,64 @@
+"""`busbw check --load` on real GPUs: rates near those of the link, samples every 25 ms, and no finding of its own process."""
+
+import json
+
+import pytest
+
+from busbw.check.load import CALL, Load, Loaded
+from busbw.check.load_run import load
+from busbw.check.machine import Machine
+from busbw.check.registry import find
+from busbw.core.errors import BusbwError
+from busbw.core.finding import Verdict
+from busbw.engines.cuda_runtime import device_count
+from busbw.host.gpu import pcie_rate
+
+pytestmark = pytest.mark.gpu
+SECONDS = 2.0
+CHECKS = ("pcie-load-rate", "pcie-load-link", "pcie-load-transitions", "gpu-load-throttle")
+
+
+@pytest.fixture(scope="module")
+def gpus() -> int:
+    """GPUs that this process may use; skips where CUDA finds none. Copies need no NCCL."""
+    try:
+        return device_count() or pytest.skip("no GPU")
+    except BusbwError as error:
+        pytest.skip(error.message)
+
+
+@pytest.fixture(scope="module")
+def loaded(gpus: int) -> Loaded:
+    return Loaded(SECONDS)
+
+
+def test_every_gpu_copies_in_both_directions(gpus: int, loaded: Loaded, record_property) -> None:
+    answer = json.loads(loaded.call(CALL, str).text or "")
+    assert answer["reason"] == "" and len(answer["gpus"]) == gpus
+    for gpu in answer["gpus"]:
+        link = pcie_rate(gpu.get("gen_max"), gpu.get("width_max"))
+        for one in gpu["copies"]:
+            print(f"GPU {gpu['index']} {one['direction']}: {one['bytes_per_s'] / 1e9:.1f} GB/s of {(link or 0) / 1e9:g}")
+            record_property(f"gpu{gpu['index']} {one['direction']}", one["bytes_per_s"])
+            assert 1e9 < one["bytes_per_s"] < 1.0 * (link or 1e12)
+            assert len(one["samples"]) >= SECONDS / 2 / 0.025 / 2, "half of the samples that were planned"
+
+
+def test_checks_tell_something_of_every_gpu(gpus: int, loaded: Loaded) -> None:
+    machine = Machine(loaded)
+    for name in CHECKS:
+        seen = find(name).run(machine)
+        for one in seen:
+            print(one.verdict.value, name, one.subject, one.message)
+        assert {one.subject for one in seen} == {f"GPU {index}" for index in range(gpus)}
+        assert {one.verdict for one in seen} <= {Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN}
+
+
+def test_memory_of_the_load_is_free_again(loaded: Loaded) -> None:
+    loaded.call(CALL, str)
+    assert not [one for one in find("gpu-memory-in-use").run(Machine(loaded)) if "load_run" in one.message]
+
+
+def test_load_in_this_process_ends_too(gpus: int) -> None:
+    found: Load = load(0.2)
+    assert len(found.gpus) == gpus and not found.reason

@@ -1,0 +1,107 @@
+"""GPUs under load: rates against the link, its generation, its changes, and reduced clocks, from samples."""
+
+import json
+from pathlib import Path
+
+import pytest
+from loads import loaded, loading
+from looking import found
+
+from busbw.check.load import CALL, Loaded
+from busbw.cli.main import main
+from busbw.core.finding import Verdict
+
+PASS, WARN, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.SKIP, Verdict.UNKNOWN
+CHECKS = ("pcie-load-rate", "pcie-load-link", "pcie-load-transitions", "gpu-load-throttle")
+
+
+def on_second(name, *changes):
+    return [one for one in found(name, *changes, tree=loaded()) if one.subject == "GPU 1"]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_without_a_load_nothing_is_judged(name):
+    (one,) = found(name)
+    assert one.verdict is SKIP and "busbw check --load" in one.message
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_load_that_failed_is_unknown_with_its_reason(name):
+    (one,) = found(name, lambda tree: tree.call(CALL, json.dumps({"reason": "no NVIDIA driver on this host"})))
+    assert one.verdict is UNKNOWN and "no NVIDIA driver" in one.message
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(42.0e9, PASS), (41.9e9, WARN)])
+def test_rate_at_two_thirds_of_the_link(rate, verdict):
+    there, back = on_second("pcie-load-rate", loading(rate=rate))
+    assert (there.verdict, back.verdict) == (verdict, PASS)
+
+
+def test_rate_is_judged_by_the_link_as_it_ran():
+    there, _ = on_second("pcie-load-rate", loading(rate=25e9, gen=4))
+    assert there.verdict is PASS and there.message == "25.0 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
+
+
+def test_low_generation_names_its_share_and_the_lowest():
+    (one,) = on_second("pcie-load-link", loading(gen=2))
+    assert one.message == "below generation 5 x16 in 40 of 80 samples under load, down to generation 2 x16"
+
+
+def test_fewer_lanes_under_load():
+    (one,) = on_second("pcie-load-link", loading(width=8))
+    assert one.verdict is WARN and one.message.endswith("generation 5 x8")
+
+
+@pytest.mark.parametrize(("first", "changes"), [(0, "1 change"), (20, "2 changes"), (39, "1 change")])
+def test_changes_of_the_link_are_counted(first, changes):
+    (one,) = on_second("pcie-load-transitions", loading(first=first, gen=1))
+    assert one.verdict is WARN and one.message == f"{changes} of its link in 80 samples under load"
+
+
+def test_change_between_the_directions_is_none_under_load():
+    (one,) = on_second("pcie-load-transitions", loading(gen=4))
+    assert one.verdict is PASS
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_samples_that_tell_nothing_are_unknown(name):
+    silent = {"gen": None, "width": None, "reasons": None}
+    tree = loaded()
+    load = json.loads(tree.calls[CALL]["text"])
+    for copies in load["gpus"][1]["copies"]:
+        copies["samples"] = [one | silent for one in copies["samples"]]
+    tree.call(CALL, json.dumps(load))
+    assert {one.verdict for one in found(name, tree=tree) if one.subject == "GPU 1"} == {UNKNOWN}
+
+
+@pytest.mark.parametrize(("reasons", "first", "verdict"), [(0x40, 3, WARN), (0x8, None, WARN), (0x4, None, PASS), (0x1, None, PASS)])
+def test_reasons_for_reduced_clocks_under_load(reasons, first, verdict):
+    (one,) = on_second("gpu-load-throttle", loading(first=first, reasons=reasons))
+    assert one.verdict is verdict
+
+
+def test_share_of_the_time_and_clocks_are_named():
+    (one,) = on_second("gpu-load-throttle", loading(reasons=0x80, sm_mhz=990))
+    assert "for 50% of the time" in one.message
+    assert one.evidence[0].seen == "hw_power_brake_slowdown 50%; SM 990 to 1980 of 1980 MHz, 35 C, 160 W"
+
+
+@pytest.mark.parametrize("name", CHECKS[:3])
+def test_gpu_that_is_joined_to_its_cpu_is_skipped(name):
+    tree = loaded()
+    load = json.loads(tree.calls[CALL]["text"])
+    load["gpus"][1]["name"] = "NVIDIA GB200"
+    tree.call(CALL, json.dumps(load))
+    assert {one.verdict for one in found(name, tree=tree) if one.subject == "GPU 1"} == {SKIP}
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="a machine without GPUs is needed")
+def test_load_of_a_machine_without_gpus_says_why():
+    answer = json.loads(Loaded(0.1).call(CALL, str).text)
+    assert answer["gpus"] == [] and answer["reason"]
+
+
+@pytest.mark.parametrize("words", [("--hosts", "a,b"), ("--from", "node.jsonl")])
+def test_load_is_for_this_machine(words, capsys):
+    assert main(["busbw", "check", "--load", "1", *words]) == 2
+    assert "--load is for this machine" in capsys.readouterr().err
