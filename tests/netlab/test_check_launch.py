@@ -77,6 +77,14 @@ def two_rails(two_hosts):
     return two_hosts
 
 
+def test_two_interfaces_do_not_crash_the_daemons(two_rails):
+    # The first host's names: the ring and NCCL need them on all, mpirun alone does not.
+    names = f"{two_rails.hosts[0].interface},a1"
+    found = json.loads(doctor(two_rails, *HOSTS, "--limit", "10", "--ifname", names, "--format", "json").stdout)
+    assert {stage["name"]: stage["verdict"] for stage in found["stages"]}["tcp"] == "warn"
+    assert "died of signal" not in json.dumps(found)
+
+
 def test_subnet_on_which_packets_are_lost_is_not_used(two_rails):
     done = doctor(two_rails, *HOSTS, "--limit", "10")
     assert done.returncode == 0, done.stdout + done.stderr

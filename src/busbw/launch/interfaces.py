@@ -39,10 +39,17 @@ def selected(text: str) -> tuple[str, ...]:
 
 
 def for_mpi(text: str, have: Local) -> str:
-    """The value for btl_tcp_if_include, prte_if_include and the like: the CIDR, or exact names separated by commas."""
+    """The value for btl_tcp_if_include and the like: the CIDR, or exact names separated by commas."""
     names = resolve(text, have)
     network = _network(text)
     return str(network) if network is not None else ",".join(names)
+
+
+def for_prrte(text: str, have: Local) -> str:
+    """The value for prte_if_include: the CIDR, or one exact name. PRRTE of Open MPI 5 crashes with two (openpmix/prrte#2553)."""
+    names = for_mpi(text, have).split(",")
+    reachable = [name for name in names if (address := have.get(name)) and not address.ip.is_loopback]
+    return (reachable or names)[0]
 
 
 def for_nccl(text: str, have: Local) -> str:

@@ -1,6 +1,6 @@
 """Finds Open MPI's mpirun and builds its command line, which differs between versions 4 and 5.
 
-Checked against 5.0.11: PRRTE reads prte_if_include (exact names or CIDR), PMIx reads ptl_tcp_if_include.
+Checked against 5.0.11: PRRTE reads prte_if_include (one exact name or CIDR), PMIx reads ptl_tcp_if_include.
 """
 
 import os
@@ -95,10 +95,10 @@ def _remote(mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping
     line = ["--host", ",".join(str(host) for host in hosts)]
     line += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "coll", "^hcoll"]
     if ifname:
-        names = interfaces.for_mpi(ifname, interfaces.local())
+        names, one = (choose(ifname, interfaces.local()) for choose in (interfaces.for_mpi, interfaces.for_prrte))
         line += ["--mca", "btl_tcp_if_include", names]
         if mpirun.major >= 5:
-            line += ["--prtemca", "prte_if_include", names, "--pmixmca", "ptl_tcp_if_include", names]
+            line += ["--prtemca", "prte_if_include", one, "--pmixmca", "ptl_tcp_if_include", one]
         else:
             line += ["--mca", "oob_tcp_if_include", names]
     # The launching host starts all daemons itself: the hosts need no login to each other, and PRRTE passes plm_ssh_args on truncated at

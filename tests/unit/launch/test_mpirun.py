@@ -73,6 +73,11 @@ def test_hosts_and_interface_on_open_mpi_4():
     )
 
 
+def test_daemons_of_open_mpi_5_get_one_interface():
+    line = built(FIVE, ["rank"], 16, HOSTS, "eth")
+    assert "--mca btl_tcp_if_include eth0,eth1 --prtemca prte_if_include eth0 --pmixmca ptl_tcp_if_include eth0 " in line
+
+
 @pytest.mark.parametrize(("installed", "name"), [(FIVE, "PRTE_MCA_plm"), (FOUR, "OMPI_MCA_plm")])
 def test_plm_isolated_is_refused_for_several_hosts(monkeypatch, installed, name):
     monkeypatch.setenv(name, "isolated")
