@@ -1,13 +1,15 @@
 """The stages in their order, and the command lines that work."""
 
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
+from ipaddress import IPv4Interface
 
 from busbw.check.doctor import launching, login, networks
 from busbw.check.doctor.patient import Patient
 from busbw.core.checking import Diagnosis, Stage
 from busbw.core.finding import Verdict
-from busbw.launch import mpirun
+from busbw.launch import interfaces, mpirun
 from busbw.launch.hosts import Host
 
 PROGRAM = ("python", "train.py")
@@ -31,13 +33,36 @@ def commands(patient: Patient) -> dict[str, str]:
     network = launching.ifname(patient)
     hosts = tuple(Host(host.name, host.slots or 1) for host in patient.hosts)
     ranks = sum(host.slots for host in hosts)
-    line = mpirun.command(mpirun.find(), PROGRAM, ranks, hosts, network)
+    own = _sockets(patient)
+    line = mpirun.command(mpirun.find(), PROGRAM, ranks, hosts, network, own)
+    found = {"mpirun": shlex.join(_without(line, interfaces.VARIABLE))}
+    if len({host.slots for host in hosts}) > 1:
+        return found
     first = patient.addresses(patient.networks[0])[hosts[0].name] if patient.networks else hosts[0].name
-    torchrun = (
-        f"torchrun --nnodes {len(hosts)} --nproc-per-node {hosts[0].slots} --rdzv-backend c10d --rdzv-endpoint {first}:29500 train.py"
-    )
-    srun = f"srun --mpi=pmix -N {len(hosts)} --ntasks-per-node {hosts[0].slots} {shlex.join(PROGRAM)}"
-    return {"mpirun": shlex.join(line), "srun": srun, "torchrun, on each host": torchrun}
+    sockets = "".join(f"{name}={shlex.quote(value)} " for name, value in own.items())
+    if shutil.which("srun"):
+        found["srun"] = f"{sockets}srun --mpi=pmix -N {len(hosts)} --ntasks-per-node {hosts[0].slots} {shlex.join(PROGRAM)}"
+    meeting = f"--rdzv-backend c10d --rdzv-endpoint {first}:29500"
+    found["torchrun, on each host"] = f"{sockets}torchrun --nnodes {len(hosts)} --nproc-per-node {hosts[0].slots} {meeting} train.py"
+    return found
+
+
+def _sockets(patient: Patient) -> dict[str, str]:
+    """Variables that let NCCL and Gloo use the network, where its interface has the same name on all hosts."""
+    network = patient.networks[0] if patient.networks else None
+    named = {
+        name for said in patient.identities.values() for name, text in said["addresses"].items() if IPv4Interface(text).network == network
+    }
+    if len(named) != 1:
+        return {}
+    name = named.pop()
+    return {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
+
+
+def _without(line: list[str], variable: str) -> list[str]:
+    """The line without a variable that only busbw's own ranks read."""
+    at = next((index for index, word in enumerate(line) if word.startswith(f"{variable}=")), None)
+    return line if at is None else line[: at - 1] + line[at + 1 :]
 
 
 def diagnosis(patient: Patient, done: list[Stage]) -> Diagnosis:
