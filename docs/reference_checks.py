@@ -2,16 +2,18 @@
 
 from markdown_table import table
 
-from busbw.check.registry import CHECKS
+from busbw.check.registry import CHECKS, ROWS
 from busbw.core.checking import CheckRow
 
 
 def checks() -> str:
-    """All checks of `busbw check`, from their rows."""
-    rows = [check.row for check in CHECKS]
-    lines = [[f"[{row.id}](#{anchor(row)})", row.name, row.layer.value, row.title] for row in rows]
-    head = f"`busbw check` makes {len(rows)} checks. `busbw explain BW070` prints one of these sections.\n\n"
-    return head + table(("id", "name", "layer", "looks at"), lines) + "\n" + "\n".join(map(_section, rows))
+    """All checks of `busbw check` and `busbw check command`, from their rows."""
+    lines = [[f"[{row.id}](#{anchor(row)})", row.name, row.layer.value, row.title] for row in ROWS]
+    head = (
+        f"`busbw check` makes {len(CHECKS)} checks of a machine, `busbw check command` {len(ROWS) - len(CHECKS)} of a command line "
+        "(line-...). `busbw explain BW070` prints one of these sections.\n\n"
+    )
+    return head + table(("id", "name", "layer", "looks at"), lines) + "\n" + "\n".join(map(_section, ROWS))
 
 
 def anchor(row: CheckRow) -> str:

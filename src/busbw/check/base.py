@@ -1,24 +1,25 @@
-"""What a check is: a row of texts, and a pure function of a machine."""
+"""What a check is: a row of texts, and a pure function of a machine or of another thing that is looked at."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from busbw.check.machine import Machine
 from busbw.core.checking import Checked, CheckRow, Evidence, Found
 from busbw.core.finding import Verdict
 from busbw.host.source import Reading
 
-Look = Callable[[Machine], Iterable[Found]]
+Seen = TypeVar("Seen")
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+@dataclass(frozen=True)  # Python 3.11 has no generic dataclass that is frozen and has slots
+class CheckOf(Generic[Seen]):
     """One check. `look` yields a finding for each part that it looks at, at least one: skip where there is no such part."""
 
     row: CheckRow
-    look: Look
+    look: Callable[[Seen], Iterable[Found]]
 
-    def run(self, machine: Machine) -> list[Checked]:
+    def run(self, seen: Seen) -> list[Checked]:
         """The findings with the check's id."""
         row = self.row
         return [
@@ -26,8 +27,11 @@ class Check:
                 id=row.id, name=row.name, layer=row.layer.value, verdict=one.verdict, subject=one.subject, message=one.message,
                 evidence=one.evidence, fix=one.fix, stays=row.stays if one.verdict in (Verdict.WARN, Verdict.FAIL) else "",
             )
-            for one in self.look(machine)
+            for one in self.look(seen)
         ]  # fmt: skip
+
+
+Check = CheckOf[Machine]
 
 
 def passed(subject: str, message: str, *evidence: Evidence) -> Found:

@@ -4,7 +4,7 @@ import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from busbw.check.base import Check
+from busbw.check.base import Check, CheckOf, Seen
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.core.checking import Checked, CheckReport
@@ -20,15 +20,15 @@ def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "") ->
     """The findings of all checks on a machine; `name` is that of its snapshot."""
     machine = Machine(source)
     at = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds")).text or ""
-    findings = [found for check in checks for found in _run(check, machine)]
+    findings = [found for check in checks for found in run(check, machine)]
     host = machine.text(HOSTNAME) or name or platform.node()
     return CheckReport(host=host, source=name, at=at, busbw=__version__, findings=findings)
 
 
-def _run(check: Check, machine: Machine) -> list[Checked]:
+def run(check: CheckOf[Seen], seen: Seen) -> list[Checked]:
     """The findings of a check. What it did not expect to read makes it unknown, and keeps no other check from running."""
     try:
-        return check.run(machine)
+        return check.run(seen)
     except Exception as error:  # noqa: BLE001 - a broken machine may hold anything in its files
         row, text = check.row, f"the check did not understand what it read: {type(error).__name__}: {error}"
         return [Checked(id=row.id, name=row.name, layer=row.layer.value, verdict=Verdict.UNKNOWN, subject="", message=text)]

@@ -1,7 +1,8 @@
-"""All checks, by layer."""
+"""All checks of a machine, by layer, and the rules of command lines."""
 
-from busbw.check import cpu, gpu, kernel, launcher, limits, nccl, nic, nvlink, pcie, roce
+from busbw.check import command, cpu, gpu, kernel, launcher, limits, nccl, nic, nvlink, pcie, roce
 from busbw.check.base import Check
+from busbw.core.checking import CheckRow
 from busbw.core.errors import UsageError
 
 CHECKS: tuple[Check, ...] = (
@@ -16,13 +17,22 @@ CHECKS: tuple[Check, ...] = (
     *nccl.CHECKS,
     *launcher.CHECKS,
 )
-BY_ID = {check.row.id: check for check in CHECKS}
-BY_NAME = {check.row.name: check for check in CHECKS}
+ROWS: tuple[CheckRow, ...] = (*(check.row for check in CHECKS), *(rule.row for rule in command.CHECKS))
+BY_NAME = {key: row for row in ROWS for key in (row.id, row.name)}
+BY_ROW = {check.row.id: check for check in CHECKS}
+
+
+def find_row(name: str) -> CheckRow:
+    """The row of the check or rule with this id or name; UsageError if there is none."""
+    row = BY_NAME.get(name.upper()) or BY_NAME.get(name)
+    if row is None:
+        raise UsageError(f"no such check '{name}'", "busbw check --list names all")
+    return row
 
 
 def find(name: str) -> Check:
-    """The check with this id or name; UsageError if there is none."""
-    check = BY_ID.get(name.upper()) or BY_NAME.get(name)
-    if check is None:
-        raise UsageError(f"no such check '{name}'", "busbw check --list names all")
-    return check
+    """The check of a machine with this id or name; UsageError if there is none."""
+    row = find_row(name)
+    if row.id not in BY_ROW:
+        raise UsageError(f"{row.name} is a check of command lines", "busbw check command -- mpirun ...")
+    return BY_ROW[row.id]

@@ -12,11 +12,12 @@ from busbw.check.doctor import examination
 from busbw.check.doctor.patient import Patient
 from busbw.check.examine import examine
 from busbw.check.load import Loaded
-from busbw.check.registry import CHECKS, find
+from busbw.check.registry import CHECKS, ROWS, find, find_row
+from busbw.cli import check_command
 from busbw.cli.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.core.checking import CheckReport, ClusterReport, Layer
+from busbw.core.checking import CheckReport, CheckRow, ClusterReport, Layer
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
@@ -54,12 +55,12 @@ def command(
     """
     if context.invoked_subcommand:
         return None
-    chosen = _chosen(only, layer)
     if load_s and (files or hosts or hostfile):
         raise UsageError("--load is for this machine", "use it without --hosts, --hostfile and --from")
     if listed:
-        answer(view.listing([check.row for check in chosen], width()))
+        answer(view.listing(_rows(only, layer), width()))
         return int(Exit.OK)
+    chosen = _chosen(only, layer)
     if node:
         answer(msgspec.json.encode(cluster.here(Live(), chosen)).decode() + "\n")
         return int(Exit.OK)
@@ -74,12 +75,19 @@ def command(
     return _one(report, format_name, everything=everything, brief=brief)
 
 
-def _chosen(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
-    named = {find(name).row.id for name in only}
-    found = tuple(check for check in CHECKS if (not named or check.row.id in named) and (not layers or check.row.layer.value in layers))
+def _rows(only: Sequence[str], layers: Sequence[str]) -> list[CheckRow]:
+    named = {find_row(name).id for name in only}
+    found = [row for row in ROWS if (not named or row.id in named) and (not layers or row.layer.value in layers)]
     if not found:
         raise UsageError(f"no check of {', '.join(only)} is of layer {', '.join(layers)}", "busbw check --list names all")
     return found
+
+
+def _chosen(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
+    for name in only:
+        find(name)
+    ids = {row.id for row in _rows(only, layers)}
+    return tuple(check for check in CHECKS if check.row.id in ids)
 
 
 def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool) -> int:
@@ -145,3 +153,6 @@ def launch(hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, 
         else launch_doctor.commands(found)
     )
     return int(Exit.BAD if found.failed else Exit.OK)
+
+
+command.add_command(check_command.command)

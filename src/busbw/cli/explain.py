@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import click
 
-from busbw.check.registry import find
+from busbw.check.registry import find_row
 from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import format_option
 from busbw.cli.show import read_sweep, table_option
@@ -45,7 +45,7 @@ def command(
     check, like BW070, print its page.
     """
     if _CHECK.fullmatch(file):
-        answer(checks.page(find(file).row, width()))
+        answer(checks.page(find_row(file), width()))
         return int(Exit.OK)
     result = read_sweep(file, collective, table)
     figure = peak(every(result))

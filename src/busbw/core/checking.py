@@ -115,6 +115,21 @@ class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="sche
     silent: dict[str, str] = {}
 
 
+class LineReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One command line, with masked secrets, and what was found in it. `where` is its place in a script, '' for one given as words."""
+
+    where: str = ""
+    argv: list[str]
+    findings: list[Checked]
+
+
+class CommandReport(msgspec.Struct, tag="busbw.check-command/1", tag_field="schema", kw_only=True):
+    """Command lines, and the facts of this machine that they were judged with; none if they do not start here."""
+
+    lines: list[LineReport]
+    facts: dict[str, str] = {}
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage of the launch doctor."""
 

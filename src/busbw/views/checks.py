@@ -16,28 +16,31 @@ _MOST_NAMED = 8
 
 def text(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
     """All findings that need attention, the worst first; with `everything` those that passed or were skipped too."""
+    of = f" ({report.source})" if report.source else ""
+    return wrapped(f"{report.host}{of}: {summary(report.findings)}\n{findings(report.findings, everything=everything)}", width)
+
+
+def findings(found: Sequence[Checked], *, everything: bool) -> str:
+    """The findings, unbroken."""
     verdicts = SEVERITY if everything else SHOWN
-    groups = [group for verdict in verdicts for group in _groups(report, verdict)]
-    texts = [_group(group) for group in groups]
-    return wrapped(f"{summary(report)}\n{''.join(texts)}", width)
+    return "".join(_group(group) for verdict in verdicts for group in _groups(found, verdict))
 
 
-def summary(report: CheckReport) -> str:
-    """`gpu-1: 78 checks: 2 fail, 1 warn, 5 unknown, 62 pass, 8 skip`."""
+def summary(found: Sequence[Checked]) -> str:
+    """`78 checks: 2 fail, 1 warn, 5 unknown, 62 pass, 8 skip`."""
     worst: dict[str, Verdict] = {}
-    for one in report.findings:
+    for one in found:
         before = worst.get(one.id)
         worst[one.id] = one.verdict if before is None else min(before, one.verdict, key=SEVERITY.index)
     count = Counter(worst.values())
     each = ", ".join(f"{count[verdict]} {verdict.value}" for verdict in SEVERITY if count[verdict])
-    of = f" ({report.source})" if report.source else ""
-    return f"{report.host}{of}: {counted(len(worst), 'check')}: {each}\n"
+    return f"{counted(len(worst), 'check')}: {each}\n"
 
 
-def _groups(report: CheckReport, verdict: Verdict) -> list[list[Checked]]:
+def _groups(found: Sequence[Checked], verdict: Verdict) -> list[list[Checked]]:
     """Findings with this verdict, those of one check together."""
     groups: dict[str, list[Checked]] = {}
-    for one in report.findings:
+    for one in found:
         if one.verdict is verdict:
             groups.setdefault(one.id, []).append(one)
     return list(groups.values())

@@ -282,6 +282,8 @@ def test_slurm_without_srun():
     [
         ({"OMPI_MCA_btl_tcp_if_include": "eth0", "PRTE_MCA_prte_if_include": "eth0"}, PASS, "agree"),
         ({"OMPI_MCA_btl_tcp_if_include": "eth0"}, WARN, "to chance"),
+        ({"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_oob_tcp_if_include": "eth0"}, WARN, "to chance"),  # 5 ignores the variable
+        ({"PRTE_MCA_prte_if_exclude": "docker0,lo"}, FAIL, "crashes"),
         ({"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_btl_tcp_if_exclude": "lo"}, FAIL, "exclude each other"),
         ({"OMPI_MCA_btl_tcp_if_exclude": "docker0"}, FAIL, "no loopback"),
     ],

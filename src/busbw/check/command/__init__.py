@@ -3,6 +3,7 @@
 from busbw.check.command import (
     binding,
     btl,
+    dashes,
     export,
     gpus,
     host_list,
@@ -37,4 +38,5 @@ CHECKS: tuple[Rule, ...] = (
     gpus.CHECK,
     repeated.CHECK,
     btl.CHECK,
+    dashes.CHECK,
 )

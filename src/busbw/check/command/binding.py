@@ -1,16 +1,17 @@
 """Ranks that are bound to one core."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from busbw.check.base import passed, skipped, warned
 from busbw.check.command.base import STAYS, Rule
-from busbw.check.command.line import Line, inner
+from busbw.check.command.line import Line
 from busbw.check.command.perf import perf
+from busbw.check.launcher import parameters
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 NARROW = ("core", "hwthread", "l1cache", "l2cache")
 FEW = 2  # up to so many ranks Open MPI binds each to a core
+OF_FOUR, OF_FIVE = "hwloc_base_binding_policy", "hwloc_default_binding_policy"
 
 ROW = CheckRow(
     id="BW227",
@@ -19,7 +20,7 @@ ROW = CheckRow(
     title="binding of ranks that use GPUs",
     right="--bind-to none, or numa",
     why="NCCL's proxy and network threads run on the cores of their rank. Open MPI binds a rank to one core by default if there are at "
-    "most two, and --bind-to core always: the threads then take turns on it.",
+    "most two, on the same host or not, and with --bind-to core any number: the threads then take turns on it.",
     fix="--bind-to none",
     stays=STAYS,
     reads=("the command line",),
@@ -28,13 +29,15 @@ ROW = CheckRow(
 
 
 def look(line: Line) -> Iterator[Found]:
-    """The binding, for nccl-tests and Python programs."""
-    program = inner(line.program)
-    uses_gpus = perf(line) is not None or (bool(program) and Path(program[0]).name.startswith("python"))
-    if line.launcher != "mpirun" or not uses_gpus:
-        yield skipped("not a line of mpirun with a program that uses GPUs, as far as its name tells")
+    """The binding, for nccl-tests and where variables of NCCL are given."""
+    uses_nccl = perf(line) is not None or any(name.startswith("NCCL_") for name, _ in line.variables)
+    if line.launcher != "mpirun" or not uses_nccl:
+        yield skipped("not a line of mpirun with a program that uses NCCL, as far as the line tells")
         return
-    given = (line.value("bind-to") or "").lower().partition(":")[0]
+    if "pe=" in (line.value("map-by") or "").lower() or line.has("cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list", "rankfile", "rf"):
+        yield passed("", "the line gives each rank its cores")
+        return
+    given = (line.value("bind-to") or _policy(line)).lower().partition(":")[0]
     if not given and line.ranks is not None and line.ranks <= FEW:
         evidence = Evidence("--bind-to", "not given: core for 1 and 2 ranks", "none or numa")
         yield warned("", f"{line.ranks} ranks without --bind-to are bound to one core each", evidence, fix="--bind-to none")
@@ -42,7 +45,14 @@ def look(line: Line) -> Iterator[Found]:
         message = f"--bind-to {given}: NCCL's threads share it with their rank"
         yield warned("", message, Evidence("--bind-to", given, "none or numa"), fix="--bind-to none")
     else:
-        yield passed("", f"--bind-to {given}" if given else "more than two ranks are not bound to single cores by default")
+        yield passed("", f"--bind-to {given}" if given else "more than two ranks are bound to a NUMA node by default")
+
+
+def _policy(line: Line) -> str:
+    """The binding that a parameter sets; Open MPI 5 ignores that of 4."""
+    names = (OF_FOUR,) if line.major == 4 else (OF_FIVE,) if line.major else (OF_FOUR, OF_FIVE)
+    every = (*line.parameters, *parameters.of_environment(line.environment or {}))
+    return next((one.value for name in names if (one := parameters.given(every, name))), "")
 
 
 CHECK = Rule(ROW, look)

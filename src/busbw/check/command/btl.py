@@ -14,7 +14,7 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="Open MPI's list of transports",
     right="a list with self, or one to exclude that begins with ^",
-    why="Without self a rank cannot send to itself, and MPI stops or hangs when a program does so.",
+    why="Without self a rank cannot send to itself. MPI_Init stops, as a pair of processes, a rank and itself, cannot reach each other.",
     fix="--mca btl tcp,self",
     stays=STAYS,
     reads=("the command line", "environment"),
@@ -25,9 +25,11 @@ ROW = CheckRow(
 def look(line: Line) -> Iterator[Found]:
     """The parameter btl, of the line or the environment."""
     every = (*line.parameters, *parameters.of_environment(line.environment or {}))
-    btl = parameters.given(every, "btl")
+    btl, pml = parameters.given(every, "btl"), parameters.given(every, "pml")
     if line.launcher != "mpirun" or btl is None:
         yield skipped("the line does not choose transports of Open MPI")
+    elif pml and pml.value in ("ucx", "cm"):
+        yield skipped("messages do not go over these transports")
     elif btl.value.startswith("^") or "self" in btl.value.split(","):
         yield passed("", f"{btl.where} {btl.value}", Evidence(btl.where, btl.value))
     else:

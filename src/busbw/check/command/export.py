@@ -1,21 +1,26 @@
 """Variables that do not reach the ranks."""
 
+import re
 from collections.abc import Iterator
 
 from busbw.check.base import passed, skipped, unknown, warned
 from busbw.check.command.base import STAYS, Rule
-from busbw.check.command.line import Line
+from busbw.check.command.line import EXPORTS, Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.env import MASK, shown
+
+_DEVICE = re.compile(r"\^?[a-z]+\d*_?\d+(:\d+)?")  # mlx5_1, bond0
+_FORWARDED = ("OMPI_", "PRTE_", "PMIX_")  # Open MPI gives these to ranks by itself
 
 ROW = CheckRow(
     id="BW223",
     name="line-export",
     layer=Layer.LAUNCHER,
     title="variables that the line passes on",
-    right="variables with a value, on the line or in the environment; srun --export with ALL",
-    why="mpirun -x NAME passes on what the environment has, and nothing if the shell did not export it. srun --export=NAME without ALL "
-    "takes PATH and LD_LIBRARY_PATH from the ranks.",
+    right="mpirun -x for each; srun --export with ALL",
+    why="mpirun gives a variable of its shell to the ranks of its own host alone: those of other hosts have it with -x only. -x NAME "
+    "passes on nothing if the shell did not export it. srun --export=NAME without ALL takes the other variables from the ranks, and "
+    "its commas separate variables, not values.",
     fix="-x {name}=VALUE",
     stays=STAYS,
     reads=("the command line", "environment"),
@@ -24,25 +29,50 @@ ROW = CheckRow(
 
 
 def look(line: Line) -> Iterator[Found]:
-    """Names without a value, and srun's --export."""
-    export = line.value("export") if line.launcher == "srun" else None
-    if export is not None and not {"ALL"} & set(export.split(",")):
-        message = f"--export={export} takes all other variables from the ranks"
-        yield warned("", message, Evidence("--export", export, "ALL,..."), fix=f"--export=ALL,{export}")
-        return
-    bare = [name for name, value in line.variables if value is None and shown(name, "x") != MASK]
-    if not line.variables:
+    """Names without a value, those in front of mpirun, and srun's --export."""
+    found = list(_of_srun(line)) if line.launcher == "srun" else [*_in_front(line), *_empty(line)]
+    yield from found
+    if not line.variables and not found:
         yield skipped("the line passes on no variable")
-    elif bare and line.environment is None:
+    elif not found:
+        yield passed("", f"{len(line.variables)} variables")
+
+
+def _of_srun(line: Line) -> Iterator[Found]:
+    export = line.value("export")
+    if export is None:
+        return
+    words = export.split(",")
+    named = [word for word in words if word not in EXPORTS]
+    split = [word for word in words if _DEVICE.fullmatch(word)] if "=" in export else []
+    if split:
+        message = f"--export takes {', '.join(split)} for names of variables: a comma ends the value before"
+        yield warned("", message, Evidence("--export", export), fix="export the variable before srun, and leave out --export")
+    elif "ALL" not in words:
+        message = f"--export={export} takes all other variables from the ranks"
+        fix = f"--export={','.join(['ALL', *named])}"
+        yield warned("", message, Evidence("--export", export, "ALL,..."), fix=fix)
+
+
+def _in_front(line: Line) -> Iterator[Found]:
+    options = {name for name, _ in line.passed}
+    alone = [name for name, _ in line.before if name not in options and not name.startswith(_FORWARDED)]
+    if line.launcher == "mpirun" and line.several and not line.allocated and alone:
+        named = ", ".join(alone)
+        message = f"{named} in front of mpirun reaches the ranks of this host alone"
+        yield warned("", message, Evidence("before mpirun", named, "-x"), fix=" ".join(f"-x {name}" for name in alone))
+
+
+def _empty(line: Line) -> Iterator[Found]:
+    have = {name for name, _ in line.before} | set(line.environment or {})
+    bare = [name for name, value in line.passed if value is None and name not in have and shown(name, "x") != MASK]
+    if bare and line.environment is None:
         named = ", ".join(bare)
         yield unknown("", f"whether {named} has a value is not known", Evidence("-x", named, "a value in the environment"))
-    else:
-        empty = [name for name in bare if name not in (line.environment or {})]
-        for name in empty:
-            message = f"-x {name}, but the environment has no {name}"
-            yield warned("", message, Evidence(f"${name}", "not set", "a value"), fix=f"-x {name}=VALUE, or export {name} before")
-        if not empty:
-            yield passed("", f"{len(line.variables)} variables")
+        return
+    for name in bare:
+        message = f"-x {name}, but the environment has no {name}"
+        yield warned("", message, Evidence(f"${name}", "not set", "a value"), fix=f"-x {name}=VALUE, or export {name} before")
 
 
 CHECK = Rule(ROW, look)

@@ -8,14 +8,15 @@ from busbw.check.command.line import Line
 from busbw.check.command.perf import perf
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
+MOST = 16  # GPUs that hosts have
+
 ROW = CheckRow(
     id="BW233",
     name="line-gpus",
     layer=Layer.LAUNCHER,
     title="ranks of a host times -g and -t against its GPUs",
-    right="equal: one rank for each GPU with -g 1, or one rank for the host with -g of its GPUs",
-    why="Each process of nccl-tests drives -g times -t GPUs. 8 ranks with -g 8 ask for 64: CUDA has no such device, and the test stops. "
-    "Fewer than the host has leave GPUs and NICs idle.",
+    right="at most: one rank for each GPU with -g 1, or one rank for the host with -g of its GPUs",
+    why="Each process of nccl-tests drives -g times -t GPUs. 8 ranks with -g 8 ask for 64: CUDA has no such device, and the test stops.",
     fix="-g 1",
     stays=STAYS,
     reads=("the command line", "NVML"),
@@ -32,13 +33,12 @@ def look(line: Line) -> Iterator[Found]:
     used = ranks * program.devices
     product = f"{ranks} ranks x -g {program.gpus} x -t {program.threads}"
     evidence = Evidence(program.name, product, f"{line.gpus} GPUs" if line.gpus else "the GPUs of a host")
-    each = max((line.gpus or used) // ranks // program.threads, 1)
+    each = max((line.gpus or MOST) // ranks // program.threads, 1)
     if line.gpus and used > line.gpus:
-        yield failed("", f"{product} is {used} GPUs; a host has {line.gpus}", evidence, fix=f"-g {each}")
-    elif not line.gpus and ranks > 1 and program.devices > 1:
+        bad = warned if line.several else failed  # other hosts may have more than this one
+        yield bad("", f"{product} is {used} GPUs; this host has {line.gpus}", evidence, fix=f"-g {each}")
+    elif used > MOST:
         yield warned("", f"{product} is {used} GPUs on a host", evidence, fix="-g 1 -t 1")
-    elif used < line.gpus:
-        yield warned("", f"{product} leaves {line.gpus - used} of {line.gpus} GPUs idle", evidence, fix=f"-g {each}, or more ranks")
     else:
         yield passed("", f"{product} is {used} GPUs on a host", evidence)
 

@@ -12,8 +12,9 @@ ROW = CheckRow(
     name="line-hosts",
     layer=Layer.LAUNCHER,
     title="hosts of mpirun's -H",
-    right="names with commas between them; after a colon a number of slots",
-    why="The colon separates a host from its slots. host1:host2 is host1 with host2 slots, and mpirun stops or has too few slots.",
+    right="names with commas between them; after a colon a number of slots, * or auto",
+    why="The colon separates a host from its slots. host1:host2 is host1 alone: mpirun 4.1.4 and 5.0.11 stop, as its nodes are filled. Of "
+    "10.1.1.1:10.1.1.2 they take the first number as slots, and start up to 10 ranks on the first host, none on the second.",
     fix="-H {hosts}",
     stays=STAYS,
     reads=("the command line",),
@@ -26,7 +27,7 @@ def look(line: Line) -> Iterator[Found]:
     if not line.hosts:
         yield skipped("the line names no hosts")
         return
-    wrong = [host for host in line.hosts if host.slots and not host.slots.isdigit()]
+    wrong = [host for host in line.hosts if host.wrong]
     given = ",".join(line.values("H", "host"))
     each = f":{line.per_node}" if line.per_node else ""
     if not wrong:

@@ -1,16 +1,19 @@
 """A launcher's command line, parsed: its options, the variables that it gives to ranks, and the program."""
 
+import ipaddress
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.check.command.options import ONE, OPEN_MPI, TORCHRUN, TWO
+from busbw.check.command.options import HYDRA, LAUNCHERS, ONE, TWO
 from busbw.check.launcher.parameters import Parameter
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PPR = re.compile(r"ppr:(\d+):(?:node|host)")
+EXPORTS = ("ALL", "NONE", "NIL")  # srun --export
+HOSTFILES = ("hostfile", "machinefile", "default-hostfile", "f")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +33,52 @@ class Place:
     slots: str = ""
 
     @property
-    def count(self) -> int:
-        """Its slots: one if no number is given."""
-        return int(self.slots) if self.slots.isdigit() else 1
+    def count(self) -> int | None:
+        """Its slots: one if no number is given; None for `*`, `auto`, a shell variable and other text."""
+        return (None if unset(self.name) else 1) if not self.slots else int(self.slots) if self.slots.isdigit() else None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether what follows the colon is no number of slots."""
+        return bool(self.slots) and self.count is None and self.slots.lower() not in ("*", "auto") and not unset(self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line. What a machine knows beside it is None or 0 where there is no machine.
+    """A command line, and what a machine adds to it: None, 0 or empty without one.
 
-    `variables` are those that the line gives to the ranks, None for `-x NAME`, which takes the value of the environment. `major` is Open
-    MPI's version, `gpus` how many a host has, `interfaces` the names on this host, `environment` this host's variables.
+    `before` are the variables that are set in front of the launcher, `passed` those that its options give to the ranks: None for
+    `-x NAME`, which takes the value of the environment. `major` is Open MPI's version, `interfaces` are those of the machine that starts
+    the line, `environment` its variables, `gpus` those of a machine that runs ranks.
     """
 
     argv: tuple[str, ...]
-    launcher: str = ""  # mpirun, srun, torchrun, or '' for a program alone
+    launcher: str = ""  # mpirun (Open MPI), hydra (mpirun of MPICH or Intel MPI), srun, torchrun, or '' for a program alone
     options: tuple[Option, ...] = ()
-    variables: tuple[tuple[str, str | None], ...] = ()
+    before: tuple[tuple[str, str], ...] = ()
+    passed: tuple[tuple[str, str | None], ...] = ()
     program: tuple[str, ...] = ()
     major: int = 0
     gpus: int = 0
     root: bool | None = None
     interfaces: frozenset[str] = frozenset()
+    ranks_here: bool = False  # on the machine that starts the line
     environment: Mapping[str, str] | None = None
+
+    @property
+    def variables(self) -> tuple[tuple[str, str | None], ...]:
+        """All variables that the line sets."""
+        return (*self.before, *self.passed)
+
+    @property
+    def several(self) -> bool:
+        """Whether it has ranks on several hosts, or may have: it reads a file with hosts."""
+        return (self.nodes or 1) > 1 or self.has(*HOSTFILES)
+
+    @property
+    def allocated(self) -> bool:
+        """Whether it runs within a job of Slurm, which knows the hosts and starts Open MPI's daemons with all variables."""
+        return "SLURM_JOB_ID" in (self.environment or {})
 
     def values(self, *names: str) -> tuple[str, ...]:
         """The first values of all options with one of these names, in order."""
@@ -82,20 +108,24 @@ class Line:
         """Ranks that each host gets, where an option says it."""
         if self.launcher == "mpirun":
             match = _PPR.search(self.value("map-by") or "")
-            return self.number("npernode", "N", "ppn") or (int(match.group(1)) if match else None)
+            return self.number("npernode", "N") or (1 if self.has("pernode") else int(match.group(1)) if match else None)
+        if self.launcher == "hydra":
+            return self.number("ppn", "perhost")
         return self.number("ntasks-per-node" if self.launcher == "srun" else "nproc-per-node")
 
     @property
     def nodes(self) -> int | None:
         """Number of hosts; None if the line does not say."""
         if self.launcher == "mpirun":
-            return len({host.name for host in self.hosts}) or None
+            return len({name for host in self.hosts for name in ((host.name, host.slots) if host.wrong else (host.name,))}) or None
         return self.number("N", "nodes") if self.launcher == "srun" else (self.number("nnodes") or (None if self.has("nnodes") else 1))
 
     @property
     def ranks(self) -> int | None:
-        """Number of ranks; None if the line does not say."""
-        given = self.number("n", "np", "c") if self.launcher == "mpirun" else self.number("n", "ntasks")
+        """Number of ranks; None if the line does not say, or has several programs."""
+        if ":" in self.program:
+            return None
+        given = self.number("n", "np", "c") if self.launcher in ("mpirun", "hydra") else self.number("n", "ntasks")
         each, nodes = self.per_node, self.nodes
         return given or (each * nodes if each and nodes else None)
 
@@ -104,14 +134,25 @@ class Line:
         """The most ranks that a host gets; None if the line does not say."""
         if self.per_node:
             return self.per_node
-        if self.ranks and self.hosts:
-            return min(self.ranks, max(host.count for host in self.hosts))
+        slots = self.slots
+        if self.ranks and slots and "node" not in (self.value("map-by") or ""):
+            return min(self.ranks, max(slots.values()))
         return -(-self.ranks // self.nodes) if self.ranks and self.nodes else None
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slots of each host of -H; empty where one of them is not known."""
+        found: dict[str, int] = {}
+        for host in self.hosts:
+            if host.count is None:
+                return {}
+            found[host.name] = found.get(host.name, 0) + host.count
+        return found
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Open MPI's parameters."""
-        found = [option for option in self.options if option.name in TWO and len(option.values) == 2]
+        found = [one for one in self.options if self.launcher == "mpirun" and one.name in TWO["mpirun"] and len(one.values) == 2]
         kinds = {option.name: option.name.removeprefix("g").removeprefix("o") for option in found}
         return tuple(Parameter(kinds[one.name], one.values[0], one.values[1], f"{one.spelled} {one.values[0]}") for one in found)
 
@@ -120,6 +161,10 @@ def _host(text: str) -> tuple[str, str, str]:
     if text.startswith("["):
         name, bracket, rest = text.partition("]")
         return name, bracket, rest.removeprefix(":")
+    try:
+        return str(ipaddress.IPv6Address(text)), "", ""
+    except ValueError:
+        pass
     name, _, slots = text.partition(":")
     return name, "", slots
 
@@ -127,21 +172,31 @@ def _host(text: str) -> tuple[str, str, str]:
 def parse(argv: Sequence[str]) -> Line:
     """The line, with what stands before the launcher: assignments, env, timeout and the like."""
     at, launcher = _launcher(argv)
-    variables = _assigned(argv[:at])
     if not launcher:
         start = next((index for index, word in enumerate(argv) if not _ASSIGNMENT.fullmatch(word) and word != "env"), len(argv))
-        return Line(tuple(argv), variables=tuple(_assigned(argv[:start])), program=tuple(argv[start:]))
+        return Line(tuple(argv), before=_assigned(argv[:start]), program=tuple(argv[start:]))
     options, program = _options(argv[at + 1 :], launcher)
+    if launcher == "mpirun" and any(option.name in HYDRA for option in options):
+        launcher = "hydra"
+        options, program = _options(argv[at + 1 :], launcher)
+    passed: list[tuple[str, str | None]] = []
     for option in options:
         if launcher == "mpirun" and option.name == "x" and option.values:
-            variables.append(_exported(option.values[0]))
+            passed.append(_exported(option.values[0]))
+        if launcher == "hydra" and option.name in ("genv", "env") and len(option.values) == 2:
+            passed.append((option.values[0], option.values[1]))
         if launcher == "srun" and option.name == "export" and option.values:
-            variables += [_exported(part) for part in option.values[0].split(",") if part not in ("ALL", "NONE", "NIL")]
-    return Line(tuple(argv), launcher, tuple(options), tuple(variables), tuple(program))
+            passed += [_exported(part) for part in option.values[0].split(",") if part not in EXPORTS]
+    return Line(tuple(argv), launcher, tuple(options), _assigned(argv[:at]), tuple(passed), tuple(program))
 
 
-def _assigned(words: Sequence[str]) -> list[tuple[str, str | None]]:
-    return [(match.group(1), match.group(2)) for word in words if (match := _ASSIGNMENT.fullmatch(word))]
+def unset(text: str) -> bool:
+    """Whether it has a variable or command that a shell would replace."""
+    return "$" in text or "`" in text
+
+
+def _assigned(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((match.group(1), match.group(2)) for word in words if (match := _ASSIGNMENT.fullmatch(word)))
 
 
 def _exported(text: str) -> tuple[str, str | None]:
@@ -153,8 +208,8 @@ def _launcher(argv: Sequence[str]) -> tuple[int, str]:
     """Where the launcher is, and which."""
     for at, word in enumerate(argv):
         name = Path(word).name
-        if name in OPEN_MPI or name == "srun" or name in TORCHRUN:
-            return at, "mpirun" if name in OPEN_MPI else "srun" if name == "srun" else "torchrun"
+        if name in LAUNCHERS:
+            return at, LAUNCHERS[name]
     return 0, ""
 
 
@@ -163,11 +218,11 @@ def _options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[st
     found, at = [], 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         word, _, attached = words[at].partition("=") if words[at].startswith("--") else (words[at], "", "")
-        name = word.lstrip("-") if launcher == "mpirun" else word.lstrip("-").replace("_", "-")
+        name = word.lstrip("-") if launcher in ("mpirun", "hydra") else word.lstrip("-").replace("_", "-")
         short = launcher == "srun" and len(word) > 2 and word[1] != "-" and word[1] in ONE["srun"]
         if launcher == "torchrun" and name in ("m", "module", "no-python"):
             break
-        count = 0 if attached or short else 2 if name in TWO else 1 if name in ONE[launcher] else 0
+        count = 0 if attached or short else 2 if name in TWO[launcher] else 1 if name in ONE[launcher] else 0
         values = (attached,) if attached else (word[2:],) if short else tuple(words[at + 1 : at + 1 + count])
         found.append(Option(words[at].partition("=")[0] if attached else word, word[1] if short else name, values))
         at += 1 + count

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import passed, skipped, unknown, warned
+from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.check.launcher import parameters
@@ -14,9 +14,9 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="parameters against the version of Open MPI",
     right="names of the version that runs the line",
-    why="Open MPI 5 starts its daemons with PRRTE and renamed plm_rsh_args, oob_tcp_if_include and orte_*. Its releases "
-    "translate the old names or ignore them (5.0.11 takes the first two); where one is ignored, mpirun hangs or connects to the wrong "
-    "port. Open MPI 4 has no --prtemca.",
+    why="Open MPI 5 starts its daemons with PRRTE and renamed plm_rsh_args, oob_tcp_if_include and orte_*. After --mca it translates the "
+    "old names (5.0.8, 5.0.11), but plm_rsh_args after --prtemca is ignored: mpirun then connects to the wrong port. Open MPI 4 ignores "
+    "the new names, and stops at --prtemca and --pmixmca.",
     fix="--prtemca {name} {value}",
     stays=STAYS,
     reads=("the command line", "mpirun --version"),
@@ -32,17 +32,20 @@ def look(line: Line) -> Iterator[Found]:
     if not line.major:
         of = {major: [one for one in line.parameters if parameters.misplaced(one, major)] for major in (4, 5)}
         bound = [Evidence(one.where, one.value, f"Open MPI {9 - major}") for major, some in of.items() for one in some]
-        if bound:
+        if of[4] and not of[5] and any(one.kind != "mca" for one in of[4]):
+            yield passed("", "the line is for Open MPI 5", *bound)
+        elif bound:
             yield unknown("", "the version of Open MPI is not known, and names of the line differ between 4 and 5", *bound)
         else:
             yield passed("", "Open MPI 4 and 5 have these names")
         return
     wrong = [(one, new) for one in line.parameters if (new := parameters.misplaced(one, line.major))]
     for one, new in wrong:
-        message = f"{one.where} is a name of Open MPI {9 - line.major}; releases of {line.major} may ignore it"
-        yield warned("", message, Evidence(one.where, one.value, new), fix=new)
+        stops = line.major < parameters.FIVE and one.kind != "mca"
+        message = f"Open MPI {line.major} {'stops at' if stops else 'ignores'} {one.where}"
+        yield (failed if stops else warned)("", message, Evidence(one.where, one.value, new), fix=new)
     if not wrong:
-        yield passed("", f"all are of Open MPI {line.major}")
+        yield passed("", f"Open MPI {line.major} takes these names")
 
 
 CHECK = Rule(ROW, look)

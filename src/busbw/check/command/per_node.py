@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import failed, passed, skipped
+from busbw.check.base import failed, passed, skipped, warned
 from busbw.check.command.base import STAYS, Rule
-from busbw.check.command.line import Line
+from busbw.check.command.line import Line, inner, parse
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 ROW = CheckRow(
@@ -12,32 +12,48 @@ ROW = CheckRow(
     name="line-per-node",
     layer=Layer.LAUNCHER,
     title="ranks, hosts and ranks of each host",
-    right="-n is the number of hosts times -npernode, ppr or --ntasks-per-node",
-    why="mpirun and srun stop, or start fewer ranks than meant, and the measurement is of another number of GPUs.",
+    right="-n is at most the number of hosts times -npernode, ppr or --ntasks-per-node; one of -npernode and --map-by; srun starts one "
+    "torchrun on each host",
+    why="mpirun stops if -n is more; srun ignores --ntasks-per-node then. -npernode is --map-by ppr: Open MPI 5 stops if both are given, "
+    "4 follows --map-by. torchrun starts the ranks of a host itself: eight of them on a host start eight times as many.",
     fix="-n {ranks}",
     stays=STAYS,
     reads=("the command line",),
-    sources=("Open MPI documentation, mpirun, --map-by", "srun(1), --ntasks-per-node"),
+    sources=("Open MPI documentation, mpirun, --map-by", "srun(1), --ntasks-per-node", "PyTorch documentation, torchrun"),
 )
 
 
 def look(line: Line) -> Iterator[Found]:
     """All numbers of the line together."""
-    each, nodes, ranks = line.per_node, line.nodes, line.number("n", "np", "c") or line.number("ntasks")
-    by_map = line.value("map-by") or ""
-    by_option = line.number("npernode", "N", "ppn") if line.launcher == "mpirun" else None
-    if line.launcher == "torchrun" or not each:
+    each, nodes, ranks = line.per_node, line.nodes, line.ranks
+    started = parse(inner(line.program)) if line.launcher == "srun" else None
+    if line.launcher not in ("mpirun", "srun") or not each:
         yield skipped("the line gives no number of ranks for each host")
-    elif by_option and by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{by_option}:"):
-        evidence = Evidence("--map-by", by_map, f"ppr:{by_option}:node")
-        yield failed("", f"{by_option} ranks for each host, but --map-by {by_map}", evidence, fix=f"--map-by ppr:{by_option}:node alone")
-    elif not ranks or not nodes or any(host.slots and not host.slots.isdigit() for host in line.hosts):
+    elif _mapped_twice(line):
+        by_map = line.value("map-by") or ""
+        evidence = Evidence("--map-by", by_map, f"ppr:{each}:node")
+        message = f"{each} ranks for each host, but --map-by {by_map}: Open MPI 5 stops, 4 follows --map-by"
+        yield (failed if line.major >= 5 or by_map.startswith("ppr:") else warned)("", message, evidence, fix=f"--map-by ppr:{each}:node")
+    elif started and started.launcher == "torchrun" and each > 1 and started.per_node != 1:
+        evidence = Evidence("--ntasks-per-node", str(each), "1")
+        message = f"srun starts {each} torchrun on each host, and each of them the ranks of a host"
+        yield failed("", message, evidence, fix="--ntasks-per-node=1")
+    elif not ranks or not nodes or any(host.wrong for host in line.hosts):
         yield skipped("the line does not give both ranks and hosts")
-    elif ranks != each * nodes:
-        evidence = Evidence("ranks", str(ranks), f"{nodes} hosts x {each}")
-        yield failed("", f"{nodes} hosts with {each} ranks each are {each * nodes}, not {ranks}", evidence, fix=f"-n {each * nodes}")
+    elif ranks > each * nodes:
+        evidence = Evidence("ranks", str(ranks), f"at most {nodes} hosts x {each}")
+        message = f"{nodes} hosts with {each} ranks each are {each * nodes}, not {ranks}"
+        yield (failed if line.launcher == "mpirun" else warned)("", message, evidence, fix=f"-n {each * nodes}")
     else:
-        yield passed("", f"{nodes} hosts with {each} ranks each are {ranks}")
+        yield passed("", f"{ranks} ranks, {each} at most on each of {nodes} hosts")
+
+
+def _mapped_twice(line: Line) -> bool:
+    """Whether -npernode and a mapping are given that is not the same."""
+    by_option, by_map = line.number("npernode", "N") or (1 if line.has("pernode") else None), line.value("map-by") or ""
+    if line.launcher != "mpirun" or not by_option or not by_map or by_map.startswith(":"):
+        return False
+    return line.major >= 5 or not line.major or (by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{by_option}:"))
 
 
 CHECK = Rule(ROW, look)

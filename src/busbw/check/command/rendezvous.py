@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped
 from busbw.check.command.base import STAYS, Rule
-from busbw.check.command.line import Line
+from busbw.check.command.line import Line, inner, parse
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 LOCAL = ("localhost", "127.", "0.0.0.0", "[::1]", "::1")
@@ -15,8 +15,8 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="rendezvous of torchrun",
     right="--rdzv-endpoint with the name of one host, the same on all; or --master-addr and --node-rank",
-    why="Without it torchrun waits at localhost: on each host for ranks that wait on the others, until its timeout. --standalone starts "
-    "a job of one host.",
+    why="Without it torchrun waits at localhost: on each host for hosts that wait on themselves, until its timeout. --standalone sets the "
+    "endpoint to localhost too.",
     fix="--rdzv-backend=c10d --rdzv-endpoint=HOST1:29500",
     stays=STAYS,
     reads=("the command line",),
@@ -25,7 +25,11 @@ ROW = CheckRow(
 
 
 def look(line: Line) -> Iterator[Found]:
-    """The options, for several hosts."""
+    """The options, for several hosts; also of a torchrun that srun starts."""
+    line = parse(inner(line.program)) if line.launcher == "srun" else line
+    if any(name.startswith("PET_") for name, _ in line.variables):
+        yield skipped("variables PET_ set options of torchrun")
+        return
     if line.launcher != "torchrun" or line.nodes == 1:
         yield skipped("not a line of torchrun for several hosts")
         return
@@ -34,7 +38,7 @@ def look(line: Line) -> Iterator[Found]:
     static = line.value("rdzv-backend") in (None, "static")
     evidence = [Evidence("--nnodes", hosts), Evidence("--rdzv-endpoint or --master-addr", address or "not given", "a host's name")]
     if line.has("standalone"):
-        yield failed("", f"--standalone with --nnodes {hosts} starts jobs of one host each", *evidence, fix=ROW.fix)
+        yield failed("", f"--standalone with --nnodes {hosts}: each host waits at its own localhost", *evidence, fix=ROW.fix)
     elif address is None or address.startswith(LOCAL):
         where = f"at {address}" if address else "at localhost, as no address is given"
         yield failed("", f"each of {hosts} hosts waits {where}", *evidence, fix=ROW.fix)

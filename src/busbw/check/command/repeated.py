@@ -13,7 +13,8 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="variables and parameters that are given twice",
     right="each once",
-    why="Open MPI 5 refuses a parameter with two values. Of a variable it takes the first value (5.0.11), a shell's export the last.",
+    why="Open MPI refuses a parameter with two values; 4.1 refuses the same value twice, too. Of a variable 4.1.4 takes the last value, "
+    "5.0.11 the first.",
     fix="leave out one of them",
     stays=STAYS,
     reads=("the command line",),
@@ -22,8 +23,8 @@ ROW = CheckRow(
 
 
 def look(line: Line) -> Iterator[Found]:
-    """Names with different values."""
-    given = [(name, value or "") for name, value in line.variables]
+    """Names with different values, and for Open MPI 4 with the same."""
+    given = [(name, value) for name, value in line.variables if value is not None]
     given += [(f"--{one.kind} {one.name}", one.value) for one in line.parameters]
     if not given:
         yield skipped("the line has no variable and no parameter")
@@ -31,10 +32,11 @@ def look(line: Line) -> Iterator[Found]:
     values: dict[str, list[str]] = {}
     for name, value in given:
         values.setdefault(name, []).append(value)
-    twice = {name: every for name, every in values.items() if len(set(every)) > 1}
+    strict = 0 < line.major < 5
+    twice = {name: every for name, every in values.items() if len(every if strict and name.startswith("--") else set(every)) > 1}
     for name, every in twice.items():
         evidence = [Evidence(name, value) for value in every]
-        worse = failed if name.startswith("--") and line.major >= 5 else warned
+        worse = failed if name.startswith("--") else warned
         yield worse("", f"{name} is given as {' and as '.join(every)}", *evidence, fix=f"leave out one of the values of {name}")
     if not twice:
         yield passed("", f"{len(values)} names, each with one value")

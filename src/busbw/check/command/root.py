@@ -8,6 +8,7 @@ from busbw.check.command.line import Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 OPTION = "allow-run-as-root"
+VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 ROW = CheckRow(
     id="BW226",
@@ -15,7 +16,8 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="mpirun as root",
     right=f"--{OPTION}, as in most containers, or another user",
-    why="Open MPI refuses to start as root without it.",
+    why="Open MPI refuses to start as root without it, or without the variables OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM. "
+    "-x gives them to the ranks, not to mpirun.",
     fix=f"--{OPTION}",
     stays=STAYS,
     reads=("the command line", "the user"),
@@ -31,10 +33,10 @@ def look(line: Line) -> Iterator[Found]:
         yield passed("", "the user is not root")
     elif line.has(OPTION):
         yield passed("", f"--{OPTION} is given")
-    elif ("OMPI_ALLOW_RUN_AS_ROOT", "1") in line.variables:
-        yield passed("", "OMPI_ALLOW_RUN_AS_ROOT is set")
+    elif VARIABLES.items() <= {**(line.environment or {}), **dict(line.before)}.items():
+        yield passed("", f"{' and '.join(VARIABLES)} are set")
     else:
-        yield failed("", "mpirun refuses to run as root", Evidence("effective user", "0"), fix=f"mpirun --{OPTION} ...")
+        yield failed("", "mpirun refuses to run as root", Evidence("user here", "root"), fix=f"mpirun --{OPTION} ...")
 
 
 CHECK = Rule(ROW, look)

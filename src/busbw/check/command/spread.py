@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import passed, skipped, warned
 from busbw.check.command.base import STAYS, Rule
-from busbw.check.command.line import Line
+from busbw.check.command.line import HOSTFILES, Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 ROW = CheckRow(
@@ -28,12 +28,13 @@ def look(line: Line) -> Iterator[Found]:
     if not ranks or not nodes or nodes == 1 or line.launcher == "torchrun":
         yield skipped("the line does not give ranks for several hosts")
         return
-    if line.per_node or line.launcher == "srun" or not line.hosts or "node" in (line.value("map-by") or ""):
+    if line.per_node or line.launcher != "mpirun" or "node" in (line.value("map-by") or ""):
         yield _even(ranks, nodes)
         return
-    slots: dict[str, int] = {}
-    for host in line.hosts:
-        slots[host.name] = slots.get(host.name, 0) + host.count
+    slots = line.slots
+    if not slots or line.has("rankfile", "rf", *HOSTFILES) or (line.value("map-by") or "").startswith(("ppr", "seq", "rankfile", "dist")):
+        yield skipped("the line does not say which ranks a host gets")
+        return
     left, taken = ranks, {}
     for name, count in slots.items():
         taken[name] = min(count, left)

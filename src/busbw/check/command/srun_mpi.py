@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import failed, passed, skipped, warned
+from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.check.command.perf import perf
@@ -16,8 +16,9 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="srun's --mpi for programs with MPI",
     right="pmix",
-    why="Ranks of Open MPI 5 find each other through PMIx alone, those of 4 through PMIx or PMI2. Without --mpi the default of slurm.conf "
-    "counts; if it is none, each rank runs as a job of one and prints a table of its own.",
+    why="Ranks of Open MPI 5 find each other through PMIx alone, those of 4 through PMIx or, if it is built so, PMI2, those of MPICH "
+    "through PMI2. Without --mpi the default of slurm.conf counts; if it is none, each rank runs as a job of one and prints "
+    "a table of its own.",
     fix="srun --mpi=pmix",
     stays=f"{STAYS}; MpiDefault=pmix in slurm.conf makes it the default",
     reads=("the command line", f"${VARIABLE}"),
@@ -27,17 +28,18 @@ ROW = CheckRow(
 
 def look(line: Line) -> Iterator[Found]:
     """The option, for nccl-tests."""
-    if line.launcher != "srun" or perf(line) is None:
-        yield skipped("not a line of srun with a program of nccl-tests")
+    if line.launcher != "srun" or perf(line) is None or line.ranks == 1:
+        yield skipped("not a line of srun with several ranks of nccl-tests")
         return
     given = line.value("mpi") or (line.environment or {}).get(VARIABLE)
     evidence = Evidence("--mpi", given or "not given", "pmix")
     if given is None:
-        yield warned("", "srun without --mpi uses the default of slurm.conf", evidence, fix=ROW.fix)
-    elif given == "none":
-        yield failed("", "--mpi=none starts each rank as a job of one", evidence, fix=ROW.fix)
+        yield unknown("", "srun without --mpi uses the default of slurm.conf (MpiDefault)", evidence, fix=ROW.fix)
+    elif given in ("none", "openmpi"):
+        yield failed("", f"--mpi={given} starts each rank as a job of one", evidence, fix=ROW.fix)
     elif not given.startswith("pmix"):
-        yield warned("", f"--mpi={given}: Open MPI 5 has PMIx only", evidence, fix=ROW.fix)
+        bad = warned if line.major >= 5 else unknown
+        yield bad("", f"--mpi={given} is not for Open MPI 5, which has PMIx only", evidence, fix=ROW.fix)
     else:
         yield passed("", f"--mpi={given}", evidence)
 

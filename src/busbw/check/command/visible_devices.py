@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped
 from busbw.check.command.base import STAYS, Rule
-from busbw.check.command.line import Line
+from busbw.check.command.line import Line, unset
 from busbw.check.command.perf import perf
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
@@ -16,8 +16,8 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title=f"{VARIABLE} that all ranks get",
     right="not on the line, or as many GPUs as the ranks of a host use",
-    why="The line gives each rank the same value. With fewer GPUs than ranks, two ranks choose the same one, and NCCL stops: duplicate GPU "
-    "detected.",
+    why="The line gives each rank the same value. With fewer GPUs than the ranks of a host use, nccl-tests finds no such device, or two "
+    "ranks choose the same one and NCCL stops: duplicate GPU detected.",
     fix=f"leave out -x {VARIABLE}",
     stays=STAYS,
     reads=("the command line",),
@@ -33,10 +33,13 @@ def look(line: Line) -> Iterator[Found]:
         return
     count = len([word for word in value.split(",") if word.strip()])
     program = perf(line)
-    each = (line.ranks_per_node or 1) * (program.devices if program else 1)
+    if program is None or unset(value):
+        yield skipped("not nccl-tests, or the value is not known")
+        return
+    each = (line.ranks_per_node or 1) * program.devices
     evidence = Evidence(f"-x {VARIABLE}", value, f"{each} GPUs")
     if count < each:
-        message = f"{VARIABLE}={value} has {count} GPUs for {each} of the ranks on a host"
+        message = f"{VARIABLE}={value} has {count} GPUs; the ranks of a host need {each}"
         yield failed("", message, evidence, fix=f"leave out -x {VARIABLE}={value}")
     else:
         yield passed("", f"{count} GPUs for {each} on a host", evidence)

@@ -40,13 +40,13 @@ def look(machine: Machine) -> Iterator[Found]:
         message = f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
         yield failed("", message, Evidence(looped.where, looped.value, "lo in it"), fix=f"export {looped.where[1:]}={looped.value},lo")
     elif half:
-        sign = half[0].name.rpartition("_")[2]
-        five, four = (
-            f"PRTE_MCA_prte_if_{sign}={half[0].value} PMIX_MCA_ptl_tcp_if_{sign}={half[0].value}",
-            f"OMPI_MCA_oob_tcp_if_{sign}={half[0].value}",
-        )
-        message = f"{half[0].where}={half[0].value} leaves the interface of the daemons to chance"
-        yield warned("", message, Evidence(half[0].where, half[0].value), fix=f"export {five if major >= 5 else four}")
+        message = f"{half.where}={half.value} leaves the interface of the daemons to chance"
+        fix = f"export {parameters.variables(parameters.for_daemons(half, major))}"
+        yield warned("", message, Evidence(half.where, half.value), fix=fix)
+    elif crash := parameters.crashing(every, major):
+        message = f"{crash.where}={crash.value}: mpirun of Open MPI 5 crashes with more than one interface for its daemons"
+        fix = f"export {crash.where[1:].replace('exclude', 'include')}=10.1.0.0/16, the subnet that connects the hosts"
+        yield failed("", message, Evidence(crash.where, crash.value, "one name or network"), fix=fix)
     else:
         seen = [Evidence(one.where, one.value) for one in every if "_if_" in one.name]
         yield passed("", "interfaces agree" if seen else "no variable sets an interface of Open MPI", *seen)

@@ -9,7 +9,9 @@ from shlex import quote
 
 PREFIXES = {"OMPI_MCA_": "mca", "PRTE_MCA_": "prtemca", "PMIX_MCA_": "pmixmca"}
 RENAMED = (("plm_rsh_", "plm_ssh_"), ("oob_tcp_if_", "prte_if_"), ("orte_", "prte_"))  # from Open MPI 4 to 5
+TRANSLATED = ("plm_rsh_", "oob_tcp_if_", "orte_")  # by mpirun of Open MPI 5 after --mca (5.0.8 and 5.0.11), not in variables
 TCP, OOB, PRTE, PMIX = "btl_tcp_if", "oob_tcp_if", "prte_if", "ptl_tcp_if"
+FIVE = 5  # the version with PRRTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +55,70 @@ def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
     return None if any(one == "lo" or one.startswith("127.") for one in listed) else exclude
 
 
-def unset_half(parameters: Sequence[Parameter], major: int) -> tuple[Parameter, str] | None:
-    """The interface of MPI's own traffic where the daemons' one is left to chance, and the options that set it. `major` 0: not known."""
-    for sign in ("include", "exclude"):
-        traffic = given(parameters, f"{TCP}_{sign}")
-        if traffic is None:
-            continue
-        names = [f"{OOB}_{sign}", f"{PRTE}_{sign}"] if major == 0 else [f"{PRTE}_{sign}" if major >= 5 else f"{OOB}_{sign}"]
-        if any(given(parameters, name) for name in names) or (major >= 5 and given(parameters, f"{OOB}_{sign}")):
-            return None
-        return traffic, options(traffic.value, sign, major)
+def _of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
+    """Those that set the interfaces of the daemons of Open MPI `major`; 0: of 4 or 5."""
+    old = [one for one in parameters if one.name.startswith(OOB) and (major < FIVE or _translated(one))]
+    new = [one for one in parameters if one.name.startswith(PRTE) and (one.kind == "prtemca" or one.where.startswith("-"))]
+    return old + new if major == 0 or major >= FIVE else old
+
+
+def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
+    """A list of two or more interfaces for the daemons of Open MPI 5: mpirun then crashes in most runs (openpmix/prrte#2553)."""
+    for one in _of_daemons(parameters, major):
+        entries = one.value.split(",")
+        named = len(entries) > 1 and any("/" not in entry for entry in entries)
+        if named and (major == FIVE or (major == 0 and one.name.startswith(PRTE))):
+            return one
     return None
 
 
-def options(value: str, sign: str, major: int) -> str:
-    """The options that set the daemons' interface."""
-    four, five = f"--mca {OOB}_{sign} {value}", f"--prtemca {PRTE}_{sign} {value} --pmixmca {PMIX}_{sign} {value}"
-    return five if major >= 5 else four if major else f"{four} (Open MPI 4) or {five} (Open MPI 5)"
+def unset_half(parameters: Sequence[Parameter], major: int) -> Parameter | None:
+    """The interface of MPI's own traffic where the daemons' one is left to chance. `major` 0: not known."""
+    traffic = given(parameters, f"{TCP}_include") or given(parameters, f"{TCP}_exclude")
+    return None if _of_daemons(parameters, major) else traffic
+
+
+def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
+    """What sets the interface of the daemons to that of MPI's traffic; for Open MPI 5 one to include, as a list crashes it."""
+    sign = traffic.name.rpartition("_")[2]
+    if major < FIVE:
+        return [Parameter("mca", f"{OOB}_{sign}", traffic.value, "")]
+    one = traffic.value.partition(",")[0] if sign == "include" else "SUBNET"
+    return [Parameter("prtemca", f"{PRTE}_include", one, ""), Parameter("pmixmca", f"{PMIX}_include", one, "")]
+
+
+def options(parameters: Sequence[Parameter]) -> str:
+    """Parameters as they are written on a command line."""
+    return " ".join(f"--{one.kind} {one.name} {quote(one.value)}" for one in parameters)
+
+
+def variables(parameters: Sequence[Parameter]) -> str:
+    """Parameters as they are set in the environment."""
+    prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}
+    return " ".join(f"{prefixes[one.kind]}{one.name}={quote(one.value)}" for one in parameters)
 
 
 def misplaced(parameter: Parameter, major: int) -> str:
     """What to write in place of a parameter that Open MPI `major` has under another name; '' if it is at home there.
 
-    Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*, orte_* became prte_*, oob_tcp_if_* became prte_if_*. PRRTE
-    translates some of the old names; which ones depends on its version. PMIX_MCA_ is read by both.
+    Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*, orte_* became prte_*, oob_tcp_if_* became prte_if_*. Its mpirun
+    translates the old names after --mca, and ignores them in variables and plm_rsh_* after --prtemca. Open MPI 4 has no --prtemca and no
+    --pmixmca, but reads PMIX_MCA_.
     """
     name, value = parameter.name, parameter.value
-    if major >= 5:
+    if major >= FIVE:
         new = _renamed(name)
-        return "" if new == name else f"--prtemca {new} {quote(value)}"
+        return "" if new == name or _translated(parameter) else f"--prtemca {new} {quote(value)}"
+    if parameter.kind == "pmixmca":
+        return "" if parameter.where.startswith("$") else f"leave out {parameter.where} {quote(value)}"
     old = _renamed(name, back=True)
-    return "" if old == name and parameter.kind != "prtemca" else f"--mca {old} {quote(value)}"
+    return "" if old == name and parameter.kind == "mca" else f"--mca {old} {quote(value)}"
+
+
+def _translated(parameter: Parameter) -> bool:
+    """Whether mpirun of Open MPI 5 takes an old name for the new one."""
+    oob = parameter.kind == "prtemca" and parameter.name.startswith("oob_tcp_if_")
+    return oob or (parameter.where.startswith("-") and parameter.kind == "mca" and parameter.name.startswith(TRANSLATED))
 
 
 def _renamed(name: str, *, back: bool = False) -> str:

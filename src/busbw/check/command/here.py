@@ -1,0 +1,76 @@
+"""What this machine adds to a line: facts of the launcher where it is installed, and those of ranks where some run here."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from busbw.check.command.line import HOSTFILES, Line
+from busbw.check.command.options import LAUNCHERS
+from busbw.check.examine import HOSTNAME
+from busbw.check.launcher.programs import OpenMpi, open_mpi
+from busbw.check.machine import USER, Machine
+from busbw.host import addresses
+
+
+def launcher_word(argv: Sequence[str]) -> str:
+    """The launcher as it is written on the line; '' without one."""
+    return next((word for word in argv if Path(word).name in LAUNCHERS), "")
+
+
+def starts_here(argv: Sequence[str]) -> bool:
+    """Whether this machine has the launcher of a line. A program alone, and torchrun's module, run here."""
+    word = launcher_word(argv)
+    return not word or Path(word).name.startswith("torch.") or shutil.which(word) is not None
+
+
+def ranks_here(line: Line, machine: Machine) -> bool:
+    """Whether ranks run on this machine: it is one of the hosts that the line names, or the line names none."""
+    if line.launcher == "srun" or line.has(*HOSTFILES):
+        return False
+    named = {host.name for host in line.hosts}
+    own = {"localhost", "127.0.0.1", *(machine.call("addresses", _addresses).text or "").split()}
+    name = machine.text(HOSTNAME) or ""
+    return not named or any(one in own or (name and one.partition(".")[0] == name.partition(".")[0]) for one in named)
+
+
+def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
+    """The Open MPI that the line starts: that of PATH, unless the line names another one by its path."""
+    found, word = open_mpi(machine), launcher_word(line.argv)
+    return found if found and ("/" not in word or os.path.realpath(word) == os.path.realpath(found.path)) else None
+
+
+def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> Line:
+    """The line with what a machine adds. `exported` are variables that a script sets before it."""
+    if machine is None:
+        return replace(line, environment=exported) if exported else line
+    found, user = open_mpi_of(line, machine), machine.call(USER, lambda: str(os.geteuid())).text
+    other = line.launcher == "mpirun" and found is not None and bool(found.error)  # MPICH's, for example
+    here = ranks_here(line, machine)
+    return replace(
+        line,
+        launcher="hydra" if other else line.launcher,
+        major=found.major if found else 0,
+        gpus=len(machine.host.gpus) if here else 0,
+        root=None if user is None else user == "0",
+        interfaces=frozenset((*machine.interfaces, "lo")) if machine.interfaces else frozenset(),
+        ranks_here=here,
+        environment={**(machine.environment or {}), **exported} if machine.environment is not None or exported else None,
+    )
+
+
+def named_facts(line: Line, machine: Machine) -> dict[str, str]:
+    """The facts by name, for people."""
+    named = {"host": machine.text(HOSTNAME) or ""}
+    if line.launcher in ("mpirun", "hydra"):
+        found = open_mpi_of(line, machine)
+        named["Open MPI"] = f"{found.version} ({found.path})" if found and found.version else found.error if found else "another one"
+        named["interfaces"] = ", ".join(machine.interfaces)
+    if ranks_here(line, machine):
+        named |= {"GPUs": str(len(machine.host.gpus)), "RDMA ports": str(len(machine.ports))}
+    return named
+
+
+def _addresses() -> str:
+    return "\n".join(str(one.ip) for one in addresses.local().values() if one)

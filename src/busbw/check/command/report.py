@@ -1,0 +1,51 @@
+"""What is wrong with command lines: read from words, a file or stdin, with the facts of this machine where they apply."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from busbw.check.command.here import named_facts, starts_here
+from busbw.check.command.line import parse
+from busbw.check.command.lint import lint
+from busbw.check.command.words import Found, commands
+from busbw.check.machine import Machine
+from busbw.core.checking import CommandReport, LineReport
+from busbw.core.env import masked
+from busbw.core.errors import UsageError
+
+STDIN = "-"
+
+
+def read(words: Sequence[str], stdin: str = "") -> tuple[list[Found], str]:
+    """The commands, and the name of the text that they are in ('' for words).
+
+    One word is a file with a script, `-` for `stdin`, or a whole line in quotes. UsageError without a command of a launcher.
+    """
+    if not words:
+        raise UsageError("no command line", "give it as you would start it: busbw check command -- mpirun -n 16 -H h1:8,h2:8 PROGRAM")
+    if words[0] == STDIN and len(words) == 1:
+        return commands(stdin, "stdin"), "stdin"
+    if len(words) == 1 and any(letter.isspace() for letter in words[0]):
+        return commands(words[0], "the line"), ""
+    if len(words) == 1 and Path(words[0]).is_file() and not parse(words).launcher:
+        try:
+            text = Path(words[0]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text"
+            raise UsageError(f"{words[0]}: {reason}", "give a script, or a command line after --") from error
+        return commands(text, words[0]), words[0]
+    return [Found(tuple(words), 0, {})], ""
+
+
+def report(words: Sequence[str], stdin: str, machine: Machine | None) -> CommandReport:
+    """The findings of each command. `machine` counts where it has the launchers. UsageError as `read`."""
+    found, source = read(words, stdin)
+    here = machine if machine and all(starts_here(one.words) for one in found) else None
+    lines = [
+        LineReport(
+            where=f"{source}, line {one.number}" if source else "",
+            argv=[masked(word) for word in one.words],
+            findings=lint(one.words, here, one.exported),
+        )
+        for one in found
+    ]
+    return CommandReport(lines=lines, facts=named_facts(parse(found[0].words), here) if here else {})

@@ -1,0 +1,83 @@
+"""Command lines in text: one line, or a script with lines that continue and with variables that it exports."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from busbw.check.command.line import parse
+from busbw.check.command.perf import perf
+from busbw.core.errors import UsageError
+
+_EXPORTED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ENDS = ";&|"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One command of a text: its words, the number of its first line, and the variables that were exported before."""
+
+    words: tuple[str, ...]
+    number: int
+    exported: dict[str, str]
+
+
+def commands(text: str, source: str) -> list[Found]:
+    """The commands with a launcher or a program of nccl-tests. UsageError if there is none, or a quotation does not end."""
+    found: list[Found] = []
+    exported: dict[str, str] = {}
+    for number, logical in _logical(text.splitlines(), source):
+        for words in _split(logical):
+            if words[0] == "export":
+                exported = {**exported, **{match.group(1): match.group(2) for word in words if (match := _EXPORTED.fullmatch(word))}}
+            elif (line := parse(words)).launcher or perf(line):
+                found.append(Found(tuple(words), number, exported))
+    if not found:
+        raise UsageError(f"{source}: no command of mpirun, srun, torchrun or nccl-tests in it", "busbw check command -- mpirun -n 16 ...")
+    return found
+
+
+def _logical(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
+    """Lines with those that continue them after a backslash or within quotes."""
+    at = 0
+    while at < len(lines):
+        first, text = at, lines[at]
+        at += 1
+        if text.lstrip().startswith("#"):
+            continue
+        while text.rstrip().endswith("\\") or not _closed(text):
+            if at == len(lines):
+                if _closed(text):
+                    break
+                raise UsageError(
+                    f"{source}, line {first + 1}: a quotation does not end", "close it, or give the words without quoting them"
+                )
+            text = f"{text.rstrip()[:-1]} {lines[at]}" if text.rstrip().endswith("\\") else f"{text}\n{lines[at]}"
+            at += 1
+        yield first + 1, text.rstrip().removesuffix("\\")
+
+
+def _closed(text: str) -> bool:
+    try:
+        list(_words(text.rstrip().removesuffix("\\")))
+    except ValueError:
+        return False
+    return True
+
+
+def _words(text: str) -> shlex.shlex:
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=_ENDS)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return lexer
+
+
+def _split(text: str) -> Iterator[list[str]]:
+    """The words of each command of a line, up to ; & and |."""
+    words: list[str] = []
+    for word in [*_words(text), ";"]:
+        if set(word) <= set(_ENDS) and word:
+            if words:
+                yield words
+            words = []
+        else:
+            words.append(word)

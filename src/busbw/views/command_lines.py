@@ -1,0 +1,19 @@
+"""Findings on command lines for people."""
+
+from busbw.core.checking import CommandReport, LineReport
+from busbw.views.checks import findings, summary
+from busbw.views.columns import wrapped
+
+
+def text(report: CommandReport, width: int | None = None, *, everything: bool = False) -> str:
+    """What the lines were judged with, then each line's findings, the worst first."""
+    facts = "; ".join(f"{name} {value}" for name, value in report.facts.items() if name != "host")
+    without = "without the facts of this machine: it has no such launcher, or --no-machine is given"
+    head = f"with the facts of this machine, {report.facts['host']}: {facts or 'variables'}" if report.facts else without
+    return wrapped(f"{head}\n" + "".join(_line(one, everything=everything) for one in report.lines), width)
+
+
+def _line(one: LineReport, *, everything: bool) -> str:
+    where = f"{one.where}: " if one.where else ""
+    found = findings(one.findings, everything=everything)
+    return f"{where}{summary(one.findings)}" + (f"\n{found}" if found else "")

@@ -1,0 +1,119 @@
+"""Command lines in text and scripts, the facts of this machine, and the command that prints what is found."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from healthy import healthy
+
+from busbw.check.command import report
+from busbw.check.command.words import commands
+from busbw.check.machine import Machine
+from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
+
+SCRIPT = """#!/bin/bash
+#SBATCH -N 2
+export NCCL_DEBUG=WARN   # for all
+make && echo "built; now mpirun starts"
+# mpirun -n 99 old
+time mpirun -n 16 \\
+  -H h1:h2 \\
+  -x NCCL_DEBUG -x NCCL_ALGO=$ALGO \\
+  ./build/all_reduce_perf -b 8 -e 8G -f 2 2>&1 | tee log
+srun --mpi=pmix -N 2 --ntasks-per-node=8 ./all_gather_perf -b 1G -e 1G; date
+"""
+
+
+def test_commands_of_a_script():
+    first, second = commands(SCRIPT, "job.sh")
+    assert (first.number, first.words[:4], first.exported) == (6, ("time", "mpirun", "-n", "16"), {"NCCL_DEBUG": "WARN"})
+    assert first.words[-1] == "2>" and "log" not in first.words
+    assert (second.number, second.words[0], second.words[-1]) == (10, "srun", "1G")
+
+
+def test_quotes_over_several_lines():
+    (one,) = commands("mpirun -n 2 bash -c 'cd x;\n./run'", "the line")
+    assert one.words == ("mpirun", "-n", "2", "bash", "-c", "cd x;\n./run")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("echo hello", "no command of mpirun"), ("", "no command of mpirun"), ("a\nmpirun 'x", "stdin, line 2: a quotation does not end"),
+     ("mpirun 'x \\", "a quotation does not end")],
+)  # fmt: skip
+def test_text_without_a_command(text, message):
+    with pytest.raises(UsageError, match=message):
+        commands(text, "stdin")
+
+
+def bad(words, machine=None, stdin=""):
+    found = report.report(words, stdin, machine)
+    return [[one.name for one in line.findings if one.verdict is Verdict.FAIL] for line in found.lines]
+
+
+def test_line_as_words_in_quotes_in_a_file_and_from_stdin(tmp_path):
+    line = "mpirun -n 16 -H h1:h2 ./train"
+    (tmp_path / "run.sh").write_text(line, encoding="utf-8")
+    for words in (line.split(), [line], [str(tmp_path / "run.sh")], ["-"]):
+        assert bad(words, stdin=line) == [["line-hosts"]]
+
+
+def test_script_exports_what_its_lines_pass_on(tmp_path):
+    path = tmp_path / "job.sh"
+    path.write_text(SCRIPT, encoding="utf-8")
+    found = report.report([str(path)], "", None)
+    assert [line.where for line in found.lines] == [f"{path}, line 6", f"{path}, line 10"]
+    (export,) = [one for one in found.lines[0].findings if one.name == "line-export"]
+    assert export.verdict is Verdict.PASS
+
+
+def test_file_that_is_no_script(tmp_path):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not text"):
+        report.report([str(tmp_path / "binary")], "", None)
+
+
+def test_facts_of_this_machine_count_where_the_launcher_is(monkeypatch, tmp_path):
+    (tmp_path / "mpirun").write_text("#!/bin/sh\n", encoding="utf-8")
+    (tmp_path / "mpirun").chmod(0o755)
+    machine = Machine(healthy().update("mpirun", version="5.0.8", path=str(tmp_path / "mpirun")).source())
+    line = ["mpirun", "--allow-run-as-root", "-H", "far:8", "-n", "8", "./all_reduce_perf", "-b", "1G", "-e", "1G", "-g", "8"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    facts = report.report(line, "", machine).facts
+    assert facts["Open MPI"].startswith("5.0.8") and "GPUs" not in facts, "no rank runs here"
+    assert report.report([*line[:3], "localhost:8", *line[4:]], "", machine).facts["GPUs"] == "8"
+    assert report.report(["/other/mpirun", *line[1:]], "", machine).facts == {}
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert report.report(line, "", machine).facts == {}
+
+
+def busbw(*words, stdin=""):
+    return subprocess.run(
+        [sys.executable, "-m", "busbw", "check", *words], input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_command_prints_what_is_wrong_and_exits_with_1():
+    done = busbw("command", "--no-machine", "mpirun", "-np", "16", "-H", "h1:h2", "./train")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "FAIL    h1:h2 is h1 with 'h2' slots: a comma separates hosts  [BW220 line-hosts]" in done.stdout
+    assert done.stdout.startswith("without the facts of this machine")
+
+
+def test_command_as_json_without_secrets():
+    done = busbw("command", "--format", "json", "-", stdin="mpirun -x MY_TOKEN=hunter2 -n 2 -H h1:1,h2:1 ./train")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["schema"], found["lines"][0]["where"]) == (0, "busbw.check-command/1", "stdin, line 1")
+    assert "hunter2" not in done.stdout
+
+
+def test_command_without_a_line_is_a_usage_error():
+    done = busbw("command")
+    assert done.returncode == 2 and "no command line" in done.stderr
+
+
+def test_rules_are_listed_with_the_checks():
+    assert "BW220  line-hosts" in busbw("--list").stdout
+    assert busbw("--only", "line-hosts").returncode == 2
