@@ -1,10 +1,11 @@
-"""Files of this machine that set RoCE when it starts: units of systemd, rules of udev, scripts of the network.
+"""Files of this machine that set RoCE when it starts: units of systemd, rules of udev, files and scripts of the network, cron.
 
 Only their names and the words found are kept, as such files may hold secrets.
 """
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,16 +14,28 @@ from busbw.host.source import Source
 
 CALL = "files that set RoCE at the start"
 UNITS = ("etc/systemd/system", "usr/lib/systemd/system")
-SCRIPTS = ("etc/udev/rules.d", "usr/lib/udev/rules.d", "etc/NetworkManager/dispatcher.d", "etc/network/if-up.d", "etc/networkd-dispatcher",
-           "etc/infiniband", "etc/rc.local", "etc/rc.d/rc.local")  # fmt: skip
-WORDS = re.compile(r"mlnx_qos|cma_roce_tos|cma_roce_mode|traffic_class|roce_np|roce_rp|dcb pfc|dcb app|bnxt_setupcc|niccli")
+FILES = ("etc/udev/rules.d", "usr/lib/udev/rules.d", "etc/network/interfaces", "etc/network/interfaces.d", "etc/netplan",
+         "etc/systemd/network", "etc/NetworkManager/system-connections", "etc/sysconfig/network-scripts", "etc/infiniband", "etc/crontab",
+         "etc/cron.d", "var/lib/lldpad/lldpad.conf")  # fmt: skip
+# The system runs these only if they are executable.
+SCRIPTS = ("etc/NetworkManager/dispatcher.d", "etc/network/if-pre-up.d", "etc/network/if-up.d", "etc/networkd-dispatcher", "etc/rc.local",
+           "etc/rc.d/rc.local", "sbin/ifup-local")  # fmt: skip
+WORDS = re.compile(
+    r"mlnx_qos|cma_roce_tos|cma_roce_mode|traffic_class|roce_np|roce_rp|\bdcb (?:-\S+ )*(?:pfc|app|apptrust|ets)\b"
+    r"|dcbtool|lldptool|tlvid0080c20b|priority-flow-control|bnxt_setupcc|niccli|nicctl|rdma_qos_init"
+)
+_COMMENT = re.compile(r"^\s*[#;].*$", re.MULTILINE)
 _STARTS = re.compile(r"^Exec(?:Start|StartPre|StartPost)=[-@:+!]*(.*)$", re.MULTILINE)
+_RUNS = re.compile(r"(?<![\w/.])/(?:usr|opt|etc|root|home|srv|sbin|bin)/[\w./@+-]+")  # paths in a rule, a file of the network or cron
+_WANTED = re.compile(r"(?:^(?:Wants|Requires)=|SYSTEMD_WANTS\}?\+?=\"?)([^\"\n]+)", re.MULTILINE)
+_INSTANCE = re.compile(r"@[^.]+\.")
+_STARTERS = (".timer", ".path", ".socket")  # such a unit starts the service of its name
 _LARGEST = 1 << 16
 _MOST = 4000  # files that are looked at
 
 
 class Setter(msgspec.Struct, frozen=True):
-    """One file. `enabled` is False for a unit that systemd does not start."""
+    """One file. `enabled` is False for a unit that systemd does not start, and for a script that is not executable."""
 
     path: str
     words: list[str]
@@ -36,16 +49,37 @@ def read_setters(source: Source) -> list[Setter] | str:
 
 
 def setters(root: Path) -> Iterator[Setter]:
-    """Files under `root` with one of the words, and units that start such a script."""
-    wanted = {link.name for folder in UNITS for kind in ("wants", "requires") for link in (root / folder).glob(f"*.{kind}/*")}
-    for path in list(_files(root, (*UNITS, *SCRIPTS)))[:_MOST]:
-        text = _text(path)
-        for command in _STARTS.findall(text):
-            text += "".join(_text(root / word.lstrip("/")) for word in command.split() if word.startswith("/"))
-        words = sorted(set(WORDS.findall(text)))
-        if words:
-            unit = path.suffix in (".service", ".timer")
-            yield Setter(f"/{path.relative_to(root)}", words, path.name in wanted if unit else True)
+    """Files under `root` with one of the words outside of comments, and those that start such a script."""
+    files = list(_files(root, (*UNITS, *FILES, *SCRIPTS)))[:_MOST]
+    texts = {path: _text(path) for path in files}
+    wanted = _wanted(root, texts.values())
+    for path, text in texts.items():
+        commands = _STARTS.findall(text) if path.suffix in (".service", ".conf") else [text]
+        scripts = dict.fromkeys(script for command in commands for script in _RUNS.findall(command))
+        found = sorted(set(WORDS.findall("".join((text, *(_text(root / script.lstrip("/")) for script in scripts))))))
+        if found:
+            name = f"/{path.relative_to(root)}"
+            yield Setter(name, found, _starts(path, wanted) if name.startswith(tuple(f"/{unit}/" for unit in UNITS)) else _runs(root, path))
+
+
+def _wanted(root: Path, texts: Iterable[str]) -> set[str]:
+    """Names of the units that something starts, templates without their instance."""
+    links = {link.name for folder in UNITS for kind in ("wants", "requires") for link in (root / folder).glob(f"*.{kind}/*")}
+    named = {name for text in texts for names in _WANTED.findall(text) for name in names.split()}
+    return {_INSTANCE.sub("@.", name) for name in links | named}
+
+
+def _starts(path: Path, wanted: set[str]) -> bool:
+    """Whether systemd starts a unit, or that of a drop-in."""
+    name = path.parent.name.removesuffix(".d") if path.suffix == ".conf" else path.name
+    unit = _INSTANCE.sub("@.", name)
+    return unit in wanted or any(f"{unit.removesuffix('.service')}{kind}" in wanted for kind in _STARTERS)
+
+
+def _runs(root: Path, path: Path) -> bool:
+    """Whether the system runs or reads a file."""
+    relative = str(path.relative_to(root))
+    return os.access(path, os.X_OK) if relative.startswith(SCRIPTS) else True
 
 
 def _files(root: Path, folders: tuple[str, ...]) -> Iterator[Path]:
@@ -56,8 +90,10 @@ def _files(root: Path, folders: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _text(path: Path) -> str:
+    """A file without its comments; '' for a program, or what cannot be read."""
     try:
         with path.open("rb") as opened:
-            return opened.read(_LARGEST).decode("utf-8", "replace") + "\n"
+            data = opened.read(_LARGEST)
     except OSError:
         return ""
+    return "" if b"\0" in data else _COMMENT.sub("", data.decode("utf-8", "replace")) + "\n"

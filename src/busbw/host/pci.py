@@ -9,7 +9,7 @@ from busbw.host.source import Source
 
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA, MELLANOX, AMAZON, AMD = "0x10de", "0x15b3", "0x1d0f", "0x1022"
-DISPLAY, NETWORK = "0x03", "0x02"  # first byte of the class
+DISPLAY, NETWORK, ETHERNET = "0x03", "0x02", "0x0200"  # first bytes of the class
 _BDF = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _SPEED = re.compile(r"([\d.]+) GT/s")
 

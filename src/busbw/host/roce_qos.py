@@ -4,7 +4,6 @@ The files qos/trust, ecn/ and tc/ are those of NVIDIA's own driver (DOCA-OFED, M
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbw.host.dcb import PRIORITIES, Dcb, read_dcb
@@ -12,7 +11,6 @@ from busbw.host.interfaces import NET
 from busbw.host.nic import RDMA
 from busbw.host.source import Source
 
-VARIABLE, NCCL_CONF = "NCCL_IB_TC", "/etc/nccl.conf"
 CONFIGFS = "/sys/kernel/config/rdma_cm"
 _GLOBAL = re.compile(r"Global tclass=(\d+)")
 ECN_BITS = {0: "no ECN", 1: "ECT(1)", 2: "ECT(0)", 3: "CE"}
@@ -29,6 +27,7 @@ class Qos:
     notify: tuple[int, ...] | None  # priorities on which it answers ECN marks with CNPs (notification point)
     react: tuple[int, ...] | None  # priorities on which it slows down for CNPs (reaction point)
     cnp: str | None  # DSCP of CNPs
+    tagged: bool = False  # its packets have a VLAN tag with a priority
 
     @property
     def lossless(self) -> tuple[int, ...] | None:
@@ -38,12 +37,12 @@ class Qos:
     def priority(self, traffic_class: int) -> int | None:
         """The priority of packets with this traffic class byte; None if it is not known. Untagged packets have 0 where PCP is trusted."""
         if self.trust == "pcp":
-            return 0
+            return None if self.tagged else 0
         return None if isinstance(self.dcb, str) else self.dcb.dscp.get(traffic_class >> 2)
 
 
-def read_qos(source: Source, netdev: str) -> Qos:
-    """The settings of a hardware interface."""
+def read_qos(source: Source, netdev: str, *, tagged: bool = False) -> Qos:
+    """The settings of a hardware interface; `tagged`: a VLAN lies over it."""
     dcb = read_dcb(source, netdev)
     where = f"{NET}/{netdev}/qos/trust"
     trust = source.read(where).text or ""
@@ -58,6 +57,7 @@ def read_qos(source: Source, netdev: str) -> Qos:
         notify=_enabled(source, f"{ecn}/roce_np/enable"),
         react=_enabled(source, f"{ecn}/roce_rp/enable"),
         cnp=source.read(f"{ecn}/roce_np/cnp_dscp").text,
+        tagged=tagged,
     )
 
 
@@ -75,20 +75,6 @@ def parse_traffic_class(text: str) -> int | None:
     """The traffic class of all packets, 0 - 255; None if applications choose it themselves."""
     match = _GLOBAL.match(text)
     return int(match.group(1)) if match else None
-
-
-def nccl_traffic_class(environment: Mapping[str, str] | None, file: str = "") -> tuple[int | None, str]:
-    """What NCCL_IB_TC says and where: in the environment, else in the text of /etc/nccl.conf, else NCCL's default 0.
-
-    The value is None where the environment or the number is not known.
-    """
-    written = re.findall(rf"^\s*{VARIABLE}\s*=\s*(\S+)", file, re.MULTILINE)
-    if environment is None:
-        return None, f"${VARIABLE}"
-    if VARIABLE not in environment and not written:
-        return 0, f"${VARIABLE}, which is not set"
-    text, where = (environment[VARIABLE], f"${VARIABLE}") if VARIABLE in environment else (written[-1], NCCL_CONF)
-    return (int(text) if text.isascii() and text.isdigit() else None), where
 
 
 def rdma_cm_path(device: str, port: str, name: str) -> str:

@@ -88,7 +88,8 @@ def cloud(driver, **files):
 
 def efa():
     """A server with EFA and NCCL's plugin for it."""
-    return cloud("efa").listing("/opt/amazon/ofi-nccl/lib", "libnccl-net-ofi.so")
+    tree = cloud("efa").listing("/opt/amazon/ofi-nccl/lib", "libnccl-net-ofi.so")
+    return tree.files("/sys/bus/pci/devices/0000:1b:00.0", vendor="0x10de", **{"class": "0x030200"})
 
 
 def erdma(mtu="8500"):
@@ -141,7 +142,7 @@ NIC = {
     "nic-module": statistic(module_high_temp=1),
     "nic-pci-stalls": statistic(outbound_pci_stalled_wr_events=100),
     "nic-retransmissions": counter("packet_seq_err", 10**6),
-    "nic-efa": (efa(), lambda tree: tree.file("/sys/class/infiniband/rdmap0/ports/1/hw_counters/unresponsive_remote_events", "3")),
+    "nic-efa": (efa(), lambda tree: tree.file("/sys/class/infiniband/rdmap0/ports/1/hw_counters/rx_drops", "3")),
     "nic-erdma-mtu": (erdma(), lambda tree: tree.file("/sys/class/net/eth0/mtu", "1500")),
     "roce-trust": lambda tree: tree.file(f"{NET}/qos/trust", "pcp"),
     "roce-pfc": lambda tree: tree.update("dcb eth3", pfc=[]),

@@ -42,7 +42,11 @@ def only(name, tree):
         ("nccl-ib-disable", {"NCCL_IB_DISABLE": "0"}, PASS, "the default"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "9"}, WARN, "it means SYS"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "LOC"}, WARN, "switches GPUDirect RDMA off"),
-        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "pxb"}, PASS, "up to this distance"),
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "PXB"}, PASS, "up to this distance"),
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "pxb"}, WARN, "has no effect"),  # NCCL compares case
+        ("nccl-p2p-disable", {"NCCL_P2P_LEVEL": "nvl"}, WARN, "has no effect"),
+        ("nccl-socket-ifname", {"NCCL_SOCKET_IFNAME": ",".join(f"eth{port}" for port in (1, *range(10, 20)))}, PASS, "selects eth1"),
+        ("nccl-names", {"NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE": "/x"}, PASS, "no variable"),  # of Google Cloud's plugin
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "FAR"}, WARN, "none of NCCL's path types"),
         ("nccl-net-gdr-level", {"NCCL_IB_GDR_LEVEL": "PXB"}, WARN, "renamed"),
         ("nccl-socket-ifname", {"NCCL_SOCKET_IFNAME": "eth1"}, WARN, "eth1 also stands for eth10"),
@@ -99,7 +103,9 @@ def test_value_of_a_variable(name, variables, verdict, message):
 
 
 def test_bridge_that_nccl_may_choose():
-    found = only("nccl-socket-ifname", healthy().file("/sys/class/net/virbr0/operstate", "down"))
+    tree = healthy().file("/sys/class/net/virbr0/operstate", "down").update("addresses", virbr0="")
+    assert only("nccl-socket-ifname", tree).verdict is PASS  # NCCL needs an address
+    found = only("nccl-socket-ifname", tree.update("addresses", virbr0="192.168.122.1/24"))
     assert found.verdict is WARN
     assert found.fix == "export NCCL_SOCKET_IFNAME=^docker,lo,virbr0"
 

@@ -37,6 +37,16 @@ def test_lossless_class_is_compared_with_what_nccl_sends():
     assert one("roce-traffic-class", tree.call("environment", "")).verdict is UNKNOWN
 
 
+def test_traffic_class_is_read_as_nccl_reads_its_files():
+    tree = healthy().drop("/sys/class/infiniband/mlx5_3/tc").file("/etc/nccl.conf", "NCCL_DEBUG=WARN\nNCCL_IB_TC=0x6a\nNCCL_IB_TC=2")
+    assert one("roce-traffic-class", tree).evidence[0].where == "/etc/nccl.conf: NCCL_IB_TC"
+    assert "traffic class 106 " in one("roce-traffic-class", tree).message  # the first line counts
+    environment(NCCL_CONF_FILE="/job/nccl.conf")(tree.file("/job/nccl.conf", "NCCL_IB_TC=98"))
+    assert "traffic class 98 " in one("roce-traffic-class", tree).message
+    environment(NCCL_IB_TC="300")(tree)
+    assert one("roce-traffic-class", tree).verdict is UNKNOWN
+
+
 @pytest.mark.parametrize(("pfc", "verdict"), [([], WARN), ([3], PASS), ([3, 4], PASS), (list(range(8)), WARN), (None, UNKNOWN)])
 def test_flow_control_is_for_some_priorities(pfc, verdict):
     assert one("roce-pfc", healthy().update("dcb eth3", pfc=pfc)).verdict is verdict
@@ -151,3 +161,20 @@ def test_both_points_of_congestion_control_are_compared():
     messages = [found.message for found in run("roce-alike", tree)]
     assert messages == [f"its {part} point differs from most ports of this host" for part in ("notification", "reaction")]
     assert one("roce-ecn", tree).message == "eth3 has congestion control on priority 0, 1, 2, 3, 4, 6, 7"
+
+
+@pytest.mark.parametrize(
+    ("path", "fix"),
+    [
+        ("/etc/systemd/system/qos@.service", "systemctl enable qos@INTERFACE.service"),
+        ("/etc/network/if-up.d/qos", "chmod +x /etc/network/if-up.d/qos"),
+    ],
+)
+def test_file_that_does_not_run_at_the_start_is_named(path, fix):
+    setter = json.dumps([{"path": path, "words": ["mlnx_qos"], "enabled": False}])
+    assert run("roce-at-start", healthy().call("files that set RoCE at the start", setter))[0].fix == fix
+
+
+def test_container_does_not_say_what_its_host_starts():
+    tree = healthy().call("files that set RoCE at the start", "[]").file("/.dockerenv", "")
+    assert run("roce-at-start", tree)[0].verdict is UNKNOWN

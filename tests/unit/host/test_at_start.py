@@ -32,8 +32,50 @@ def test_unit_counts_by_the_script_that_it_starts(tmp_path, write):
 
 def test_rules_and_scripts_need_no_enabling(tmp_path, write):
     write("etc/udev/rules.d/90-roce.rules", 'ACTION=="add", SUBSYSTEM=="net", RUN+="/usr/bin/mlnx_qos -i %k --pfc 0,0,0,1,0,0,0,0"')
-    write("etc/rc.local", "dcb pfc set dev eth0 prio-pfc 3:on")
-    assert [(one.path, one.enabled) for one in setters(tmp_path)] == [("/etc/udev/rules.d/90-roce.rules", True), ("/etc/rc.local", True)]
+    script = write("etc/rc.local", "dcb pfc set dev eth0 prio-pfc 3:on")
+    assert [(one.path, one.enabled) for one in setters(tmp_path)] == [("/etc/udev/rules.d/90-roce.rules", True), ("/etc/rc.local", False)]
+    script.chmod(0o755)
+    assert all(one.enabled for one in setters(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "words"),
+    [
+        ("etc/network/interfaces", "iface eth0 inet static\n  up mlnx_qos -i eth0 --trust dscp", ["mlnx_qos"]),
+        ("etc/network/interfaces.d/eth0", "iface eth0 inet static\n  post-up /usr/local/bin/qos.sh", ["dcb -i pfc"]),
+        ("etc/udev/rules.d/90.rules", 'ACTION=="add", RUN+="/usr/local/bin/qos.sh %k"', ["dcb -i pfc"]),
+        ("etc/NetworkManager/system-connections/a.nmconnection", "[dcb]\npriority-flow-control=0,0,0,1,0,0,0,0", ["priority-flow-control"]),
+        ("etc/cron.d/qos", "@reboot root /usr/local/bin/qos.sh", ["dcb -i pfc"]),
+        ("var/lib/lldpad/lldpad.conf", "eth0 : { tlvid0080c20b : { enableTx = true; }; };", ["tlvid0080c20b"]),
+    ],
+)
+def test_files_of_the_network_count(tmp_path, write, path, text, words):
+    write("usr/local/bin/qos.sh", "dcb -i pfc set dev $1 prio-pfc 3:on")
+    write(path, text)
+    assert list(setters(tmp_path)) == [Setter(f"/{path}", words)]
+
+
+def test_comments_and_programs_set_nothing(tmp_path, write):
+    write("etc/infiniband/openib.conf", "# run mlnx_qos by hand\n ; traffic_class\nONBOOT=yes")
+    write("usr/sbin/opensm", "\0ELF traffic_class")
+    write("usr/lib/systemd/system/opensm.service", "[Service]\nExecStart=/usr/sbin/opensm")
+    assert list(setters(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("starter", "text"),
+    [
+        ("etc/systemd/system/multi-user.target.wants/qos@eth2.service", ""),
+        ("etc/systemd/system/timers.target.wants/qos@eth2.timer", ""),
+        ("etc/udev/rules.d/90.rules", 'SUBSYSTEM=="net", ENV{SYSTEMD_WANTS}+="qos@eth2.service"'),
+        ("etc/systemd/system/fabric.target", "[Unit]\nWants=qos@eth2.service other.service"),
+    ],
+)
+def test_template_is_started_by_an_instance(tmp_path, write, starter, text):
+    write("etc/systemd/system/qos@.service", "[Service]\nExecStart=/usr/bin/mlnx_qos -i %i --pfc 0,0,0,1,0,0,0,0")
+    assert not next(setters(tmp_path)).enabled
+    write(starter, text)
+    assert next(one for one in setters(tmp_path) if one.path.endswith("qos@.service")).enabled
 
 
 def test_other_files_and_missing_scripts_are_passed_over(tmp_path, write):

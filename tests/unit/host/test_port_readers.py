@@ -13,7 +13,7 @@ from busbw.host.gids import read_gids
 from busbw.host.interfaces import read_interfaces
 from busbw.host.ip_addresses import parse_inet6, read_addresses
 from busbw.host.pause import Pause, read_pause
-from busbw.host.roce_qos import Qos, decoded, nccl_traffic_class, parse_traffic_class, read_qos
+from busbw.host.roce_qos import Qos, decoded, parse_traffic_class, read_qos
 from busbw.host.source import Live
 
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
@@ -134,14 +134,6 @@ def test_recorded_global_pause():
 @pytest.mark.parametrize(("text", "value"), [("Global tclass=106\n", 106), ("", None), ("tclass=24 src_ip=10.0.0.1", None)])
 def test_traffic_class_of_all_packets(text, value):
     assert parse_traffic_class(text) == value
-
-
-def test_traffic_class_of_nccl():
-    assert nccl_traffic_class(None, "NCCL_IB_TC=106") == (None, "$NCCL_IB_TC")
-    assert nccl_traffic_class({}) == (0, "$NCCL_IB_TC, which is not set")
-    assert nccl_traffic_class({"NCCL_IB_TC": "106"}, "NCCL_IB_TC=98") == (106, "$NCCL_IB_TC")
-    assert nccl_traffic_class({}, "NCCL_DEBUG=INFO\nNCCL_IB_TC=98\n#NCCL_IB_TC=2") == (98, "/etc/nccl.conf")
-    assert nccl_traffic_class({"NCCL_IB_TC": "high"}) == (None, "$NCCL_IB_TC")
 
 
 def test_traffic_class_is_decoded():

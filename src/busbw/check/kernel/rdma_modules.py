@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unread, warned
 from busbw.check.machine import Machine
+from busbw.check.nic.links import gpu_server
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.pci import MELLANOX, read_devices
+from busbw.host.pci import ETHERNET, MELLANOX, read_devices
 
 MODULES, FILES = "/proc/modules", "/dev/infiniband"
 USER = "ib_uverbs"
@@ -41,7 +42,8 @@ def look(machine: Machine) -> Iterator[Found]:
     if not missing:
         yield passed("", "the modules of RDMA are loaded", Evidence(MODULES, f"{USER}, {', '.join(CONNECTION)}"))
         return
-    report = failed if set(missing) - set(CONNECTION) else warned
+    needed = machine.ports or gpu_server(machine) or any(not card.kind.startswith(ETHERNET) for card in cards)
+    report = failed if set(missing) - set(CONNECTION) and needed else warned
     evidence = (Evidence(MODULES, f"no {name}", name) for name in missing)
     yield report("", f"not loaded: {', '.join(missing)}", *evidence, fix=ROW.fix.format(modules=" ".join(missing)))
 

@@ -18,7 +18,7 @@ ROW = CheckRow(
     title="GPUDirect RDMA's distance",
     right="not set, or a word such as PXB",
     why="Numbers are of an old list and discouraged, as path types change: 2 is PXB, which is the default on x86 anyway. LOC switches "
-    "GPUDirect RDMA off, and NCCL does not know other words.",
+    "GPUDirect RDMA off, and NCCL ignores other words, lower case too.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=READS,
@@ -32,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _judge(machine: Machine, setting: Setting) -> Found:
-    value = setting.value.upper()
+    value = setting.value
     if value.isdigit():
         word = LEGACY[min(int(value), len(LEGACY) - 1)]
         message = f"{setting.text} is a number of the old list, where it means {word}"
@@ -40,8 +40,10 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     if value == LEGACY[0]:
         return warned("", f"{setting.text} switches GPUDirect RDMA off", setting.evidence("not set"), fix=setting.unset)
     if value not in WORDS:
-        message = f"{setting.text} is none of NCCL's path types"
-        return warned("", message, setting.evidence(", ".join(LEGACY)), fix=setting.unset)
+        upper = value.upper()
+        message = f"{setting.text} is none of NCCL's path types, and has no effect"
+        fix = setting.to(upper) if upper in WORDS else setting.unset
+        return warned("", message, setting.evidence(", ".join(LEGACY)), fix=fix)
     if setting.name == OLD:
         return warned("", f"{OLD} was renamed in NCCL 2.4", setting.evidence(VARIABLE), fix=setting.unset)
     return passed("", f"{setting.text} uses GPUDirect RDMA up to this distance", setting.evidence())

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, each, known
+from busbw.check.nic.links import driver, own
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import parse_int
 
 VARIABLE = "NCCL_IB_DISABLE"
+EFA = "efa"  # NCCL reaches it by a plugin, which the variable does not concern
 
 ROW = CheckRow(
     id="BW167",
@@ -32,9 +34,9 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, setting: Setting) -> Found:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default and has no effect", setting.evidence())
-    active = [port.name for port in machine.ports if port.active]
+    active = [port.name for port in own(machine) if port.active and driver(machine, port) != EFA]
     if not active and known(machine):
-        return passed("", f"{setting.text}, and no RDMA port is active", setting.evidence())
+        return passed("", f"{setting.text}, and no RDMA port is active that NCCL uses itself", setting.evidence())
     evidence = [setting.evidence("not set")]
     if active:
         evidence.append(Evidence("/sys/class/infiniband/*/ports/*/state", f"active: {', '.join(active)}"))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, no_environment, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, settings
+from busbw.check.nic.links import fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import parse_int
 
@@ -39,7 +40,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if not 1 <= count <= MOST:
         yield warned("", f"{text}: NCCL takes 1 to {MOST}", evidence, fix=ROW.fix)
         return
-    bonds = {port.name: slaves for port in machine.roce_ports if len(slaves := _slaves(machine, port)) > 1}
+    bonds = {port.name: slaves for port in fabric(machine) if len(slaves := _slaves(machine, port)) > 1}
     if not bonds or count > 1:
         yield passed("", text if count > 1 or not setting else f"{text}, the default", evidence)
         return

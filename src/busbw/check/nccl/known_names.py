@@ -55,5 +55,5 @@ OTHERS = frozenset(f"NCCL_{name}" for name in ("HOME", "ROOT", "ROOT_DIR", "DIR"
 # Of nccl-tests and of plugins.
 PREFIXES = (
     "NCCL_TESTS_", "NCCL_INSPECTOR_", "NCCL_PROFILER_", "NCCL_TUNER_", "NCCL_SHARP_", "NCCL_IBEXT_", "NCCL_GPUDIRECTTCPX_", "NCCL_FASTRAK_",
-    "NCCL_OFI_",
+    "NCCL_OFI_", "NCCL_SHIMNET_", "NCCL_TELEMETRY_", "NCCL_GPUVIZ_", "NCCL_PLUGIN_", "NCCL_UCX_",
 )  # fmt: skip

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine
+from busbw.check.nccl.gdr_level import WORDS
 from busbw.check.nccl.settings import READS, STAYS, Setting, each
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import parse_int
@@ -34,7 +35,10 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     gpus = machine.host.gpus
     links = [Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU")] if gpus and gpus[0].nvlink else []
     if setting.name == LEVEL:
-        if setting.value.upper() not in ("LOC", "0"):
+        if not setting.value.isdigit() and setting.value not in WORDS:
+            message = f"{setting.text} is none of NCCL's path types, and has no effect"
+            return warned("", message, setting.evidence(", ".join(WORDS)), fix=setting.unset)
+        if setting.value not in ("LOC", "0"):
             return passed("", f"{setting.text} sets the distance up to which GPUs access each other", setting.evidence())
     elif parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default", setting.evidence())

@@ -32,10 +32,12 @@ class Selection:
         return tuple(token for token in self.tokens if not any(self.matches(token, name) for name in names))
 
     def too_wide(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """For each token that is a whole name: the other names that it stands for as a prefix."""
+        """For each token that is a whole name: the names that it stands for as a prefix and that are not in the list themselves."""
         names = tuple(names)
         others = {
-            token: tuple(name for name in names if name != token and self.matches(token, name)) for token in self.tokens if token in names
+            token: tuple(name for name in names if name not in self.tokens and self.matches(token, name))
+            for token in self.tokens
+            if token in names
         }
         return {token: more for token, more in others.items() if more}
 

@@ -1,12 +1,14 @@
 """The interfaces of NCCL's sockets: all of NCCL starts over them, with RDMA too."""
 
 from collections.abc import Iterator
+from ipaddress import IPv4Interface
 
 from busbw.check.base import Check, failed, no_environment, passed, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.selection import parse
 from busbw.check.nccl.settings import READS, Setting, known, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.ip_addresses import IPV4, read_addresses
 
 VARIABLE = "NCCL_SOCKET_IFNAME"
 NET = "/sys/class/net"
@@ -23,7 +25,7 @@ ROW = CheckRow(
     "each entry is a prefix, and a name that the host lacks stops NCCL.",
     fix=f"export {VARIABLE}=^docker,lo,virbr0",
     stays="set it in the job script or /etc/nccl.conf",
-    reads=(*READS, NET),
+    reads=(*READS, NET, IPV4),
     sources=("NCCL user guide, NCCL_SOCKET_IFNAME",),
 )
 
@@ -36,14 +38,21 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     names = (*machine.interfaces, "lo") if machine.interfaces else ()
     setting = every.get(VARIABLE)
-    yield _unset(names) if setting is None else _set(machine, setting, names)
+    yield _unset(machine, names) if setting is None else _set(machine, setting, names)
 
 
-def _unset(names: tuple[str, ...]) -> Found:
+def _unset(machine: Machine, names: tuple[str, ...]) -> Found:
     if not names:
         return unknown("", f"{VARIABLE} is not set, and no interface is visible")
     evidence = (Evidence(f"${VARIABLE}", "not set"), Evidence(NET, ", ".join(names)))
-    bridges = [name for name in names if name.startswith(VIRTUAL)]
+    addresses = read_addresses(machine)
+    # NCCL takes interfaces with an address alone; those of pods (cali, veth) have none of IPv4.
+    bridges = [
+        name
+        for name in names
+        if name.startswith(VIRTUAL)
+        and (isinstance(addresses, str) or any(isinstance(one, IPv4Interface) for one in addresses.get(name, [])))
+    ]
     if bridges and not any(name.startswith("ib") for name in names):
         message = f"{VARIABLE} is not set, and NCCL may choose {', '.join(bridges)}, which leads to no other host"
         return warned("", message, *evidence, fix=f"export {VARIABLE}=^docker,lo,{','.join(bridges)}")

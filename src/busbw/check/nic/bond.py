@@ -4,10 +4,14 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
+from busbw.check.nic.links import fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.bonding import BONDING, LACP, NO_PARTNER, Bond, read_bonds
 
 POLICY = "layer3+4"
+HASHES = (POLICY, "encap3+4")  # both take the ports of a packet
+CABLE = "ethtool {slave} shows whether it has a link; reseat its cable, and look at the port of the switch"
+SWITCH = "set LACP on the ports of the switch that {bond} is connected to, all in one group"
 
 ROW = CheckRow(
     id="BW074",
@@ -16,7 +20,7 @@ ROW = CheckRow(
     title="bonds",
     right=f"all slaves up at the same speed and joined by the switch; under RDMA also 802.3ad with {POLICY}",
     why="A bond with one slave down has half its rate. Without ports in the hash, all connections of two hosts take one slave.",
-    fix=f"nmcli connection modify {{bond}} +bond.options mode=802.3ad,xmit_hash_policy={POLICY},miimon=100; LACP on the switch",
+    fix=f"first LACP on the switch, then nmcli connection modify {{bond}} +bond.options mode=802.3ad,xmit_hash_policy={POLICY},miimon=100",
     stays="in NetworkManager, netplan (parameters: mode, transmit-hash-policy) or ifcfg (BONDING_OPTS); ip link alone is lost",
     reads=(f"{BONDING}/*", "/sys/class/net/*/bonding/slaves"),
     sources=("Linux Documentation/networking/bonding.rst",),
@@ -38,38 +42,46 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _carries_rdma(machine: Machine, name: str, bond: Bond) -> bool:
     members = {name, *(slave.name for slave in bond.slaves)}
-    return any(port.netdev in members for port in machine.ports)
+    return any(port.netdev in members for port in fabric(machine))
 
 
 def _judge(name: str, bond: Bond, *, rdma: bool) -> Iterator[Found]:
     faults = list(_faults(bond, rdma=rdma))
-    for message, seen, expected in faults:
-        yield warned(name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=ROW.fix.format(bond=name))
+    for message, seen, expected, fix in faults:
+        yield warned(name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=fix.format(bond=name))
     if not bond.slaves:
         yield unknown(name, "it has no slaves", Evidence(f"{BONDING}/{name}", "no slave"))
     elif not faults:
         yield passed(name, f"{len(bond.slaves)} slaves are up", Evidence(f"{BONDING}/{name}", f"{bond.mode}, {bond.policy}"))
 
 
-def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str]]:
-    """What is wrong: message, value, expected value."""
+def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
+    """What is wrong: message, value, expected value, fix."""
     down = [slave.name for slave in bond.slaves if not slave.up]
     if down:
-        yield f"{', '.join(down)} is down: the bond carries less", f"MII Status of {', '.join(down)}: down", "up"
+        yield (
+            f"{', '.join(down)} is down: the bond carries less",
+            f"MII Status of {', '.join(down)}: down",
+            "up",
+            CABLE.format(slave=down[0]),
+        )
     speeds = {slave.name: slave.mbits for slave in bond.slaves if slave.up and slave.mbits is not None}
     if len(set(speeds.values())) > 1:
         text = ", ".join(f"{name} {speed} Mbps" for name, speed in speeds.items())
-        yield "its slaves differ in speed", f"Speed: {text}", "equal"
+        yield "its slaves differ in speed", f"Speed: {text}", "equal", CABLE.format(slave=min(speeds, key=lambda one: speeds[one]))
     if bond.mode == LACP:
-        apart = [slave.name for slave in bond.slaves if slave.up and slave.aggregator != bond.aggregator]
+        # Only root sees the aggregator in use: without it slaves must at least be in the same one.
+        up = [slave for slave in bond.slaves if slave.up]
+        used = bond.aggregator or (up[0].aggregator if up else "")
+        apart = [slave.name for slave in up if slave.aggregator != used]
         if bond.partner == NO_PARTNER:
-            yield "the switch does not answer LACP", f"Partner Mac Address: {bond.partner}", "the switch's"
+            yield "the switch does not answer LACP", f"Partner Mac Address: {bond.partner}", "the switch's", SWITCH
         elif apart:
-            yield f"{', '.join(apart)} is not in the bond's aggregator", f"Aggregator ID of {apart[0]} differs", bond.aggregator
+            yield f"{', '.join(apart)} is not in the bond's aggregator", f"Aggregator ID of {apart[0]} differs", used, SWITCH
     elif rdma:
-        yield f"its mode is {bond.mode}", f"Bonding Mode: {bond.mode}", LACP
-    if rdma and bond.mode == LACP and bond.policy != POLICY:
-        yield f"its hash is {bond.policy}: connections share a slave", f"Transmit Hash Policy: {bond.policy}", POLICY
+        yield f"its mode is {bond.mode}", f"Bonding Mode: {bond.mode}", LACP, ROW.fix
+    if rdma and bond.mode == LACP and bond.policy not in HASHES:
+        yield f"its hash is {bond.policy}: connections share a slave", f"Transmit Hash Policy: {bond.policy}", POLICY, ROW.fix
 
 
 CHECK = Check(ROW, look)

@@ -10,6 +10,7 @@ from busbw.core.checking import CheckRow, Found, Layer
 DROPPED = "[rt]x_discards_phy|port_xmit_discards"
 PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"
 SIZE = "rx_oversize_pkts_phy"
+OF_INFINIBAND = "ibdiagnet names the switch port that is congested; the subnet manager's log shows whether a host hung"
 
 ROW = CheckRow(
     id="BW079",
@@ -42,7 +43,7 @@ def _judge(port: Port, found: list[Count]) -> Found:
     seen = evidence(found, f"{DROPPED}|{SIZE}")
     message = f"{dropped} of {packets} packets dropped"
     if large or dropped > LOSS * packets:
-        fix = ROW.fix.format(netdev=port.netdev or "the interface")
+        fix = ROW.fix.format(netdev=port.netdev or "the interface") if port.roce else OF_INFINIBAND
         return warned(port.name, message + (f", {large} that are larger than its MTU" if large else ""), *seen, fix=fix)
     return passed(port.name, message, *seen)
 

@@ -6,10 +6,13 @@ from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, counts, driver, evidence, total
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.pci import read_devices
 
-FOLDERS = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/aws-ofi-nccl/lib", "/usr/local/lib", "/usr/lib64",
+FOLDERS = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+           "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu", "/opt/aws-ofi-nccl/lib", "/usr/local/lib", "/usr/lib64",
            "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")  # fmt: skip
 PLUGIN = "libnccl-net"
+KUBELET = "/var/lib/kubelet"
 GONE, DROPS, PACKETS = "unresponsive_remote_events", "rx_drops", "rx_pkts"
 
 ROW = CheckRow(
@@ -17,7 +20,7 @@ ROW = CheckRow(
     name="nic-efa",
     layer=Layer.NIC,
     title="EFA devices",
-    right=f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, no remote end stopped answering, at most {LOSS:g} of the packets dropped",
+    right=f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most {LOSS:g} of them dropped",
     why="NCCL has no transport for EFA of its own: without the plugin it uses TCP. A security group must let all traffic from itself in.",
     fix="install aws-ofi-nccl (part of the EFA installer) and have its folder in LD_LIBRARY_PATH; NCCL's log then says NET/OFI",
     stays="an installed package stays; LD_LIBRARY_PATH belongs in the job script or /etc/ld.so.conf.d",
@@ -27,12 +30,13 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The plugin, then each EFA device."""
+    """The plugin where there is an NVIDIA GPU, then each EFA device."""
     ports = [port for port in machine.ports if driver(machine, port) == "efa"]
     if not ports:
         yield skipped("no EFA device")
         return
-    yield _plugin(machine)
+    if any(device.gpu for device in read_devices(machine).values()):
+        yield _plugin(machine)
     for port in ports:
         yield _device(machine, port)
 
@@ -44,6 +48,9 @@ def _plugin(machine: Machine) -> Found:
     seen = Evidence(f"{PLUGIN}*.so", found[0] if found else "in none of " + ", ".join(folders), "in a folder of libraries")
     if found:
         return passed("", f"NCCL's plugin is {found[0]}", seen)
+    if machine.names(KUBELET):
+        message = "NCCL's plugin is not on this node of Kubernetes; the image of the job may have it"
+        return unknown("", message, seen, fix="busbw check in the container of the job")
     return warned("", "NCCL's plugin for EFA is in none of the usual folders", seen, fix=ROW.fix)
 
 
@@ -54,7 +61,8 @@ def _device(machine: Machine, port: Port) -> Found:
     gone, drops, packets = (total(found, name) for name in (GONE, DROPS, PACKETS))
     message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not answer"
     seen = evidence(found, f"{GONE}|{DROPS}")
-    if gone or drops > LOSS * packets:
+    # A job that was killed leaves remote ends that do not answer; a security group that is closed lets no packet in.
+    if (gone and not packets) or drops > LOSS * packets:
         fix = "let the security group have all traffic from itself, in and out; look at the hosts of the job that was running"
         return warned(port.name, message, *seen, fix=fix)
     return passed(port.name, message, *seen)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unknown, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import holder, roce
+from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gids import V2, read_gids
 
@@ -23,10 +23,10 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each active RoCE port."""
-    ports = [port for port in roce(machine) if port.active]
+    """Each RoCE port that collectives use."""
+    ports = fabric(machine)
     if not ports:
-        yield skipped("no active RoCE port")
+        yield skipped(no_fabric(machine))
     for port in ports:
         yield _judge(machine, port)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
-from busbw.check.nic.links import holder, roce
+from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gids import V2, read_gids
 
@@ -15,7 +15,7 @@ ROW = CheckRow(
     title="index of the RoCE v2 GID",
     right="the same on all active RoCE ports",
     why="Programs that take one index for all ports (NCCL_IB_GID_INDEX, ib_write_bw -x) then use a GID of another type or address.",
-    fix="set {netdev} down and up after its address is configured, so that its GIDs come in the usual order; or leave the index to NCCL",
+    fix="unset NCCL_IB_GID_INDEX; or, while no job runs, set {netdev} down and up so that its GIDs come in the usual order",
     stays="the order is that in which addresses were added: give all ports the same addresses in netplan or NetworkManager",
     reads=("/sys/class/infiniband/*/ports/*/gids/*", "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
     sources=("NCCL user guide, NCCL_IB_GID_INDEX",),
@@ -24,9 +24,9 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """The first RoCE v2 GID of each port with an IPv4 address, or else a global IPv6 address."""
-    ports = [port for port in roce(machine) if port.active]
+    ports = fabric(machine)
     if len(ports) < 2:
-        yield skipped("fewer than two active RoCE ports")
+        yield skipped("fewer than two active RoCE ports" if ports else no_fabric(machine))
         return
     found = {}
     for port in ports:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped
 from busbw.check.machine import Machine
-from busbw.check.nic.links import kinds
+from busbw.check.nic.links import kinds, own
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 ROW = CheckRow(
@@ -22,20 +22,21 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each active port, against most of its kind."""
-    groups = kinds(machine, [port for port in machine.ports if port.active and port.layer])
+    """Each active port, against more than half of its kind. Cards with as many ports of each layer are meant to be so."""
+    groups = kinds(machine, [port for port in own(machine) if port.active and port.layer])
     if not any(len(ports) > 1 for ports in groups.values()):
         yield skipped("no two active ports of the same kind")
         return
     for kind, ports in groups.items():
         layers = [port.layer for port in ports]
         usual = max(layers, key=layers.count)
+        mixed = 2 * layers.count(usual) <= len(ports)
         for port in ports if len(ports) > 1 else ():
             number = {"InfiniBand": 1, "Ethernet": 2}.get(usual, 2)
             yield judged(
-                right=port.layer == usual,
+                right=mixed or port.layer == usual,
                 subject=port.name,
-                good=f"{port.layer}, as its kind ({kind})",
+                good=f"{port.layer}, as {layers.count(port.layer)} of {len(ports)} of its kind ({kind})",
                 bad=f"{port.layer}, while most ports of its kind ({kind}) are {usual}",
                 evidence=(Evidence(f"{port.path}/link_layer", port.layer, usual),),
                 fix=ROW.fix.format(bdf=port.bdf or port.device, port=port.number, type=number),

@@ -1,4 +1,4 @@
-"""What checks of ports share: the hardware interfaces behind a port, ports of the same kind, counters."""
+"""What checks of ports share: which ports are judged, the interfaces of a port, ports of the same kind, counters."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,16 @@ from busbw.check.machine import Machine, Port
 from busbw.core.checking import Evidence, Found
 from busbw.host.bonding import carriers
 from busbw.host.ethtool import statistics
+from busbw.host.interfaces import NET
 from busbw.host.nic import RDMA
+from busbw.host.pci import read_devices
 
+UPPER = "upper_"  # sysfs names the interfaces over one by links
 CLOUD = frozenset({"efa", "erdma", "mana"})  # devices of a cloud's virtual network: their hosts show neither cables nor switches
 LOSS = 1e-6  # one packet in a million
+SLOW = 0.5  # of the fastest port: a port with this share or less is for storage or management
+SYNTHETIC = "hv_netvsc"  # Azure's interface over the virtual function of its accelerated networking, which carries no RDMA
+_RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +37,62 @@ def driver(machine: Machine, port: Port) -> str:
     return Path(machine.link(f"{RDMA}/{port.device}/device/driver") or "").name
 
 
+def own(machine: Machine) -> tuple[Port, ...]:
+    """Ports that this machine uses itself.
+
+    Not those of virtual functions beside their physical function, which are for guests and pods, and not those of Azure's accelerated
+    networking, which is for TCP.
+    """
+    real = tuple(port for port in machine.ports if machine.link(f"{RDMA}/{port.device}/device/physfn") is None)
+    return tuple(port for port in real or machine.ports if not _synthetic(machine, port))
+
+
+def _synthetic(machine: Machine, port: Port) -> bool:
+    master = master_of(machine, port.netdev)
+    return bool(master) and Path(machine.link(f"{NET}/{master}/device/driver") or "").name == SYNTHETIC
+
+
 def cabled(machine: Machine) -> tuple[Port, ...]:
-    """Ports with a cable, as far as this machine can tell: all but those of a cloud's virtual network."""
-    return tuple(port for port in machine.ports if driver(machine, port) not in CLOUD)
+    """Own ports with a cable, as far as this machine can tell: all but those of a cloud's virtual network."""
+    return tuple(port for port in own(machine) if driver(machine, port) not in CLOUD)
 
 
 def roce(machine: Machine) -> tuple[Port, ...]:
     """Cabled ports over Ethernet."""
     return tuple(port for port in cabled(machine) if port.roce)
+
+
+def gpu_server(machine: Machine) -> bool:
+    """Whether this is bare metal with GPUs, whose Ethernet cards are expected to have RDMA. Elsewhere they may be there for TCP alone."""
+    return not machine.hypervisor and any(device.gpu for device in read_devices(machine).values())
+
+
+def gbits(machine: Machine, port: Port) -> float:
+    """Rate of a port in Gbit/s; 0 if it cannot be read."""
+    match = _RATE.match(machine.text(f"{port.path}/rate") or "")
+    return float(match.group(1)) if match else 0.0
+
+
+def fabric(machine: Machine) -> tuple[Port, ...]:
+    """The active RoCE ports that collectives use.
+
+    Not those of another model than the fastest active port, RoCE or InfiniBand, that have at most half its rate.
+    """
+    active = [port for port in cabled(machine) if port.active]
+    fastest = max((gbits(machine, port) for port in active), default=0.0)
+    like = {
+        port.name for group in kinds(machine, active).values() if any(gbits(machine, one) == fastest for one in group) for port in group
+    }
+    return tuple(port for port in active if port.roce and (port.name in like or not 0 < gbits(machine, port) <= SLOW * fastest))
+
+
+def no_fabric(machine: Machine) -> str:
+    """Why `fabric` is empty."""
+    ports = roce(machine)
+    if not ports:
+        return "no RoCE port"
+    slow = ", ".join(port.name for port in ports if port.active)
+    return f"{slow}: slow beside other ports, as for storage or management" if slow else "no active RoCE port"
 
 
 def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
@@ -52,9 +106,33 @@ def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
 
 
 def holder(machine: Machine, port: Port) -> str:
-    """The interface with the port's address: its bond, or its own."""
-    interface = machine.interfaces.get(port.netdev)
-    return (interface.master if interface else "") or port.netdev
+    """The interface with the port's address: its bond or bridge, or its own."""
+    return master_of(machine, port.netdev) or port.netdev
+
+
+def master_of(machine: Machine, netdev: str) -> str:
+    """The bond, team or bridge that an interface belongs to; '' if there is none."""
+    interface = machine.interfaces.get(netdev)
+    bond = interface.master if interface else ""
+    return bond or (Path(machine.link(f"{NET}/{netdev}/master") or "").name if netdev else "")
+
+
+def uppers(machine: Machine, netdev: str) -> tuple[str, ...]:
+    """Interfaces over this one, such as VLANs, bonds and bridges, each after the one below it."""
+    found: dict[str, None] = {}
+    waiting = [netdev]
+    while waiting:
+        below = waiting.pop(0)
+        above = [name.removeprefix(UPPER) for name in machine.names(f"{NET}/{below}") if name.startswith(UPPER)]
+        fresh = [name for name in (*above, master_of(machine, below)) if name and name not in found]
+        found |= dict.fromkeys(fresh)
+        waiting += fresh
+    return tuple(found)
+
+
+def tagged(machine: Machine, netdev: str) -> bool:
+    """Whether a VLAN lies over the interface: its packets have a tag with a priority."""
+    return any("DEVTYPE=vlan" in (machine.text(f"{NET}/{name}/uevent") or "") for name in uppers(machine, netdev))
 
 
 def kinds(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unread
 from busbw.check.machine import Machine
-from busbw.check.nic.links import roce
+from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 LEAST = 4200  # a RoCE payload of 4096 bytes and its headers
@@ -16,7 +16,7 @@ ROW = CheckRow(
     title="MTU of RoCE interfaces",
     right=f"{LEAST} bytes or more, so that RDMA packets carry 4096 bytes",
     why="An MTU of 1500 leaves RDMA packets of 1024 bytes, of which 7.4 % are headers: 92.6 % of the line rate in place of 98.",
-    fix="ip link set dev {netdev} mtu 9000",
+    fix="ip link set dev {netdev} mtu 9000, once the switch and the other hosts take packets of this size",
     stays="lost at the next reboot; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=), and on the switch",
     reads=("/sys/class/net/*/mtu",),
     sources=("InfiniBand Architecture Specification, annex A17 (RoCEv2)",),
@@ -24,10 +24,11 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each port's interface. The MTU of a cloud's virtual network has rules of its own."""
-    ports = [port for port in roce(machine) if port.netdev]
+    """The interface of each port that collectives use. The MTU of a cloud's virtual network has rules of its own."""
+    used = fabric(machine)
+    ports = [port for port in used if port.netdev]
     if not ports:
-        yield skipped("no RoCE port with an interface")
+        yield skipped("no RoCE port with an interface here" if used else no_fabric(machine))
     for port in ports:
         path = f"/sys/class/net/{port.netdev}/mtu"
         reading = machine.read(path)
@@ -41,7 +42,7 @@ def look(machine: Machine) -> Iterator[Found]:
             good=f"{port.netdev} has MTU {mtu}",
             bad=f"{port.netdev} has MTU {mtu}: RDMA packets carry {1024 if mtu < 2200 else 2048} bytes, not 4096",
             evidence=(Evidence(path, str(mtu), f"{LEAST} or more"),),
-            fix=ROW.fix.format(netdev=port.netdev),
+            fix=ROW.fix.format(netdev=holder(machine, port)),
         )
 
 

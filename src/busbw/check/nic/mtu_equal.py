@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
-from busbw.check.nic.links import hardware, holder, roce
+from busbw.check.nic.links import fabric, hardware, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 ROW = CheckRow(
@@ -23,10 +23,10 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each interface, against most of them."""
-    ports = [port for port in roce(machine) if port.netdev]
+    ports = [port for port in fabric(machine) if port.netdev]
     names = dict.fromkeys(name for port in ports for name in (holder(machine, port), *hardware(machine, port)))
     if len(names) < 2:
-        yield skipped("fewer than two RoCE interfaces")
+        yield skipped("fewer than two RoCE interfaces" if names else no_fabric(machine))
         return
     read = {name: machine.text(f"/sys/class/net/{name}/mtu") for name in names}
     values = [mtu for mtu in read.values() if mtu]

@@ -6,7 +6,7 @@ from ipaddress import IPv4Interface
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
-from busbw.check.nic.links import holder
+from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.ip_addresses import IPV4, read_addresses
 
@@ -31,9 +31,9 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each IPv4 network with several RoCE interfaces."""
-    names = dict.fromkeys(name for port in machine.roce_ports if (name := holder(machine, port)))
+    names = dict.fromkeys(name for port in fabric(machine) if (name := holder(machine, port)))
     if len(names) < 2:
-        yield skipped("fewer than two RoCE interfaces")
+        yield skipped("fewer than two RoCE interfaces" if names else no_fabric(machine))
         return
     addresses = read_addresses(machine)
     if isinstance(addresses, str):

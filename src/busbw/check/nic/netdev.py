@@ -4,16 +4,18 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unknown, unread, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import driver, hardware, holder
+from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric, uppers
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.ip_addresses import IPV4, Address, read_addresses
+
+UP = ("up", "unknown")  # some drivers do not report a state
 
 ROW = CheckRow(
     id="BW069",
     name="nic-netdev",
     layer=Layer.NIC,
     title="interfaces of RoCE ports",
-    right="up, with an IP address that is not link-local; that of a bond is on the bond",
+    right="up, with an IP address that is not link-local, on the interface or on its bond, bridge or VLAN",
     why="RoCE v2 sends IP packets. Without an address of its interface a port has no GID that routers forward.",
     fix="ip link set dev {netdev} up; ip address add ADDRESS/PREFIX dev {netdev}",
     stays="lost at the next reboot; set both in netplan, NetworkManager or ifcfg",
@@ -23,10 +25,10 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each RoCE port that is active, and each with an interface."""
-    ports = [port for port in machine.roce_ports if port.active or port.netdev]
+    """Each active RoCE port that collectives use. That a port is down is for nic-state to say."""
+    ports = (*fabric(machine), *(port for port in machine.ports if driver(machine, port) == "erdma"))
     if not ports:
-        yield skipped("no RoCE port")
+        yield skipped(no_fabric(machine))
         return
     addresses = read_addresses(machine)
     for port in ports:
@@ -43,7 +45,7 @@ def _judge(machine: Machine, port: Port, addresses: dict[str, list[Address]] | s
         if not reading.text:
             return unread(port.name, reading, f"the state of {name}")
         states.append(Evidence(f"/sys/class/net/{name}/operstate", reading.text, "up"))
-    down = [evidence.where.split("/")[4] for evidence in states if evidence.seen != "up"]
+    down = [evidence.where.split("/")[4] for evidence in states if evidence.seen not in UP]
     if down:
         message = f"{', '.join(down)} is not up" if len(down) == 1 else f"{', '.join(down)} are not up"
         return warned(port.name, message, *states, fix=f"ip link set dev {down[0]} up; ethtool {down[0]} shows whether it has a link")
@@ -51,16 +53,19 @@ def _judge(machine: Machine, port: Port, addresses: dict[str, list[Address]] | s
         return unknown(port.name, f"addresses cannot be read: {addresses}", *states)
     if netdev not in addresses:
         return unknown(port.name, f"{netdev} is not in this network namespace", *states, fix="run busbw check on the host")
-    return _addressed(machine, port, netdev, addresses[netdev], states)
+    holders = dict.fromkeys((netdev, port.netdev, *uppers(machine, port.netdev)))
+    own = [(name, address) for name in holders for address in addresses.get(name, [])]
+    return _addressed(machine, port, netdev, own, states)
 
 
-def _addressed(machine: Machine, port: Port, netdev: str, own: list[Address], states: list[Evidence]) -> Found:
-    usable = [address for address in own if not address.ip.is_link_local]
-    seen = Evidence(f"{IPV4}: {netdev}", ", ".join(map(str, own)) or "none", "one that is not link-local")
+def _addressed(machine: Machine, port: Port, netdev: str, own: list[tuple[str, Address]], states: list[Evidence]) -> Found:
+    usable = [(name, address) for name, address in own if not address.ip.is_link_local]
+    seen = Evidence(f"{IPV4}: {netdev}", ", ".join(str(address) for _, address in own) or "none", "one that is not link-local")
     if usable:
-        return passed(port.name, f"{netdev} is up and has {usable[0]}", *states, seen)
+        name, address = usable[0]
+        return passed(port.name, f"{name} is up and has {address}", *states, seen)
     fix = ROW.fix.format(netdev=netdev)
-    if driver(machine, port) == "erdma" or not any(other.active for other in machine.ports if other != port):
+    if driver(machine, port) == "erdma":
         return failed(port.name, f"{netdev} has no address", *states, seen, fix=fix)
     return warned(port.name, f"{netdev} has no address: RDMA works in its own network at most", *states, seen, fix=fix)
 

@@ -3,27 +3,29 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from busbw.check.base import Check, failed, passed, skipped, unknown
+from busbw.check.base import Check, failed, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
+from busbw.check.nic.links import gpu_server
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nic import RDMA
+from busbw.host.pci import ETHERNET, NETWORK
 from busbw.host.source import Source
 
 PCI = "/sys/bus/pci/devices"
-NETWORK = "0x02"  # PCI class
 MODULES = {"0x15b3": ("mlx5_core", "mlx5_ib"), "0x14e4": ("bnxt_en", "bnxt_re"), "0x1d0f": ("efa", "efa"), "0x1ded": ("erdma", "erdma")}
-BROADCOM, AMAZON, ALIBABA = "0x14e4", "0x1d0f", "0x1ded"
+THOR = ("0x1750", "0x1751", "0x1752", "0x1760")  # cards of 100 to 400 Gbit/s, which are bought for RDMA
+NVIDIA, BROADCOM, AMAZON, ALIBABA = MODULES
 
 ROW = CheckRow(
     id="BW060",
     name="nic-present",
     layer=Layer.NIC,
     title="RDMA devices of the network cards",
-    right="each card of NVIDIA, Broadcom, Amazon EFA or Alibaba eRDMA on PCI has an RDMA device",
+    right="each card of NVIDIA, Amazon EFA or Alibaba eRDMA on PCI has an RDMA device, and each of Broadcom that is like one with RDMA",
     why="Without its RDMA driver NCCL does not see the card. It goes on with the others, or falls back to TCP.",
     fix="modprobe {module}",
     stays="lost at the next reboot; name the module in /etc/modules-load.d/rdma.conf",
-    reads=("/sys/bus/pci/devices/*/{vendor,device,class,driver,physfn}", "/sys/class/infiniband/*/device", "/proc/modules"),
+    reads=("/sys/bus/pci/devices/*/{vendor,device,class,driver,physfn,net}", "/sys/class/infiniband/*/device", "/proc/modules"),
     sources=("Linux drivers/infiniband/hw/{mlx5,bnxt_re,efa,erdma}",),
 )
 
@@ -31,29 +33,31 @@ ROW = CheckRow(
 def look(machine: Machine) -> Iterator[Found]:
     """Each PCI function that can have an RDMA device."""
     devices = {Path(machine.link(f"{RDMA}/{name}/device") or "").name: name for name in machine.names(RDMA)}
-    cards = {bdf: vendor for bdf in machine.names(PCI) if (vendor := _vendor(machine, bdf, any_rdma=bool(devices)))}
+    models = {machine.text(f"{PCI}/{bdf}/device") or "" for bdf in devices}
+    cards = {bdf: vendor for bdf in machine.names(PCI) if (vendor := _vendor(machine, bdf, models))}
     if not cards:
         if machine.names(PCI):
             yield skipped("no network card with RDMA on PCI")
         else:
             yield unknown("", f"{PCI} cannot be read")
     for bdf, vendor in cards.items():
-        yield _judge(machine, bdf, vendor, devices)
+        yield _judge(machine, bdf, vendor, devices, models)
 
 
-def _vendor(machine: Source, bdf: str, *, any_rdma: bool) -> str:
-    """The vendor of a function that should have an RDMA device, else ''. Virtual functions without a driver are for guests."""
+def _vendor(machine: Source, bdf: str, with_rdma: set[str]) -> str:
+    """The vendor of a function that should have an RDMA device, else ''. `with_rdma` has the models of cards that have one."""
     vendor, device, kind = (machine.read(f"{PCI}/{bdf}/{name}").text or "" for name in ("vendor", "device", "class"))
     bound = Path(machine.link(f"{PCI}/{bdf}/driver") or "").name
-    guest = bound.startswith("vfio") or (not bound and machine.link(f"{PCI}/{bdf}/physfn") is not None)
+    # Virtual functions are for guests and pods, and a driver such as vfio-pci or uio_pci_generic serves those or DPDK.
+    guest = machine.link(f"{PCI}/{bdf}/physfn") is not None or (bound and bound not in MODULES.get(vendor, ()))
     cloud = (vendor == AMAZON and device.startswith("0xefa")) or (vendor == ALIBABA and device in ("0x107f", "0x5007"))
     other = vendor in MODULES and vendor not in (AMAZON, ALIBABA) and kind.startswith(NETWORK)
-    # Many servers have a Broadcom port for management alone, with RDMA off.
-    management = vendor == BROADCOM and any_rdma
-    return vendor if (cloud or other) and not guest and not management else ""
+    # Broadcom has many cards without RDMA, and ports for management with RDMA off: only a card like those with RDMA lacks it.
+    plain = vendor == BROADCOM and device not in with_rdma and device not in THOR
+    return vendor if (cloud or other) and not guest and not plain else ""
 
 
-def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str]) -> Found:
+def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], models: set[str]) -> Found:
     path = f"{PCI}/{bdf}/driver"
     bound = Path(machine.link(path) or "").name
     ethernet, rdma = MODULES[vendor]
@@ -64,11 +68,15 @@ def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str]) -> 
         return passed(bdf, f"it is {devices.get(bdf, shared)}", evidence)
     if machine.container:
         return unknown(bdf, "this is a container, which may not show its RDMA device", evidence)
+    ethernet_only = (machine.text(f"{PCI}/{bdf}/class") or "").startswith(ETHERNET) and vendor in (NVIDIA, BROADCOM)
+    report = warned if ethernet_only and machine.text(f"{PCI}/{bdf}/device") not in models and not gpu_server(machine) else failed
     if not bound:
-        return failed(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=f"modprobe {ethernet}")
+        return report(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=f"modprobe {ethernet}")
     if rdma not in machine.modules:
-        return failed(bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=f"modprobe {rdma}")
-    return failed(bdf, f"{rdma} is loaded, but made no RDMA device", evidence, fix=f"dmesg | grep -e {bdf} -e {rdma} shows why")
+        return report(bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=f"modprobe {rdma}")
+    if "net" in machine.names(f"{PCI}/{bdf}") and not machine.names(f"{PCI}/{bdf}/net"):
+        return unknown(bdf, "its interface is in another network namespace, as that of a pod, and its RDMA device may be too", evidence)
+    return report(bdf, f"{rdma} is loaded, but made no RDMA device", evidence, fix=f"dmesg | grep -e {bdf} -e {rdma} shows why")
 
 
 CHECK = Check(ROW, look)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unread, warned
 from busbw.check.machine import Machine
+from busbw.check.nic.links import own
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 ROW = CheckRow(
@@ -21,11 +22,12 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each port. It fails if none is active."""
-    if not machine.ports:
+    """Each port but those for guests. It fails if none is active."""
+    ports = own(machine)
+    if not ports:
         yield skipped("no RDMA port")
-    none = not any(port.active for port in machine.ports)
-    for port in machine.ports:
+    none = not any(port.active for port in ports)
+    for port in ports:
         path = f"{port.path}/state"
         reading = machine.read(path)
         if not reading.text:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unread
 from busbw.check.machine import Machine
+from busbw.check.nic.links import own
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 ROW = CheckRow(
@@ -22,7 +23,7 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each InfiniBand port with a link."""
-    ports = [port for port in machine.ports if port.layer == "InfiniBand"]
+    ports = [port for port in own(machine) if port.layer == "InfiniBand"]
     linked = [port for port in ports if (machine.text(f"{port.path}/phys_state") or "5").startswith("5")]
     if not linked:
         yield skipped("no InfiniBand port with a link" if ports else "no InfiniBand port")

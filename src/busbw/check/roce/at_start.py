@@ -6,7 +6,7 @@ from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import absent, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.at_start import CALL, read_setters
+from busbw.host.at_start import CALL, UNITS, read_setters
 from busbw.host.dcb import Dcb
 
 KUBELET = "/var/lib/kubelet"
@@ -16,11 +16,12 @@ ROW = CheckRow(
     name="roce-at-start",
     layer=Layer.ROCE,
     title="RoCE settings after a reboot",
-    right="a unit of systemd, a rule of udev or a script of the network sets them at the start",
+    right="a unit of systemd, a rule of udev, a file or script of the network (ifupdown, NetworkManager, networkd-dispatcher), lldpad or "
+    "cron sets them at the start",
     why="Flow control, trust mode, congestion control and traffic class are lost at a reboot. A host that was set up by hand "
     "loses packets after its next reboot, without a message.",
-    fix="write the commands (mlnx_qos, traffic_class, cma_roce_tos) to a script, make a unit of it, systemctl enable rdma-qos.service",
-    stays="a unit that is enabled stays",
+    fix="write the commands (mlnx_qos or dcb, traffic_class, cma_roce_tos) to a script, make a unit of it, systemctl enable qos.service",
+    stays="a unit that is enabled stays; netplan has no settings for this",
     reads=(CALL, "dcb", "/sys/class/net/*/qos/trust"),
     sources=("NVIDIA Network Operator, NIC configuration", "Alibaba Cloud, SCC instances with GPUs (rdma_qos_init)"),
 )
@@ -50,15 +51,24 @@ def _judge(machine: Machine, *, firmware: bool) -> Found:
     if enabled:
         seen = [Evidence(one.path, ", ".join(one.words)) for one in enabled]
         return passed("", f"{enabled[0].path} sets it at the start", *seen)
+    if machine.container:
+        return unknown("", "no file of this container sets it at the start; one of the host may", fix="busbw check on the host")
     if files:
         name = files[0].path.rpartition("/")[2]
         seen = [Evidence(one.path, "not enabled", "enabled") for one in files]
-        return warned("", f"{name} would set it, but systemd does not start it", *seen, fix=f"systemctl enable {name}")
+        if not files[0].path.startswith(tuple(f"/{folder}/" for folder in UNITS)):
+            return warned("", f"{name} would set it, but is not executable", *seen, fix=f"chmod +x {files[0].path}")
+        return warned("", f"{name} would set it, but systemd does not start it", *seen, fix=f"systemctl enable {_instance(name)}")
     if firmware:
         return passed("", "the cards take it from the switch (DCBX in firmware)", Evidence("dcb", "DCBX is not the host's"))
     if machine.names(KUBELET):
         return unknown("", "no file sets it at the start; on this node of Kubernetes the NIC Configuration Operator may")
     return warned("", "no file of this host sets it at the start", Evidence(CALL, "none", "a unit, rule or script"), fix=ROW.fix)
+
+
+def _instance(unit: str) -> str:
+    """A template is enabled for one instance: `qos@.service` for an interface."""
+    return unit.replace("@.", "@INTERFACE.")
 
 
 CHECK = Check(ROW, look)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unknown
 from busbw.check.machine import Machine
-from busbw.check.nic.links import roce
+from busbw.check.nic.links import fabric, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gids import V2
 from busbw.host.roce_qos import CONFIGFS, rdma_cm_path
@@ -27,9 +27,9 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each RoCE port whose directory somebody made in configfs; to make one would change the machine."""
-    ports = roce(machine)
+    ports = fabric(machine)
     if not ports:
-        yield skipped("no RoCE port")
+        yield skipped(no_fabric(machine))
         return
     read = {port: machine.read(rdma_cm_path(port.device, port.number, NAME)) for port in ports}
     missing = [port for port, reading in read.items() if not reading.text]

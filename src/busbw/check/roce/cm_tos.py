@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
+from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import Setting, absent, listed, sent_class, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.roce_qos import CONFIGFS, decoded, rdma_cm_path
@@ -22,8 +23,7 @@ ROW = CheckRow(
     reads=(
         f"{CONFIGFS}/*/ports/*/{NAME}",
         "/sys/class/infiniband/*/tc/*/traffic_class",
-        "environment: NCCL_IB_TC",
-        "/etc/nccl.conf",
+        *READS,
         "dcb",
     ),
     sources=("Linux Documentation/ABI/testing/configfs-rdma_cm",),

@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, hidden, listed, mask, nvidia, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.dcb import PRIORITIES
+from busbw.host.pause import Pause, read_pause
 
 COMMON = (3,)
 
@@ -19,7 +20,7 @@ ROW = CheckRow(
     why="Without it a full buffer drops RDMA packets. On all priorities one slow receiver stops all traffic on the way, and pauses spread.",
     fix="mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; on cards of others: dcb pfc set dev {netdev} prio-pfc all:off 3:on",
     stays=STAYS,
-    reads=("dcb",),
+    reads=("dcb", "ethtool -a"),
     sources=("IEEE 802.1Qbb", "NVIDIA Network Operator, NIC configuration"),
 )
 
@@ -43,8 +44,11 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     command = own if nvidia(machine, setting.port) else f"dcb pfc set dev {qos.netdev} prio-pfc all:off {COMMON[0]}:on"
     fix = f"{command} (or the priorities that the switch has)"
     if not qos.lossless:
-        message = f"{qos.netdev} has no priority with flow control: RoCE is lossy, which is right only where the fabric is meant to be"
-        return warned(setting.subject, message, evidence, fix=fix)
+        pause = read_pause(machine, qos.netdev)
+        rest = "RoCE is lossy, which is right only where the fabric is meant to be"
+        if isinstance(pause, Pause) and pause.rx and pause.tx:
+            rest = "global pause is on in its place, and stops all traffic of the port"
+        return warned(setting.subject, f"{qos.netdev} has no priority with flow control: {rest}", evidence, fix=fix)
     if len(qos.lossless) == PRIORITIES:
         message = f"{qos.netdev} has flow control on all priorities: one slow receiver stops all traffic"
         return warned(setting.subject, message, evidence, fix=fix)

@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import driver, hardware, roce
+from busbw.check.nccl import settings as nccl
+from busbw.check.nic.links import driver, fabric, hardware, no_fabric, tagged
+from busbw.core.sizes import parse_int
 from busbw.host.dcb import PRIORITIES
-from busbw.host.roce_qos import NCCL_CONF, Qos, nccl_traffic_class, parse_traffic_class, read_qos, traffic_class_path
+from busbw.host.roce_qos import Qos, parse_traffic_class, read_qos, traffic_class_path
 
 STAYS = (
     "lost at the next reboot: run it from a systemd unit after the driver is loaded, from a udev rule for the interface, "
     "or set it with the NIC Configuration Operator of Kubernetes"
 )
+NCCL_TC, MOST_TC = "NCCL_IB_TC", 255
 OFED = "only NVIDIA's driver (DOCA-OFED) has these files"
 
 
@@ -24,19 +27,19 @@ class Setting:
 
 
 def settings(machine: Machine) -> tuple[Setting, ...]:
-    """All of them. A bond has one for each slave."""
+    """Those of the ports that collectives use. A bond has one for each slave."""
     found = []
-    for port in roce(machine):
+    for port in fabric(machine):
         names = hardware(machine, port)
         for netdev in names:
             subject = f"{port.name} {netdev}" if len(names) > 1 else port.name
-            found.append(Setting(subject, port, read_qos(machine, netdev)))
+            found.append(Setting(subject, port, read_qos(machine, netdev, tagged=tagged(machine, port.netdev))))
     return tuple(found)
 
 
 def absent(machine: Machine) -> str:
     """Why there are no settings."""
-    return "no RoCE port with an interface here" if roce(machine) else "no RoCE port"
+    return "no RoCE port with an interface here" if fabric(machine) else no_fabric(machine)
 
 
 def hidden(machine: Machine, reason: str) -> str:
@@ -51,7 +54,14 @@ def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
     """
     path = traffic_class_path(port.device, port.number)
     forced = parse_traffic_class(machine.text(path) or "")
-    return nccl_traffic_class(machine.environment, machine.text(NCCL_CONF) or "") if forced is None else (forced, path)
+    if forced is not None:
+        return forced, path
+    every = nccl.settings(machine)
+    setting = (every or {}).get(NCCL_TC)
+    if setting is None:
+        return (None, f"${NCCL_TC}") if every is None else (0, f"${NCCL_TC}, which is not set")
+    value = parse_int(setting.value)
+    return (value if 0 <= value <= MOST_TC else None), setting.evidence().where
 
 
 def nvidia(machine: Machine, port: Port) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
+from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import STAYS, Setting, absent, listed, sent_class, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.roce_qos import decoded
@@ -18,7 +19,7 @@ ROW = CheckRow(
     "are dropped when buffers are full.",
     fix="echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class, or export NCCL_IB_TC={value} in the job script",
     stays=STAYS,
-    reads=("/sys/class/infiniband/*/tc/*/traffic_class", "environment: NCCL_IB_TC", "/etc/nccl.conf", "dcb", "/sys/class/net/*/qos/trust"),
+    reads=("/sys/class/infiniband/*/tc/*/traffic_class", *READS, "dcb", "/sys/class/net/*/qos/trust"),
     sources=("NCCL user guide, NCCL_IB_TC", "NVIDIA DOCA-OFED, quality of service"),
 )
 

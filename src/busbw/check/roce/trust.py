@@ -31,6 +31,10 @@ def look(machine: Machine) -> Iterator[Found]:
         if not qos.trust:
             yield unknown(setting.subject, hidden(machine, f"the trust mode cannot be read: {qos.dcb}"))
             continue
+        if qos.trust == "pcp" and qos.tagged:
+            seen = Evidence(qos.trust_where, qos.trust, "dscp, or a VLAN with a priority for RDMA")
+            yield unknown(setting.subject, f"{qos.netdev} sorts packets by pcp, and has a VLAN: its egress map decides", seen)
+            continue
         own = f"mlnx_qos -i {qos.netdev} --trust dscp"
         fix = own if nvidia(machine, setting.port) else f"dcb app replace dev {qos.netdev} dscp-prio DSCP:PRIORITY"
         yield judged(
