@@ -1,5 +1,6 @@
 """Checks on several nodes: asked through the launch agent, or read from their snapshots, and compared."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -28,8 +29,10 @@ def facts_of(file: str) -> dict[str, str]:
 
 
 def recorded_nodes(files: Sequence[str], checks: Sequence[Check]) -> ClusterReport:
-    """Nodes from their snapshots, one after the other, so that only one is in memory."""
-    return joined({file: here(recorded(Path(file)), checks, file) for file in files}, {})
+    """Nodes from their snapshots, one after the other, so that only one is in memory; by host name, or by file where two have the same."""
+    nodes = {file: here(recorded(Path(file)), checks, file) for file in files}
+    hosts = Counter(node.report.host for node in nodes.values())
+    return joined({node.report.host if hosts[node.report.host] == 1 else file: node for file, node in nodes.items()}, {})
 
 
 def ask(hosts: Sequence[str], only: Sequence[str], layers: Sequence[str], limit_s: float) -> ClusterReport:

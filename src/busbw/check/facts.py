@@ -3,27 +3,42 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from busbw.check.launcher.programs import open_mpi
 from busbw.check.machine import Machine, Port
+from busbw.check.nccl.settings import libraries
+from busbw.check.nccl.settings import settings as variables
+from busbw.check.nic.links import own
+from busbw.check.roce.settings import settings, values
 from busbw.host import ethtool
+from busbw.host.at_start import read_setters
+from busbw.host.bonding import read_bonds
 from busbw.host.nic import RDMA
 
-NONE = "none"
+NONE, INFINIBAND = "none", "InfiniBand"
 Read = Callable[[Machine], Iterator[tuple[str, str]]]
 _LIMITS = {"Max locked memory": "limit of locked memory", "Max open files": "limit of open files", "Max stack size": "limit of the stack"}
 _FILES = {
     "kernel": "/proc/sys/kernel/osrelease",
-    "kernel command line": "/proc/cmdline",
     "CPUs": "/sys/devices/system/cpu/online",
     "clock source": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
     "CPU governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "NUMA balancing": "/proc/sys/kernel/numa_balancing",
     "TCP congestion control": "/proc/sys/net/ipv4/tcp_congestion_control",
     "port range": "/proc/sys/net/ipv4/ip_local_port_range",
+    "buffers of TCP to receive": "/proc/sys/net/ipv4/tcp_rmem",
+    "buffers of TCP to send": "/proc/sys/net/ipv4/tcp_wmem",
+    "zone reclaim": "/proc/sys/vm/zone_reclaim_mode",
     "transparent huge pages": "/sys/kernel/mm/transparent_hugepage/enabled",
     "mlx5 driver": "/sys/module/mlx5_core/version",
     "BIOS": "/sys/class/dmi/id/bios_version",
 }
-_OF_ONE_BOOT = re.compile(r"(BOOT_IMAGE|root|resume|initrd|UUID)=\S+ ?")
+# What differs between hosts by nature: options of the kernel for disks, addresses and names, variables of one rank.
+_OF_ONE_HOST = re.compile(
+    r"BOOT_IMAGE|root|rootflags|resume\w*|initrd|UUID|boot\w*|BOOTIF|ip|ifname|nameserver|netroot|nfsroot|hostname|ostree|rd\..*|inst\..*|ds"
+    r"|systemd\.(machine_id|hostname)|cloud\S*|\S*(uuid|mac)",
+    re.IGNORECASE,
+)
+_OF_ONE_RANK = re.compile(r"SLURM_.*|PMIX_(?!MCA_).*|OMPI_COMM_.*|NCCL_HOSTID|NCCL_COMM_ID|\w*_(RANK|NODEID|PROCID|LOCALID)")
 
 
 def facts(machine: Machine) -> dict[str, str]:
@@ -33,8 +48,7 @@ def facts(machine: Machine) -> dict[str, str]:
 
 def _files(machine: Machine) -> Iterator[tuple[str, str]]:
     for name, path in _FILES.items():
-        text = machine.text(path) or ""
-        yield name, _OF_ONE_BOOT.sub("", text).strip() if path == "/proc/cmdline" else text
+        yield name, " ".join((machine.text(path) or "").split())
     release = machine.text("/etc/os-release") or ""
     yield (
         "operating system",
@@ -51,11 +65,29 @@ def _files(machine: Machine) -> Iterator[tuple[str, str]]:
 def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
     host = machine.host
     yield "NVIDIA driver", host.driver
+    yield "NVIDIA kernel module", (machine.text("/proc/driver/nvidia/version") or "").partition("\n")[0]
     yield "GPUs", str(len(host.gpus)) if host.gpus or not host.gpu_reason else ""
     yield "memory, GiB", str(round(host.memory_bytes / 2**30)) if host.memory_bytes else ""
     yield "model of the GPUs", merged({f"GPU {gpu.index}": gpu.name for gpu in host.gpus})
     yield "NVLinks of the GPUs", merged({f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus})
     yield "PCI addresses of the GPUs", ", ".join(gpu.bus_id for gpu in host.gpus)
+
+
+def _kernel_options(machine: Machine) -> Iterator[tuple[str, str]]:
+    """One fact for each word of the command line, so that one that differs stands out."""
+    found: dict[str, list[str]] = {}
+    for word in machine.cmdline:
+        name, equals, value = word.partition("=")
+        if not _OF_ONE_HOST.fullmatch(name):
+            found.setdefault(name, []).append(value if equals else "set")
+    for name, given in found.items():
+        yield f"kernel option {name}", ", ".join(given)
+
+
+def _libraries(machine: Machine) -> Iterator[tuple[str, str]]:
+    yield "NCCL", ", ".join(f"{one.version or 'unknown'} ({one.by})" for one in libraries(machine) or ())
+    mpirun = open_mpi(machine)
+    yield "mpirun", (mpirun.version or mpirun.error) if mpirun else ""
 
 
 _OF_PORTS: dict[str, Callable[[Machine, Port], str | None]] = {
@@ -65,19 +97,40 @@ _OF_PORTS: dict[str, Callable[[Machine, Port], str | None]] = {
     "state": lambda machine, port: machine.text(f"{port.path}/state"),
     "link layer": lambda machine, port: port.layer,
     "GID indices for RoCE v2": lambda machine, port: _gids(machine, port.path) if port.roce else "",
-    "traffic class": lambda machine, port: machine.text(f"{RDMA}/{port.device}/tc/{port.number}/traffic_class"),
+    "partition keys": lambda machine, port: _partitions(machine, port),
     "MTU": lambda machine, port: machine.text(f"/sys/class/net/{port.netdev}/mtu") if port.netdev else "",
-    "DSCP trust": lambda machine, port: machine.text(f"/sys/class/net/{port.netdev}/qos/trust") if port.netdev else "",
     "driver": lambda machine, port: _driver(machine, port.netdev) if port.netdev else "",
 }
 
 
 def _ports(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield "RDMA ports", ", ".join(port.name for port in machine.ports)
-    yield "PCI addresses of RDMA ports", ", ".join(port.bdf for port in machine.ports)
-    yield "interfaces of RDMA ports", ", ".join(port.netdev for port in machine.ports if port.netdev)
+    ports = own(machine)
+    yield "RDMA ports", ", ".join(port.name for port in ports)
+    yield "PCI addresses of RDMA ports", ", ".join(port.bdf for port in ports)
+    yield "interfaces of RDMA ports", ", ".join(port.netdev for port in ports if port.netdev)
     for name, read in _OF_PORTS.items():
-        yield f"{name} of RDMA ports", merged({port.name: read(machine, port) or "" for port in machine.ports})
+        yield f"{name} of RDMA ports", merged({port.name: read(machine, port) or "" for port in ports})
+
+
+def _roce(machine: Machine) -> Iterator[tuple[str, str]]:
+    table = {setting.subject: values(machine, setting) for setting in settings(machine)}
+    for what in dict.fromkeys(what for one in table.values() for what in one):
+        yield f"{what} of RoCE ports", merged({subject: one[what] for subject, one in table.items()})
+    setters = read_setters(machine) if table else []
+    if not isinstance(setters, str):
+        yield "files that set RoCE at the start", ", ".join(one.path for one in setters if one.enabled)
+
+
+def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
+    """Hardware interfaces without RDMA, which are the fabric of some clouds, and bonds."""
+    named = {port.netdev for port in machine.ports}
+    plain = [one for one in machine.interfaces.values() if one.physical and not one.rdma and not one.slaves and one.name not in named]
+    yield "other interfaces", ", ".join(one.name for one in plain)
+    yield "MTU of other interfaces", merged({one.name: str(one.mtu or "") for one in plain})
+    yield "rate of other interfaces", merged({one.name: f"{one.rate * 8 / 1e9:g} Gbit/s" if one.rate and one.up else "" for one in plain})
+    yield "driver of other interfaces", merged({one.name: _driver(machine, one.name) for one in plain})
+    for name, bond in read_bonds(machine).items():
+        yield f"bond {name}", f"{bond.mode}, {bond.policy}, {sum(slave.up for slave in bond.slaves)} of {len(bond.slaves)} slaves up"
 
 
 def merged(values: Mapping[str, str]) -> str:
@@ -107,10 +160,19 @@ def _gids(machine: Machine, path: str) -> str:
     return ", ".join(sorted(found, key=int))
 
 
+def _partitions(machine: Machine, port: Port) -> str:
+    """Keys in use, by value: their order depends on when the subnet manager gave them."""
+    texts = (machine.text(f"{port.path}/pkeys/{index}") or "" for index in machine.names(f"{port.path}/pkeys"))
+    return ", ".join(sorted(text for text in texts if text.strip("0x"))) if port.layer == INFINIBAND else ""
+
+
 def _environment(machine: Machine) -> Iterator[tuple[str, str]]:
     for name, value in (machine.environment or {}).items():
-        if not name.startswith(("SLURM_", "PMIX_", "OMPI_COMM_")):
+        if not _OF_ONE_RANK.fullmatch(name):
             yield f"${name}", value
+    for name, setting in (variables(machine) or {}).items():
+        if setting.file:
+            yield f"{name} in {setting.file}", setting.value
 
 
-READERS: tuple[Read, ...] = (_files, _gpus, _ports, _environment)
+READERS: tuple[Read, ...] = (_files, _kernel_options, _gpus, _ports, _roce, _interfaces, _libraries, _environment)

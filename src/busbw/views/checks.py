@@ -12,6 +12,8 @@ SHOWN = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
 NAGIOS = {Verdict.FAIL: (2, "CRITICAL"), Verdict.WARN: (1, "WARNING"), Verdict.UNKNOWN: (3, "UNKNOWN")}
 _MOST_EVIDENCE = 4
 _MOST_NAMED = 8
+_MOST_VALUES = 4
+_LONG = 5  # parts of a list
 
 
 def text(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
@@ -70,32 +72,65 @@ def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything
     head = f"{counted(nodes, 'node')}, {len(cluster.nodes)} answered\n"
     head += "".join(f"FAIL    {host}: {reason}\n" for host, reason in cluster.silent.items())
     head += f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n" if cluster.nodes else ""
-    head += "".join(map(_difference, cluster.differences))
-    shared = "".join(_on_nodes(group, len(cluster.nodes)) for group in _across(cluster.nodes, SEVERITY if everything else SHOWN))
+    head += _oddest(cluster.differences)
+    # A value that each node has for itself says little of any of them.
+    head += "".join(map(_difference, sorted(cluster.differences, key=lambda one: _own_value(one, len(cluster.nodes)))))
+    groups = _across(cluster.nodes, SEVERITY if everything else SHOWN)
+    shared = "".join(_on_nodes(findings, hosts, len(cluster.nodes)) for hosts, findings in groups)
     return wrapped(f"{head}\n{shared}", width)
 
 
-def _across(nodes: Sequence[CheckReport], verdicts: Sequence[Verdict]) -> list[list[tuple[str, Checked]]]:
-    """Equal findings of several nodes together, with the node's name; the worst and most frequent first."""
-    groups: dict[tuple[str, Verdict, str, str], list[tuple[str, Checked]]] = {}
+def _across(nodes: Sequence[CheckReport], verdicts: Sequence[Verdict]) -> list[tuple[list[str], list[Checked]]]:
+    """Findings of one check on the same nodes together, with the names of the nodes; the worst and most frequent first."""
+    hosts: dict[tuple[str, Verdict, str, str], list[str]] = {}
+    first: dict[tuple[str, Verdict, str, str], Checked] = {}
     for node in nodes:
         for one in node.findings:
             if one.verdict in verdicts:
-                groups.setdefault((one.id, one.verdict, one.subject, one.message), []).append((node.host, one))
-    return sorted(groups.values(), key=lambda group: (SEVERITY.index(group[0][1].verdict), -len(group)))
+                key = (one.id, one.verdict, one.subject, one.message)
+                hosts.setdefault(key, []).append(node.host)
+                first.setdefault(key, one)
+    groups: dict[tuple[str, Verdict, tuple[str, ...]], list[Checked]] = {}
+    for key, names in hosts.items():
+        groups.setdefault((*key[:2], tuple(names)), []).append(first[key])
+    found = [(list(names), findings) for (_, _, names), findings in groups.items()]
+    return sorted(found, key=lambda group: (SEVERITY.index(group[1][0].verdict), -len(group[0])))
 
 
-def _on_nodes(group: Sequence[tuple[str, Checked]], nodes: int) -> str:
-    hosts = [host for host, _ in group]
+def _on_nodes(findings: Sequence[Checked], hosts: Sequence[str], nodes: int) -> str:
     on = "all nodes" if len(hosts) == nodes else _hosts(hosts)
-    first, *rest = _group([group[0][1]]).splitlines(keepends=True)
+    first, *rest = _group(findings).splitlines(keepends=True)
     return f"{first}        on: {on}\n{''.join(rest)}"
+
+
+def _oddest(differences: Sequence[Difference]) -> str:
+    """`unlike the others: gpu-7 (3 facts), gpu-2 (1)`; '' where no fact has a usual value."""
+    count = Counter(host for one in differences if one.usual for hosts in one.odd.values() for host in hosts)
+    named = [f"{host} ({counted(facts, 'fact') if at == 0 else facts})" for at, (host, facts) in enumerate(count.most_common(_MOST_NAMED))]
+    more = f" and {len(count) - _MOST_NAMED} more" if len(count) > _MOST_NAMED else ""
+    return f"unlike the others: {', '.join(named)}{more}\n" if named else ""
+
+
+def _own_value(one: Difference, nodes: int) -> bool:
+    return nodes > 2 and len(one.odd) == nodes
 
 
 def _difference(one: Difference) -> str:
     usual = f"; {one.usual} on the other {one.usual_hosts}" if one.usual else ""
-    odd = "; ".join(f"{value} on {_hosts(hosts)}" for value, hosts in one.odd.items())
-    return f"WARN    {one.fact}: {odd}{usual}\n"
+    odd = [f"{_against(value, one.usual)} on {_hosts(hosts)}" for value, hosts in one.odd.items()]
+    more = f"; and {len(odd) - _MOST_VALUES} more values" if len(odd) > _MOST_VALUES else ""
+    return f"WARN    {one.fact}: {'; '.join(odd[:_MOST_VALUES])}{more}{usual}\n"
+
+
+def _against(value: str, usual: str) -> str:
+    """A long list by what it lacks and what it has besides the usual one, where both have something in common."""
+    own, most = value.split(", "), usual.split(", ")
+    if min(len(own), len(most)) < _LONG or not set(own) & set(most):
+        return value
+    lacks, besides = [part for part in most if part not in own], [part for part in own if part not in most]
+    texts = [f"without {', '.join(lacks)}"] if lacks else []
+    texts += [f"with {', '.join(besides)}"] if besides else []
+    return " and ".join(texts) or value
 
 
 def _hosts(hosts: Sequence[str]) -> str:

@@ -1,13 +1,14 @@
 """What checks of RoCE share: the settings of each hardware interface, and how they stay."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl import settings as nccl
 from busbw.check.nic.links import driver, fabric, hardware, no_fabric, tagged
 from busbw.core.sizes import parse_int
-from busbw.host.dcb import PRIORITIES
-from busbw.host.roce_qos import Qos, parse_traffic_class, read_qos, traffic_class_path
+from busbw.host.dcb import PRIORITIES, Dcb
+from busbw.host.roce_qos import Qos, parse_traffic_class, rdma_cm_path, read_qos, traffic_class_path
 
 STAYS = (
     "lost at the next reboot: run it from a systemd unit after the driver is loaded, from a udev rule for the interface, "
@@ -62,6 +63,35 @@ def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
         return (None, f"${NCCL_TC}") if every is None else (0, f"${NCCL_TC}, which is not set")
     value = parse_int(setting.value)
     return (value if 0 <= value <= MOST_TC else None), setting.evidence().where
+
+
+def values(machine: Machine, setting: Setting) -> dict[str, str]:
+    """All settings as text, which are to be equal on all ports of a fabric; '' where one cannot be read."""
+    qos, port = setting.qos, setting.port
+    dcb = qos.dcb if isinstance(qos.dcb, Dcb) else Dcb()
+    return {
+        "trust mode": qos.trust,
+        "flow control": "" if dcb.pfc is None else listed(dcb.pfc),
+        "DSCP map": _ranges(dcb.dscp),
+        "traffic classes": ", ".join(map(str, dcb.classes)),
+        "bandwidth shares": ", ".join(map(str, dcb.shares)),
+        "notification point": "" if qos.notify is None else listed(qos.notify),
+        "reaction point": "" if qos.react is None else listed(qos.react),
+        "DSCP of CNPs": qos.cnp or "",
+        "traffic class": machine.text(traffic_class_path(port.device, port.number)) or "",
+        "RDMA-CM type of service": machine.text(rdma_cm_path(port.device, port.number, "default_roce_tos")) or "",
+    }
+
+
+def _ranges(dscp: Mapping[int, int]) -> str:
+    """`0-7: 0, 26: 3`: the priority of each DSCP, neighbours with the same one together."""
+    runs: list[tuple[int, int, int]] = []  # first, last, priority
+    for value, priority in sorted(dscp.items()):
+        if runs and runs[-1][1:] == (value - 1, priority):
+            runs[-1] = (runs[-1][0], value, priority)
+        else:
+            runs.append((value, value, priority))
+    return ", ".join(f"{first}{f'-{last}' if last > first else ''}: {priority}" for first, last, priority in runs)
 
 
 def nvidia(machine: Machine, port: Port) -> bool:
