@@ -29,10 +29,8 @@ def facts_of(file: str) -> dict[str, str]:
 
 
 def recorded_nodes(files: Sequence[str], checks: Sequence[Check]) -> ClusterReport:
-    """Nodes from their snapshots, one after the other, so that only one is in memory; by host name, or by file where two have the same."""
-    nodes = {file: here(recorded(Path(file)), checks, file) for file in files}
-    hosts = Counter(node.report.host for node in nodes.values())
-    return joined({node.report.host if hosts[node.report.host] == 1 else file: node for file, node in nodes.items()}, {})
+    """Nodes from their snapshots, one after the other, so that only one is in memory."""
+    return joined({file: here(recorded(Path(file)), checks, file) for file in files}, {})
 
 
 def ask(hosts: Sequence[str], only: Sequence[str], layers: Sequence[str], limit_s: float) -> ClusterReport:
@@ -56,9 +54,11 @@ def ask(hosts: Sequence[str], only: Sequence[str], layers: Sequence[str], limit_
 
 
 def joined(nodes: dict[str, Node], silent: dict[str, str]) -> ClusterReport:
-    """The comparison of nodes by name, and their reports."""
+    """The comparison of nodes, and their reports. Differences name a node by its host name; by its key where two have the same."""
+    hosts = Counter(node.report.host for node in nodes.values())
+    named = {node.report.host if hosts[node.report.host] == 1 else key: node.facts for key, node in nodes.items()}
     return ClusterReport(
-        differences=differences({name: node.facts for name, node in nodes.items()}),
+        differences=differences(named),
         nodes=[node.report for node in nodes.values()],
         silent=silent,
     )

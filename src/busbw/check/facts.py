@@ -38,7 +38,9 @@ _OF_ONE_HOST = re.compile(
     r"|systemd\.(machine_id|hostname)|cloud\S*|\S*(uuid|mac)",
     re.IGNORECASE,
 )
-_OF_ONE_RANK = re.compile(r"SLURM_.*|PMIX_(?!MCA_).*|OMPI_COMM_.*|NCCL_HOSTID|NCCL_COMM_ID|\w*_(RANK|NODEID|PROCID|LOCALID)")
+_OF_ONE_RANK = re.compile(
+    r"SLURM_.*|PMIX_(?!MCA_).*|OMPI_COMM_.*|(OMPI|PRTE)_MCA_(plm_.*|mpi_yield_.*|.*tmpdir.*)|NCCL_HOSTID|NCCL_COMM_ID|\w*_(RANK|NODEID|PROCID|LOCALID)"
+)
 
 
 def facts(machine: Machine) -> dict[str, str]:

@@ -8,6 +8,8 @@ from typing import Any
 from busbw.host.source import Unavailable
 
 LIMIT_S = 10
+FAMILIES = ("ip", "ip6", "inet")  # not those of ARP and of bridges
+MANY_PORTS = 20_000  # about as many as the kernel assigns
 COMMAND = ("nft", "--json", "list", "ruleset")
 _PASSIVE = {"counter", "log", "drop", "reject"}  # statements of a rule that applies to every packet
 
@@ -19,7 +21,7 @@ class Chain:
     family: str
     table: str
     name: str
-    accepts: tuple[str, ...]  # sources and interfaces of which it accepts everything
+    accepts: tuple[str, ...]  # sources and interfaces of which it accepts everything, and wide ranges of ports
 
     @property
     def place(self) -> str:
@@ -46,7 +48,7 @@ def closed_chains(text: str) -> list[Chain]:
         entries: list[dict[str, Any]] = json.loads(text)["nftables"]
         chains = [entry["chain"] for entry in entries if "chain" in entry]
         rules = [entry["rule"] for entry in entries if "rule" in entry]
-        inputs = [chain for chain in chains if chain.get("hook") == "input"]
+        inputs = [chain for chain in chains if chain.get("hook") == "input" and chain["family"] in FAMILIES]
         return [_chain(one, rules) for one in inputs if one.get("policy") == "drop" or any(map(_drops_all, _of(one, rules)))]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("it is no ruleset of nft") from error
@@ -84,6 +86,9 @@ def _accepts_all_from(rule: dict[str, Any]) -> list[str]:
 
 def _source(match: dict[str, Any]) -> str:
     left, right = match["left"], match["right"]
+    if left.get("payload", {}).get("field") == "dport" and match.get("op", "==") == "==" and isinstance(right, dict):
+        first, last = right.get("range", (0, 0))
+        return f"ports {first} to {last}" if last - first >= MANY_PORTS else ""
     by_address = left.get("payload", {}).get("field") == "saddr"
     if match.get("op", "==") != "==" or not (by_address or left.get("meta", {}).get("key") == "iifname"):
         return ""

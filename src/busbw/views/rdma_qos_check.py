@@ -27,7 +27,7 @@ class Item:
 
 
 ITEMS = (
-    Item("link_up", "nic-netdev", re.compile(r"/sys/class/net/(.+)/operstate"),
+    Item("link_up", "nic-physical-state", re.compile(r"/sys/class/net/(.+)/operstate"),
          lambda value: "yes" if value == "up" else "no", lambda value: value == "up"),
     Item("mlnx_device", "nic-driver", re.compile(r"ethtool -i (.+): driver"),
          lambda value: str(int(value == "mlx5_core")), lambda value: value == "mlx5_core"),

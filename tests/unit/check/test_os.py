@@ -123,6 +123,20 @@ class TestFirewall:
         one = only("firewall", healthy().call("nft ruleset", json.dumps({"nftables": [CLOSED, {"rule": rule}]})))
         assert one.verdict is UNKNOWN and "10.0.0.0/8" in one.message
 
+    def test_wide_range_of_open_ports_is_named(self):
+        def ruleset(first):
+            match = {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"range": [first, 60999]}}
+            rule = {"family": "inet", "table": "filter", "chain": "input", "expr": [{"match": match}, {"accept": None}]}
+            return json.dumps({"nftables": [CLOSED, {"rule": rule}]})
+
+        one = only("firewall", healthy().call("nft ruleset", ruleset(32768)))
+        assert one.verdict is UNKNOWN and "it accepts ports 32768 to 60999 and drops the rest" in one.message
+        assert only("firewall", healthy().call("nft ruleset", ruleset(60000))).verdict is WARN
+
+    def test_filters_of_arp_and_bridges_are_passed_over(self):
+        chain = {"chain": CLOSED["chain"] | {"family": "arp"}}
+        assert only("firewall", healthy().call("nft ruleset", json.dumps({"nftables": [chain]}))).verdict is PASS
+
     def test_rules_need_root(self):
         one = only("firewall", healthy().failing("nft ruleset", "nft --json list ruleset: Operation not permitted"))
         assert (one.verdict, one.fix) == (UNKNOWN, "sudo busbw check")

@@ -58,7 +58,7 @@ def _closed(chain: Chain) -> Found:
     evidence = Evidence(" ".join(COMMAND), f"{chain.place} drops what no rule accepts", "the cluster's network is accepted")
     if chain.accepts:
         accepted = ", ".join(chain.accepts)
-        message = f"it drops connections but those from {accepted}; whether that is all of the cluster is not known"
+        message = f"it accepts {accepted} and drops the rest; whether that is all that the cluster needs is not known"
         return unknown(chain.place, message, evidence, fix=f"compare {accepted} with the addresses of the other hosts")
     message = "it drops incoming connections, and accepts no network or interface as a whole"
     return warned(chain.place, message, evidence, fix=ROW.fix.format(place=chain.place))

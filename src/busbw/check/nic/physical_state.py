@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import cabled
+from busbw.check.nic.links import cabled, hardware
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.interfaces import NET
 
 UP = 0x1  # IFF_UP
 
@@ -18,7 +19,7 @@ ROW = CheckRow(
     why="Polling means that nothing answers at the other end: cable, transceiver or switch port. Disabled means that it is switched off.",
     fix="ip link set dev {netdev} up, or reseat the cable of {device}",
     stays="a cable stays; an interface that is set up by hand is down after a reboot unless netplan or NetworkManager has it",
-    reads=("/sys/class/infiniband/*/ports/*/phys_state", "/sys/class/net/*/flags"),
+    reads=("/sys/class/infiniband/*/ports/*/phys_state", "/sys/class/net/*/{flags,operstate}"),
     sources=("InfiniBand Architecture Specification, PortPhysicalState", "Linux drivers/infiniband/hw/mlx5/main.c"),
 )
 
@@ -34,9 +35,18 @@ def look(machine: Machine) -> Iterator[Found]:
         if not reading.text:
             yield unread(port.name, reading, "the physical state")
         elif reading.text.startswith("5"):
-            yield passed(port.name, "the link is up", Evidence(path, reading.text, "5: LinkUp"))
+            yield passed(port.name, "the link is up", Evidence(path, reading.text, "5: LinkUp"), *_interfaces(machine, port))
         else:
             yield _down(machine, port, Evidence(path, reading.text, "5: LinkUp"))
+
+
+def _interfaces(machine: Machine, port: Port) -> Iterator[Evidence]:
+    """States of the interfaces of a RoCE port."""
+    for netdev in hardware(machine, port) if port.roce else ():
+        path = f"{NET}/{netdev}/operstate"
+        state = machine.text(path)
+        if state:
+            yield Evidence(path, state, "up")
 
 
 def _down(machine: Machine, port: Port, evidence: Evidence) -> Found:
@@ -44,12 +54,23 @@ def _down(machine: Machine, port: Port, evidence: Evidence) -> Found:
     text = machine.text(flags) if port.netdev else None
     if text is not None and not _integer(text) & UP:
         switched_off = Evidence(flags, text, "the lowest bit set")
-        return warned(port.name, f"{port.netdev} is switched off", evidence, switched_off, fix=f"ip link set dev {port.netdev} up")
+        return warned(
+            port.name,
+            f"{port.netdev} is switched off",
+            evidence,
+            switched_off,
+            *_interfaces(machine, port),
+            fix=f"ip link set dev {port.netdev} up",
+        )
     state = evidence.seen.partition(": ")[2] or evidence.seen
     what = {"Polling": "nothing answers at the other end of the cable", "LinkErrorRecovery": "the link has errors"}.get(state, state)
     look_at = f"ethtool {port.netdev}" if port.roce and port.netdev else f"mlxlink -d {port.device} -m"
     return warned(
-        port.name, f"no link: {what}", evidence, fix=f"{look_at}; reseat or replace the cable of {port.device}, try another switch port"
+        port.name,
+        f"no link: {what}",
+        evidence,
+        *_interfaces(machine, port),
+        fix=f"{look_at}; reseat or replace the cable of {port.device}, try another switch port",
     )
 
 

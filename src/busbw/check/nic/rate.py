@@ -51,8 +51,8 @@ def _judge(machine: Machine, port: Port, likes: list[Port]) -> Found:
             fix=ROW.fix.format(device=port.device),
         )
     if own[1] < LANES and len(rates) < 2:
-        return unknown(port.name, f"{own[1]} of {LANES} lanes: right with a split cable, degraded with any other", evidence)
-    lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, as all of its kind (split cables)"
+        return unknown(port.name, f"{own[1]} of {LANES} lanes: right for an SFP port or a split cable, degraded for any other", evidence)
+    lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, as all of its kind"
     return passed(port.name, f"{own[0]:g} Gbit/s{lanes}", evidence)
 
 
