@@ -14,8 +14,9 @@ from tree import Tree, environment
 
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
-from busbw.core.checking import Layer
+from busbw.core.checking import CheckReport, Layer
 from busbw.core.finding import Verdict
+from busbw.views import rdma_qos_check
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
 DEVICE = "/sys/class/infiniband/mlx5_8"
@@ -61,6 +62,13 @@ def test_port_that_lost_half_of_its_rate_is_still_of_the_fabric():
 def test_spare_port_is_named_by_its_state_alone():
     tree = card(healthy(), state="1: DOWN", rate="10 Gb/sec (1X SDR)")
     assert findings(tree, WARN, FAIL) == {"nic-state", "nic-physical-state"}
+
+
+def test_link_of_a_spare_port_is_in_the_text_of_rdma_qos_check():
+    tree = card(healthy(), state="1: DOWN", rate="10 Gb/sec (1X SDR)")
+    text = rdma_qos_check.text(CheckReport(host="h", findings=run("nic-physical-state", tree)))
+    lines = [line.split() for line in text.splitlines() if "link_up" in line]
+    assert ["*", "link_up", "eno2:", "no", "fail"] in lines and ["*", "link_up", "eth3:", "yes", "ok"] in lines
 
 
 def test_virtual_functions_are_for_guests():

@@ -26,7 +26,7 @@ def report():
             driver("eth1", "0000:c5:00.0"),
             driver("eth2", "0000:c5:00.1"),
             checked(
-                "nic-netdev", Verdict.WARN, "mlx5_bond_1",
+                "nic-physical-state", Verdict.WARN, "mlx5_bond_1",
                 Evidence("/sys/class/net/eth1/operstate", "up"), Evidence("/sys/class/net/eth2/operstate", "down"),
             ),
             checked("roce-trust", Verdict.WARN, "mlx5_bond_1 eth1", Evidence("/sys/class/net/eth1/qos/trust", "pcp", "dscp")),
