@@ -2,13 +2,9 @@
 
 import copy
 import importlib
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # cases*.py
-
 from cases import CASES
 from healthy import healthy
 

@@ -1,13 +1,8 @@
 """Ports beside the fabric: storage, management, spare ports, virtual functions, VLANs. No check of the fabric fires on them."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # cases_nic.py
-
 from cases_nic import BOND, NET, PORT, bonded, changed, one, run
 from healthy import healthy
 from tree import Tree, environment

@@ -1,13 +1,9 @@
 """Branches of the checks of network ports and RoCE: limits, bonds, virtual machines, containers, what cannot be read."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # cases_nic.py
-
 from cases_nic import BOND, NET, PORT, bonded, changed, counter, efa, erdma, one, one_network, run, statistic
 from healthy import healthy
 from tree import Tree

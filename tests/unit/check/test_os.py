@@ -96,6 +96,11 @@ class TestRemoveIpc:
         assert only("kernel-removeipc", container()).verdict is SKIP
 
 
+def test_processes_of_the_host_are_unknown_in_a_container():
+    assert only("stuck-processes", container()).verdict is UNKNOWN
+    assert only("stuck-processes", container().file("/proc/2/comm", "kthreadd\n")).verdict is PASS
+
+
 def test_numa_balancing_of_one_node_is_skipped():
     assert only("kernel-numa-balancing", healthy().file("/sys/devices/system/node/online", "0")).verdict is SKIP
 

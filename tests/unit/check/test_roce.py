@@ -1,13 +1,8 @@
 """Branches of the checks of RoCE: which class is lossless, drivers and vendors, virtual machines, reboots."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # cases_nic.py
-
 from cases_nic import NET, bonded, changed, one, run, statistic
 from healthy import healthy
 from tree import environment

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unread, warned
+from busbw.check.base import Check, passed, unknown, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.stuck import stuck_processes
 
 NAMED = 5
+KTHREADD = "/proc/2/comm"  # the parent of kernel threads, in the namespace of the host alone
 
 ROW = CheckRow(
     id="BW124",
@@ -19,7 +20,7 @@ ROW = CheckRow(
     why="Such a process waits for a driver or file system that does not answer. It cannot be killed, and may hold a GPU.",
     fix="read /proc/{pid}/stack and dmesg to see which driver or mount it waits for; if it does not end, reboot",
     stays="a reboot ends it; the cause may come back",
-    reads=("/proc/*/stat, for a second",),
+    reads=("/proc/*/stat, for a second", KTHREADD),
     sources=("proc(5): state D",),
 )
 
@@ -32,12 +33,19 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     found = json.loads(reading.text)
     if not found:
-        yield passed("", "no process hangs in the kernel", Evidence("/proc/*/stat", "no state D"))
+        yield _none(machine)
         return
     names = [f"{name} ({pid})" for pid, name in found]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     evidence = (Evidence(f"/proc/{pid}/stat", "state D", "R or S") for pid, _ in found[:NAMED])
     yield warned("", f"in state D for a second: {', '.join(names[:NAMED])}{more}", *evidence, fix=ROW.fix.format(pid=found[0][0]))
+
+
+def _none(machine: Machine) -> Found:
+    if machine.container and machine.text(KTHREADD) != "kthreadd":
+        fix = "run busbw check on the host, or in a container with the host's processes (--pid=host, hostPID)"
+        return unknown("", "this container shows its own processes alone", Evidence(KTHREADD, "not kthreadd", "kthreadd"), fix=fix)
+    return passed("", "no process hangs in the kernel", Evidence("/proc/*/stat", "no state D"))
 
 
 CHECK = Check(ROW, look)
