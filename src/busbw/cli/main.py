@@ -35,7 +35,7 @@ COMMANDS = {
     "explain": "Name the algorithm behind a busbw, and the load of each link.",
     "history": "Record results, list and plot them, and check a run against earlier ones.",
     "watch": "Show what the links of this host carry, and what their counters say.",
-    "manifest": "Print a job for Kubernetes or Slurm.",
+    "manifest": "Print a job for Kubernetes or Slurm, or what checks and watches their nodes.",
     "link": "Measure the links between hosts, and name slow hosts and pairs.",
     "env": "Print the variables that make any NCCL program use busbw's plugins.",
     "engines": "List the engines, and what the unavailable ones need.",

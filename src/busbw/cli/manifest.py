@@ -1,21 +1,26 @@
 """`busbw manifest`: a job for Kubernetes or Slurm that runs busbw or another program with collectives."""
 
+import shlex
 from typing import Any
 
 import click
 
+from busbw.cli.check import command as check_command
 from busbw.cli.parameters import shell_words
+from busbw.cli.run import command as run_command
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer
-from busbw.launch.manifest import mpijob, prolog, sbatch
+from busbw.core.errors import UsageError
+from busbw.launch.manifest import daemonset, kubernetes, mpijob, preflight, prolog, sbatch
 from busbw.launch.manifest.plan import DEFAULT, plan
+from busbw.launch.manifest.steps import Steps
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 @click.group("manifest", context_settings=_SETTINGS)
 def command() -> None:
-    """Print a job for Kubernetes or Slurm, or a prolog that checks a node before each job.
+    """Print a job for Kubernetes or Slurm, or what checks and watches their nodes.
 
     COMMAND follows `--`. `busbw run` starts its ranks itself; another command, like all_reduce_perf, is started once per rank.
     """
@@ -30,13 +35,16 @@ _job_options = options(
 )
 
 
+_rdma_option = click.option("--rdma", default="", help="RDMA resource of each pod, by the device plugin's name: rdma/hca=1")
+
+
 @command.command("mpijob", context_settings=_SETTINGS, short_help="An MPIJob of the Kubeflow MPI Operator.")
 @_job_options
 @click.option("--image", required=True, help="container image with busbw, Open MPI and an ssh server")
 @click.option("--namespace", default="", help="namespace  [default: kubectl's]")
-@click.option("--rdma", default="", help="RDMA resource of each worker, by the device plugin's name: rdma/hca=1")
-@click.option("--ssh-dir", default="/root/.ssh", show_default=True, help="directory of the user's ssh keys in the image")
-@click.option("--ssh-port", type=click.IntRange(1, 65535), default=22, show_default=True, help="port in the image's ssh_config")
+@_rdma_option
+@click.option("--ssh-dir", default="/home/busbw/.ssh", show_default=True, help="directory of the user's ssh keys in the image")
+@click.option("--ssh-port", type=click.IntRange(1, 65535), default=2222, show_default=True, help="port in the image's ssh_config")
 def mpijob_command(image: str, namespace: str, rdma: str, ssh_dir: str, ssh_port: int, **job: Any) -> int:
     """Print an MPIJob of the Kubeflow MPI Operator (kubeflow.org/v2beta1): `busbw manifest mpijob ... | kubectl apply -f -`."""
     answer(mpijob.text(plan(**job), mpijob.Pods(image, namespace, rdma, ssh_dir, ssh_port)))
@@ -54,11 +62,64 @@ def slurm_command(partition: str, account: str, time: str, **job: Any) -> int:
     return 0
 
 
+_step_options = options(
+    click.option("--check", default="", help="options of busbw check: '--layer GPU --layer NIC'"),
+    click.option("--least", default="", help="a run that must reach a busbw: 'all_reduce -b 1G -e 1G --min-percent 80%'"),
+    click.option("--limit", "limit_s", type=click.IntRange(1, 3600), default=60, show_default=True, help="seconds for each step"),
+)
+
+
+def _steps(check: str, least: str, limit_s: int) -> Steps:
+    return Steps(_parsed("--check", check_command, check), _parsed("--least", run_command, least), limit_s)
+
+
+def _parsed(option: str, command: click.Command, text: str) -> list[str]:
+    """Words that `busbw COMMAND` accepts; UsageError for others, since no node is kept from jobs by a step that cannot start."""
+    words = shell_words(option, text)
+    try:
+        if words:
+            command.make_context(command.name, list(words))
+    except click.ClickException as error:
+        raise UsageError(f"{option} '{text}': {error.format_message()}", f"busbw {command.name} --help") from error
+    return words
+
+
 @command.command("prolog", context_settings=_SETTINGS, short_help="A prolog of Slurm that drains a node which fails a check.")
-@click.option("--check", default="", help="options of busbw check: '--layer GPU --layer NIC'")
-@click.option("--least", default="", help="a run that must reach a busbw: 'all_reduce -b 1G -e 1G --min-percent 80%'")
-@click.option("--limit", "limit_s", type=click.IntRange(1, 3600), default=60, show_default=True, help="seconds for each step")
-def prolog_command(check: str, least: str, limit_s: int) -> int:
+@_step_options
+def prolog_command(**steps: Any) -> int:
     """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x /etc/slurm/busbw-prolog.sh`."""
-    answer(prolog.text(shell_words("--check", check), shell_words("--least", least), limit_s))
+    answer(prolog.text(_steps(**steps)))
+    return 0
+
+
+@command.command("preflight", context_settings=_SETTINGS, short_help="An init container that ends a pod on a node which fails a check.")
+@click.option("--image", required=True, help="container image with busbw")
+@click.option("--gpus-per-host", type=click.IntRange(0), default=8, show_default=True, help="GPUs of the pod; 0 = CPUs")
+@_rdma_option
+@_step_options
+def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -> int:
+    """Print a patch that adds an init container with the steps of `busbw manifest prolog` to the pods of a job.
+
+    `kubectl patch --local -f job.yaml --patch-file preflight.json -o yaml | kubectl create -f -`
+    """
+    answer(preflight.text(image, kubernetes.resources(gpus_per_host, rdma), _steps(**steps)))
+    return 0
+
+
+@command.command("daemonset", context_settings=_SETTINGS, short_help="A DaemonSet that checks and watches each GPU node.")
+@click.option("--image", required=True, help="container image with busbw")
+@click.option("--name", default="busbw-watch", show_default=True, help="name of the DaemonSet")
+@click.option("--namespace", default="", help="namespace  [default: kubectl's]")
+@click.option("--token-secret", "secret", default="busbw-watch", show_default=True, help="Secret whose key `token` scrapers must send")
+@click.option("--port", type=click.IntRange(1, 65535), default=9400, show_default=True, help="port of the metrics on the node's address")
+@click.option("--every", "every_s", type=click.IntRange(60, 86400), default=300, show_default=True, help="seconds between two checks")
+@click.option("--runtime-class", default="nvidia", show_default=True, help="RuntimeClass that shows GPUs; '' = the default")
+@click.option("--node-selector", "selector", default="nvidia.com/gpu.present=true", show_default=True, help="label of the nodes; '' = all")
+@click.option("--check", default=shlex.join(daemonset.CHECK), show_default=True, help="options of busbw check")
+def daemonset_command(check: str, **node: Any) -> int:
+    """Print a DaemonSet: `busbw manifest daemonset ... | kubectl apply -f -`.
+
+    Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw check` finds no fault.
+    """
+    answer(daemonset.text(daemonset.Node(check=tuple(_parsed("--check", check_command, check)), **node)))
     return 0

@@ -49,7 +49,7 @@ def test_worker_pods_have_the_resources_nccl_needs():
     assert (worker["replicas"], spec["slotsPerWorker"]) == (2, 8)
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/hca": 8}
     assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
-    assert container["command"] == ["/usr/sbin/sshd", "-De", "-p", "22"]
+    assert container["command"] == ["sh", "-c", mpijob.SSHD, "2222"]
     assert pod["volumes"] == [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     assert container["volumeMounts"] == [{"name": "shm", "mountPath": "/dev/shm"}]
     term = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]

@@ -1,0 +1,42 @@
+"""An init container that judges a node before the containers of a pod start: the steps and verdicts of the prolog for Slurm."""
+
+from typing import Any
+
+from busbw.launch.manifest import kubernetes
+from busbw.launch.manifest.steps import BAD, Steps
+
+NAME, VOLUME = "busbw-preflight", "busbw-shm"
+
+
+def text(image: str, limits: dict[str, Any], steps: Steps) -> str:
+    """A patch for objects with a pod template (Job, StatefulSet, Deployment), as JSON for `kubectl patch --patch-file`.
+
+    `limits` are the devices of the container, for example `{"nvidia.com/gpu": 8}`: those that the pod's containers get after it.
+    """
+    pod = {"initContainers": [_container(image, limits, steps)], "volumes": [kubernetes.memory(VOLUME)]}
+    return kubernetes.dump({"spec": {"template": {"spec": pod}}})
+
+
+def _container(image: str, limits: dict[str, Any], steps: Steps) -> dict[str, Any]:
+    return {
+        "name": NAME,
+        "image": image,
+        "command": ["sh", "-c", script(steps)],
+        "resources": {"limits": limits},
+        "securityContext": kubernetes.unprivileged(),
+        "volumeMounts": [{"name": VOLUME, "mountPath": kubernetes.SHM}],
+    }
+
+
+def script(steps: Steps) -> str:
+    """The steps for a shell. What they print is the container's log."""
+    lines = [
+        "run() {",
+        f'    timeout {steps.limit_s} "$@"',
+        "    code=$?",
+        f"    [ $code -ne {BAD} ] || exit {BAD}",
+        '    [ $code -eq 0 ] || echo "note: exit code $code does not say that this node is bad; the pod starts" >&2',
+        "}",
+        *steps.calls(),
+    ]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,150 @@
+"""What judges nodes: a DaemonSet, and an init container with the verdicts of the prolog."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from busbw.cli.check import command as check_command
+from busbw.cli.main import guarded
+from busbw.cli.watch import command as watch_command
+from busbw.core.errors import UsageError
+from busbw.launch.manifest import daemonset, kubernetes, preflight, prolog
+from busbw.launch.manifest.daemonset import Node
+from busbw.launch.manifest.steps import Steps
+
+SCHEMA = json.loads(Path(__file__).parents[2].joinpath("recorded", "daemonset.v1.schema.json").read_text())
+QUICK = ["--only", "kernel-port-range"]
+SIM = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M", "--sim", "gbps=300"]
+
+
+def made(node=Node("busbw-watch", "registry/busbw:1")):  # noqa: B008
+    return json.loads(daemonset.text(node))
+
+
+def watch(daemon):
+    return daemon["spec"]["template"]["spec"]["containers"][0]
+
+
+def patched(daemon, limits):
+    """The DaemonSet with the init container, as a strategic merge patch adds it."""
+    pod = json.loads(preflight.text("registry/busbw:1", limits, Steps((), SIM, 60)))["spec"]["template"]["spec"]
+    merged = copy.deepcopy(daemon)
+    target = merged["spec"]["template"]["spec"]
+    target["initContainers"] = pod["initContainers"]
+    target["volumes"] += pod["volumes"]
+    return merged
+
+
+@pytest.mark.parametrize(
+    "daemon",
+    [
+        made(),
+        made(Node("w", "i", namespace="bench", secret="s", port=9500, runtime_class="", selector="", check=("--layer", "NIC"))),
+        patched(made(), {}),
+        patched(made(), {"nvidia.com/gpu": 8, "rdma/hca": 1}),
+    ],
+)
+def test_objects_fit_the_schema_of_kubernetes(daemon):
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(daemon, SCHEMA)
+
+
+@pytest.mark.parametrize("place", ["spec", "readinessProbe"])
+def test_the_schema_of_a_daemonset_is_strict(place):
+    daemon = made()
+    (daemon["spec"] if place == "spec" else watch(daemon)[place])["every"] = 1
+    with pytest.raises(jsonschema.ValidationError, match="'every' was unexpected"):
+        jsonschema.validate(daemon, SCHEMA)
+
+
+def test_pods_have_no_privileges():
+    daemon = patched(made(), {"nvidia.com/gpu": 8})
+    pod = daemon["spec"]["template"]["spec"]
+    for container in [*pod["containers"], *pod["initContainers"]]:
+        context = container["securityContext"]
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert (context["runAsNonRoot"], context["allowPrivilegeEscalation"]) == (True, False)
+        assert "privileged" not in context
+    assert not any("hostPath" in volume for volume in pod["volumes"])
+    assert not pod["automountServiceAccountToken"]
+
+
+def test_a_daemonset_takes_no_gpu_from_jobs():
+    assert not any("gpu" in name for limits in watch(made())["resources"].values() for name in limits)
+
+
+def test_commands_of_the_daemonset_parse(tmp_path):
+    container = watch(made())
+    probe = container["readinessProbe"]["exec"]["command"]
+    assert probe[:2] == ["busbw", "check"]
+    assert [layer.value for layer in daemonset.LAYERS] == list(check_command.make_context("check", probe[2:]).params["layer"])
+    (tmp_path / "token").write_text("t")
+    places = {"$(NODE_IP):9400": "10.0.0.1:9400", f"{daemonset.TOKEN}/token": str(tmp_path / "token")}
+    words = [places.get(word, word) for word in container["command"]]
+    assert words[:2] == ["busbw", "watch"]
+    assert watch_command.make_context("watch", words[2:]).params["listen"] == "10.0.0.1:9400"
+
+
+def run(kind: str, steps: Steps, folder: Path) -> subprocess.CompletedProcess[str]:
+    script = prolog.text(steps) if kind == "prolog" else preflight.script(steps)
+    (folder / "script").write_text(script)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    words = ["sh", str(folder / "script")]
+    return subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("kind", ["prolog", "preflight"])
+@pytest.mark.parametrize(
+    ("least", "code"),
+    [
+        pytest.param([*SIM, "--min-busbw", "1"], 0, id="fast"),
+        pytest.param([*SIM, "--min-busbw", "900"], 1, id="slow"),
+        pytest.param([*SIM, "--min-percent", "50%"], 0, id="unknown"),
+        pytest.param([*SIM, "--no-such"], 0, id="misspelt"),
+    ],
+)
+def test_prolog_and_init_container_judge_alike(kind, least, code, tmp_path):
+    done = run(kind, Steps(QUICK, least, 30), tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    if kind == "preflight" and "--min-busbw" not in least:
+        assert "does not say that this node is bad" in done.stderr
+
+
+def test_an_init_container_gets_the_devices_of_the_pod(capsys):
+    assert guarded(["manifest", "preflight", "--image", "i", "--gpus-per-host", "4", "--rdma", "rdma/hca"]) == 0
+    container = json.loads(capsys.readouterr().out)["spec"]["template"]["spec"]["initContainers"][0]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 4, "rdma/hca": 1}
+
+
+@pytest.mark.parametrize("words", [["prolog"], ["preflight", "--image", "i"]])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--check", "--layr GPU"), ("--least", "all_reduce --min-busbwidth 3"), ("--least", "all_reduce -n x"), ("--check", "'")],
+)
+def test_steps_that_could_not_start_are_refused(words, option, value, capsys):
+    assert guarded(["manifest", *words, option, value]) == 2
+    assert option in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (Node("Big", "i"), "--name Big: not a DNS label"),
+        (Node("w", "i", selector="gpu"), "--node-selector gpu: not a label"),
+        (Node("w", "i", selector="a=b c"), "--node-selector a=b c: not a label"),
+    ],
+)
+def test_what_kubernetes_rejects_is_refused(node, message):
+    with pytest.raises(UsageError, match=message):
+        daemonset.text(node)
+
+
+def test_a_label_may_have_a_domain_and_no_value():
+    assert kubernetes.node_selector("nvidia.com/gpu.present=true") == {"nvidia.com/gpu.present": "true"}
+    assert kubernetes.node_selector("gpu=") == {"gpu": ""}
