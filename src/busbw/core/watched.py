@@ -116,8 +116,6 @@ def _both_ways(way: str, done: str) -> tuple[Counter, ...]:
         _phy(f"{way}_pause_ctrl_phy", Kind.CONGESTION, f"pause frames {done}"),
         _phy(f"{way}_global_pause", Kind.CONGESTION, f"pause frames for the whole link {done}"),
         _phy(f"{way}_global_pause_duration", Kind.CONGESTION, f"time paused by frames {done} for the whole link", "us"),
-        _phy(f"{way}_pause_storm_warning_events", Kind.FAULT, f"warnings of pause storms {done}"),
-        _phy(f"{way}_pause_storm_error_events", Kind.FAULT, f"pause storms {done}"),
         _phy(f"{way}_vport_rdma_unicast_bytes", Kind.TRAFFIC, f"RDMA data {done}", "bytes"),
         _phy(f"{way}_vport_rdma_unicast_packets", Kind.TRAFFIC, f"RDMA packets {done}", "packets"),
         _phy(f"{way}_pci_signal_integrity", Kind.LOSS, f"PCIe errors of data {done}"),
@@ -127,6 +125,8 @@ def _both_ways(way: str, done: str) -> tuple[Counter, ...]:
 _PHY = (
     *(row for way, done in DIRECTIONS.items() for row in _both_ways(way, done)),
     *(row for number in PRIORITIES for row in _priority(number)),
+    _phy("tx_pause_storm_warning_events", Kind.FAULT, "this port sent pauses for a long time"),
+    _phy("tx_pause_storm_error_events", Kind.FAULT, "this port sent pauses until it was kept from it, and may have dropped packets then"),
     _phy("rx_bits_phy", Kind.TRAFFIC, "bits received, the measure of corrected ones", "bits"),
     _phy("rx_corrected_bits_phy", Kind.TRAFFIC, "bits corrected by forward error correction", "bits"),
     _phy("rx_crc_errors_phy", Kind.LOSS, "packets with a checksum error"),

@@ -17,6 +17,8 @@ _GDRVINFO, _GSTRINGS, _GSTATS, _GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
 _STATS, _NAME_BYTES = 1, 32  # ETH_SS_STATS, ETH_GSTRING_LEN
 _DRVINFO_BYTES, _DRIVER, _VERSION, _FIRMWARE, _BUS = 196, slice(4, 36), slice(36, 68), slice(68, 100), slice(100, 132)
 _MOST = 1 << 16  # statistics of one interface
+# The kernel writes as many values as the driver has, whatever the request says; their number grows with the queues, at any time.
+_SPARE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +42,35 @@ class Statistics:
         except Unavailable:
             self.close()
             raise
-        self._buffer = array.array("B", bytes(8 + 8 * len(self.names)))
+        self._buffer = self._values()
 
-    def _names(self) -> tuple[str, ...]:
+    def _count(self) -> int:
         sizes = array.array("B", struct.pack("<IIQI", _GSSET_INFO, 0, 1 << _STATS, 0))
         self._ask(sizes)
         _, _, mask, count = struct.unpack("<IIQI", sizes.tobytes())
         if not mask or not 0 < count <= _MOST:
             raise Unavailable(f"{self._interface} has no statistics")
-        strings = array.array("B", struct.pack("<III", _GSTRINGS, _STATS, count) + bytes(_NAME_BYTES * count))
+        return int(count)
+
+    def _names(self) -> tuple[str, ...]:
+        count = self._count()
+        strings = array.array("B", struct.pack("<III", _GSTRINGS, _STATS, count) + bytes(_NAME_BYTES * (count + _SPARE)))
         self._ask(strings)
-        texts = strings.tobytes()[12:]
+        texts = strings.tobytes()[12 : 12 + _NAME_BYTES * count]
         return tuple(_text(texts[at : at + _NAME_BYTES]) for at in range(0, len(texts), _NAME_BYTES))
 
+    def _values(self) -> "array.array[int]":
+        return array.array("B", bytes(8 + 8 * (len(self.names) + _SPARE)))
+
     def read(self) -> dict[str, int]:
-        """All values by name. Unavailable if the interface is gone."""
+        """All values by name. Unavailable if the interface is gone, or if its statistics change meanwhile."""
+        if self._count() != len(self.names):
+            self.names = self._names()
+            self._buffer = self._values()
         struct.pack_into("<II", self._buffer, 0, _GSTATS, len(self.names))
         self._ask(self._buffer)
+        if struct.unpack_from("<I", self._buffer, 4) != (len(self.names),):
+            raise Unavailable(f"{self._interface}: the number of its statistics changes")
         return dict(zip(self.names, struct.unpack_from(f"<{len(self.names)}Q", self._buffer, 8), strict=True))
 
     def _ask(self, buffer: "array.array[int]") -> None:

@@ -70,7 +70,8 @@ class Exporter(ThreadingMixIn, HTTPServer):
 
     def allows(self, header: str | None) -> bool:
         """Whether the header Authorization has the token, if one is needed."""
-        return not self._token or hmac.compare_digest((header or "").encode(), f"Bearer {self._token}".encode())
+        # http.server decodes headers as Latin-1, whatever the client encoded.
+        return not self._token or hmac.compare_digest((header or "").encode("latin-1", "replace"), f"Bearer {self._token}".encode())
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether one more connection is accepted."""

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbw.core.finding import Verdict
+from busbw.core.watched import PRIORITIES
 from busbw.core.watching import IB, Flow, Said
-from busbw.watch.flows import DOWN, GONE, PAUSES, total
+from busbw.model.flows import DOWN, GONE, PAUSES, total
 
 PAUSED = 0.01  # of the time: below it, pauses cost less than the noise of a measurement
 STALLED_PERCENT = 10  # of the last second
@@ -19,17 +20,21 @@ RARE = 1.0  # notifications per second: as good as none
 CREDIT_TICKS = 1000  # per second, as many as core/counters.py finds notable
 RDMA_BYTES = 10e6  # per second: below it, another priority's share is not measurable
 HALF = 0.5
-BIG_LOSS = ("packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err", "roce_adp_retrans")
-CLASS_DROPS = tuple(f"rx_prio{number}_{what}" for number in range(8) for what in ("discards", "buf_discard", "cong_discard"))
+RESENT = ("packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err", "roce_adp_retrans", "retrans_pkts")
+CLASS_DROPS = tuple(f"rx_prio{number}_{what}" for number in PRIORITIES for what in ("discards", "buf_discard", "cong_discard"))
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One row. `seen` gives the values that the message is read from, '' if the flow does not have the pattern."""
+    """One row. `seen` gives the values that the message is read from, '' if the flow does not have the pattern.
+
+    `reads` are the counters and levels that it looks at, none for the state of a link.
+    """
 
     name: str
     verdict: Verdict
     message: str
+    reads: tuple[str, ...]
     seen: Callable[[Flow], str]
 
 
@@ -47,7 +52,12 @@ def judge(flows: list[Flow]) -> list[Said]:
 
 def _rising(*names: str) -> Callable[[Flow], str]:
     """Those of the counters that increase."""
-    return lambda flow: ", ".join(f"{name} {flow.counters[name]:,.0f}/s" for name in names if flow.counters.get(name, 0) > 0)
+    return lambda flow: ", ".join(f"{name} {per_second(flow.counters[name])}/s" for name in names if flow.counters.get(name, 0) > 0)
+
+
+def per_second(rate: float) -> str:
+    """`1,234`, and `0.2` for one event in five seconds."""
+    return f"{rate:,.0f}" if rate >= 1 or not rate else f"{rate:.2g}"
 
 
 def _pause(flow: Flow, way: str) -> str:
@@ -107,46 +117,57 @@ def _credits(flow: Flow) -> str:
 def _wrong_class(flow: Flow) -> str:
     """RDMA data that no other priority can have carried."""
     rdma = flow.counters.get("tx_vport_rdma_unicast_bytes", flow.counters.get("port_xmit_data"))
-    by_priority = [flow.counters.get(f"tx_prio{number}_bytes") for number in range(8)]
-    default, others = by_priority[0], total(flow.counters, [f"tx_prio{number}_bytes" for number in range(1, 8)])
+    by_priority = [flow.counters.get(f"tx_prio{number}_bytes") for number in PRIORITIES]
+    default, others = by_priority[0], total(flow.counters, [f"tx_prio{number}_bytes" for number in PRIORITIES[1:]])
     if rdma is None or default is None or others is None or rdma < RDMA_BYTES or others > HALF * rdma or default < HALF * rdma:
         return ""
     return f"tx_prio0_bytes {default / 1e9:.2f} GB/s, RDMA {rdma / 1e9:.2f} GB/s"
 
 
+def _rise(name: str, verdict: Verdict, message: str, *counters: str) -> Pattern:
+    """A pattern of counters of which any increase says something."""
+    return Pattern(name, verdict, message, counters, _rising(*counters))
+
+
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
 PATTERNS: tuple[Pattern, ...] = (
-    Pattern("gone", FAIL, "the port is not there any more", lambda flow: "it is not listed now" if flow.state == GONE else ""),
-    Pattern("down", WARN, "the port is down", lambda flow: "its state is not up" if flow.state == DOWN else ""),
-    Pattern("link-lost", FAIL, "the link went down: cable, optic, or the other end",
-            _rising("link_downed", "link_down_events_phy", "carrier_down_count")),
-    Pattern("link-recovered", WARN, "the link was trained again after errors", _rising("link_error_recovery", "nvlink_recovery")),
-    Pattern("gave-up", FAIL, "a sender gave up: NCCL ends with error 12",
-            _rising("req_transport_retries_exceeded", "req_rnr_retries_exceeded")),
-    Pattern("pcie-limit", WARN, "the receiver's PCIe is the limit: look at its generation and lanes, ACS and the IOMMU", _pcie_limit),
-    Pattern("slow-receiver", WARN, "this port cannot take what arrives, and PCIe's counters do not show why", _slow_receiver),
+    Pattern("gone", FAIL, "the port is not there any more", (), lambda flow: "it is not listed now" if flow.state == GONE else ""),
+    Pattern("down", WARN, "the port is down", ("state", "operational"), lambda flow: "its state is not up" if flow.state == DOWN else ""),
+    _rise("link-lost", FAIL, "the link went down: cable, optic, or the other end",
+          "link_downed", "link_down_events_phy", "carrier_down_count"),
+    _rise("link-recovered", WARN, "the link was trained again after errors", "link_error_recovery", "nvlink_recovery"),
+    _rise("gave-up", FAIL, "a sender gave up: NCCL ends with error 12", "req_transport_retries_exceeded", "req_rnr_retries_exceeded"),
+    _rise("no-answer", FAIL, "the other end does not answer: NCCL ends with an error of its network", "unresponsive_remote_events"),
+    Pattern("pcie-limit", WARN, "the receiver's PCIe is the limit: look at its generation and lanes, ACS and the IOMMU",
+            (*PAUSES["tx"], "outbound_pci_stalled_wr"), _pcie_limit),
+    Pattern("slow-receiver", WARN, "this port cannot take what arrives, and PCIe's counters do not show why",
+            (*PAUSES["tx"], "outbound_pci_stalled_wr"), _slow_receiver),
     Pattern("reads-stalled", WARN, "the NIC waits for reads of host memory: look at ATS, the IOMMU and MaxReadReq",
-            lambda flow: _stalled(flow, "rd")),
+            ("outbound_pci_stalled_rd",), lambda flow: _stalled(flow, "rd")),
+    _rise("pci-overflow", WARN, "packets are dropped because PCIe cannot take them", "outbound_pci_buffer_overflow"),
     Pattern("pfc-without-ecn", WARN,
-            "pauses without congestion notifications: DCQCN is off, or switches mark later than they pause", _without_ecn),
-    Pattern("congestion-control", WARN, "congestion control slows this sender: many senders to one receiver, or a slow receiver", _slowed),
-    Pattern("ecn-off", WARN, "congestion notifications are ignored: ECN is off on this port", _rising("rp_cnp_ignored")),
-    Pattern("lossy-class", WARN, "the class that carries the data is lossy: PFC is not on for it",
-            _rising("rx_discards_phy", *CLASS_DROPS)),
-    Pattern("loss", WARN, "packets are lost and resent; if it goes on, a sender gives up and NCCL ends with error 12", _rising(*BIG_LOSS)),
-    Pattern("out-of-order", WARN, "packets arrive out of order: normal with adaptive routing, else loss",
-            lambda flow: "" if _rising(*BIG_LOSS)(flow) else _rising("out_of_sequence")(flow)),
-    Pattern("no-receive", WARN, "the receiver posts no buffers in time: its CPU is busy", _rising("rnr_nak_retry_err", "out_of_buffer")),
-    Pattern("cable", WARN, "many bit errors: cable or optic", _bit_errors),
-    Pattern("symbol-errors", WARN, "symbol errors: cable or optic", _rising("symbol_error", "rx_pcs_symbol_err_phy")),
-    Pattern("bad-checksums", WARN, "packets arrive with wrong checksums: cable or optic, or a device on the way",
-            _rising("rx_crc_errors_phy", "rx_icrc_encapsulated")),
-    Pattern("oversize", WARN, "packets exceed the MTU: the other end's is larger", _rising("rx_oversize_pkts_phy")),
-    Pattern("module", WARN, "the optical module or its cable reports trouble",
-            _rising("module_high_temp", "module_bus_stuck", "module_bad_shorted")),
-    Pattern("credits", WARN, "data waits for credits: the congestion is further along the way", _credits),
+            "pauses without congestion notifications: DCQCN is off, or switches mark later than they pause",
+            (*PAUSES["rx"], "np_cnp_sent", "rp_cnp_handled"), _without_ecn),
+    _rise("pause-storm", WARN, "this port paused the other end for a long time: its NIC or host takes no data",
+          "tx_pause_storm_warning_events", "tx_pause_storm_error_events"),
+    Pattern("congestion-control", WARN, "congestion control slows this sender: many senders to one receiver, or a slow receiver",
+            ("rp_cnp_handled", *PAUSES["rx"]), _slowed),
+    _rise("ecn-off", WARN, "congestion notifications are ignored: ECN is off on this port", "rp_cnp_ignored"),
+    _rise("lossy-class", WARN, "the class that carries the data is lossy: PFC is not on for it", "rx_discards_phy", *CLASS_DROPS),
+    _rise("loss", WARN, "packets are lost and resent; if it goes on, a sender gives up and NCCL ends with an error", *RESENT),
+    Pattern("out-of-order", WARN, "packets arrive out of order: normal with adaptive routing, else loss", ("out_of_sequence", *RESENT),
+            lambda flow: "" if _rising(*RESENT)(flow) else _rising("out_of_sequence")(flow)),
+    _rise("no-receive", WARN, "the receiver posts no buffers in time: its CPU is busy", "rnr_nak_retry_err", "out_of_buffer"),
+    Pattern("cable", WARN, "many bit errors: cable or optic", ("rx_corrected_bits_phy", "rx_bits_phy"), _bit_errors),
+    _rise("symbol-errors", WARN, "errors of the physical link: cable or optic",
+          "symbol_error", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy", "port_rcv_errors", "local_link_integrity_errors"),
+    _rise("bad-checksums", WARN, "packets arrive with wrong checksums: cable or optic, or a device on the way",
+          "rx_crc_errors_phy", "rx_icrc_encapsulated"),
+    _rise("oversize", WARN, "packets exceed the MTU: the other end's is larger", "rx_oversize_pkts_phy"),
+    _rise("module", WARN, "the optical module or its cable reports trouble", "module_high_temp", "module_bus_stuck", "module_bad_shorted"),
+    Pattern("credits", WARN, "data waits for credits: the congestion is further along the way", ("port_xmit_wait",), _credits),
     Pattern("wrong-class", WARN, "RDMA data is on priority 0, which PFC usually does not protect: look at ToS, traffic class and trust",
-            _wrong_class),
-    Pattern("nvlink-errors", WARN, "NVLink resends data", _rising("nvlink_replay", "nvlink_crc_flit", "nvlink_crc_data")),
-    Pattern("pcie-errors", WARN, "PCIe resends packets", _rising("pcie_replay")),
+            ("tx_vport_rdma_unicast_bytes", "port_xmit_data", *(f"tx_prio{number}_bytes" for number in PRIORITIES)), _wrong_class),
+    _rise("nvlink-errors", WARN, "NVLink resends data", "nvlink_replay", "nvlink_crc_flit", "nvlink_crc_data"),
+    _rise("pcie-errors", WARN, "PCIe resends packets", "pcie_replay", "rx_pci_signal_integrity", "tx_pci_signal_integrity"),
 )  # fmt: skip

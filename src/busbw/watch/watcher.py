@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from busbw.core.vitals import TCP
 from busbw.core.watching import HOST, Flow, Link, Sample, Watched
-from busbw.watch.flows import flow, gone
-from busbw.watch.rates import Rates, rates
+from busbw.model.flows import flow, gone
+from busbw.model.rates import Rates, rates
 from busbw.watch.verdicts import judge
 
 JUDGED_S = 0.9  # patterns are read from at least as much time: shorter intervals have too few events

@@ -1,6 +1,10 @@
 """Statistics and driver of real interfaces, and of recorded ones."""
 
+import array
+import fcntl
 import os
+import socket
+import struct
 import subprocess
 import uuid
 
@@ -17,7 +21,8 @@ def veth():
     if os.geteuid() != 0:
         pytest.skip("needs root to make an interface")
     name = f"e{uuid.uuid4().hex[:8]}"
-    done = subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", f"{name}p"], capture_output=True, text=True, timeout=20)
+    words = ["ip", "link", "add", name, "numrxqueues", "8", "numtxqueues", "8", "type", "veth", "peer", f"{name}p"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20)
     if done.returncode:
         pytest.skip(f"cannot make an interface: {done.stderr.strip()}")
     yield name
@@ -30,6 +35,32 @@ def test_real_interface_has_statistics_and_a_driver(veth):
     assert isinstance(driver, ethtool.Driver) and driver.name == "veth"
     often = ethtool.Statistics(veth)
     assert often.read() == found
+    often.close()
+
+
+def with_queues(interface: str, count: int) -> None:
+    """`ethtool -L`: its number of receive queues, of which each has statistics."""
+    get, put = 0x3C, 0x3D  # ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        channels = array.array("I", [get, *[0] * 8])
+        request = struct.pack("16sP", interface.encode(), channels.buffer_info()[0]).ljust(40, b"\0")
+        fcntl.ioctl(asked, ethtool.SIOCETHTOOL, request)
+        channels[0], channels[5] = put, count
+        try:
+            fcntl.ioctl(asked, ethtool.SIOCETHTOOL, request)
+        except OSError as error:
+            pytest.skip(f"the number of queues is fixed: {error}")
+
+
+def test_statistics_may_become_more_while_they_are_followed(veth):
+    with_queues(veth, 1)
+    often = ethtool.Statistics(veth)
+    few = often.read()
+    with_queues(veth, 6)
+    more = often.read()
+    assert len(more) > len(few) and more.keys() == ethtool.statistics(Live(), veth).keys()
+    with_queues(veth, 1)
+    assert often.read().keys() == few.keys()
     often.close()
 
 

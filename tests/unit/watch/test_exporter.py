@@ -28,7 +28,7 @@ def serve():
         one.close()
 
 
-def get(server: Exporter, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
+def get(server: Exporter, path: str, method: str = "GET", **headers: str | bytes) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
     try:
         connection.request(method, path, headers=headers)
@@ -57,6 +57,12 @@ def test_a_token_is_needed_where_one_is_set(serve):
     assert get(server, "/metrics", Authorization="Bearer s3cret") == (200, PAGE)
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(server.url, timeout=10)
+
+
+def test_a_token_may_have_any_letters(serve):
+    server = serve(token="schlüssel")
+    assert get(server, "/metrics", Authorization="Bearer schlüssel".encode()) == (200, PAGE)
+    assert get(server, "/metrics", Authorization="Bearer schlussel")[0] == 401
 
 
 def test_slow_clients_are_cut_off_and_do_not_stop_others(serve, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.watched import BY_NAME, LEVELS
-from busbw.core.watching import ETHERNET, IB, NVLINK, PCIE, ROCE, Flow
+from busbw.core.watching import ETHERNET, IB, NVLINK, PCIE, RDMA, ROCE, Flow
 from busbw.watch.verdicts import PATTERNS, judge
 
 QUIET = dict.fromkeys(BY_NAME, 0.0) | {"rx_bits_phy": 3e11}
@@ -26,10 +26,13 @@ SEEN = {
     "link-lost": flow(counters={"link_downed": 1}),
     "link-recovered": flow(counters={"link_error_recovery": 1}),
     "gave-up": flow(counters={"req_transport_retries_exceeded": 1}),
+    "no-answer": flow(RDMA, counters={"unresponsive_remote_events": 1}),
     "pcie-limit": flow(**paused("tx", 0.3, outbound_pci_stalled_wr=45)),
     "slow-receiver": flow(**paused("tx", 0.3)),
     "reads-stalled": flow(counters={"outbound_pci_stalled_rd": 60}),
+    "pci-overflow": flow(counters={"outbound_pci_buffer_overflow": 7}),
     "pfc-without-ecn": flow(**paused("rx", 0.2)),
+    "pause-storm": flow(counters={"tx_pause_storm_warning_events": 1}),
     "congestion-control": flow(cnp_handled=4632.0),
     "ecn-off": flow(counters={"rp_cnp_ignored": 3}),
     "lossy-class": flow(counters={"rx_prio3_discards": 12}),
@@ -111,6 +114,18 @@ def test_tcp_on_priority_0_beside_rdma_on_another_is_fine():
     assert names(flow(counters={"tx_vport_rdma_unicast_bytes": 20e9, "tx_prio3_bytes": 21e9, "tx_prio0_bytes": 15e9})) == []
 
 
-def test_patterns_name_counters_that_exist():
-    for name, one in SEEN.items():
-        assert {key for key in one.counters if key not in QUIET} <= LEVELS.keys(), name
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_a_pattern_reads_counters_of_the_table(pattern):
+    assert set(pattern.reads) <= BY_NAME.keys() | LEVELS.keys()
+    changed = {name for name, value in SEEN[pattern.name].counters.items() if value != QUIET.get(name, 0)}
+    named = {part.split()[0] for part in judge([SEEN[pattern.name]])[0].seen.split(", ")} & (BY_NAME.keys() | LEVELS.keys())
+    assert named <= set(pattern.reads) and (not changed or changed & set(pattern.reads))
+
+
+def test_seldom_events_are_not_shown_as_none():
+    (said,) = judge([flow(NVLINK, counters={"nvlink_recovery": 0.2})])
+    assert said.seen == "nvlink_recovery 0.2/s"
+
+
+def test_resent_packets_of_efa_are_loss():
+    assert names(flow(RDMA, counters={"retrans_pkts": 3})) == ["loss"]

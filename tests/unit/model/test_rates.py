@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.watching import Group, Sample
-from busbw.watch.rates import RESET, SATURATED, rates
+from busbw.model.rates import RESET, SATURATED, increases, rates
 
 U32 = 1 << 32
 KEY = ("mlx5_0", "hw_counters")
@@ -82,3 +82,18 @@ def test_values_of_one_subject_are_joined_over_its_sources():
     one = {("eth0", "dev"): Group(1.0, 1, {"tx_bytes": 0}), ("eth0", "ethtool"): Group(1.0, 1, {"tx_bytes_phy": 0})}
     two = {("eth0", "dev"): Group(2.0, 1, {"tx_bytes": 10}), ("eth0", "ethtool"): Group(2.0, 1, {"tx_bytes_phy": 14})}
     assert rates(Sample(1.0, (), one), Sample(2.0, (), two)).of("eth0") == {"tx_bytes": 10.0, "tx_bytes_phy": 14.0}
+
+
+def test_whole_increases_are_not_divided():
+    found = increases(sample(5.0, packet_seq_err=10), sample(9.0, packet_seq_err=30))
+    assert found.per_s[KEY] == {"packet_seq_err": 20.0}
+
+
+def test_a_group_that_was_not_read_again_has_no_increase():
+    first = sample(1.0, packet_seq_err=0)
+    assert increases(first, Sample(2.0, (), first.groups)).per_s == {}
+
+
+def test_whole_increases_of_a_reset_or_another_device_are_unknown():
+    assert increases(sample(1.0, packet_seq_err=50), sample(2.0, packet_seq_err=4)).unknown == {KEY: {"packet_seq_err": RESET}}
+    assert increases(sample(1.0, identity=1, packet_seq_err=5), sample(2.0, identity=2, packet_seq_err=9)).per_s == {KEY: {}}

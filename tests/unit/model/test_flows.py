@@ -3,8 +3,8 @@
 import pytest
 
 from busbw.core.watching import ETHERNET, IB, NVLINK, PCIE, ROCE, Link
-from busbw.watch.flows import DOWN, GONE, NEW, flow, gone
-from busbw.watch.rates import Rates
+from busbw.model.flows import DOWN, GONE, NEW, flow, gone
+from busbw.model.rates import Rates
 
 ROCE_PORT = Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1")
 BOND = Link("mlx5_bond_0", ROCE, 50e9, ("eth1", "eth2"), "bond0", "mlx5_bond_0", "1")
@@ -83,3 +83,9 @@ def test_new_links_and_those_that_are_gone():
 def test_unknown_counters_of_an_interface_belong_to_its_port():
     found = Rates(unknown={("eth0", "ethtool"): {"tx_bytes_phy": "reset"}, ("eth9", "ethtool"): {"rx_bytes_phy": "reset"}})
     assert flow(ROCE_PORT, found).unknown == {"tx_bytes_phy": "reset"}
+
+
+def test_whole_increases_give_seconds_of_pause():
+    found = rates(eth0={"rx_prio3_pause_duration": 2_500_000.0})
+    assert flow(ROCE_PORT, found, seconds=4.0).rx_pause == 2.5
+    assert flow(ROCE_PORT, found, seconds=2.0).rx_pause == 2.0, "never more than all of the time"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from busbw.core.watched import DIRECTIONS, LEVELS, PRIORITIES
 from busbw.core.watching import ETHERNET, PCIE, Flow, Link, Slave
 from busbw.host.gpu import pcie_rate
-from busbw.watch.rates import Rates
+from busbw.model.rates import Rates
 
 # The first that is known counts: on the wire where the driver says so, else data of RDMA, else what the kernel sends.
 SENT = ("tx_bytes_phy", "port_xmit_data", "tx_bytes", "nvlink_tx", "pcie_tx")
@@ -28,8 +28,11 @@ UP, DOWN, NEW, GONE = "", "down", "new", "gone"
 ACTIVE = 4
 
 
-def flow(link: Link, found: Rates, *, new: bool = False) -> Flow:
-    """The flow of one link. `new` is a link that was not there in the sample before."""
+def flow(link: Link, found: Rates, *, new: bool = False, seconds: float = 1.0) -> Flow:
+    """The flow of one link. `new` is a link that was not there in the sample before.
+
+    Of `found` from `increases` over `seconds`, its values are whole too.
+    """
     own = found.of(link.name) if link.name not in link.interfaces else {}
     parts = {name: found.of(name) for name in link.interfaces}
     counters = own | _sum(parts.values())
@@ -42,8 +45,8 @@ def flow(link: Link, found: Rates, *, new: bool = False) -> Flow:
         state=NEW if new else _state(counters),
         tx=_first(counters, SENT),
         rx=_first(counters, RECEIVED),
-        tx_pause=_pause("tx", parts.values()),
-        rx_pause=_pause("rx", parts.values()),
+        tx_pause=_pause("tx", parts.values(), seconds),
+        rx_pause=_pause("rx", parts.values(), seconds),
         cnp_sent=counters.get("np_cnp_sent"),
         cnp_handled=counters.get("rp_cnp_handled"),
         ecn_marked=counters.get("np_ecn_marked_roce_packets"),
@@ -103,7 +106,7 @@ def total(counters: dict[str, float], names: Sequence[str]) -> float | None:
     return sum(known) if known else None
 
 
-def _pause(way: str, parts: Iterable[dict[str, float]]) -> float | None:
-    """The share of time for which the most paused priority of any interface was paused, at most 1."""
+def _pause(way: str, parts: Iterable[dict[str, float]], seconds: float) -> float | None:
+    """For how long of `seconds` the most paused priority of any interface was paused."""
     known = [values[name] for values in parts for name in PAUSES[way] if name in values]
-    return min(max(known) * MICRO, 1.0) if known else None
+    return min(max(known) * MICRO, seconds) if known else None
