@@ -109,6 +109,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 @click.option("--engine", default="auto", callback=not_empty, show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}")
 @click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
 @click.option("--inject", default="", help="inject a fault: late:rank=2,us=200")
+@click.option("--watch", is_flag=True, help="show for each size what the ports and NVLinks carried and lost (precise timing)")
 @click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(row.name for row in VIEWS))
 @click.option("--brief", is_flag=True, help="the same as --format brief")
@@ -167,6 +168,8 @@ def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:
     if parse_fault(inject) and spec.sampling is None:
         what = f"--inject {inject} with --timing classic: only precise timing starts operations by a clock"
         raise UsageError(what, "leave out one of them")
+    if fields["watch"] and spec.sampling is None:
+        raise UsageError("--watch with --timing classic: only precise timing reads counters between sizes", "leave out one of them")
     if fields["ideal"]:
         bounds.given(fields["ideal"])
     if simulation and engine != "sim":

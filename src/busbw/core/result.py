@@ -80,7 +80,8 @@ class Row(msgspec.Struct):
     """One row of the table. `op` is '' and `root` -1 if the collective has none.
 
     `repeat` numbers the repeats, each with newly created communicators, from 0. `machine` is what changed on each host while both
-    placements were measured; None if hosts were not sampled.
+    placements were measured; None if hosts were not sampled. `operations` counts the operations of each rank in that time, the untimed
+    ones included; 0 if they were not counted.
     """
 
     size_bytes: int
@@ -94,6 +95,7 @@ class Row(msgspec.Struct):
     timestamp: str = ""
     machine: list[HostChange] | None = None
     repeat: int = 0
+    operations: int = 0
 
 
 class Device(msgspec.Struct):

@@ -12,6 +12,7 @@ PORTS_KEPT = 16  # those with the most traffic
 MOVED_KEPT = 40  # GPUs, TCP, then ports
 EVENTS_KEPT = 16
 UNREAD_KEPT = 6
+USED = 0.01  # of the busiest port's bytes: a port with less carried none of the measured data
 TCP = "tcp"  # the subject of counters of the whole network namespace
 
 
@@ -49,13 +50,34 @@ class Reading(msgspec.Struct, frozen=True):
     unread: list[str] = []
 
 
+class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one link of a watched run carried during a row. None is unknown, never 0.
+
+    `sent` and `received` are bytes. Pauses are seconds: `pause_in_s` is how long the other end kept this port from sending, `pause_out_s`
+    how long this port kept the other end. The others are events, as in a watch (core.watching.Flow).
+    """
+
+    name: str
+    kind: str
+    sent: int | None = None
+    received: int | None = None
+    pause_in_s: float | None = None
+    pause_out_s: float | None = None
+    cnp_in: int | None = None
+    cnp_out: int | None = None
+    ecn: int | None = None
+    lost: int | None = None
+    dropped: int | None = None
+
+
 class HostChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What changed on one host while one row was measured; unchanged values are left out.
 
     Lists have one value per GPU, for the host's distinct buses in order of `world.devices`; None is unknown. Values are those after the
     row. `sm_before_mhz` is present if a clock changed, `sm_max_mhz` and `memory_mhz` if a clock is below its maximum. `throttled` has,
     by bus, each reason for reduced clocks and its seconds, None if only its flag was seen. `sent` and `received` are bytes by port;
-    `moved` is the increase of every other counter, by port, bus or "tcp". `unread` says what is unknown, and why.
+    `moved` is the increase of every other counter, by port, bus or "tcp". `unread` says what is unknown, and why. `links` has the links
+    of the host where the run is watched (--watch); `resent` are then TCP's segments sent again.
     """
 
     host: str
@@ -72,6 +94,8 @@ class HostChange(msgspec.Struct, frozen=True, omit_defaults=True):
     moved: dict[str, dict[str, int]] = {}
     events: list[XidEvent] = []
     unread: list[str] = []
+    links: list[Carried] = []
+    resent: int | None = None
 
 
 def increase(counter: Counter, before: int, after: int) -> int | None:

@@ -37,12 +37,20 @@ SEGMENTS = frozenset({"OutSegs", *(row.name for row in at(Owner.TCP))})
 
 class Traffic:
     """Reads the links of a host that match `wanted`, all by default; with `gpus` those of GPUs too, with `system` also CPUs, memory
-    and queue pairs.
+    and queue pairs. Errors of GPUs are read anew after `errors_every_s`.
 
     UsageError if none matches, NoMeasurement if the host has none.
     """
 
-    def __init__(self, source: Source | None = None, wanted: Collection[str] = (), *, gpus: bool = True, system: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source | None = None,
+        wanted: Collection[str] = (),
+        *,
+        gpus: bool = True,
+        system: bool = False,
+        errors_every_s: float = ERRORS_EVERY_S,
+    ) -> None:
         self._source, self._wanted = source or Live(), tuple(wanted)
         self._opened, self._always = ExitStack(), ExitStack()
         self._identities = itertools.count(1)
@@ -51,7 +59,7 @@ class Traffic:
         self._interfaces: dict[str, _Interface] = {}
         self._dev = follow(self._source, "/proc/net/dev", self._always)
         self._tcp = [file for name in ("snmp", "netstat") if (file := follow(self._source, f"/proc/net/{name}", self._always))]
-        self._gpus = _Gpus(self._source, self._wanted) if gpus else None
+        self._gpus = _Gpus(self._source, self._wanted, errors_every_s) if gpus else None
         self._system = System(self._source, self._always) if system else None
         self._queue_pairs = _QueuePairs()
         self._links: tuple[Link, ...] = ()
@@ -175,7 +183,8 @@ class _Interface:
 class _Gpus:
     """NVLink and PCIe of the GPUs. Errors are read seldom; in between their group stays the same."""
 
-    def __init__(self, source: Source, wanted: Collection[str]) -> None:
+    def __init__(self, source: Source, wanted: Collection[str], errors_every_s: float) -> None:
+        self._errors_every_s = errors_every_s
         self.links, self.reason = gpu_links(source)
         self.links = [link for link in self.links if not wanted or matches(link, wanted)]
         self._nvml: GpuTraffic | None = None
@@ -193,7 +202,7 @@ class _Gpus:
             return {}
         now = time.monotonic()
         if now >= self._due_s:
-            self._due_s = now + ERRORS_EVERY_S
+            self._due_s = now + self._errors_every_s
             self._errors = self._groups(self._nvml.errors(), "errors")
         return self._groups(self._nvml.traffic(), "traffic") | self._errors
 

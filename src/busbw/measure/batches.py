@@ -40,9 +40,13 @@ class Taken:
 
 
 class Batches(Protocol):
-    """A way to time operations. `tick_s` is the clock's resolution, 0 if it is negligible; `progress` counts completed operations."""
+    """A way to time operations. `tick_s` is the clock's resolution, 0 if it is negligible; `progress` counts completed operations.
+
+    `launched` counts the launches so far, the untimed ones included.
+    """
 
     tick_s: float
+    launched: int
     progress: Progress
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
@@ -62,7 +66,7 @@ class HeldBatches:
             message = f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue, which is held until all are enqueued"
             raise NoMeasurement(message, f"unset {blocking[0]}, or use --timing classic")
         self._engine, self._limit_s = engine, spec.timeout
-        self.progress = Progress(0)
+        self.progress, self.launched = Progress(0), 0
         self._most = max(MAX_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
         self._fence()  # its setup must not wait in a held queue
@@ -107,6 +111,7 @@ class HeldBatches:
                 fence()
         engine.synchronize(self._limit_s)
         self.progress.done += 1
+        self.launched += lead_in + len(launches)
         times = [engine.elapsed_s(2 * number, 2 * number + 1) for number in range(len(launches))]
         for rank, column in enumerate(zip(*times, strict=True)):
             taken.durations_s[rank].extend(column)
@@ -122,7 +127,7 @@ class HostClockBatches:
     def __init__(self, control: Control, late_s: float = 0.0) -> None:
         self._control, self._late_s = control, late_s
         self.tick_s = 0.0
-        self.progress = Progress(0)
+        self.progress, self.launched = Progress(0), 0
         self._clocks = Clocks(control)
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
@@ -145,6 +150,7 @@ class HostClockBatches:
             launch()
             ends.append(clock())
         self.progress.batch, self.progress.done = (), self.progress.done + len(ends)
+        self.launched += len(ends)
         durations = [end - start for start, end in zip(starts, ends, strict=True)]
         shared = [start + ahead for start in starts]
         earliest = [-value for value in self._control.reduce_all([-start for start in shared], "max")]

@@ -6,15 +6,20 @@ import msgspec
 
 from busbw.core.gpu_events import REASON_SEVERITY, Severity
 from busbw.core.result import Device
-from busbw.core.vitals import HostChange, Reading, XidEvent, change
+from busbw.core.vitals import UNREAD_KEPT, HostChange, Reading, XidEvent, change
 from busbw.host.vitals import Vitals
+from busbw.measure.link_sampler import LinkSampler
 
 
 class HostSampler:
-    """Readings of this host, by the one of its processes that gets its `devices`; others read nothing."""
+    """Readings of this host, by the one of its processes that gets its `devices`; others read nothing.
 
-    def __init__(self, devices: Sequence[Device]) -> None:
+    With `watch`, a row also has what each link carried.
+    """
+
+    def __init__(self, devices: Sequence[Device], *, watch: bool = False) -> None:
         self._vitals = Vitals(devices) if devices else None
+        self._links = LinkSampler(devices) if devices and watch else None
         self._row = self._latest = self._vitals.read() if self._vitals else None
         self._events: list[XidEvent] = []
 
@@ -26,6 +31,12 @@ class HostSampler:
         throttled = change(before, after).throttled
         return any(REASON_SEVERITY.get(reason) is Severity.BAD for reasons in throttled.values() for reason in reasons)
 
+    def begin(self) -> None:
+        """What came before, a warm-up, is no part of the next row; its errors of GPUs are."""
+        self._row = self._read()
+        if self._links is not None:
+            self._links.row()
+
     def row(self) -> HostChange | None:
         """The changes since the last row."""
         first, last = self._row, self._read()
@@ -33,7 +44,12 @@ class HostSampler:
             return None
         whole: Reading = msgspec.structs.replace(last, events=self._events)
         self._row, self._events = last, []
-        return change(first, whole)
+        found = change(first, whole)
+        if self._links is None:
+            return found
+        links, resent = self._links.row()
+        unread = list(dict.fromkeys([*found.unread, *self._links.unread]))[:UNREAD_KEPT]
+        return msgspec.structs.replace(found, links=links, resent=resent, unread=unread)
 
     def _read(self) -> Reading | None:
         if self._vitals is not None:
@@ -43,5 +59,6 @@ class HostSampler:
 
     def close(self) -> None:
         """Close the readers."""
-        if self._vitals is not None:
-            self._vitals.close()
+        for reader in (self._vitals, self._links):
+            if reader is not None:
+                reader.close()

@@ -33,6 +33,7 @@ class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
 
     Each process drives `gpus_per_process` ranks. `ideal` is the user's own bound in GB/s ('' for that of the topology), `simulation`
     configures the sim engine, `inject` is a fault to inject (measure.inject), and `compat` selects the behavior of nccl-tests.
+    With `watch` each row has what the links of every host carried.
     """
 
     sweep: SweepSpec
@@ -40,6 +41,7 @@ class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
     simulation: dict[str, float] = {}
     compat: bool = False
     inject: str = ""
+    watch: bool = False
 
 
 class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):

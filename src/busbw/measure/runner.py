@@ -53,6 +53,7 @@ class Runner:
         """Prepare the batches of precise timing."""
         spec = self.spec
         self._forecast = Forecast((), None, 0)
+        self._operations = 0  # of the row
         self._iters = min(first(spec.sampling), MAX_HELD) if spec.sampling else spec.iters
         most = MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)
         self._awaited_together = most * spec.agg_iters  # operations of a device queue
@@ -96,6 +97,7 @@ class Runner:
             self._emit(Note(f"skipped {calls.dtype.name} {one.op}".rstrip() + f": {reason}"))
             return
         self._warm_up(calls)
+        self.host_sampler.begin()
         order = list(sizes(self.spec, self.max_bytes))
         if self.spec.sampling and self.spec.sampling.repeats > 1:
             random.Random(self.repeat).shuffle(order)  # the same on all ranks
@@ -123,6 +125,7 @@ class Runner:
         return progress
 
     def _row(self, calls: Calls, size: int) -> None:
+        self._operations = 0
         out_of_place, in_place = (self._cell(calls, size, in_place=placed) for placed in (False, True))
         machine = self.world.gather(self.host_sampler.row()) if self.spec.sampling else None
         if out_of_place is None or in_place is None:
@@ -133,6 +136,7 @@ class Runner:
         one, iters = calls.series, len(out_of_place.samples_s or ()) if self.spec.sampling else self.spec.iters
         row = Row(size_bytes, count, one.dtype, one.op, one.root, out_of_place, in_place, iters, stamp, repeat=self.repeat)
         row.machine = [change for change in machine or [] if change] or None
+        row.operations = self._operations if row.machine else 0
         self._emit(RowDone(row, self.out_of_bounds))
 
     def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell | None:
@@ -169,6 +173,7 @@ class Runner:
         begun = time.perf_counter()
         launch()
         self.engine.synchronize(self.spec.timeout)
+        self._operations += 1
         return time.perf_counter() - begun
 
     def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally, progress: Progress) -> float:
@@ -222,8 +227,9 @@ class Runner:
         if self.spec.agg_iters > 1:
             iterations[0]()  # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a held queue
             self.engine.synchronize(self.spec.timeout)
+            self._operations += self.spec.agg_iters
         estimate_s = self.world.reduce_all([estimate_s], "max")[0]  # the same on all ranks
-        self._batches.progress = progress
+        self._batches.progress, launched = progress, self._batches.launched
         for _ in range(THROTTLED_TAKES):
             self.host_sampler.throttled_since_last()  # what came before does not count
             seen = precise.run(
@@ -232,6 +238,7 @@ class Runner:
             throttled = self.world.reduce_all([float(self.host_sampler.throttled_since_last())], "max")[0] > 0
             if not throttled:
                 break
+        self._operations += (self._batches.launched - launched) * self.spec.agg_iters
         if seen is None:
             return None
         cell = precise.cell(

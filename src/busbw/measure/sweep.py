@@ -88,7 +88,7 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, enter_phase: 
     _summarize_alltoallv(job, opened, max_bytes, emit if first else None)
     samples = party.local == 0 and job.sweep.sampling is not None  # one process of each host, with precise timing
     own = [device for device in result.world.devices if samples and device.host == platform.node()]
-    with closing(HostSampler(own)) as host_sampler:
+    with closing(HostSampler(own, watch=job.watch)) as host_sampler:
         runner = Runner(
             opened, world=party.world, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, enter_phase=enter_phase,
             late_s=late_s, host_sampler=host_sampler, repeat=repeat,

@@ -3,9 +3,8 @@
 from collections import Counter, defaultdict
 
 from busbw.core.result import Result
-from busbw.core.vitals import TCP
+from busbw.core.vitals import TCP, USED
 
-USED = 0.01  # of the busiest port's bytes: a port with less carried none of the measured data
 TCP_NETWORKS = ("", "Socket", "busbw")  # NCCL's names of networks over TCP; empty is unknown
 
 

@@ -10,6 +10,7 @@ from busbw.core.cells import IN_PLACE, Figure, every, figures, peak
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
+from busbw.views import carried
 from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.formats import (
     bandwidth_text,
@@ -161,6 +162,8 @@ def footer(result: Result, width: int | None = None) -> str:
     """Bars, peak and mean, what went wrong, and the findings."""
     text = f"\n{_shape(result, width)}" if result.rows else "\nno size was measured\n"
     text += "".join(f"{problem}\n" for problem in problems(result))
+    links = carried.text(result, width)
+    text += f"\n{links}" if links else ""
     text += "\n" + "".join(map(finding_text, result.findings)) if result.findings else ""
     return wrapped(text, width)
 

@@ -35,6 +35,7 @@ BOUNDED = [row for row in OPTIONS if row.kind == "int" and row.least is not None
         (("all_reduce", "--iters", "0"), "--iters 0: precise timing takes 1 to 65536"),
         (("all_reduce", "-I", "1"), "--per-iter-timing: only classic timing has it"),
         (("all_reduce", "-z", "3"), "--blocking: only classic timing has it"),
+        (("all_reduce", *CLASSIC, "--watch"), "--watch with --timing classic: only precise timing reads counters between sizes"),
         (("all_reduce", *CLASSIC, "--tail"), "--tail with --timing classic: only precise timing has it"),
         (("all_reduce", "--precision", "0%"), "--precision 0%: must be above 0% and below 100%"),
         (("all_reduce", "--confidence", "40%"), "--confidence 40%: must be above 50% and below 99.999%"),
