@@ -42,6 +42,7 @@ PAGES = (
     ("nccl-model.md", "NCCL's cost model", reference_model.model),
     ("checks.md", "Checks", reference_checks.checks),
     ("counters.md", "Host counters", reference_machine.counters),
+    ("watched-counters.md", "Watched counters and patterns", reference_machine.watched),
     ("findings.md", "Findings", reference_findings.findings),
     ("result.md", "The result: busbw.result/1", reference_result.fields),
     ("patterns.md", "Patterns: formats and the record busbw.pattern/1", reference_patterns.patterns),

@@ -3,6 +3,7 @@
 from busbw.check.examine import examine
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
+from busbw.check.trend import error_counts
 from busbw.host.recording import Recording
 from busbw.host.source import Source
 
@@ -12,4 +13,5 @@ def snapshot(source: Source) -> str:
     recording = Recording(source)
     examine(recording)
     facts(Machine(recording))
+    error_counts(Machine(recording))
     return recording.archive()

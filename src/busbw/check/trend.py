@@ -1,0 +1,131 @@
+"""Error counts of links in snapshots of several times: how they grew, and which link differs from the others."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from busbw.check.examine import HOSTNAME, TIME
+from busbw.check.machine import Machine
+from busbw.check.nic.links import cabled, counts
+from busbw.check.pcie import aer
+from busbw.core.counters import Counter as Row
+from busbw.core.counters import Kind, Owner
+from busbw.core.errors import UsageError
+from busbw.core.trending import Growth, Odd, TrendReport, odd_ones
+from busbw.core.vitals import increase
+from busbw.core.watched import BY_NAME
+from busbw.host.nvml_health import read_health
+from busbw.host.recording import recorded
+
+BOOT = "/proc/sys/kernel/random/boot_id"
+NVLINK, PORT, PCIE = "NVLink", "port", "PCIe device"
+FILES = tuple(f"counters/{name}" for name in ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
+                                              "local_link_integrity_errors", "excessive_buffer_overrun_errors"))  # fmt: skip
+STATISTICS = "rx_crc_errors_phy|rx_symbol_err_phy|rx_pcs_symbol_err_phy|link_down_events_phy"
+Key = tuple[str, str, str]  # kind, link, counter
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The error counts of one snapshot."""
+
+    host: str
+    at: datetime
+    boot: str
+    counts: dict[Key, int]
+
+
+def error_counts(machine: Machine) -> dict[Key, int]:
+    """Of all NVLinks, ports and PCIe devices; what cannot be read is absent."""
+    return {key: value for read in (_nvlinks, _ports, _slots) for key, value in read(machine)}
+
+
+def _nvlinks(machine: Machine) -> Iterator[tuple[Key, int]]:
+    for gpu in read_health(machine).gpus:
+        for link in gpu.active:
+            yield from (((NVLINK, f"{gpu.label} link {link.number}", name), count) for name, count in link.errors.items())
+        if gpu.pcie_replays is not None:
+            yield (PCIE, gpu.label, "replays"), gpu.pcie_replays
+
+
+def _ports(machine: Machine) -> Iterator[tuple[Key, int]]:
+    for port in cabled(machine):
+        found = counts(machine, port, FILES, STATISTICS)
+        for one in found if isinstance(found, list) else ():
+            yield (PORT, f"{port.name} {one.netdev}".rstrip(), one.name), one.value
+
+
+def _slots(machine: Machine) -> Iterator[tuple[Key, int]]:
+    for kind in ("correctable", "nonfatal", "fatal"):
+        for one in aer.counts(machine, kind).read:
+            yield (PCIE, one.bdf, f"AER {kind}"), one.total
+
+
+def take(file: str) -> Taken:
+    """The counts of a snapshot; UsageError without its time."""
+    machine = Machine(recorded(Path(file)))
+    try:
+        at = datetime.fromisoformat(machine.call(TIME, str).text or "")
+    except ValueError as error:
+        raise UsageError(f"{file}: the snapshot has no time", "busbw snapshot makes one that has") from error
+    return Taken(machine.text(HOSTNAME) or file, at, machine.text(BOOT) or "", error_counts(machine))
+
+
+def trend(files: Sequence[str]) -> TrendReport:
+    """All snapshots, by host and time. UsageError if no host has two."""
+    by_host: dict[str, list[Taken]] = defaultdict(list)
+    for file in files:
+        taken = take(file)
+        by_host[taken.host].append(taken)
+    reasons = {host: "only one snapshot" for host, taken in by_host.items() if len({one.at for one in taken}) < 2}
+    compared = {host: sorted(taken, key=lambda one: one.at) for host, taken in by_host.items() if host not in reasons}
+    if not compared:
+        raise UsageError(f"no host has two snapshots of different times among {len(files)} files", "busbw snapshot -o FILE, again later")
+    growths = [growth for host, taken in sorted(compared.items()) for growth in _of_host(host, taken)]
+    reasons |= dict.fromkeys(compared.keys() - {one.host for one in growths}, "no error counter of a link is in all its snapshots")
+    kinds: dict[tuple[str, str], list[Growth]] = defaultdict(list)
+    for growth in growths:
+        kinds[growth.kind, growth.counter].append(growth)
+    odd = [one for alike in kinds.values() for one in odd_ones(alike)]
+    return TrendReport(
+        hosts=sorted(compared),
+        hours=max((_hours(taken) for taken in compared.values()), default=0.0),
+        links=dict(Counter(kind for kind, _, _ in {(one.kind, one.host, one.link) for one in growths})),
+        odd=sorted(odd, key=_chance),
+        grown=sorted((one for one in growths if one.by), key=lambda one: -one.by),
+        reasons=dict(sorted(reasons.items())),
+    )
+
+
+def _chance(odd: Odd) -> float:
+    return odd.chance
+
+
+def _hours(taken: Sequence[Taken]) -> float:
+    return (taken[-1].at - taken[0].at).total_seconds() / 3600
+
+
+def _of_host(host: str, taken: Sequence[Taken]) -> Iterator[Growth]:
+    """The growth of every counter that is in all snapshots."""
+    everywhere = set.intersection(*(set(one.counts) for one in taken))
+    for key in sorted(everywhere):
+        steps = [_step(key[2], before, after, key) for before, after in pairwise(taken)]
+        yield Growth(
+            host=host, kind=key[0], link=key[1], counter=key[2], by=sum(by for by, _ in steps), hours=_hours(taken),
+            grown=sum(by > 0 for by, _ in steps), periods=len(steps), at_least=any(more for _, more in steps),
+        )  # fmt: skip
+
+
+def _step(name: str, before: Taken, after: Taken, key: Key) -> tuple[int, bool]:
+    """By how much a counter grew, and whether it may be more. After a reset all of its value is new."""
+    row = BY_NAME.get(name) or Row(name, Owner.GPU, "", Kind.LOSS, "")
+    was, now = before.counts[key], after.counts[key]
+    if before.boot != after.boot:
+        return now, True
+    by = increase(row, was, now)
+    if by is None:
+        return (now if now < was else 0), True
+    return by, row.saturates and now == (1 << row.bits) - 1

@@ -1,0 +1,107 @@
+"""Snapshots of several times: how the errors of links grew."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from tree import Tree
+
+from busbw.check.trend import trend
+from busbw.cli.check import command
+from busbw.core.errors import UsageError
+from busbw.host.gpu_health import GpuHealth, Gpus, Link
+from busbw.views import trend as view
+
+PORT = "/sys/class/infiniband/mlx5_0/ports/1"
+
+
+def machine(folder: Path, host: str, day: int, recoveries: dict[int, int], *, boot: str = "b1", **port: int) -> str:
+    """The file of a snapshot of a host with one GPU of 18 links and a port; `recoveries` by link."""
+    links = tuple(Link(number, active=True, errors={"recovery": recoveries.get(number, 0), "replay": 0}) for number in range(18))
+    tree = (
+        Tree()
+        .file("/proc/sys/kernel/hostname", host)
+        .file("/proc/sys/kernel/random/boot_id", boot)
+        .call("time", f"2026-11-{day:02}T08:00:00+00:00")
+        .call("nvml_health", msgspec.json.encode(Gpus(gpus=(GpuHealth(index=3, name="H100", links=links, pcie_replays=0),))).decode())
+        .files(PORT, link_layer="InfiniBand", state="4: ACTIVE")
+        .files(f"{PORT}/counters", **{name: str(value) for name, value in port.items()})
+    )
+    path = folder / f"{host}-{day}.jsonl"
+    lines = [{"schema": "busbw.host/1"}, *({"path": path, **one} for path, one in tree.paths.items())]
+    lines += [{"call": name, **one} for name, one in tree.calls.items()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_the_link_that_differs_is_named(tmp_path):
+    files = [machine(tmp_path, "h1", day, {14: 170 * (day - 1) + 7, 2: 1}) for day in (1, 2, 4)]
+    files += [machine(tmp_path, "h2", day, {}) for day in (1, 4)]
+    report = trend(files[::-1])
+    (odd,) = report.odd
+    assert (odd.growth.host, odd.growth.link, odd.growth.counter, odd.growth.by) == ("h1", "GPU 3 link 14", "recovery", 510)
+    assert (odd.growth.hours, odd.growth.grown, odd.growth.periods, odd.others) == (72.0, 2, 2, 35)
+    assert report.links == {"NVLink": 36, "PCIe device": 2} and report.hours == 72
+    said = view.text(report)
+    assert "h1 GPU 3 link 14 differs from the others: recovery grew by 510 in 72.0 h, none of the 35 others did" in said
+    assert "in 2 of 2 periods; chance among links that are alike below 1e-12, limit 0.01" in said
+
+
+def test_what_was_there_before_is_no_growth(tmp_path):
+    report = trend([machine(tmp_path, "h1", day, {14: 505}) for day in (1, 2)])
+    assert (report.odd, report.grown) == ([], [])
+    assert "no error counter of a link grew" in view.text(report)
+
+
+def test_after_a_reboot_all_of_a_count_is_new(tmp_path):
+    report = trend([machine(tmp_path, "h1", 1, {14: 300}), machine(tmp_path, "h1", 2, {14: 400}, boot="b2")])
+    assert [(one.by, one.at_least) for one in report.grown] == [(400, True)]
+    assert "at least 400" in view.text(report)
+
+
+def test_a_counter_that_fell_was_reset(tmp_path):
+    report = trend([machine(tmp_path, "h1", 1, {14: 300}), machine(tmp_path, "h1", 2, {14: 20})])
+    assert [(one.by, one.at_least) for one in report.grown] == [(20, True)]
+
+
+def test_a_saturated_counter_may_have_grown_more(tmp_path):
+    report = trend([machine(tmp_path, "h1", 1, {}, link_downed=250), machine(tmp_path, "h1", 2, {}, link_downed=255)])
+    assert [(one.link, one.counter, one.by, one.at_least) for one in report.grown] == [("mlx5_0", "link_downed", 5, True)]
+
+
+def test_hosts_with_one_snapshot_are_named(tmp_path):
+    files = [machine(tmp_path, "h1", day, {}) for day in (1, 2)]
+    report = trend([*files, machine(tmp_path, "h2", 1, {})])
+    assert report.hosts == ["h1"] and report.reasons == {"h2": "only one snapshot"}
+    assert "UNKNOWN h2: only one snapshot" in view.text(report)
+
+
+def test_one_snapshot_of_each_host_cannot_be_compared(tmp_path):
+    with pytest.raises(UsageError, match="no host has two snapshots of different times among 2 files"):
+        trend([machine(tmp_path, host, 1, {}) for host in ("h1", "h2")])
+
+
+def test_no_counter_in_common_is_unknown(tmp_path):
+    files = []
+    for day in (1, 2):
+        lines = [{"schema": "busbw.host/1"}, {"path": "/proc/sys/kernel/hostname", "text": "h1"}]
+        lines.append({"call": "time", "text": f"2026-11-0{day}T08:00:00+00:00"})
+        files.append(tmp_path / f"{day}.jsonl")
+        files[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = trend([str(file) for file in files])
+    assert report.links == {} and "UNKNOWN no error counter" in view.text(report)
+    assert command.main(["trend", *map(str, files)], standalone_mode=False) == 3
+
+
+def test_exit_code_and_json(tmp_path, capfd):
+    files = [machine(tmp_path, "h1", day, {14: 505 * (day - 1)}) for day in (1, 2)]
+    assert command.main(["trend", *files, "--format", "json"], standalone_mode=False) == 1
+    report = json.loads(capfd.readouterr().out)
+    assert report["schema"] == "busbw.trend/1" and report["odd"][0]["growth"]["link"] == "GPU 3 link 14"
+
+
+def test_a_file_that_is_no_snapshot_is_refused(tmp_path):
+    (tmp_path / "x").write_text("hello\n")
+    with pytest.raises(UsageError, match="line 1"):
+        trend([str(tmp_path / "x")])
