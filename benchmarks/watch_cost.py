@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 from threading import Event, Thread
 
-from busbw.cli.watch import Page
 from busbw.core.watched import ON_PORT
 from busbw.host.source import Live
 from busbw.host.traffic import Traffic
 from busbw.views import watch as view
 from busbw.watch.loop import ticks
+from busbw.watch.page import Page
 from busbw.watch.watcher import Watcher
 
 PORTS = 16

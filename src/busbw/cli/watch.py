@@ -4,7 +4,6 @@ import math
 import platform
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,13 +17,13 @@ from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.watching import Exposition, Sample, Watched
+from busbw.core.watching import Watched
 from busbw.host.traffic import Traffic
 from busbw.views import prometheus, rdma_monitor
 from busbw.views import watch as view
 from busbw.watch.exporter import Exporter, address
 from busbw.watch.loop import ticks
-from busbw.watch.totals import Totals
+from busbw.watch.page import Page
 from busbw.watch.watcher import Watcher
 
 SHORTEST_S, LONGEST_S = 0.1, 3600.0
@@ -79,7 +78,7 @@ def command(
         first = traffic.read()
         page = Page(first)
         if where:
-            exporter = Exporter(*where, page.render, prometheus.CONTENT_TYPE, token)
+            exporter = Exporter(*where, lambda: prometheus.render(page.shown), prometheus.CONTENT_TYPE, token)
             undo.callback(exporter.close)
             talk(f"note: serving {exporter.url}")
         show = _output(format_name) if not listen or given("format_name") else None
@@ -118,31 +117,6 @@ def _ended_by_signals(undo: ExitStack) -> Event:
         before[number] = signal.signal(number, end)
         undo.callback(signal.signal, number, before[number])
     return stop
-
-
-class Page:
-    """What the exporter shows, replaced with every sample."""
-
-    def __init__(self, first: Sample) -> None:
-        self._totals, self._samples, self._missed = Totals(), 0, 0
-        self._shown = self._expose(first, Watched(host="", at="", seconds=0.0))
-
-    def take(self, sample: Sample, watched: Watched) -> None:
-        """A further sample."""
-        self._shown = self._expose(sample, watched)
-
-    def _expose(self, sample: Sample, watched: Watched) -> Exposition:
-        self._totals.take(sample)
-        self._samples += 1
-        self._missed += watched.missed
-        values = self._totals.of(sample)
-        return Exposition(
-            links=sample.links, values=values, said=watched.said, samples=self._samples, missed=self._missed, unix_s=time.time()
-        )
-
-    def render(self) -> bytes:
-        """The page; called in other threads."""
-        return prometheus.render(self._shown)
 
 
 def _output(format_name: str) -> Show:

@@ -38,19 +38,22 @@ def loads(result: Result) -> list[Load]:
     return [load for row in result.rows for load in _of_row(result, row, used)]
 
 
-def least_sent(result: Result, row: Row) -> int | None:
-    """Bytes that the operations of a row must send from each host, without reduction in the network.
+def least_sent(result: Result, row: Row, kind: str = NETWORK) -> int | None:
+    """Bytes that the operations of a row must send from each host, without reduction in the network; of NVLink, from all GPUs of one host.
 
-    None for one host, hosts with different numbers of ranks, several groups, and collectives in which hosts have different parts.
+    None for hosts with different numbers of ranks, several groups, and collectives in which ranks have different parts; of the network for
+    one host, of NVLink for several.
     """
     ranks = Counter(device.host for device in result.world.devices)
     collective, per_host = result.spec.row, set(ranks.values())
-    if len(ranks) < 2 or len(per_host) > 1 or result.world.groups > 1 or not row.operations:
+    if len(per_host) != 1 or result.world.groups > 1 or not row.operations or collective.name not in (*SHARED, *PER_RANK):
         return None
-    if collective.name not in (*SHARED, *PER_RANK):
+    hosts, each = len(ranks), per_host.pop()
+    if kind == NVLINK and hosts == 1:
+        return round(each * collective.bus_factor(each) * row.size_bytes * row.operations)
+    if kind != NETWORK or hosts == 1:
         return None
-    once = row.size_bytes * collective.bus_factor(len(ranks)) * (per_host.pop() if collective.name in PER_RANK else 1)
-    return round(once * row.operations)
+    return round(collective.bus_factor(hosts) * (each if collective.name in PER_RANK else 1) * row.size_bytes * row.operations)
 
 
 def _used(result: Result) -> set[tuple[str, str]]:
@@ -83,7 +86,7 @@ def _of_row(result: Result, row: Row, used: set[tuple[str, str]]) -> Iterator[Lo
             network = kind == NETWORK
             yield Load(
                 row, change.host, kind, len(links), _sum(kind, links),
-                least=least_sent(result, row) if network else None,
+                least=least_sent(result, row, kind),
                 resent=change.resent if network else None,
                 troubled=tuple(link.name for link in links if _troubled(link)),
             )  # fmt: skip

@@ -118,3 +118,8 @@ class Exposition(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     missed: int
     unix_s: float
+
+
+def per_second(rate: float) -> str:
+    """`1,234`, and `0.2` for one event in five seconds."""
+    return f"{rate:,.0f}" if rate >= 1 or not rate else f"{rate:.2g}"

@@ -45,7 +45,7 @@ def text(result: Result, width: int | None = None) -> str:
     shown = [column for column in columns() if column.title in ALWAYS or any(column.value(load) not in ("-", "") for load in lines)]
     more = f"... {len(lines) - MOST} more lines: --json FILE has them all\n" if len(lines) > MOST else ""
     note = "what links carried while each size was measured, its checks and untimed operations included"
-    note += "; least = what the operations must send from a host\n" if any(load.least for load in lines) else "\n"
+    note += "; least = what the operations must send from a host, or from its GPUs\n" if any(load.least for load in lines) else "\n"
     return wrapped(note, width) + aligned(shown, lines[:MOST], width, DROP_ORDER) + more
 
 

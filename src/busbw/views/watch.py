@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from busbw.core.finding import Verdict
-from busbw.core.watching import Watched
+from busbw.core.watching import Watched, per_second
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import bandwidth_text, known, percent_text
 
@@ -27,17 +27,13 @@ def columns() -> list[Column]:
         Column(title="%", value=lambda flow: "-" if flow.rx is None else percent_text(flow.rx, flow.rate)),
         Column(title="pause in", unit="%", value=lambda flow: "-" if flow.rx_pause is None else percent_text(flow.rx_pause, 1)),
         Column(title="pause out", unit="%", value=lambda flow: "-" if flow.tx_pause is None else percent_text(flow.tx_pause, 1)),
-        Column(title="CNP in", unit="/s", value=lambda flow: known(flow.cnp_handled, _count)),
-        Column(title="CNP out", unit="/s", value=lambda flow: known(flow.cnp_sent, _count)),
-        Column(title="ECN", unit="/s", value=lambda flow: known(flow.ecn_marked, _count)),
-        Column(title="lost", unit="/s", value=lambda flow: known(flow.lost, _count)),
-        Column(title="drops", unit="/s", value=lambda flow: known(flow.dropped, _count)),
+        Column(title="CNP in", unit="/s", value=lambda flow: known(flow.cnp_handled, per_second)),
+        Column(title="CNP out", unit="/s", value=lambda flow: known(flow.cnp_sent, per_second)),
+        Column(title="ECN", unit="/s", value=lambda flow: known(flow.ecn_marked, per_second)),
+        Column(title="lost", unit="/s", value=lambda flow: known(flow.lost, per_second)),
+        Column(title="drops", unit="/s", value=lambda flow: known(flow.dropped, per_second)),
         Column(title="state", value=lambda flow: flow.state or "", left=True),
     ]
-
-
-def _count(per_s: float) -> str:
-    return f"{per_s:,.0f}" if per_s >= 1 or not per_s else f"{per_s:.2g}"
 
 
 def table(watched: Watched, width: int | None = None) -> str:
@@ -46,7 +42,7 @@ def table(watched: Watched, width: int | None = None) -> str:
     head = f"{watched.host}  {local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}  {_seconds(watched.seconds)}"
     head += f"  {watched.missed} missed" if watched.missed else ""
     resent = watched.tcp.get("RetransSegs")
-    head += f"  TCP retransmits {_count(resent)}/s" if resent is not None else ""
+    head += f"  TCP retransmits {per_second(resent)}/s" if resent is not None else ""
     said = "".join(f"{_word(one.verdict):<5} {one.link}: {one.message}: {one.seen}  [{one.pattern}]\n" for one in watched.said)
     shown = [column for column in columns() if column.title in ALWAYS or any(column.value(flow) not in ("-", "") for flow in watched.links)]
     return f"{head}\n{aligned(shown, watched.links, width, DROP_ORDER)}{wrapped(said, width)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from busbw.core.finding import Verdict
 from busbw.core.watched import PRIORITIES
-from busbw.core.watching import IB, Flow, Said
+from busbw.core.watching import IB, Flow, Said, per_second
 from busbw.model.flows import DOWN, GONE, PAUSES, total
 
 PAUSED = 0.01  # of the time: below it, pauses cost less than the noise of a measurement
@@ -53,11 +53,6 @@ def judge(flows: list[Flow]) -> list[Said]:
 def _rising(*names: str) -> Callable[[Flow], str]:
     """Those of the counters that increase."""
     return lambda flow: ", ".join(f"{name} {per_second(flow.counters[name])}/s" for name in names if flow.counters.get(name, 0) > 0)
-
-
-def per_second(rate: float) -> str:
-    """`1,234`, and `0.2` for one event in five seconds."""
-    return f"{rate:,.0f}" if rate >= 1 or not rate else f"{rate:.2g}"
 
 
 def _pause(flow: Flow, way: str) -> str:

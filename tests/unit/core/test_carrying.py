@@ -46,6 +46,10 @@ def test_it_is_unknown_where_hosts_differ_or_data_may_stay(fields):
     assert least_sent(result(**fields), row()) is None
 
 
+def test_nvlink_of_several_hosts_has_no_least():
+    assert least_sent(result(), row(), NVLINK) is None
+
+
 def test_it_is_unknown_without_a_count_of_operations():
     assert least_sent(result(), row(operations=0)) is None
 
@@ -78,7 +82,8 @@ def test_use_is_that_of_the_whole_run():
 def test_one_host_uses_nvlink_and_no_network():
     links = Carried("eth0", ETHERNET, sent=10), Carried("GPU0 NVLink", NVLINK, sent=99, received=98)
     (load,) = loads(result(row(change(*links)), hosts=(4,)))
-    assert (load.kind, load.all.sent, load.least, load.resent) == (NVLINK, 99, None, None)
+    assert (load.kind, load.all.sent, load.resent) == (NVLINK, 99, None)
+    assert load.least == OPERATIONS * 6 * SIZE, "four GPUs, 2 (n - 1) / n each"
 
 
 def test_a_slot_of_pcie_is_shown_where_it_resent_packets():

@@ -20,7 +20,7 @@ def test_lines_have_what_each_host_carried():
     text = carried.text(watched(Carried("mlx5_0", IB, sent=1_075_200, received=1_000_000, cnp_in=1234, pause_in_s=0.25), resent=0))
     assert text.splitlines() == [
         "what links carried while each size was measured, its checks and untimed operations included; "
-        "least = what the operations must send from a host",
+        "least = what the operations must send from a host, or from its GPUs",
         " size  host  links      sent  of least  received  TCP resent  pause in  CNP in  troubled",
         "1 KiB  h0    mlx5_0  1.08 MB      1.05      1 MB           0  250.0 ms   1,234  mlx5_0",
         "1 KiB  h1    mlx5_0  1.08 MB      1.05      1 MB           0  250.0 ms   1,234  mlx5_0",

@@ -1,0 +1,27 @@
+"""What an exporter shows: the sums of all counters and the patterns of the last sample."""
+
+import time
+
+from busbw.core.watching import Exposition, Sample, Watched
+from busbw.watch.totals import Totals
+
+
+class Page:
+    """Follows the samples; `shown` is replaced with each, so that other threads may read it."""
+
+    def __init__(self, first: Sample) -> None:
+        self._totals, self._samples, self._missed = Totals(), 0, 0
+        self.shown = self._expose(first, Watched(host="", at="", seconds=0.0))
+
+    def take(self, sample: Sample, watched: Watched) -> None:
+        """A further sample, and what the watch says of it."""
+        self.shown = self._expose(sample, watched)
+
+    def _expose(self, sample: Sample, watched: Watched) -> Exposition:
+        self._totals.take(sample)
+        self._samples += 1
+        self._missed += watched.missed
+        values = self._totals.of(sample)
+        return Exposition(
+            links=sample.links, values=values, said=watched.said, samples=self._samples, missed=self._missed, unix_s=time.time()
+        )

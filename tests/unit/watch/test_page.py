@@ -1,0 +1,20 @@
+"""What the exporter shows is that of the last sample, with sums over all."""
+
+from busbw.core.watching import IB, Group, Link, Sample, Watched
+from busbw.watch.page import Page
+
+LINK = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
+KEY = ("mlx5_0", "hw_counters")
+
+
+def sample(at_s: float, count: int) -> Sample:
+    return Sample(at_s, (LINK,), {KEY: Group(at_s, 1, {"packet_seq_err": count})})
+
+
+def test_sums_samples_and_missed_ones():
+    page = Page(sample(1.0, 70))
+    assert (page.shown.values[KEY], page.shown.samples, page.shown.missed) == ({"packet_seq_err": 70}, 1, 0)
+    page.take(sample(2.0, 75), Watched(host="h1", at="", seconds=1.0, missed=2))
+    page.take(sample(3.0, 3), Watched(host="h1", at="", seconds=1.0, missed=1))
+    assert (page.shown.values[KEY], page.shown.samples, page.shown.missed) == ({"packet_seq_err": 78}, 3, 3)
+    assert page.shown.links == (LINK,)
