@@ -168,8 +168,6 @@ def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:
     if parse_fault(inject) and spec.sampling is None:
         what = f"--inject {inject} with --timing classic: only precise timing starts operations by a clock"
         raise UsageError(what, "leave out one of them")
-    if fields["watch"] and spec.sampling is None:
-        raise UsageError("--watch with --timing classic: only precise timing reads counters between sizes", "leave out one of them")
     if fields["ideal"]:
         bounds.given(fields["ideal"])
     if simulation and engine != "sim":

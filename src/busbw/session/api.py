@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from busbw.core.collectives import collective as collective_row
+from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.sim_parameters import parse_parameters
@@ -55,6 +56,8 @@ def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[Sw
     if isinstance(collective, str):
         sampling = Sampling(precision=0.0)  # 0: the engine's default
         collective = SweepSpec(collective=collective_row(collective).name, step_factor=2, sampling=sampling)
+    if options.get("watch") and collective.sampling is None:
+        raise UsageError("--watch with --timing classic: only precise timing reads counters between sizes", "leave out one of them")
     check_spec(collective, strict=True)
     dtypes(collective)
     redops(collective)
