@@ -6,7 +6,7 @@ from busbw.core.topology import Gpu, Nic
 from busbw.core.watching import ETHERNET, NVLINK, PCIE, Link
 from busbw.host.gpu import pcie_rate, read_gpus, short_bus
 from busbw.host.interfaces import NET, NOT_A_PORT
-from busbw.host.nic import read_nics
+from busbw.host.nic import RDMA, read_nics
 from busbw.host.source import Source
 
 
@@ -18,17 +18,19 @@ def same_namespace(source: Source, interfaces: Collection[str]) -> bool:
 def network_links(source: Source, interfaces: Collection[str]) -> list[Link]:
     """RDMA ports first, then interfaces without RDMA. Virtual interfaces only if there is no other port; loopback never."""
     shown = same_namespace(source, interfaces)
-    found = [_port(nic, interfaces if shown else ()) for nic in read_nics(source) if nic.kind != ETHERNET or shown]
+    found = [_port(source, nic, interfaces if shown else ()) for nic in read_nics(source) if nic.kind != ETHERNET or shown]
     if not shown:
         found += [(Link(name, ETHERNET, interfaces=(name,)), True) for name in sorted(interfaces) if name not in NOT_A_PORT]
     real = [link for link, virtual in found if not virtual]
     return real or [link for link, _ in found]
 
 
-def _port(nic: Nic, interfaces: Collection[str]) -> tuple[Link, bool]:
-    members = tuple(nic.slaves) or ((nic.netdev,) if nic.netdev else ())
-    here = tuple(name for name in members if name in interfaces)
+def _port(source: Source, nic: Nic, interfaces: Collection[str]) -> tuple[Link, bool]:
     device, _, port = ("", "", "") if nic.kind == ETHERNET else nic.name.partition(":")
+    own = source.names(f"{RDMA}/{device}/device/net") if device else ()
+    # Where each slave of a bond has an RDMA device, `netdev` is the bond: the port's counters are those of its own slave.
+    members = tuple(nic.slaves) or (own if len(own) == 1 else (nic.netdev,) if nic.netdev else ())
+    here = tuple(name for name in members if name in interfaces)
     return Link(nic.name, nic.kind, nic.rate, here, nic.netdev if nic.slaves else "", device, port or ("1" if device else "")), nic.virtual
 
 

@@ -202,3 +202,14 @@ def recorded_host():
     from busbw.host.recording import parse_archive
 
     return lambda name: parse_archive((Path(__file__).parents[2] / "hosts" / f"{name}.jsonl").read_text(encoding="utf-8"))
+
+
+def test_devices_of_single_slaves_have_the_counters_of_their_own(tmp_path):
+    devices(tmp_path, "bond0", "eth1", "eth2")
+    write(tmp_path / "sys/class/net/bond0/bonding", {"slaves": "eth1 eth2", "mode": "802.3ad 4"})
+    for number in (1, 2):
+        base = port(tmp_path, f"mlx5_{number}", port_xmit_data=7)
+        write(base, {"link_layer": "Ethernet", "gid_attrs/ndevs/0": f"eth{number}"})
+        write(base.parents[1], {f"device/net/eth{number}/mtu": 1500})
+    found = {link.device: link.interfaces for link in network_links(Live(tmp_path), ("lo", "bond0", "eth1", "eth2")) if link.device}
+    assert found == {"mlx5_1": ("eth1",), "mlx5_2": ("eth2",)}
