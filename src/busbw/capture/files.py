@@ -18,10 +18,10 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
 
     UsageError if they cannot be read, or hold no call.
     """
-    return read(_sources(files), source)
+    return read(sources(files), source)
 
 
-def _sources(files: Sequence[str]) -> Iterator[Source]:
+def sources(files: Sequence[str]) -> Iterator[Source]:
     """Every file, opened when it is needed: a job can have more ranks than a process may open files."""
     names = [name for file in files for name in _names(file)]
     if names.count("-") > 1:

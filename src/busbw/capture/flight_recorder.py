@@ -33,6 +33,14 @@ def recognized(head: bytes) -> bool:
 
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank, whose number the file's name ends in."""
+    dump = whole(source, collector)
+    if dump is not None:
+        rank = source.rank if source.rank is not None else source.number
+        _Reader(source, collector, dump, rank).run()
+
+
+def whole(source: Source, collector: Collector) -> dict[str, Any] | None:
+    """The dump in a file, or what its complete entries are; None, and a problem, if it is none."""
     data = source.whole(collector)
     try:
         dump = load(data) if data.startswith(b"\x80") else msgspec.json.decode(data)
@@ -44,9 +52,14 @@ def read(source: Source, collector: Collector) -> None:
         dump = {"entries": list(salvage.objects(data, "entries"))}
     if not isinstance(dump, dict) or not isinstance(dump.get("entries", []), list):
         collector.problem(f"{source.name}: no dictionary with a list of entries")
-        return
-    rank = source.rank if source.rank is not None else source.number
-    _Reader(source, collector, dump, rank).run()
+        return None
+    return dump
+
+
+def members(configured: Any, group: str) -> list[int]:
+    """The ranks of a process group in a dump's `pg_config`; [] if it is not listed."""
+    config = configured.get(group) if isinstance(configured, dict) else None
+    return [int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))] if isinstance(config, dict) else []
 
 
 def _is_entry(value: Any) -> bool:
@@ -130,12 +143,10 @@ class _Reader:
         """The key of an entry's process group, and its ranks; 0 if the dump does not list them."""
         given = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
         name, description = (str(given[0]), str(given[1])) if isinstance(given, list | tuple) and len(given) > 1 else (str(given), "")
-        config = self._configured.get(name) if isinstance(self._configured, dict) else None
-        listed = str(config.get("ranks", "")) if isinstance(config, dict) else ""
-        members = [int(number) for number in re.findall(r"\d+", listed)]
-        key = (name, *members)
-        ranks = len(members) or (self._source.files if description == _ANY_DEFAULT and self._source.files > 1 else 0)
+        listed = members(self._configured, name)
+        key = (name, *listed)
+        ranks = len(listed) or (self._source.files if description == _ANY_DEFAULT and self._source.files > 1 else 0)
         shown = description if description not in ("", "undefined") else name
-        own = members.index(self._rank) if self._rank in members else None
-        self._to.comm(key, ranks, shown, members=members, process=self._rank, rank=own)
+        own = listed.index(self._rank) if self._rank in listed else None
+        self._to.comm(key, ranks, shown, members=listed, process=self._rank, rank=own)
         return key, ranks

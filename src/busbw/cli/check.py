@@ -13,7 +13,7 @@ from busbw.check.doctor.patient import Patient
 from busbw.check.examine import examine
 from busbw.check.load import Loaded
 from busbw.check.registry import CHECKS, ROWS, find, find_row
-from busbw.cli import check_command, check_trend
+from busbw.cli import check_command, check_job, check_trend
 from busbw.cli.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -156,4 +156,5 @@ def launch(hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, 
 
 
 command.add_command(check_command.command)
+command.add_command(check_job.command)
 command.add_command(check_trend.command)

@@ -1,8 +1,9 @@
-"""How busy GPUs are, from NVML: what an idle GPU lowers is no fault."""
+"""How busy GPUs are, from NVML: what an idle GPU lowers is no fault, and a kernel that only waits keeps one busy at low power."""
 
 import json
 from typing import Any
 
+from busbw.core.running import GpuLoad
 from busbw.host.gpu import sysfs_bus_id
 from busbw.host.nvml import ask, start
 from busbw.host.source import Source
@@ -22,3 +23,20 @@ def read_load(nvml: Any = None) -> str:
 def load(source: Source) -> dict[str, int]:
     """Percent by PCI address; GPUs that cannot be read are left out."""
     return dict(json.loads(source.call("nvml_load", read_load).text or "{}"))
+
+
+def loads(nvml: Any = None) -> list[GpuLoad]:
+    """The GPUs that NVML lists with their power; Unavailable as `start`."""
+    nvml = start(nvml)
+    try:
+        handles = [(index, ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index)) for index in range(ask(nvml, nvml.nvmlDeviceGetCount) or 0)]
+        return [_load(nvml, index, handle) for index, handle in handles if handle]
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _load(nvml: Any, index: int, handle: Any) -> GpuLoad:
+    rates = ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    power, limit = (ask(nvml, one, handle) for one in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetEnforcedPowerLimit))
+    watts = (None if mw is None else round(mw / 1000) for mw in (power, limit))
+    return GpuLoad(index, int(rates.gpu) if rates else None, *watts)

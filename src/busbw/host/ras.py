@@ -1,8 +1,8 @@
 """A client of NCCL's RAS service (NCCL 2.24 and newer), which reports the status of a running job.
 
 Lines over TCP to 127.0.0.1:28028, or NCCL_RAS_ADDR, on any host of the job: the answer to `CLIENT PROTOCOL 2` is `SERVER PROTOCOL n`,
-to `TIMEOUT seconds` it is `OK`, and to `STATUS` it is text until the connection closes (nccl: src/ras/client.cc). NCCL_RAS_ENABLE=0
-disables the service.
+to `TIMEOUT seconds` it is `OK`, and to `STATUS` it is text until the connection closes (nccl: src/ras/client.cc). From 2.28.7 on,
+`SET FORMAT json` is answered with `OK`, and STATUS with JSON. NCCL_RAS_ENABLE=0 disables the service.
 """
 
 import math
@@ -15,7 +15,7 @@ from busbw.host.source import Unavailable
 
 PORT = 28028
 PROTOCOL = 2
-MAX_BYTES = 1 << 20
+MAX_BYTES = 64 << 20  # JSON has about 500 bytes for each rank of each communicator
 GREETING_S = 0.3
 
 
@@ -25,14 +25,22 @@ def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
     if environ.get("NCCL_RAS_ENABLE", "1").strip() == "0":
         raise Unavailable("NCCL RAS is disabled (NCCL_RAS_ENABLE=0)")
     text = environ.get("NCCL_RAS_ADDR", "").strip() or f"127.0.0.1:{PORT}"
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
+    found = host_and_port(text)
+    if found is None:
         raise Unavailable(f"NCCL_RAS_ADDR={text} is not HOST:PORT")
-    return host.strip("[]"), int(port)
+    return found
 
 
-def status(where: tuple[str, int], limit_s: float) -> str:
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Host and port of `h1:28028` or `[::1]:28028`; None for other texts."""
+    host, _, port = text.rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdecimal() and int(port) < 1 << 16 else None
+
+
+def status(where: tuple[str, int], limit_s: float, *, json: bool = False) -> str:
     """The service's report as text; Unavailable if no complete answer comes within `limit_s` seconds.
+
+    With `json` it is JSON if NCCL has that format.
 
     All processes of a host listen on one port, and the kernel picks one for each connection. A stopped process accepts it and stays
     silent, so the connection is retried.
@@ -42,7 +50,7 @@ def status(where: tuple[str, int], limit_s: float) -> str:
         left = deadline - time.monotonic()
         try:
             with socket.create_connection(where, timeout=max(left, 0.01)) as line:
-                return _report(line, f"{where[0]}:{where[1]}", deadline)
+                return _report(line, f"{where[0]}:{where[1]}", deadline, json=json)
         except _Silent:
             if left <= GREETING_S:
                 raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: no process answers") from None
@@ -54,7 +62,7 @@ class _Silent(Exception):
     """The process that accepted the connection does not send its greeting."""
 
 
-def _report(line: socket.socket, name: str, deadline: float) -> str:
+def _report(line: socket.socket, name: str, deadline: float, *, json: bool) -> str:
     try:
         greeting = _ask(line, f"CLIENT PROTOCOL {PROTOCOL}", min(deadline, time.monotonic() + GREETING_S))
     except TimeoutError:
@@ -65,6 +73,8 @@ def _report(line: socket.socket, name: str, deadline: float) -> str:
     agreed = _ask(line, f"TIMEOUT {max(math.ceil(deadline - time.monotonic()) - 1, 1)}", deadline)
     if agreed.upper() != "OK":
         raise Unavailable(f"NCCL RAS at {name} refuses: {agreed[:40]!r}")
+    if json:
+        _ask(line, "SET FORMAT json", deadline)  # earlier versions answer with an error, and then with text
     line.sendall(b"STATUS\n")
     return _until_end(line, deadline)
 
@@ -82,7 +92,7 @@ def _ask(line: socket.socket, request: str, deadline: float) -> str:
 
 def _until_end(line: socket.socket, deadline: float) -> str:
     """Everything until the connection closes, or what arrived before the deadline."""
-    reply = b""
+    reply = bytearray()
     try:
         while len(reply) < MAX_BYTES and (data := _receive(line, deadline)):
             reply += data

@@ -1,0 +1,1 @@
+"""A running job: NCCL's RAS, Flight Recorder dumps and the hosts' counters read together."""

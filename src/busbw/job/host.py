@@ -1,0 +1,63 @@
+"""What one host of a job says: its processes, GPUs and counters over some seconds, and NCCL's RAS if it is asked.
+
+`python -m busbw.job.host` answers the request on its stdin.
+"""
+
+import platform
+import sys
+import time
+
+import msgspec
+
+from busbw.core.errors import BusbwError
+from busbw.core.running import Ask, HostSeen
+from busbw.core.watching import Watched
+from busbw.host import nvml_load, process, ras
+from busbw.host.addresses import local
+from busbw.host.source import Unavailable
+from busbw.host.traffic import Traffic
+from busbw.watch.watcher import Watcher
+
+RAS_S = 10.0  # NCCL itself waits 5 s for ranks that do not answer
+
+
+def look(ask: Ask) -> HostSeen:
+    """The answer, after `ask.seconds` and at most RAS_S."""
+    seen = HostSeen(node=platform.node(), addresses=[str(one.ip) for one in local().values() if one])
+    if ask.seconds:
+        seen.watched = _watched(ask.seconds, seen.unread)
+        try:
+            seen.gpus = nvml_load.loads()
+        except Unavailable as error:
+            seen.unread.append(str(error))
+    seen.states = {pid: process.state(pid) for pid in ask.pids}
+    if ask.ras is not None:
+        seen.ras, seen.no_ras = report(ask.ras)
+    return seen
+
+
+def report(at: str) -> tuple[str, str]:
+    """The report of the RAS service at HOST:PORT, by default that of this host's processes, and why there is none."""
+    try:
+        return ras.status(ras.host_and_port(at) or ras.address(), RAS_S, json=True), ""
+    except Unavailable as error:
+        return "", str(error)
+
+
+def _watched(seconds: float, unread: list[str]) -> Watched | None:
+    try:
+        traffic = Traffic()
+    except BusbwError as error:
+        unread.append(error.message)
+        time.sleep(seconds)
+        return None
+    try:
+        watcher = Watcher(platform.node(), traffic.read())
+        time.sleep(seconds)
+        return watcher.take(traffic.read())
+    finally:
+        traffic.close()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(msgspec.json.encode(look(msgspec.json.decode(sys.stdin.buffer.read(), type=Ask))).decode())

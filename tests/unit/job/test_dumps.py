@@ -1,0 +1,79 @@
+"""Flight Recorder dumps of a job that hangs: real ones of ranks over Gloo, of which one does not call what the others wait in."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ras_service import as_json, comm, rank, service
+
+from busbw.capture.outstanding import outstanding
+from busbw.cli.main import guarded
+from busbw.core.errors import UsageError
+
+RANKS = 3
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory) -> Path:
+    """The folder of the ranks' dumps."""
+    pytest.importorskip("torch")
+    folder, store = tmp_path_factory.mktemp("dumps"), tmp_path_factory.mktemp("store") / "store"
+    words = [sys.executable, str(Path(__file__).with_name("gloo_rank.py"))]
+    environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": "100"}
+    started = [
+        subprocess.Popen([*words, str(number), str(RANKS), str(store), str(folder)], env=environment, stderr=subprocess.PIPE)
+        for number in range(RANKS)
+    ]
+    for one in started:
+        _, error = one.communicate(timeout=90)
+        assert one.returncode == 0, error
+    return folder
+
+
+def test_the_rank_that_did_not_call_is_named(dumps):
+    (found,), problems = outstanding([str(dumps)])
+    assert (found.function, found.seq, found.waiting, found.absent, found.silent) == (
+        "all_reduce", 4, [0, 1], {2: "all_reduce number 3"}, []
+    )  # fmt: skip
+    assert found.since_ns > 0 and problems == []
+
+
+def test_a_rank_without_a_dump_is_named(dumps):
+    (found,), _ = outstanding([str(dumps / "dump_rank_0.pickle"), str(dumps / "dump_rank_1.pickle")])
+    assert (found.waiting, found.absent, found.silent) == ([0, 1], {}, [2])
+
+
+def test_a_job_that_waits_for_nothing_has_no_outstanding_call(dumps):
+    assert outstanding([str(dumps / "dump_rank_2.pickle")]) == ([], [])
+
+
+def test_a_cut_dump_is_a_problem_and_the_others_are_read(dumps, tmp_path):
+    for file in dumps.iterdir():
+        data = file.read_bytes()
+        (tmp_path / file.name).write_bytes(data[: len(data) // 2] if "rank_0" in file.name else data)
+    (found,), problems = outstanding([str(tmp_path)])
+    assert 1 in found.waiting and 2 in found.absent
+    assert any("dump_rank_0.pickle" in text for text in problems)
+
+
+def test_no_such_folder_is_a_usage_error():
+    with pytest.raises(UsageError):
+        outstanding(["/nowhere/at/all"])
+
+
+def test_dumps_alone_name_the_rank_and_since_when(dumps, capsys):
+    code = guarded(["check", "job", "--ras", "127.0.0.1:9", "--seconds", "0.2", "--flight-recorder", str(dumps)])
+    out = capsys.readouterr().out
+    assert code == 1
+    assert out.startswith("FAIL    rank 2 has not called all_reduce number 4 of group 0 (last: all_reduce number 3); since 20")
+
+
+def test_dumps_name_the_rank_where_all_counts_are_equal(dumps, capsys):
+    """The rank is in Python code between two collectives: NCCL knows its process, host and GPU, the dumps what it did not call."""
+    with service(as_json(comm(0xF, [rank(number, 3) for number in range(RANKS)]))) as ras:
+        code = guarded(["check", "job", "--ras", ras, "--seconds", "0.2", "--flight-recorder", str(dumps)])
+    assert code == 1
+    assert capsys.readouterr().out.startswith("FAIL    rank 2 (pid 4002, 127.0.0.1, GPU 2) has not called all_reduce number 4 of group 0")

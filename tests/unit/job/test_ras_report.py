@@ -1,0 +1,72 @@
+"""Reports of NCCL's RAS: JSON of 2.28.7 and newer, and text of 2.24 and newer."""
+
+import pytest
+from ras_service import TEXT_BEHIND, TEXT_DEAD, TEXT_ERROR, TEXT_FINE, as_json, comm, missing, rank
+
+from busbw.job.ras_report import parse
+
+
+def test_json_has_every_rank_with_its_counts():
+    seen = parse(as_json(comm(0xC0FFEE, [rank(0, 7), rank(1, 5)])))
+    assert (seen.nccl, seen.complete, seen.comms[0].name, seen.comms[0].size) == ("2.28.9", True, "0xc0ffee", 2)
+    assert seen.comms[0].most["AllReduce"] == 7
+    assert [(one.rank, one.pid) for one in seen.comms[0].behind()["AllReduce"]] == [(1, 4001)]
+
+
+@pytest.mark.parametrize("comma", [True, False], ids=["newer", "2.28.9"])
+def test_missing_ranks_are_read_with_and_without_a_comma(comma):
+    text = as_json(comm(1, [rank(0, 4)], [missing(1, pid=77)]), comma=comma)
+    assert text.count(",") - as_json(comm(1, [rank(0, 4)], [missing(1, pid=77)])).count(",") == (0 if comma else -1)
+    found = parse(text).comms[0].ranks[1]
+    assert (found.rank, found.pid, found.gpu, found.problem) == (1, 77, 1, "does not answer NCCL's RAS")
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"unresponsive": True, "dead": True}, "is considered dead by NCCL's RAS"),
+        ({"unresponsive": False, "dead": False}, "is not in the communicator any more"),
+    ],
+)
+def test_why_a_rank_is_missing(flags, problem):
+    assert parse(as_json(comm(1, [rank(0, 4)], [missing(1, **flags)]))).comms[0].ranks[1].problem == problem
+
+
+def test_errors_are_those_of_ncclresult_but_not_in_progress():
+    seen = parse(as_json(comm(1, [rank(0, 4, async_error=6), rank(1, 4, async_error=7), rank(2, 4, init_state=2)])))
+    assert [one.problem for one in seen.comms[0].ranks] == ["reported: remote error", "", "reported: system error"]
+
+
+def test_text_of_a_healthy_job_names_no_rank():
+    seen = parse(TEXT_FINE)
+    assert (seen.nccl, seen.complete, seen.comms) == ("2.27.5", False, [])
+
+
+def test_text_names_a_dead_rank():
+    (found,) = parse(TEXT_DEAD).comms
+    assert [(one.rank, one.pid, one.host, one.problem) for one in found.ranks] == [
+        (2, 4002, "127.0.0.1", "is considered dead by NCCL's RAS")
+    ]
+
+
+def test_text_names_a_rank_that_is_behind():
+    (found,) = parse(TEXT_BEHIND).comms
+    (late,) = found.behind()["AllReduce"]
+    assert (found.name, found.most, late.rank, late.counts, late.gpu, late.nvml) == (
+        "0xc0ffee00000001", {"AllReduce": 19}, 1, {"AllReduce": 12}, 1, 5
+    )  # fmt: skip
+
+
+def test_text_names_a_rank_that_failed():
+    assert parse(TEXT_ERROR).comms[0].ranks[0].problem == "reported: Remote process error"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"nccl_version": "2.40"}', "HTTP/1.1 400\n", TEXT_BEHIND[:500]], ids=range(5))
+def test_what_is_no_report_has_no_communicator(text):
+    assert parse(text).comms == []
+
+
+def test_every_cut_of_a_report_is_read_or_left():
+    for text in (TEXT_BEHIND, TEXT_DEAD, as_json(comm(1, [rank(0, 4)], [missing(1)]))):
+        for end in range(0, len(text), 7):
+            parse(text[:end])
