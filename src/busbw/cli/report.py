@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 import click
 
-from busbw.cli.parameters import not_empty
+from busbw.cli.parameters import File, not_empty
 from busbw.cli.show import read_sweep, table_option
 from busbw.cli.streams import answer
 from busbw.core.comparison import Comparison
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
+from busbw.host.signature import NAMESPACE, sign
+from busbw.host.signature import signer as signer_line
 from busbw.stats.compare import compare
 from busbw.views.html.page import page
 
@@ -25,21 +28,28 @@ DEFAULT = "report.html"
 )
 @click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
 @table_option
-def command(files: tuple[str, ...], output: str | None, collective: str | None, table: int | None) -> int:
+@click.option("--sign", "key", type=File(), metavar="KEY", help="put the results into the page and sign it with this OpenSSH key: FILE.sig")
+def command(files: tuple[str, ...], output: str | None, collective: str | None, table: int | None, key: Path | None) -> int:
     """Write the results in FILE... (up to 8, - = stdin) as one self-contained HTML page, and print its path.
 
     Reads what busbw show reads: busbw.result/1, nccl-tests' JSON or text. Several results are also compared with the first. Exit code 1
     when a result holds wrong data.
+
+    With --sign the command that verifies the signature is printed too.
     """
     target = _target(files, output)
+    if key is not None and target is None:
+        raise UsageError("--sign signs a file, and -o - is stdout", "name a file with -o")
     results = [read_sweep(file, collective, table) for file in files]
     named = list(zip(_names(files), results, strict=True))
-    made = page(named, _comparisons(named))
+    made = page(named, _comparisons(named), embed=key is not None)
     if target is None:
         answer(made)
     else:
         _write(made, target)
         answer(f"{target}\n")
+        if key is not None:
+            answer(_signed(target, key))
     return int(Exit.BAD if any(result.wrong() for result in results) else Exit.OK)
 
 
@@ -72,6 +82,15 @@ def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
         for index, other in enumerate(named)
         if index and other[1].spec.collective == first[1].spec.collective
     }
+
+
+def _signed(target: Path, key: Path) -> str:
+    """Sign the page; the signature's path, and how a receiver verifies it."""
+    signature, signer = sign(target, key), signer_line(key)
+    checked = f"-n {NAMESPACE} -s {quote(str(signature))} < {quote(str(target))}"
+    if not signer:
+        return f"{signature}\n\nverify with:\n  ssh-keygen -Y check-novalidate {checked}\n"
+    return f"{signature}\n\nverify with:\n  echo {quote(signer)} > signers\n  ssh-keygen -Y verify -f signers -I {NAMESPACE} {checked}\n"
 
 
 def _write(text: bytes, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads a result from any file that holds one: busbw's JSON, nccl-tests' JSON, or a log with nccl-tests' table."""
+"""Reads a result from any file that holds one: busbw's JSON, a signed report, nccl-tests' JSON, or a log with nccl-tests' table."""
 
 import json
 import re
@@ -6,13 +6,14 @@ import re
 from busbw.core.errors import UsageError
 from busbw.core.result import AnyResult, Result
 from busbw.views import json_repair, plausible, read_nccl_tests_json, read_nccl_tests_text, reading, result_json
+from busbw.views.html import embedded
 
 RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
 
 def read(data: bytes, source: str, collective: str | None = None, table: int | None = None) -> AnyResult:
     """The result in `data`. `source` names the file in errors; `collective` is for logs that do not name it; `table` (from 1 on)
-    chooses one of several tables in a log.
+    chooses one of several tables in a log, or results in a report.
 
     UsageError when the data has no known format, is broken beyond repair, is of another collective, or has no such table.
     """
@@ -27,6 +28,8 @@ def read(data: bytes, source: str, collective: str | None = None, table: int | N
 
 
 def _any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
+    if data[:15].lower() == b"<!doctype html>":
+        return _own(embedded.extract(data, table), collective)
     if data.lstrip()[:1] != b"{":
         return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective, table)
     if table not in (None, 1):

@@ -8,6 +8,7 @@ from busbw.core.cells import timing
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.views.html.comparison import Comparisons, comparison
+from busbw.views.html.embedded import NOTE, embedded
 from busbw.views.html.findings import findings
 from busbw.views.html.machine import machine, run
 from busbw.views.html.plots import plots
@@ -30,10 +31,11 @@ PRECISE = (
 )
 
 
-def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None) -> bytes:
+def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None, *, embed: bool = False) -> bytes:
     """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colors.
 
-    `found` holds the comparison of each later file with the first, by its index; files without one are not compared.
+    `found` holds the comparison of each later file with the first, by its index; files without one are not compared. With `embed` the
+    results themselves are in the page.
     """
     found = found or {}
     if len(named) > len(LETTERS):
@@ -46,6 +48,8 @@ def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None) 
     ways = {timing(source.result) for source in inputs}
     reading = [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
     main = tag("main", header, sweep, *_sections(inputs, found), section("How to read it", *(tag("p", text) for text in reading)))
+    if embed:
+        add(main, section("Results", tag("p", NOTE), *embedded(named)))
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

@@ -1,0 +1,124 @@
+"""`busbw check job` over emulated hosts: RAS on the first names a rank of the second, whose port is down or whose network loses packets."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.netlab
+
+ROOT = Path(__file__).parents[1]
+SOURCE = str(ROOT.parent / "src")
+SERVICE = ROOT / "unit" / "job" / "ras_service.py"
+COUNTS = {"Broadcast": 0, "Reduce": 0, "AllGather": 0, "ReduceScatter": 0}
+FLAGS = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False, "abort_flag": False}
+# Data over one connection for some seconds; packets that are lost are sent again.
+SEND = """
+import socket, sys, threading, time
+def take(listening):
+    one, _ = listening.accept()
+    while one.recv(1 << 16): pass
+if sys.argv[1] == "take":
+    with socket.create_server(("10.77.0.2", 7000)) as listening: print("ready", flush=True); take(listening)
+else:
+    end = time.monotonic() + 12
+    with socket.create_connection(("10.77.0.2", 7000), timeout=30) as one:
+        while time.monotonic() < end: one.sendall(bytes(1 << 14)); time.sleep(0.002)
+"""
+
+
+@contextlib.contextmanager
+def ras(lab: Any, pid: int) -> Iterator[None]:
+    """RAS on the first host: rank 0 is there, and rank 1 on the second host does not answer."""
+    where = [{"rank": n, "host": f"10.77.0.{n + 1}", "pid": (os.getpid(), pid)[n], "cuda_dev": 0, "nvml_dev": 0} for n in range(2)]
+    here = where[0] | {"status": FLAGS, "collective_counts": COUNTS | {"AllReduce": 9}}
+    gone = where[1] | {"status": {"unresponsive": True, "considered_dead": False}}
+    comm = {"hash": "0xabc", "size": 2, "ranks": [here], "missing_ranks": [gone]}
+    report = json.dumps({"nccl_version": "2.29.1", "communicators": [comm]}, indent=1)
+    words = lab.hosts[0].enter(sys.executable, str(SERVICE))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write(json.dumps(report) + "\n")
+        process.stdin.flush()
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield
+        finally:
+            process.kill()
+
+
+def check(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
+    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "check", "job", *words)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=90, check=False)
+
+
+def test_the_port_that_is_down_on_the_ranks_host_is_named(two_hosts):
+    """The hosts are those that RAS names: they are not given."""
+    second = two_hosts.hosts[1]
+    script = (
+        two_hosts.agent.read_text().replace("--uts", "--uts --mount").replace("hostname $name;", "hostname $name; mount -t sysfs s /sys;")
+    )
+    two_hosts.agent.write_text(script)
+    subprocess.run(["ip", "-n", second.namespace, "link", "set", second.interface, "down"], check=True, timeout=20)
+    with subprocess.Popen(["sleep", "60"]) as process, ras(two_hosts, process.pid):
+        done = check(two_hosts, "--seconds", "1")
+        process.kill()
+    assert done.returncode == 1, done.stdout + done.stderr
+    line = done.stdout.splitlines()[0]
+    assert f"rank 1 (pid {process.pid}, 10.77.0.2, GPU 0) does not answer NCCL's RAS; 1 other rank launched AllReduce 9" in line
+    assert line.endswith(f"port {second.interface} of 10.77.0.2: the port is down (its state is not up)")
+
+
+def test_a_link_that_goes_down_meanwhile_is_named(two_hosts):
+    first, second = two_hosts.hosts
+    script = (
+        two_hosts.agent.read_text().replace("--uts", "--uts --mount").replace("hostname $name;", "hostname $name; mount -t sysfs s /sys;")
+    )
+    two_hosts.agent.write_text(script)
+    with subprocess.Popen(["sleep", "60"]) as process, ras(two_hosts, process.pid):
+        flap = f"sleep 4; ip -n {first.namespace} link set {first.interface} down"
+        with subprocess.Popen(["sh", "-c", flap]):
+            done = check(two_hosts, "--hosts", "10.77.0.2", "--ras", "127.0.0.1:28028", "--seconds", "8")
+        process.kill()
+    line = done.stdout.splitlines()[0]
+    assert line.endswith(
+        f"port {second.interface} of 10.77.0.2: the link went down: cable, optic, or the other end (carrier_down_count 0/s)"
+    ), line
+
+
+def test_a_host_that_does_not_answer_is_named(two_hosts):
+    with ras(two_hosts, 1):
+        two_hosts.agent.write_text(two_hosts.agent.read_text().replace("10.77.0.2|", "10.77.0.9|"))
+        done = check(two_hosts, "--seconds", "0.5")
+    assert done.returncode == 1
+    assert (
+        "host 10.77.0.2 does not answer: exit code 255: ssh: connect to host 10.77.0.2 port 22: No route to host"
+        in done.stdout.splitlines()[0]
+    )
+
+
+def test_lost_packets_are_seen_as_segments_resent(two_hosts):
+    first, second = two_hosts.hosts
+    shape = ["tbf", "rate", "2mbit", "burst", "16kb", "latency", "1ms"]  # what does not fit is dropped
+    subprocess.run(["tc", "-n", first.namespace, "qdisc", "add", "dev", first.interface, "root", *shape], check=True, timeout=20)
+    take = subprocess.Popen(second.enter(sys.executable, "-c", SEND, "take"), stdout=subprocess.PIPE, text=True)
+    assert take.stdout and take.stdout.readline() == "ready\n"
+    give = subprocess.Popen(first.enter(sys.executable, "-c", SEND, "give"))
+    try:
+        time.sleep(1)
+        with ras(two_hosts, 1):
+            done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2", "--seconds", "3")
+    finally:
+        for one in (take, give):
+            one.kill()
+            one.communicate()
+    assert done.returncode == 1
+    assert "; TCP of 10.77.0.1 resends " in done.stdout.splitlines()[0], done.stdout
