@@ -27,6 +27,7 @@ from busbw.stats.sampling import MAX_TAIL_SAMPLES
 from busbw.views.registry import VIEWS, view
 
 TIMED = -1
+SOAK_ROUNDS = 100  # data checks of a row: fewer rows to keep for the same data
 SWEEP_OPTIONS = [row for row in OPTIONS if not row.compat_only]
 PRECISE_ONLY = ("precision", "confidence", "max_time", "tail", "repeats")
 CLASSIC_ONLY = ("blocking", "cudagraph", "report_cputime", "average", "per_iter_timing", "per_iter_skip")
@@ -124,6 +125,13 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     show_default=True,
     help="stop the run after this many seconds without a completed operation; more if the previous size was slow; 0 = no limit",
 )
+@click.option(
+    "--soak",
+    "soak_s",
+    type=Seconds(),
+    default=None,
+    help=f"repeat the sweep for so many seconds, with {SOAK_ROUNDS} data checks per row, and stop at the first wrong data",
+)
 @_sampling_options
 @options(*map(_option, SWEEP_OPTIONS))
 def command(
@@ -143,7 +151,8 @@ def command(
         sweep["step_factor"] = 1
     timed = sweep["check"] == TIMED
     sweep["check"] = 1 if timed else sweep["check"]
-    spec = SweepSpec(collective=collective(name).name, check_timed=timed, sampling=sampling, **sweep)
+    soak_s = _take_soak(fields, sweep)
+    spec = SweepSpec(collective=collective(name).name, check_timed=timed, soak_s=soak_s, sampling=sampling, **sweep)
     _refuse_contradictions(spec, fields)
     to_stdout = json_name == "-"
     if to_stdout and given("format_name") and format_name != "json":
@@ -160,6 +169,20 @@ def command(
     if reason:
         talk(f"error: {reason}")
     return max(exit_code(result), int(code), key=(0, 3, 1).index)
+
+
+def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
+    """Remove --soak from `fields`, and set the number of data checks that goes with it. UsageError if other options contradict it."""
+    soak_s = fields.pop("soak_s")
+    if soak_s is None:
+        return 0.0
+    for name in filter(given, ("run_cycles", "repeats")):
+        raise UsageError(f"--soak with --{name.replace('_', '-')}: both say how often to run the sweep", "leave out one of them")
+    if not sweep["check"]:
+        raise UsageError("--soak with --check 0: nothing would be verified", "leave out --check")
+    if not given("check"):
+        sweep["check"] = SOAK_ROUNDS
+    return float(soak_s)
 
 
 def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:

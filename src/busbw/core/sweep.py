@@ -35,7 +35,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One sweep as requested. Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic."""
+    """One sweep as requested. Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic.
+
+    With `soak_s` the sweep is repeated for so many seconds, or until a check sees wrong data.
+    """
 
     collective: str
     min_bytes: int = 8
@@ -51,6 +54,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     parallel_init: int = 0
     check: int = 1
     check_timed: bool = False
+    soak_s: float = 0.0
     op: str = "sum"
     datatype: str = "float"
     root: str = "0"

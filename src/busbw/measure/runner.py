@@ -76,9 +76,19 @@ class Runner:
         passes = (sampling.repeats - self.repeat if sampling else 1) * max(self.spec.run_cycles, 1)
         rows = list(sizes(self.spec, self.max_bytes)) * len(every_series) * passes
         self._forecast = Forecast(rows, sampling, first(sampling) if sampling else self.spec.iters)
-        for _ in range(self.spec.run_cycles) if self.spec.run_cycles else itertools.count():
+        self._end_s = time.monotonic() + self.spec.soak_s
+        endless = self.spec.soak_s or not self.spec.run_cycles
+        for _ in itertools.count() if endless else range(self.spec.run_cycles):
             for one in every_series:
                 self._series(one)
+                if self._soaked():
+                    return
+
+    def _soaked(self) -> bool:
+        """Whether a soak ends here: process 0 decides for all."""
+        if not self.spec.soak_s:
+            return False
+        return bool(self.world.bcast(self.out_of_bounds > 0 or time.monotonic() >= self._end_s))
 
     def links(self, devices: Sequence[Device]) -> list[Link]:
         """The exchanges of each pair of ranks alone, with precise timing and one communicator of three or more ranks; otherwise []."""
@@ -103,6 +113,8 @@ class Runner:
             random.Random(self.repeat).shuffle(order)  # the same on all ranks
         for size in order:
             self._row(calls, size)
+            if self._soaked():
+                return
 
     def _warm_up(self, calls: Calls) -> None:
         if not self.spec.warmup_iters:

@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from busbw.cli.main import cli
+from busbw.cli.main import cli, guarded
 from busbw.cli.run import command
 from busbw.core.options import OPTIONS, Option
 
@@ -86,3 +86,26 @@ def test_json_on_stdout_needs_no_format_and_takes_its_own(words: tuple[str, ...]
     sweep = ("all_reduce", "--engine", "sim", "-n", "2", "-b", "8", "-e", "8", "--sim", "noise=0")
     assert cli.main(["run", *sweep, *words], prog_name="busbw", standalone_mode=False) == 0
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--run-cycles", "2"], "--soak with --run-cycles"),
+        (["--repeats", "2"], "--soak with --repeats"),
+        (["--check", "0"], "--soak with --check 0: nothing would be verified"),
+    ],
+)
+def test_a_soak_refuses_what_contradicts_it(capsys, words, said):
+    assert guarded(["run", "all_reduce", "--engine", "sim", "--soak", "1", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_soak_that_finds_wrong_data_is_exit_1_and_keeps_it(capsys, tmp_path):
+    file = tmp_path / "soak.json"
+    words = ["-n", "4", "-b", "1K", "-e", "4K", "--engine", "sim", "--sim", "corrupt_rank=2", "--soak", "600", "--json", str(file)]
+    assert guarded(["run", "all_reduce", *words]) == 1
+    rows = json.loads(file.read_text())["rows"]
+    assert len(rows) == 1 and rows[0]["out_of_place"]["mismatches"][0]["rank"] == 2
+    assert json.loads(file.read_text())["spec"]["check"] == 100
+    assert "rank 2" in capsys.readouterr().out

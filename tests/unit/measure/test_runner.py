@@ -1,6 +1,7 @@
 """The order of a sweep: warm-up, rotation of buffers, cycles and check rounds, and the fields of each row."""
 
 import re
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -70,6 +71,21 @@ def test_warm_up_of_precise_timing_depends_on_size(measured: Measure, monkeypatc
 
 def test_cycles_repeat_every_row(measured: Measure) -> None:
     assert [row.size_bytes for row in measured("broadcast", max_bytes=2048, run_cycles=3).rows] == [1024, 2048] * 3
+
+
+def test_a_soak_repeats_the_sweep_for_its_time(measured: Measure) -> None:
+    start = time.monotonic()
+    seen = measured("broadcast", max_bytes=2048, check=2, soak_s=0.3)
+    assert 0.3 <= time.monotonic() - start < 10
+    assert len(seen.rows) > 2 and [row.size_bytes for row in seen.rows[:4]] == [1024, 2048] * 2
+    assert all(cell.wrong == 0 for cell in seen.cells)
+
+
+def test_a_soak_stops_after_the_row_with_wrong_data(measured: Measure) -> None:
+    seen = measured("all_reduce", max_bytes=4096, check=1, soak_s=60.0, kind=BadFromThirdRound)
+    assert [row.size_bytes for row in seen.rows] == [1024, 2048], "the third check is that of 2 KiB out of place"
+    assert [row.out_of_place.wrong for row in seen.rows] == [0, 1]
+    assert seen.rows[1].out_of_place.mismatches[0].rank == 1
 
 
 def test_a_row_records_its_operator_and_root(measured: Measure) -> None:
