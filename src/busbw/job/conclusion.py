@@ -107,6 +107,8 @@ def _behind(seen: Seen) -> Found | None:
 
 def _absent(seen: Seen) -> Found | None:
     """Ranks of the job that have not called a collective, by the dumps; those that wait in another group are not the cause."""
+    if seen.moved():  # the dumps are of an earlier time
+        return None
     waiting = {rank for one in seen.outstanding for rank in one.waiting}
     for one in sorted(seen.outstanding, key=lambda one: bool(one.absent.keys() <= waiting)):
         late = sorted(one.absent.keys() - waiting) or sorted(one.absent)
