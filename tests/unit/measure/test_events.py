@@ -68,6 +68,7 @@ VALUES = {
     str: st.text(max_size=9),
     int: st.integers(-1, 1 << 50),
     bool: st.booleans(),
+    float: st.floats(0, 1e9),
     Sampling | None: st.none() | st.builds(Sampling, fixed=st.integers(0, 99)),
 }
 
