@@ -14,6 +14,8 @@ from tree import Tree
 from busbw.host import ethtool
 from busbw.host.source import Live
 
+SIOCETHTOOL = 0x8946
+
 
 @pytest.fixture
 def veth():
@@ -44,10 +46,10 @@ def with_queues(interface: str, count: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         channels = array.array("I", [get, *[0] * 8])
         request = struct.pack("16sP", interface.encode(), channels.buffer_info()[0]).ljust(40, b"\0")
-        fcntl.ioctl(asked, ethtool.SIOCETHTOOL, request)
+        fcntl.ioctl(asked, SIOCETHTOOL, request)
         channels[0], channels[5] = put, count
         try:
-            fcntl.ioctl(asked, ethtool.SIOCETHTOOL, request)
+            fcntl.ioctl(asked, SIOCETHTOOL, request)
         except OSError as error:
             pytest.skip(f"the number of queues is fixed: {error}")
 

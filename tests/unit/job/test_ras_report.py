@@ -1,5 +1,7 @@
 """Reports of NCCL's RAS: JSON of 2.28.7 and newer, and text of 2.24 and newer."""
 
+from pathlib import Path
+
 import pytest
 from ras_service import TEXT_BEHIND, TEXT_DEAD, TEXT_ERROR, TEXT_FINE, as_json, comm, missing, rank
 
@@ -70,3 +72,24 @@ def test_every_cut_of_a_report_is_read_or_left():
     for text in (TEXT_BEHIND, TEXT_DEAD, as_json(comm(1, [rank(0, 4)], [missing(1)]))):
         for end in range(0, len(text), 7):
             parse(text[:end])
+
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "ras"  # of NCCL 2.28.9 on two H100, one rank stopped by SIGSTOP
+
+
+def test_recorded_json_names_the_stopped_rank():
+    seen = parse((RECORDED / "ras_stopped.json").read_text())
+    ranks = [(one.rank, one.pid, one.host, one.gpu, one.problem) for one in seen.comms[0].ranks]
+    assert ranks == [(0, 1352, "192.0.2.2", 0, ""), (1, 1353, "192.0.2.2", 1, "does not answer NCCL's RAS")]
+    assert seen.comms[0].most["AllReduce"] == 158
+
+
+def test_recorded_json_of_a_job_that_moves_names_no_rank():
+    (comm,) = parse((RECORDED / "ras_moves.json").read_text()).comms
+    assert [(one.rank, one.problem, one.counts["AllReduce"]) for one in comm.ranks] == [(0, "", 61), (1, "", 61)]
+
+
+def test_recorded_text_names_the_stopped_rank():
+    assert parse((RECORDED / "ras_moves.txt").read_text()).comms == []
+    (comm,) = parse((RECORDED / "ras_stopped.txt").read_text()).comms
+    assert [(one.rank, one.pid, one.host, one.gpu) for one in comm.ranks if one.problem] == [(1, 1353, "192.0.2.2", 1)]
