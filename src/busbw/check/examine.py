@@ -18,7 +18,7 @@ TIME = "time"
 
 def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "") -> CheckReport:
     """The findings of all checks on a machine; `name` is that of its snapshot."""
-    machine = Machine(source)
+    machine = source if isinstance(source, Machine) else Machine(source)
     at = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds")).text or ""
     findings = [found for check in checks for found in run(check, machine)]
     host = machine.text(HOSTNAME) or name or platform.node()

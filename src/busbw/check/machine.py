@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from typing import Any
 
 from busbw.core.env import carried
 from busbw.core.topology import Host
@@ -50,7 +50,9 @@ class Machine:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._files: dict[str, Reading] = {}
+        self._texts: dict[str, str | None] = {}
         self._calls: dict[str, Reading] = {}
+        self.results: dict[Any, Any] = {}  # of the functions that are read `once`
 
     def read(self, path: str) -> Reading:
         """Contents of a file."""
@@ -60,7 +62,9 @@ class Machine:
 
     def text(self, path: str) -> str | None:
         """Text of a file; None if it cannot be read."""
-        return self.read(path).text
+        if path not in self._texts:
+            self._texts[path] = self.read(path).text
+        return self._texts[path]
 
     def names(self, path: str) -> tuple[str, ...]:
         """Sorted names in a directory; empty without it."""
@@ -69,6 +73,10 @@ class Machine:
     def link(self, path: str) -> str | None:
         """Target of a symbolic link."""
         return self._source.link(path)
+
+    def target(self, path: str) -> str:
+        """The last name in what a symbolic link points to; '' without a link."""
+        return (self.link(path) or "").rpartition("/")[2]
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         """Text of a library call or command, by the name that a snapshot keeps it under."""
@@ -91,7 +99,7 @@ class Machine:
         """All ports of RDMA devices."""
         found = []
         for device in self.names(RDMA):
-            bdf = Path(self.link(f"{RDMA}/{device}/device") or "").name
+            bdf = self.target(f"{RDMA}/{device}/device")
             for number in self.names(f"{RDMA}/{device}/ports"):
                 path = f"{RDMA}/{device}/ports/{number}"
                 layer, state = self.text(f"{path}/link_layer") or "", self.text(f"{path}/state") or ""

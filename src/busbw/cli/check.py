@@ -1,6 +1,7 @@
 """`busbw check`: whether a machine, or every node of a cluster, is set up right."""
 
 from collections.abc import Sequence
+from glob import glob
 from pathlib import Path
 
 import click
@@ -33,11 +34,18 @@ FORMATS = ("table", "json", "rdma_qos_check")
 @click.group("check", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", multiple=True, metavar="CHECK", help="only this check, by name or id; may be repeated")
 @click.option("--layer", multiple=True, type=click.Choice([layer.value for layer in Layer], case_sensitive=False), help="only this layer")
-@click.option("--from", "files", multiple=True, metavar="FILE", help="snapshot of another machine, instead of this one; may be repeated")
+@click.option(
+    "--from",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="snapshot of another machine, instead of this one; may be repeated, or a quoted pattern: '*.jsonl'",
+)
 @click.option("--hosts", default="", callback=not_empty, help="check these hosts over ssh and compare them: h1,h2")
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
 @click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for each host")
 @click.option("--load", "load_s", type=Seconds(), help="first copy from and to each GPU for so many seconds, and judge its link and clocks")
+@click.option("--differences", is_flag=True, help="only compare the nodes, and run no check")
 @click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
 @click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
 @click.option("--list", "listed", is_flag=True, help="list the checks")
@@ -46,12 +54,13 @@ FORMATS = ("table", "json", "rdma_qos_check")
 @click.pass_context
 def command(
     context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
-    limit_s: float, load_s: float | None, everything: bool, brief: bool, listed: bool, node: bool, format_name: str,
+    limit_s: float, load_s: float | None, differences: bool, everything: bool, brief: bool, listed: bool, node: bool, format_name: str,
 ) -> int | None:  # fmt: skip
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
     Prints what is wrong, what was read, and the command that mends it. With several hosts or snapshots it first prints what is not the same
-    on all of them. Exit code 1 if a check fails, 3 if none could tell. `busbw explain BW070` prints the page of a check.
+    on all of them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none could tell. `busbw explain BW070` prints
+    the page of a check.
     """
     if context.invoked_subcommand:
         return None
@@ -60,19 +69,40 @@ def command(
     if listed:
         answer(view.listing(_rows(only, layer), width()))
         return int(Exit.OK)
-    chosen = _chosen(only, layer)
+    chosen = () if differences else _chosen(only, layer)
     if node:
         answer(msgspec.json.encode(cluster.here(Live(), chosen)).decode() + "\n")
         return int(Exit.OK)
     names = [host.name for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())]
+    files = _matching(files)
     if names and files:
         raise UsageError("--hosts and --from exclude each other", "use --from with snapshots of those hosts")
+    if differences and (brief or len(names) + len(files) < 2):
+        raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief")
     if names or len(files) > 1:
-        found = cluster.ask(names, only, layer, limit_s) if names else cluster.recorded_nodes(files, chosen)
+        options = _options(only, layer, differences=differences)
+        found = cluster.ask(names, options, limit_s) if names else cluster.recorded_nodes(files, chosen)
         return _several(found, format_name, everything=everything, brief=brief)
     source = recorded(Path(files[0])) if files else Loaded(load_s) if load_s else Live()
     report = examine(source, chosen, files[0] if files else "")
     return _one(report, format_name, everything=everything, brief=brief)
+
+
+def _options(only: Sequence[str], layers: Sequence[str], *, differences: bool) -> list[str]:
+    """The options by which other hosts run the same checks."""
+    chosen = [word for option, values in (("--only", only), ("--layer", layers)) for value in values for word in (option, value)]
+    return ["--differences"] if differences else chosen
+
+
+def _matching(files: Sequence[str]) -> tuple[str, ...]:
+    """The files that are named, and those that match patterns."""
+    found: list[str] = []
+    for file in files:
+        matching = [file] if Path(file).exists() or not set("*?[") & set(file) else sorted(glob(file))  # noqa: PTH207 - Path.glob takes no absolute pattern
+        if not matching:
+            raise UsageError(f"--from {file}: no file matches", "busbw snapshot makes one")
+        found += matching
+    return tuple(found)
 
 
 def _rows(only: Sequence[str], layers: Sequence[str]) -> list[CheckRow]:
@@ -116,7 +146,8 @@ def _several(found: ClusterReport, format_name: str, *, everything: bool, brief:
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
         answer(view.cluster_text(found, width(), everything=everything))
-    code = exit_code(found.nodes)
+    checked = any(report.findings for report in found.nodes)
+    code = exit_code(found.nodes) if checked else Exit.BAD if found.differences else Exit.OK
     return int(Exit.BAD if found.silent and code is not Exit.UNKNOWN else code)
 
 

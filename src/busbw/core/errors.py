@@ -26,6 +26,10 @@ class BusbwError(Exception):
         super().__init__(render(message))
         self.template, self.hint_template = message, hint  # with references: see core.frontend_texts
 
+    def __reduce__(self) -> tuple[type["BusbwError"], tuple[str, str]]:
+        """Passes between processes with its hint."""
+        return type(self), (self.template, self.hint_template)
+
     def __str__(self) -> str:
         """The message."""
         return self.message

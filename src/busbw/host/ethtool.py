@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 import msgspec
 
-from busbw.host.source import Source, Unavailable
+from busbw.host.source import Source, Unavailable, once
 
 _SIOCETHTOOL = 0x8946
 _GDRVINFO, _GSTRINGS, _GSTATS, _GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
@@ -111,6 +111,7 @@ def _driver(interface: str) -> str:
     return msgspec.json.encode(asdict(Driver(*(_text(data[part]) for part in (_DRIVER, _VERSION, _FIRMWARE, _BUS))))).decode()
 
 
+@once
 def statistics(source: Source, interface: str) -> dict[str, int] | str:
     """Statistics of an interface, by name; a text says why there are none."""
     reading = source.call(f"ethtool -S {interface}", lambda: _statistics(interface))

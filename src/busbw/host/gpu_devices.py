@@ -1,12 +1,13 @@
 """NVIDIA's PCI devices, by sysfs alone: they are there whether or not a driver is."""
 
 from busbw.host.pci import DEVICES, NVIDIA, driver, read_devices
-from busbw.host.source import Source
+from busbw.host.source import Source, once
 
 SWITCH_CLASS = "0x0680"  # NVSwitch is a bridge without a more exact class
 PASSED_ON = "vfio-pci"  # the driver of a device that a virtual machine of this host has, or is to get
 
 
+@once
 def gpus_on_pci(source: Source) -> tuple[str, ...]:
     """PCI addresses of the GPUs that NVIDIA's driver of this machine should have: without those of its virtual machines."""
     gpus = (bdf for bdf, device in read_devices(source).items() if device.gpu)

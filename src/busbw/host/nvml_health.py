@@ -12,7 +12,7 @@ from busbw.host import process
 from busbw.host.gpu import sysfs_bus_id
 from busbw.host.gpu_health import Fabric, GpuHealth, Gpus, Link, Process
 from busbw.host.nvml import ask, field_value, start
-from busbw.host.source import Source, Unavailable
+from busbw.host.source import Source, Unavailable, once
 
 CALL = "nvml_health"
 READS = 0  # NVML_P2P_CAPS_INDEX_READ; in pynvml that name is a tuple by mistake
@@ -21,6 +21,7 @@ COUNTERS = {"replay": "REPLAY", "recovery": "RECOVERY", "crc_flit": "CRC_FLIT", 
 FIELDS = {"recovery": "LINK_RECOVERY_EVENTS", "recovery_failed": "LINK_RECOVERY_FAILED_EVENTS", "effective": "EFFECTIVE_ERRORS"}
 
 
+@once
 def read_health(source: Source) -> Gpus:
     """What NVML says of all GPUs, live or recorded."""
     reading = source.call(CALL, read_nvml)

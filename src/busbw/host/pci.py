@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from busbw.host.interfaces import number
-from busbw.host.source import Source
+from busbw.host.source import Source, once
 
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA, MELLANOX, AMAZON, AMD = "0x10de", "0x15b3", "0x1d0f", "0x1022"
@@ -45,6 +45,7 @@ def at(bdf: str) -> str:
     return f"{DEVICES}/{bdf}"
 
 
+@once
 def read_devices(source: Source) -> dict[str, Device]:
     """All devices by address."""
     return {bdf: _device(source, bdf) for bdf in source.names(DEVICES)}

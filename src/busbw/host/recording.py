@@ -6,7 +6,8 @@ A recording is a directory tree, or a text file of JSON lines: the schema, then 
 
 import base64
 import json
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,50 +28,62 @@ class _RecordedTree(Live):
         return reading if reading.data is not None else Reading(None, f"the recording has no '{name}'")
 
 
-class _RecordedArchive:
-    def __init__(self, entries: list[dict[str, Any]]) -> None:
-        self._paths = {entry["path"]: entry for entry in entries if "path" in entry}
-        self._calls = {entry["call"]: entry for entry in entries if "call" in entry}
-        self._children: dict[str, set[str]] = {}
-        for path, entry in self._paths.items():
-            if "error" not in entry:
-                parent, _, name = path.rpartition("/")
-                if parent in self._children:  # and so its own parents are known
-                    self._children[parent].add(name)
-                else:
-                    self._add_parents(path)
-            if "names" in entry:
-                self._children.setdefault(path, set()).update(entry["names"])
+class _Entry(msgspec.Struct, gc=False, frozen=True):
+    """A line of an archive: of its schema, of a path, or of a call."""
 
-    def _add_parents(self, path: str) -> None:
-        while path != "/":
-            parent, _, name = path.rpartition("/")
-            path = parent or "/"
-            names = self._children.setdefault(path, set())
-            if name in names:
-                return  # and so the parents are known
-            names.add(name)
+    schema: str | None = None
+    path: str | None = None
+    call: str | None = None
+    text: str | None = None
+    base64: str | None = None
+    link: str | None = None
+    names: tuple[str, ...] = ()
+    error: str | None = None
+
+    def reading(self) -> Reading | None:
+        """The contents or the error of a file or call; None if neither was read."""
+        if self.text is not None:
+            return Reading(self.text.encode())
+        if self.base64 is not None:
+            return Reading(base64.b64decode(self.base64))
+        return None if self.error is None else Reading(None, self.error)
+
+
+_DECODER = msgspec.json.Decoder(_Entry)
+
+
+class _RecordedArchive:
+    def __init__(self, entries: list[_Entry]) -> None:
+        self._paths = {entry.path: entry for entry in entries if entry.path is not None}
+        self._calls = {entry.call: entry for entry in entries if entry.call is not None}
+        self._present = sorted(path for path, entry in self._paths.items() if entry.error is None)
 
     def read(self, path: str) -> Reading:
         return _reading(self._paths.get(path), f"{path}: not in the recording")
 
     def names(self, path: str) -> tuple[str, ...]:
-        return tuple(sorted(self._children.get(path, ())))
+        entry = self._paths.get(path)
+        return tuple(sorted({*self._below(path.rstrip("/") + "/"), *(entry.names if entry else ())}))
+
+    def _below(self, folder: str) -> Iterator[str]:
+        """Names in a folder that ends with a slash, from the paths of what is in it."""
+        index = bisect_left(self._present, folder)
+        while index < len(self._present) and self._present[index].startswith(folder):
+            name, deeper, _ = self._present[index][len(folder) :].partition("/")
+            yield name
+            # "0" is the character after "/": all that is in the folder `name` stands before it.
+            index = bisect_left(self._present, f"{folder}{name}0", index) if deeper else index + 1
 
     def link(self, path: str) -> str | None:
-        link = self._paths.get(path, {}).get("link")
-        return None if link is None else str(link)
+        entry = self._paths.get(path)
+        return entry.link if entry else None
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         return _reading(self._calls.get(name), f"the recording has no '{name}'")
 
 
-def _reading(entry: dict[str, Any] | None, missing: str) -> Reading:
-    if entry is not None and "text" in entry:
-        return Reading(entry["text"].encode())
-    if entry is not None and "base64" in entry:
-        return Reading(base64.b64decode(entry["base64"]))
-    return Reading(None, entry["error"] if entry is not None and "error" in entry else missing)
+def _reading(entry: _Entry | None, missing: str) -> Reading:
+    return (entry and entry.reading()) or Reading(None, missing)
 
 
 def recorded(path: Path) -> Source:
@@ -86,10 +99,10 @@ def recorded(path: Path) -> Source:
 def parse_archive(text: str | bytes, name: str = "recording") -> Source:
     """The machine that an archive's text describes; UsageError names the line that is none of an archive."""
     try:
-        first, *entries = msgspec.json.Decoder(dict[str, Any]).decode_lines(text)
+        first, *entries = _DECODER.decode_lines(text)
     except (msgspec.DecodeError, ValueError) as error:
         raise _refused(_decoded(text), name) from error
-    if first != {"schema": SCHEMA} or not all("path" in entry or "call" in entry for entry in entries):
+    if first != _Entry(schema=SCHEMA) or not all(entry.path is not None or entry.call is not None for entry in entries):
         raise _refused(_decoded(text), name)
     return _RecordedArchive(entries)
 
@@ -102,10 +115,10 @@ def _refused(text: str, name: str) -> UsageError:
     """The error for the first line that is wrong."""
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            entry = msgspec.json.decode(line, type=dict[str, Any])
+            entry = _DECODER.decode(line)
         except msgspec.DecodeError:
-            entry = {}
-        if (entry != {"schema": SCHEMA}) if number == 1 else not {"path", "call"} & set(entry):
+            entry = _Entry()
+        if entry != _Entry(schema=SCHEMA) if number == 1 else entry.path is None and entry.call is None:
             expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
             return UsageError(f"{name}: line {number} is '{line[:40]}', not {expected}", MADE_BY)
     return UsageError(f"{name}: it is empty", MADE_BY)
@@ -158,6 +171,9 @@ def _fields(reading: Reading) -> dict[str, str]:
         return {"error": reading.reason}
     try:
         text = reading.data.decode("utf-8")
+        binary = 2 * text.count("\0") > len(text)  # such as PCI configuration: JSON needs six characters for a zero
     except UnicodeDecodeError:
+        binary = True
+    if binary:
         return {"base64": base64.b64encode(reading.data).decode("ascii")}
     return {"text": masked(text)}

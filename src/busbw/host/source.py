@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +77,24 @@ class Live:
             return Reading(live().encode())
         except Unavailable as error:
             return Reading(None, str(error))
+
+
+_Of = TypeVar("_Of", bound=Source)
+_Asked = ParamSpec("_Asked")
+_Found = TypeVar("_Found")
+
+
+def once(read: Callable[Concatenate[_Of, _Asked], _Found]) -> Callable[Concatenate[_Of, _Asked], _Found]:
+    """`read`, whose results a source with a dictionary `results` keeps: the checks of one machine ask for the same facts many times."""
+
+    @wraps(read)
+    def kept(source: _Of, /, *args: _Asked.args, **kwargs: _Asked.kwargs) -> _Found:
+        results: dict[Any, _Found] | None = getattr(source, "results", None)
+        if results is None:
+            return read(source, *args, **kwargs)
+        key = (read, args, tuple(kwargs.items()))
+        if key not in results:
+            results[key] = read(source, *args, **kwargs)
+        return results[key]
+
+    return kept

@@ -10,6 +10,7 @@ from busbw.check.machine import Machine
 from busbw.core.checking import Evidence, Found
 from busbw.core.env import shown
 from busbw.host import nccl_conf, nccl_libraries
+from busbw.host.source import once
 
 STAYS = "remove it from the job script, /etc/nccl.conf and ~/.nccl.conf"
 READS = ("environment", nccl_conf.SYSTEM, "~/.nccl.conf")
@@ -50,6 +51,7 @@ def files(machine: Machine) -> tuple[str, ...]:
     return (own, nccl_conf.SYSTEM) if own else (nccl_conf.SYSTEM,)
 
 
+@once
 def settings(machine: Machine) -> dict[str, Setting] | None:
     """Variables by name, those of NCCL, PyTorch, Gloo and CUDA; None if a snapshot has no environment. NCCL ignores empty values."""
     if machine.environment is None:

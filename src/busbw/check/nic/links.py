@@ -13,6 +13,7 @@ from busbw.host.ethtool import statistics
 from busbw.host.interfaces import NET
 from busbw.host.nic import RDMA
 from busbw.host.pci import read_devices
+from busbw.host.source import once
 
 UPPER = "upper_"  # sysfs names the interfaces over one by links
 CLOUD = frozenset({"efa", "erdma", "mana"})  # devices of a cloud's virtual network: their hosts show neither cables nor switches
@@ -34,7 +35,7 @@ class Count:
 
 def driver(machine: Machine, port: Port) -> str:
     """The kernel driver of a port's device; '' if it is not known."""
-    return Path(machine.link(f"{RDMA}/{port.device}/device/driver") or "").name
+    return machine.target(f"{RDMA}/{port.device}/device/driver")
 
 
 def own(machine: Machine) -> tuple[Port, ...]:
@@ -49,7 +50,7 @@ def own(machine: Machine) -> tuple[Port, ...]:
 
 def _synthetic(machine: Machine, port: Port) -> bool:
     master = master_of(machine, port.netdev)
-    return bool(master) and Path(machine.link(f"{NET}/{master}/device/driver") or "").name == SYNTHETIC
+    return bool(master) and machine.target(f"{NET}/{master}/device/driver") == SYNTHETIC
 
 
 def cabled(machine: Machine) -> tuple[Port, ...]:
@@ -95,6 +96,7 @@ def no_fabric(machine: Machine) -> str:
     return f"{slow}: slow beside other ports, as for storage or management" if slow else "no active RoCE port"
 
 
+@once
 def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
     """The hardware interfaces of a port; several for a device that is a whole bond, none where they are in another namespace."""
     names = carriers(machine.interfaces, port.netdev)
@@ -114,7 +116,7 @@ def master_of(machine: Machine, netdev: str) -> str:
     """The bond, team or bridge that an interface belongs to; '' if there is none."""
     interface = machine.interfaces.get(netdev)
     bond = interface.master if interface else ""
-    return bond or (Path(machine.link(f"{NET}/{netdev}/master") or "").name if netdev else "")
+    return bond or (machine.target(f"{NET}/{netdev}/master") if netdev else "")
 
 
 def uppers(machine: Machine, netdev: str) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Whether each network card has an RDMA device."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from busbw.check.base import Check, failed, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
@@ -9,7 +8,6 @@ from busbw.check.nic.links import gpu_server
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nic import RDMA
 from busbw.host.pci import ETHERNET, NETWORK
-from busbw.host.source import Source
 
 PCI = "/sys/bus/pci/devices"
 MODULES = {"0x15b3": ("mlx5_core", "mlx5_ib"), "0x14e4": ("bnxt_en", "bnxt_re"), "0x1d0f": ("efa", "efa"), "0x1ded": ("erdma", "erdma")}
@@ -32,7 +30,7 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each PCI function that can have an RDMA device."""
-    devices = {Path(machine.link(f"{RDMA}/{name}/device") or "").name: name for name in machine.names(RDMA)}
+    devices = {machine.target(f"{RDMA}/{name}/device"): name for name in machine.names(RDMA)}
     models = {machine.text(f"{PCI}/{bdf}/device") or "" for bdf in devices}
     cards = {bdf: vendor for bdf in machine.names(PCI) if (vendor := _vendor(machine, bdf, models))}
     if not cards:
@@ -44,10 +42,10 @@ def look(machine: Machine) -> Iterator[Found]:
         yield _judge(machine, bdf, vendor, devices, models)
 
 
-def _vendor(machine: Source, bdf: str, with_rdma: set[str]) -> str:
+def _vendor(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
     """The vendor of a function that should have an RDMA device, else ''. `with_rdma` has the models of cards that have one."""
     vendor, device, kind = (machine.read(f"{PCI}/{bdf}/{name}").text or "" for name in ("vendor", "device", "class"))
-    bound = Path(machine.link(f"{PCI}/{bdf}/driver") or "").name
+    bound = machine.target(f"{PCI}/{bdf}/driver")
     # Virtual functions are for guests and pods, and a driver such as vfio-pci or uio_pci_generic serves those or DPDK.
     guest = machine.link(f"{PCI}/{bdf}/physfn") is not None or (bound and bound not in MODULES.get(vendor, ()))
     cloud = (vendor == AMAZON and device.startswith("0xefa")) or (vendor == ALIBABA and device in ("0x107f", "0x5007"))
@@ -59,7 +57,7 @@ def _vendor(machine: Source, bdf: str, with_rdma: set[str]) -> str:
 
 def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], models: set[str]) -> Found:
     path = f"{PCI}/{bdf}/driver"
-    bound = Path(machine.link(path) or "").name
+    bound = machine.target(path)
     ethernet, rdma = MODULES[vendor]
     card = bdf.rpartition(".")[0]
     shared = next((name for address, name in devices.items() if address.rpartition(".")[0] == card and "bond" in name), "")

@@ -9,6 +9,7 @@ from busbw.check.nic.links import driver, fabric, hardware, no_fabric, tagged
 from busbw.core.sizes import parse_int
 from busbw.host.dcb import PRIORITIES, Dcb
 from busbw.host.roce_qos import Qos, parse_traffic_class, rdma_cm_path, read_qos, traffic_class_path
+from busbw.host.source import once
 
 STAYS = (
     "lost at the next reboot: run it from a systemd unit after the driver is loaded, from a udev rule for the interface, "
@@ -27,6 +28,7 @@ class Setting:
     qos: Qos
 
 
+@once
 def settings(machine: Machine) -> tuple[Setting, ...]:
     """Those of the ports that collectives use. A bond has one for each slave."""
     found = []
