@@ -36,6 +36,15 @@ def two_hosts(tmp_path: Path) -> Iterator[object]:
 
 
 @pytest.fixture
+def four_hosts(tmp_path: Path) -> Iterator[object]:
+    try:
+        with netlab.lab(tmp_path, hosts=4) as lab:
+            yield lab
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")
+
+
+@pytest.fixture
 def four_hosts_one_slow(tmp_path: Path) -> Iterator[object]:
     """The third host sends at 100 Mbit/s, the others as fast as they can."""
     try:

@@ -78,9 +78,11 @@ def two_rails(two_hosts):
 
 
 def test_two_interfaces_do_not_crash_the_daemons(two_rails):
-    # The first host's names: the ring and NCCL need them on all, mpirun alone does not.
-    names = f"{two_rails.hosts[0].interface},a1"
-    found = json.loads(doctor(two_rails, *HOSTS, "--limit", "10", "--ifname", names, "--format", "json").stdout)
+    for host, second in zip(two_rails.hosts, ("a1", "a2"), strict=True):
+        for old, new in ((host.interface, "rail0"), (second, "rail1")):
+            on(host, "link", "set", old, "down")
+            on(host, "link", "set", old, "name", new, "up")
+    found = json.loads(doctor(two_rails, *HOSTS, "--limit", "10", "--ifname", "rail0,rail1", "--format", "json").stdout)
     assert {stage["name"]: stage["verdict"] for stage in found["stages"]}["tcp"] == "warn"
     assert "died of signal" not in json.dumps(found)
 

@@ -12,6 +12,7 @@ from busbw.check.roce.settings import settings, values
 from busbw.host import ethtool
 from busbw.host.at_start import read_setters
 from busbw.host.bonding import read_bonds
+from busbw.host.carrier import VIRTUAL
 from busbw.host.nic import RDMA
 
 NONE, INFINIBAND = "none", "InfiniBand"
@@ -124,11 +125,12 @@ def _roce(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
-    """Hardware interfaces without RDMA, which are the fabric of some clouds, and bonds."""
+    """Hardware interfaces without RDMA, which are the fabric of some clouds, and bonds. Pods and guests have virtual ones alone."""
     named = {port.netdev for port in machine.ports}
     plain = [one for one in machine.interfaces.values() if one.physical and not one.rdma and not one.slaves and one.name not in named]
     yield "other interfaces", ", ".join(one.name for one in plain)
-    yield "MTU of other interfaces", merged({one.name: str(one.mtu or "") for one in plain})
+    virtual = [one for one in machine.interfaces.values() if one.up and not one.physical and not one.name.startswith(VIRTUAL)]
+    yield "MTU of other interfaces", merged({one.name: str(one.mtu or "") for one in plain + virtual})
     yield "rate of other interfaces", merged({one.name: f"{one.rate * 8 / 1e9:g} Gbit/s" if one.rate and one.up else "" for one in plain})
     yield "driver of other interfaces", merged({one.name: _driver(machine, one.name) for one in plain})
     for name, bond in read_bonds(machine).items():

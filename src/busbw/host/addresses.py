@@ -1,4 +1,4 @@
-"""The network interfaces of this process's namespace, with their IPv4 addresses.
+"""The network interfaces of this process's namespace, with their IPv4 addresses and MTU.
 
 Not from /sys/class/net, which shows the namespace that mounted it.
 """
@@ -8,7 +8,7 @@ import ipaddress
 import socket
 import struct
 
-_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
+_SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFMTU = 0x8915, 0x891B, 0x8921
 _IFREQ_BYTES, _ADDRESS = 40, slice(20, 24)
 
 
@@ -26,3 +26,13 @@ def address(name: str) -> ipaddress.IPv4Interface | None:
         except OSError:
             return None
     return ipaddress.IPv4Interface(f"{socket.inet_ntoa(own)}/{socket.inet_ntoa(mask)}")
+
+
+def mtu(interface: str) -> int | None:
+    """The MTU of an interface; None if it does not exist."""
+    request = struct.pack(f"{_IFREQ_BYTES}s", interface.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            return int(struct.unpack_from("i", fcntl.ioctl(probe, _SIOCGIFMTU, request), 16)[0])
+        except OSError:
+            return None

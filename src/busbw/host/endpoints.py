@@ -4,20 +4,16 @@ Addresses and MTU come from the network namespace of this process. /sys shows th
 left out where the two differ.
 """
 
-import fcntl
 import ipaddress
 import socket
-import struct
 
 from busbw.core.linking import ETHERNET, Endpoint
 from busbw.core.topology import Nic
-from busbw.host.addresses import local
+from busbw.host.addresses import local, mtu
 from busbw.host.gids import V2, read_gids
 from busbw.host.links import same_namespace
 from busbw.host.nic import RDMA, read_nics
 from busbw.host.source import Source
-
-_SIOCGIFMTU = 0x8921
 
 
 def endpoints(source: Source) -> list[Endpoint]:
@@ -42,16 +38,6 @@ def _endpoint(source: Source, name: str, address: ipaddress.IPv4Interface, nic: 
         port=int(port or 1),
         gid_index=_gid_index(source, f"{RDMA}/{device}/ports/{port or 1}", address.ip) if device else None,
     )
-
-
-def mtu(interface: str) -> int | None:
-    """The MTU of an interface; None if it does not exist."""
-    request = struct.pack("40s", interface.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            return int(struct.unpack_from("i", fcntl.ioctl(probe, _SIOCGIFMTU, request), 16)[0])
-        except OSError:
-            return None
 
 
 def _gid_index(source: Source, port: str, address: ipaddress.IPv4Address) -> int | None:

@@ -1,7 +1,10 @@
 """Stages: every host can be logged into without a prompt, has this busbw, and knows the others' names."""
 
+import contextlib
 import json
+import socket
 
+from busbw.check.doctor.networks import LARGER_THAN
 from busbw.check.doctor.patient import Patient, failed, passed, warned
 from busbw.core.checking import Stage
 from busbw.core.sizes import counted
@@ -9,10 +12,16 @@ from busbw.core.version import __version__
 from busbw.launch.agent import SSH_FAILED
 from busbw.launch.failures import known
 
+SSH_PORT = 22
+BANNER_S = 3.0  # sshd greets at once
+
 
 def ssh(patient: Patient) -> Stage:
     """The launch agent reaches all hosts."""
     for done in patient.on_all(["true"]):
+        if done.code is None and (banner := _banner(done.host)):
+            message = f"{done.host}: sshd answers ('{banner}'), but ssh does not get beyond that: large packets may be lost on the way"
+            return failed("ssh", message, done.error.strip()[-300:], fix=LARGER_THAN)
         if done.code == SSH_FAILED or done.code is None or done.code == 127:
             found = known(done.error, [done.host])
             fix = (
@@ -23,6 +32,14 @@ def ssh(patient: Patient) -> Stage:
             return failed("ssh", f"a login shell of {done.host} ends every command with {done.code}", done.error.strip()[-300:],
                           fix=f"read the start-up files of the shell on {done.host}: they must not exit or print")  # fmt: skip
     return passed("ssh", f"{counted(len(patient.hosts), 'host')} can be logged into without a prompt")
+
+
+def _banner(host: str) -> str:
+    """The line with which sshd greets; '' if nothing does on ssh's usual port."""
+    with contextlib.suppress(OSError), socket.create_connection((host, SSH_PORT), timeout=BANNER_S) as connection:
+        connection.settimeout(BANNER_S)
+        return connection.recv(255).decode("ascii", "replace").partition("\r")[0].strip()
+    return ""
 
 
 def install(patient: Patient) -> Stage:

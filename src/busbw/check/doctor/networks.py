@@ -7,38 +7,72 @@ from collections import Counter
 from collections.abc import Iterable
 from ipaddress import IPv4Interface, IPv4Network
 
+from busbw.check.doctor.node import LARGE
 from busbw.check.doctor.patient import Patient, failed, passed, warned
 from busbw.core.checking import Stage
+from busbw.core.errors import UsageError
 from busbw.core.sizes import counted
 from busbw.launch import remote
-from busbw.launch.interfaces import is_cidr
+from busbw.launch.interfaces import is_cidr, resolve
 
 PORTS = (20000, 30000)  # below the kernel's own range, above what services use
 SHARE = 0.6  # of a stage's limit, for connecting
 LINGER_S = 2.0  # for hosts whose process starts later
 _MOST_PAIRS = 6
+LARGER_THAN = "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the way, or lower that of the hosts"
 
 
 def subnets(patient: Patient) -> Stage:
-    """The subnets that can carry the job."""
+    """The subnets that can carry the job: those of --ifname, if it is given, that all hosts are in."""
     hosts = patient.identities
-    of_host = {host: {IPv4Interface(text) for text in said["addresses"].values()} for host, said in hosts.items()}
-    seen = Counter(network for own in of_host.values() for network in {one.network for one in own})
+    seen = Counter(network for host in hosts for network in {one.network for one in _chosen(patient, host).values()})
     common = [network for network, number in seen.items() if number == len(hosts)]
     traps = [network for network in common if len(set(patient.addresses(network).values())) < len(hosts)]
     patient.networks = [network for network in common if network not in traps]
     evidence = [f"{host}: {', '.join(f'{name} {text}' for name, text in said['addresses'].items())}" for host, said in hosts.items()]
-    if is_cidr(patient.ifname):
-        patient.networks = [network for network in patient.networks if network.subnet_of(IPv4Network(patient.ifname, strict=False))]
+    if without := [host for host in hosts if patient.ifname and not is_cidr(patient.ifname) and not _chosen(patient, host)]:
+        fix = "name the subnet instead, as interfaces have other names on other hosts: --ifname CIDR"
+        return failed(
+            "subnets", f"--ifname {patient.ifname}: no such interface with an address on {', '.join(without)}", *evidence, fix=fix
+        )
     if not patient.networks:
         fix = "give the hosts addresses in one subnet, or a route between theirs and --ifname with the interface of each"
-        return failed(
-            "subnets", f"the hosts have no subnet in common{f' within {patient.ifname}' if patient.ifname else ''}", *evidence, fix=fix
-        )
+        within = f" within {patient.ifname}" if patient.ifname else ""
+        return failed("subnets", f"the hosts have no subnet in common{within}", *evidence, fix=fix)
     if traps:
         message = f"{_list(traps)}: several hosts have the same address there, as docker0 and virbr0 do"
         return warned("subnets", message, *evidence, fix=f"name the subnet to use: --ifname {patient.networks[0]}")
-    return passed("subnets", f"the hosts share {_list(patient.networks)}")
+    return _mtus(patient) or passed("subnets", f"the hosts share {_list(patient.networks)}")
+
+
+def _chosen(patient: Patient, host: str) -> dict[str, IPv4Interface]:
+    """A host's interfaces with their addresses, or those that --ifname selects."""
+    have = {name: IPv4Interface(text) for name, text in patient.identities[host]["addresses"].items()}
+    try:
+        return {name: have[name] for name in resolve(patient.ifname, have)} if patient.ifname else have
+    except UsageError:  # it selects none
+        return {}
+
+
+def _mtus(patient: Patient) -> Stage | None:
+    """The warning that the interfaces of a subnet have different MTUs, if they have."""
+    for network in patient.networks:
+        of_host = {
+            host: (name, said["mtus"][name])
+            for host, said in patient.identities.items()
+            for name, text in said["addresses"].items()
+            if IPv4Interface(text).network == network
+        }
+        number = Counter(mtu for _, mtu in of_host.values())
+        usual = max(number, key=lambda mtu: (number[mtu], mtu))
+        if odd := {host: one for host, one in of_host.items() if one[1] != usual}:
+            texts = [
+                f"{host}: {name} has MTU {mtu}, {number[usual]} of {len(of_host)} hosts have {usual}" for host, (name, mtu) in odd.items()
+            ]
+            host, (name, _) = next(iter(odd.items()))
+            fix = f"on {host}: ip link set {name} mtu {usual}; its port of the switch needs at least that"
+            return warned("subnets", f"MTUs differ on {network}: another one on {', '.join(odd)}", *texts, fix=fix)
+    return None
 
 
 def tcp(patient: Patient) -> Stage:
@@ -56,6 +90,8 @@ def tcp(patient: Patient) -> Stage:
     evidence = [f"{pair} on {network}: {reason}" for network, pairs in bad.items() for pair, reason in pairs.items()][:_MOST_PAIRS]
     if not working:
         first = next(iter(bad))
+        if all(reason == LARGE for reason in bad[first].values()):
+            return failed("tcp", f"large packets are lost on {_list(bad)}", *evidence, fix=LARGER_THAN)
         fix = f"allow {first} in the firewall of the hosts, in both directions (firewall-cmd --zone=trusted --add-source={first})"
         return failed("tcp", f"hosts cannot connect to each other on {_list(bad)}", *evidence, fix=fix)
     patient.networks = working

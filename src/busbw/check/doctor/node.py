@@ -15,19 +15,24 @@ import time
 from collections.abc import Callable
 
 from busbw.core.version import __version__
-from busbw.host.addresses import local
+from busbw.host.addresses import local, mtu
 
+LARGE = "small packets pass and large ones are lost: a port on the way has a smaller MTU"
 _RETRY_S = 0.2
 _HELLO = 32  # bytes of the code that a connection begins with
+_BULK = 256 << 10  # bytes each way: several packets of any MTU
+_BULK_S = 4.0  # for them; they take milliseconds, and a lost packet is sent again within a second
 
 
 def identity(asked: dict[str, list[str]]) -> dict[str, object]:
     """Who this host is, and what it takes the names in `asked["names"]` for."""
     own = socket.gethostname()
+    addresses = {name: str(address) for name, address in local().items() if address and not address.ip.is_loopback}
     return {
         "hostname": own,
         "busbw": __version__,
-        "addresses": {name: str(address) for name, address in local().items() if address and not address.ip.is_loopback},
+        "addresses": addresses,
+        "mtus": {name: mtu(name) for name in addresses},
         "names": {name: _lookup(name) for name in [*asked["names"], own]},
     }
 
@@ -82,10 +87,25 @@ def _answer(listening: socket.socket, token: bytes, deadline: float) -> None:
             continue
         except OSError:
             return
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(1)
-            if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"hello")):
-                connection.sendall(_code(token, b"here"))
+        threading.Thread(target=_serve, args=(connection, token), daemon=True).start()
+
+
+def _serve(connection: socket.socket, token: bytes) -> None:
+    with connection, contextlib.suppress(OSError):
+        connection.settimeout(1)
+        if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"hello")):
+            connection.settimeout(_BULK_S)
+            connection.sendall(_code(token, b"here"))
+            if _drained(connection):
+                connection.sendall(bytes(_BULK))
+
+
+def _drained(connection: socket.socket) -> bool:
+    """Whether _BULK bytes arrived."""
+    left = _BULK
+    while left and (part := connection.recv(left)):
+        left -= len(part)
+    return not left
 
 
 def _call(label: str, peer: list[object], token: bytes, deadline: float, failed: dict[str, str]) -> None:
@@ -97,6 +117,8 @@ def _call(label: str, peer: list[object], token: bytes, deadline: float, failed:
                 connection.settimeout(max(0.1, deadline - time.monotonic()))
                 connection.sendall(_code(token, b"hello"))
                 if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"here")):
+                    if reason := _bulk(connection):
+                        break
                     return
                 reason = "another program answered"
         except TimeoutError:
@@ -105,6 +127,16 @@ def _call(label: str, peer: list[object], token: bytes, deadline: float, failed:
             reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
         time.sleep(_RETRY_S)
     failed[label] = reason
+
+
+def _bulk(connection: socket.socket) -> str:
+    """Why large packets do not pass in both directions; '' if they do."""
+    connection.settimeout(_BULK_S)
+    with contextlib.suppress(TimeoutError):
+        connection.sendall(bytes(_BULK))
+        if _drained(connection):
+            return ""
+    return LARGE
 
 
 WORK: dict[str, Callable[..., dict[str, object]]] = {"identity": identity, "connect": connect}
