@@ -5,17 +5,18 @@ is judged by the 80th percentile of its rates with ends that are not accused. Ne
 """
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from busbw.stats.summary import nearest_rank
 
 LEAST_GAP = 0.10  # of the usual rate: less is normal variation between hosts
-DEVIATIONS = 6.0  # of healthy ends, and of healthy pairs
-MAD_TO_SIGMA = 1.4826  # of a normal distribution
 PAIR_GAP = 0.20  # one pair has one measurement, an end has several
-LEAST_PEERS = 2
+DEVIATIONS = 6.0  # of healthy ends, and of healthy pairs
+MOST_GAP = 0.50  # whatever the deviation is
+UPPER_MAD_TO_SIGMA = 2.506  # of the upper half of a normal distribution
+LEAST_PEERS = 2  # with one, a slow end and a slow pair look alike
 
 
 class Measured(NamedTuple):
@@ -34,8 +35,8 @@ class End(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SlowEnd:
-    """An end whose pairs are slow: the 80th percentile of their rates, and how many there are."""
+class Level:
+    """What an end reaches: the 80th percentile of the rates of its pairs, and how many those are."""
 
     end: End
     rate: float
@@ -44,38 +45,39 @@ class SlowEnd:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`usual` is the median of healthy ends, None if there are too few pairs to judge. `least` is the rate below which an end is slow.
+    """`usual` is what healthy ends reach, None if there are too few pairs to judge. `least` is the rate below which an end is slow.
 
     `pairs` are slow although neither of their ends is.
     """
 
     usual: float | None = None
     least: float = 0.0
-    ends: tuple[SlowEnd, ...] = ()
+    ends: tuple[Level, ...] = ()
     pairs: tuple[Measured, ...] = ()
 
 
 def solve(flows: Sequence[Measured]) -> Solution:
-    """The slow ends and slow pairs. Needs pairs of at least three hosts."""
+    """The slow ends and slow pairs. Needs pairs of at least three hosts, and ends with two peers."""
     if len({flow.sender for flow in flows} | {flow.receiver for flow in flows}) < 3:
         return Solution()
-    accused: dict[End, SlowEnd] = {}
+    accused: set[End] = set()
+    levels = _levels(flows, accused)
+    if all(level.pairs < LEAST_PEERS for level in levels.values()):
+        return Solution()
     while True:
-        levels = _levels(flows, accused)
-        if not levels:
-            return Solution()
-        usual, least = _band([level for end, (level, _) in levels.items() if end not in accused])
-        slowest = min((end for end in levels if end not in accused), key=lambda end: levels[end][0], default=None)
-        if slowest is None or levels[slowest][0] >= least:
+        usual, least = _band([level.rate for end, level in levels.items() if end not in accused], LEAST_GAP)
+        slow = [end for end, level in levels.items() if end not in accused and level.rate < least and level.pairs >= LEAST_PEERS]
+        if not slow:
             break
-        accused[slowest] = SlowEnd(slowest, *levels[slowest])
+        accused.add(min(slow, key=lambda end: levels[end].rate))
+        levels = _levels(flows, accused)
     # A slow peer may have lowered the level of an end before that peer was accused itself.
-    kept = [SlowEnd(end, *levels[end]) for end in accused if end in levels and levels[end][0] < least]
-    return Solution(usual, least, tuple(kept), _slow_pairs(flows, {one.end for one in kept}, levels))
+    kept = tuple(levels[end] for end in sorted(accused) if end in levels and levels[end].rate < least)
+    return Solution(usual, least, kept, _slow_pairs(flows, {one.end for one in kept}, levels))
 
 
-def _levels(flows: Iterable[Measured], accused: Mapping[End, object]) -> dict[End, tuple[float, int]]:
-    """For each end the 80th percentile of its rates with ends that are not accused, and their number."""
+def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Level]:
+    """Each end with the 80th percentile of its rates with ends that are not accused; of up to four rates that is the largest."""
     rates: dict[End, list[float]] = {}
     for sender, receiver, rate in flows:
         out, into = End(sender, True), End(receiver, False)
@@ -83,31 +85,28 @@ def _levels(flows: Iterable[Measured], accused: Mapping[End, object]) -> dict[En
             rates.setdefault(out, []).append(rate)
         if out not in accused:
             rates.setdefault(into, []).append(rate)
-    return {end: (_level(some), len(some)) for end, some in rates.items() if len(some) >= LEAST_PEERS}
+    return {end: Level(end, nearest_rank(sorted(some), 80), len(some)) for end, some in rates.items()}
 
 
-def _level(rates: Sequence[float]) -> float:
-    """The nearest rank; the largest of up to four."""
-    return nearest_rank(sorted(rates), 80)
+def _band(values: Sequence[float], gap: float) -> tuple[float, float]:
+    """The usual value, and the least that is still normal: at least `gap` of the usual one below it.
+
+    Both are those of the upper half, so that half of the values may be low.
+    """
+    upper = sorted(values)[len(values) // 2 :]
+    usual = statistics.median(upper)
+    spread = UPPER_MAD_TO_SIGMA * statistics.median(abs(value - usual) for value in upper)
+    return usual, usual - max(gap * usual, min(DEVIATIONS * spread, MOST_GAP * usual))
 
 
-def _band(levels: Sequence[float]) -> tuple[float, float]:
-    """The usual level, by the upper half of the ends, and the least one that is still normal."""
-    usual = statistics.median(sorted(levels)[len(levels) // 2 :])
-    spread = MAD_TO_SIGMA * statistics.median(abs(level - usual) for level in levels)
-    return usual, usual - max(LEAST_GAP * usual, min(DEVIATIONS * spread, usual / 2))
-
-
-def _slow_pairs(flows: Sequence[Measured], slow: set[End], levels: Mapping[End, tuple[float, int]]) -> tuple[Measured, ...]:
+def _slow_pairs(flows: Sequence[Measured], slow: Collection[End], levels: Mapping[End, Level]) -> tuple[Measured, ...]:
     """Pairs far below the level of both of their ends."""
     shares = []
     for flow in flows:
         ends = End(flow.sender, True), End(flow.receiver, False)
-        if not slow.intersection(ends) and all(end in levels for end in ends):
-            shares.append((flow.rate / min(levels[end][0] for end in ends), flow))
+        if all(end in levels and end not in slow for end in ends):
+            shares.append((flow.rate / min(levels[end].rate for end in ends), flow))
     if not shares:
         return ()
-    middle = statistics.median(one for one, _ in shares)
-    spread = MAD_TO_SIGMA * statistics.median(abs(one - middle) for one, _ in shares)
-    least = middle - max(PAIR_GAP, DEVIATIONS * spread)
-    return tuple(flow for one, flow in shares if one < least)
+    _, least = _band([share for share, _ in shares], PAIR_GAP)
+    return tuple(flow for share, flow in shares if share < least)
