@@ -63,6 +63,18 @@ def test_a_known_line_rate_gives_a_pass_mark(four_hosts: Any) -> None:
     assert "WARN    12 of 12 transfers on 10.77.0.0/24 are below 95 % of what the link can carry" in done.stdout
 
 
+def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
+    """Connections are made, as their packets are small; data never arrives."""
+    lab = four_hosts
+    throttle(lab, 200, 200, 200, 200)
+    switch = lab.hosts[0].namespace[:-2] + "sw"
+    subprocess.run(["ip", "-n", switch, "link", "set", "p3", "mtu", "1500"], check=True)
+    done = run(lab)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAIL    6 of 12 transfers failed on 10.77.0.0/24" in done.stdout or "10.77.0.3" in done.stdout
+    assert "no data came for 0.5 s: does the path drop large packets?" in done.stdout
+
+
 def test_a_host_that_does_not_answer_is_named(four_hosts: Any) -> None:
     lab = four_hosts
     throttle(lab, 200, 200, 200, 200)
@@ -135,7 +147,7 @@ def test_a_stranger_without_the_token_is_refused(four_hosts: Any) -> None:
         done = subprocess.run(stranger, capture_output=True, text=True, timeout=30, check=True)
         assert done.stdout == "0\n", "the connection is closed without a proof or data"
         answer = json.loads(node.stdout.readline())
-        assert answer["error"] == "0 of 1 connections came within 5 s"
+        assert answer["error"] == "0 of 1 connections came within 5 s; 1 other did not know the token"
         outside = socket.socket()
         outside.settimeout(1)
         with outside, pytest.raises(OSError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from busbw.cli.link_suspects import WAYS, Search
 from busbw.cli.parameters import File, Seconds, argv, not_empty
@@ -17,6 +18,7 @@ from busbw.cli.terminal import width
 from busbw.core import wire
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
+from busbw.core.finding import Verdict
 from busbw.core.linking import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
@@ -65,13 +67,14 @@ def command(
     """Measure the links between hosts: every pair, in both directions, and small messages.
 
     Pairs run at the same time only if they share no host. Slow hosts are told from slow pairs. The hosts need busbw at the same path and
-    ssh without a password. Exit code 1: a host or pair is slow; 3: a host could not be measured.
+    ssh without a password. Exit code 1: a host or pair is slow; 3: a host could not be measured, or nothing could be judged.
 
     --suspect runs a collective over some of the hosts instead, to find slow hosts with few runs. `hosts` halves groups that are slow;
     `pairs` runs every two hosts, and also finds two that are slow only together. --hosts h1:8,h2:8 has the ranks of each host.
     """
     if node:
         return _node()
+    _fit(click.get_current_context(), bool(suspect), result is not None)
     for option, file in (("--json", result_file(json_name)), ("--html", html), ("--png", png)):
         if file is not None and file.exists() and not force:
             raise UsageError(f"{option} {file}: the file exists", "name another file, or replace it with --force")
@@ -89,6 +92,22 @@ def command(
     if spec.method != PERFTEST and (spec.gpu is not None or spec.gid_index is not None):
         raise UsageError("--gpu and --gid-index are for RDMA", "add --test perftest")
     return _measure([host.name for host in named], spec, launch_limit_s, output)
+
+
+def _fit(context: click.Context, suspect: bool, result: bool) -> None:
+    """UsageError for an option that was given and would be ignored."""
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    shown = {"result", "html", "png", "format_name", "force"}
+    if result:
+        ignored, why = given - shown, "--result prints an earlier test"
+    elif suspect:
+        searched = {"hosts", "hostfile", "suspect", "collective", "engine", "size", "rails", "json_name", "format_name", "force"}
+        ignored, why = given - searched, "--suspect runs a collective"
+    else:
+        ignored, why = given & {"collective", "engine"}, "without --suspect no collective runs"
+    options = [max(one.opts, key=len) for one in context.command.params if one.name in ignored]
+    if options:
+        raise UsageError(f"{', '.join(options)}: {why}", "leave it out, see busbw link --help")
 
 
 def _hosts(hosts: str, hostfile: Path | None) -> tuple[Host, ...]:
@@ -127,7 +146,8 @@ class Output:
         if report.bad():
             return int(Exit.BAD)
         missing = any(finding.id == judging.HOST for finding in report.findings)
-        return int(Exit.UNKNOWN if missing or not report.measured() else Exit.OK)
+        judged = any(finding.verdict is Verdict.PASS for finding in report.findings)
+        return int(Exit.OK if judged and not missing else Exit.UNKNOWN)
 
 
 def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: Output) -> int:

@@ -39,6 +39,18 @@ def command(pid: int) -> str:
     return _read(pid, "cmdline").replace("\0", " ").strip()
 
 
+def thread_times(thread: int) -> tuple[float, float] | None:
+    """Seconds on a processor, and seconds ready to run without one, of a thread of this process by its kernel id.
+
+    None if it has ended, or the kernel does not count that (CONFIG_SCHED_INFO).
+    """
+    try:
+        running, waiting, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return None
+    return int(running) / 1e9, int(waiting) / 1e9
+
+
 def siblings() -> dict[int, str]:
     """State letters, by pid, of the other children of this process's parent."""
     parent, own = os.getppid(), os.getpid()

@@ -7,6 +7,7 @@ answers the other's with HMAC-SHA256 under the token, so that the token itself i
 import hmac
 import secrets
 import socket
+import time
 
 _CHALLENGE_BYTES = 16
 _DIGEST = "sha256"
@@ -35,14 +36,15 @@ def connector(connection: socket.socket, key: str) -> None:
 
 
 def _prove(connection: socket.socket, key: bytes, own: bytes, other: bytes) -> None:
+    deadline = time.monotonic() + LIMIT_S
     connection.settimeout(LIMIT_S)
     try:
         mine = secrets.token_bytes(_CHALLENGE_BYTES)
         connection.sendall(mine)
-        theirs = _exactly(connection, _CHALLENGE_BYTES)
+        theirs = _exactly(connection, _CHALLENGE_BYTES, deadline)
         if own == _CONNECTOR:  # the listener proves itself last: a stranger that connects learns nothing
             connection.sendall(_proof(key, own, theirs, mine))
-        given = _exactly(connection, _PROOF_BYTES)
+        given = _exactly(connection, _PROOF_BYTES, deadline)
         if not hmac.compare_digest(given, _proof(key, other, mine, theirs)):
             raise Refused("the other end does not know the token of this test")
         if own == _LISTENER:
@@ -57,9 +59,10 @@ def _proof(key: bytes, role: bytes, challenge: bytes, own: bytes) -> bytes:
     return hmac.digest(key, role + challenge + own, _DIGEST)
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
+def _exactly(connection: socket.socket, count: int, deadline: float) -> bytes:
     data = b""
     while len(data) < count:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))  # for all parts together: a stranger may send one byte at a time
         part = connection.recv(count - len(data))
         if not part:
             raise Refused("the other end closed the connection before it proved itself")

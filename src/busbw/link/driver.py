@@ -71,7 +71,9 @@ class Tournament:
         if len(described) < 2:
             problems = "; ".join(f"{host.name}: {host.problem}" for host in self.report.hosts if host.problem)
             raise NoMeasurement(f"{len(described)} of {len(names)} hosts answered: {problems}", "does `ssh HOST true` work on each?")
-        self._check(ports)
+        if self._spec.method == PERFTEST:
+            self._check(ports)
+            ports = [[port for port in some if port.device] for some in ports]
         self.report.rails = rails.choose(self._spec.rails, ports, names)
         for rail in range(len(self.report.rails)):
             for pairs in rounds(len(names), self._spec.rounds):
@@ -89,7 +91,10 @@ class Tournament:
             try:
                 node = Node(host.name, remote.busbw("link", "--node"))
                 with self._lock:
+                    ended = self._ended
                     self._nodes[at] = node
+                if ended:  # by Ctrl-C, which closed the others
+                    node.close()
                 asked = messages.Describe(self._spec.method == PERFTEST)
                 return node.ask(asked, messages.Description, limit_s)
             except NoMeasurement as error:
@@ -112,9 +117,7 @@ class Tournament:
         self._tell(f"warning: {host.name}: {host.problem}; the other hosts are measured without it")
 
     def _check(self, ports: rails.Ports) -> None:
-        """For perftest: NoMeasurement if a host lacks the programs, an RDMA device, or GPU support that was asked for."""
-        if self._spec.method != PERFTEST:
-            return
+        """NoMeasurement if a host lacks perftest, an RDMA device, or GPU support that was asked for."""
         for host, some in zip(self.report.hosts, ports, strict=True):
             if host.problem:
                 continue

@@ -67,9 +67,10 @@ class _Rail:
         bad += self._faults()
         rest = [flow for flow in self.flows if flow.rate and not self.slow & {End(flow.sender, True), End(flow.receiver, False)}]
         marked = self._mark(rest)
+        quiet = self._without_latency()
         if bad or not rest or any(one.verdict is Verdict.WARN for one in marked):
-            return bad + marked
-        return [self._alike(rest), *marked]
+            return bad + marked + quiet
+        return [self._alike(rest, marked), *marked, *quiet]
 
     def _failed(self) -> list[Finding]:
         """Transfers without a rate; a host that failed with all others is named alone. Lost hosts have a finding of their own."""
@@ -151,14 +152,22 @@ class _Rail:
             found.append(Finding("link.mark", Verdict.UNKNOWN, text, fix="give the line rate in Gbit/s with --line-rate"))
         return found
 
-    def _alike(self, flows: Sequence[Flow]) -> Finding:
+    def _without_latency(self) -> list[Finding]:
+        """Pairs that moved data, but whose small messages could not be timed."""
+        failed = [one for one in self.report.latencies if one.rail == self.rail and one.error]
+        if not failed:
+            return []
+        listed = _listed([self._way(one.a, one.b) for one in failed])
+        return [Finding("link.latency", Verdict.UNKNOWN, f"small messages were not timed on {self.name}: {listed}", failed[0].error)]
+
+    def _alike(self, flows: Sequence[Flow], marked: Sequence[Finding]) -> Finding:
         solved = solution(self.report, self.rail)
         slowest = f"the slowest transfer {bits_text(min(flow.rate or 0.0 for flow in flows))}"
         if solved.usual is not None:
             return Finding(
                 "link.alike", Verdict.PASS, f"no slow host or pair on {self.name}: usual is {bits_text(solved.usual)}, {slowest}"
             )
-        if all(limit(self.report, flow) is not None and not flow.processor_bound for flow in flows):
+        if not marked:
             return Finding("link.alike", Verdict.PASS, f"all transfers on {self.name} reach the pass mark, {slowest}")
         return Finding("link.alike", Verdict.UNKNOWN, f"too few hosts on {self.name} to compare, {slowest}")
 

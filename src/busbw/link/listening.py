@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 
+from busbw.core.sizes import counted
 from busbw.link import authentication
 from busbw.link.authentication import Refused
 
@@ -22,6 +23,7 @@ class Listener:
         self._lock = threading.Lock()
         self._joined: list[socket.socket] = []
         self._pending = 0
+        self._closed = False
         self.refused = 0
         self.port: int = self._socket.getsockname()[1]
 
@@ -33,15 +35,18 @@ class Listener:
             while time.monotonic() < deadline:
                 with self._lock:
                     if len(self._joined) >= count:
+                        self._closed = True
                         return self._joined
                 with contextlib.suppress(TimeoutError):
                     self._take(self._socket.accept()[0])
         finally:
             self._socket.close()
         with self._lock:
+            self._closed = True
             for connection in self._joined:
                 connection.close()
-            raise TimeoutError(f"{len(self._joined)} of {count} connections came within {limit_s:g} s")
+            strangers = f"; {counted(self.refused, 'other')} did not know the token" if self.refused else ""
+            raise TimeoutError(f"{len(self._joined)} of {count} connections came within {limit_s:g} s{strangers}")
 
     def _take(self, connection: socket.socket) -> None:
         """Hand a connection to a thread, so that a silent stranger does not delay the peer."""
@@ -61,7 +66,10 @@ class Listener:
                 self.refused += 1
         else:
             with self._lock:
-                self._joined.append(connection)
+                if self._closed:
+                    connection.close()
+                else:
+                    self._joined.append(connection)
         finally:
             with self._lock:
                 self._pending -= 1

@@ -100,11 +100,15 @@ class PairTest:
     def _perftest_latency(self, a: Place, b: Place) -> m.Trips:
         limit_s = self.spec.limit_s
         port = b.node.ask(m.Serve(self._test(perftest.LATENCY, b.port), limit_s), m.Listening, 2 * limit_s)
+        wait_s = 0.0  # a server that no client came to would wait for ever
         try:
             asked = m.Client(self._test(perftest.LATENCY, a.port), b.port.address, port.port, limit_s)
-            return a.node.ask(asked, m.Trips, 2 * limit_s)
+            trips = a.node.ask(asked, m.Trips, 2 * limit_s)
+            wait_s = limit_s
         finally:
-            b.node.ask(m.Finish(port.ticket, limit_s), m.Taken, 2 * limit_s)
+            ending = b.node.begin(m.Finish(port.ticket, wait_s))
+        b.node.result(ending, m.Taken, 2 * limit_s)
+        return trips
 
     def _test(self, program: str, port: Endpoint) -> perftest.Test:
         bandwidth, spec = program == perftest.BANDWIDTH, self.spec
@@ -112,7 +116,7 @@ class PairTest:
             program=program, device=port.device, device_port=port.port,
             gid_index=port.gid_index if spec.gid_index is None else spec.gid_index,
             size=spec.size if bandwidth else perftest.LATENCY_BYTES, queue_pairs=spec.streams, seconds=spec.seconds,
-            gpu=spec.gpu if bandwidth else None,
+            gpu=spec.gpu if bandwidth else None, address=port.address,
         )  # fmt: skip
 
 

@@ -3,11 +3,13 @@
 Ending a test means killing the process that was started here, by its own pid.
 """
 
+import functools
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ ITERATIONS = 1000  # of latency
 LATENCY_BYTES = 2
 MARGIN_S = 1  # at each end of a timed test; perftest demands more than twice the margin
 _DETECT_S = 10.0
+_BIND = "--bind_source_ip"
 _POLL_S = 0.02
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
 BUILD = "build it with CUDA: ./autogen.sh && ./configure CUDA_H_PATH=/usr/local/cuda/include/cuda.h && make"
@@ -39,6 +42,7 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     queue_pairs: int = 4
     seconds: float = 2.0
     gpu: int | None = None
+    address: str = ""  # of the port: a server listens there alone, in versions that can be told so
 
     def words(self, port: int, server: str = "") -> list[str]:
         """The command line; of the client with the address of the `server`."""
@@ -50,6 +54,7 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
             words += ["-n", str(ITERATIONS)]
         words += [] if self.gid_index is None else ["-x", str(self.gid_index)]
         words += [] if self.gpu is None else [f"--use_cuda={self.gpu}"]
+        words += [f"{_BIND}={self.address}"] if self.address and _BIND in _said(self.program, "--help") else []
         return words + ([server] if server else [])
 
 
@@ -71,20 +76,33 @@ class Running:
             self.process.kill()
             self.process.wait()
         self.out.unlink(missing_ok=True)
+        with _lock:
+            _running.pop(id(self), None)
+
+
+_lock = threading.Lock()
+_running: dict[int, Running] = {}
+
+
+def end_all() -> None:
+    """Kill all programs that this process started and that still run."""
+    with _lock:
+        left = list(_running.values())
+    for one in left:
+        one.end()
 
 
 def detect() -> Program | None:
     """The installed ib_write_bw; None if there is none. Its --version may exit with 1, so that only its text counts."""
-    path = shutil.which(BANDWIDTH)
-    if path is None:
+    if shutil.which(BANDWIDTH) is None:
         return None
-    said = [_said(path, option) for option in ("--version", "--help")]
-    return Program(perftest_text.version(said[0]), perftest_text.sends_from_gpu(said[1]))
+    return Program(perftest_text.version(_said(BANDWIDTH, "--version")), perftest_text.sends_from_gpu(_said(BANDWIDTH, "--help")))
 
 
-def _said(path: str, option: str) -> str:
+@functools.cache
+def _said(program: str, option: str) -> str:
     try:
-        done = subprocess.run([path, option], stdin=subprocess.DEVNULL, capture_output=True, timeout=_DETECT_S, check=False)
+        done = subprocess.run([program, option], stdin=subprocess.DEVNULL, capture_output=True, timeout=_DETECT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (done.stdout + done.stderr).decode(errors="replace")
@@ -99,7 +117,10 @@ def start(words: list[str]) -> Running:
         except OSError as error:
             Path(name).unlink()
             raise NoMeasurement(f"{words[0]}: {error.strerror}", "install perftest on all hosts, or use --test tcp") from error
-    return Running(process, Path(name), words)
+    running = Running(process, Path(name), words)
+    with _lock:
+        _running[id(running)] = running
+    return running
 
 
 def serve(test: Test, limit_s: float) -> tuple[Running, int]:

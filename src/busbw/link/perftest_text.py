@@ -68,6 +68,8 @@ def sends_from_gpu(text: str) -> bool:
 
 
 def complaint(text: str) -> str:
-    """The last line that is a message, for an error; '' if there is none."""
+    """The last line that is a message, for an error; '' if there is none. Of an unknown option that is the first one: usage follows."""
     lines = [line.strip() for line in text.splitlines()]
+    if unknown := next((line for line in lines if "unrecognized option" in line), ""):
+        return unknown
     return next((line for line in reversed(lines) if line and not set(line) <= set("-*= ")), "")

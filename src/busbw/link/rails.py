@@ -41,8 +41,12 @@ def _own(ports: Ports, hosts: Sequence[str]) -> Rail:
     shared = common(ports)
     if not shared:
         raise NoMeasurement(f"no two of {', '.join(hosts)} have a port on the same network", f"give --rail: {_existing(ports)}")
-    addresses = {address for host in hosts for address in _addresses(host)}
-    return next((rail for rail in shared if any(port and port.address in addresses for port in rail.endpoints)), shared[0])
+    for host in hosts:  # one name at a time, as each may have to wait for a name server
+        addresses = _addresses(host)
+        for rail in shared:
+            if any(port and port.address in addresses for port in rail.endpoints):
+                return rail
+    return shared[0]
 
 
 def _addresses(host: str) -> set[str]:

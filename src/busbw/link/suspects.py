@@ -74,7 +74,7 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     slow = [group for group, rate in zip(groups, rates, strict=True) if rate < SLOW * search.usual]
     suspected = [one for group in slow if search.share(group) < SLOW for one in _inside(search, group)]
     found = [Found(tuple(one), _confirmed(search, one)) for one in suspected]
-    return Outcome(tuple(one for one in found if one.share is not None and one.share < SLOW), search.usual)
+    return Outcome(tuple(one for one in found if one.share is None or one.share < SLOW), search.usual)
 
 
 def _inside(search: _Search, group: Sequence[int]) -> list[list[int]]:
@@ -102,9 +102,9 @@ def _together(search: _Search, first: list[int], second: list[int]) -> list[int]
     return sorted(first + second)
 
 
-def _confirmed(search: _Search, group: Sequence[int]) -> float:
-    """The median of runs with other random peers."""
-    return statistics.median(search.share(group) for _ in range(CONFIRMATIONS))
+def _confirmed(search: _Search, group: Sequence[int]) -> float | None:
+    """The median of runs with other random peers; None if most of them failed."""
+    return statistics.median(search.share(group) for _ in range(CONFIRMATIONS)) or None
 
 
 def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outcome:

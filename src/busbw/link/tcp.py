@@ -1,7 +1,8 @@
 """A TCP test that needs nothing installed: several streams from one node to another, and round trips of small messages.
 
 Each stream has a blocking thread at each end that moves PIECE bytes per system call. Python's lock is free during the call, so threads
-of one process suffice. The receiver counts the bytes between two marks; what is sent before and after does not count.
+of one process suffice. The receiver counts the bytes between two marks; what is sent before and after does not count. The kernel drops
+what was received (MSG_TRUNC of tcp(7)): copying it would take more processor time than all else, and says nothing about the link.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+from busbw.host import process
 from busbw.link.listening import Listener, connect
 from busbw.stats.summary import nearest_rank
 
@@ -25,7 +27,7 @@ BUSY = 0.9  # of the processor time that the threads could use
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Processor cores that this process used, and whether its threads had no processor time left."""
+    """Processor cores that the threads of one end used, and whether they had no processor time left."""
 
     cores: float
     bound: bool
@@ -41,31 +43,39 @@ class Received:
 
 
 class _Meter:
-    """The processor time of this process between two moments."""
+    """The processor time of the threads of one end. Each calls `ends` when it ends."""
 
     def __init__(self, threads: int) -> None:
         self._most = min(threads, len(os.sched_getaffinity(0)))
-        self._start_s, self._used_s = time.monotonic(), time.process_time()
+        self._start_s = time.monotonic()
+        self._times: list[tuple[float, float]] = []
+
+    def ends(self) -> None:
+        """Keep the times of the calling thread."""
+        self._times.append(process.thread_times(threading.get_native_id()) or (time.thread_time(), 0.0))
 
     def load(self) -> Load:
-        cores = (time.process_time() - self._used_s) / max(time.monotonic() - self._start_s, 1e-9)
-        return Load(round(cores, 3), cores >= BUSY * self._most)
+        """The load until now. Threads that wait for a processor would use it: other work on the host counts as a limit too."""
+        seconds = max(time.monotonic() - self._start_s, 1e-9)
+        running, waiting = (sum(times) for times in zip(*self._times, strict=True)) if self._times else (0.0, 0.0)
+        return Load(round(running / seconds, 3), (running + waiting) / seconds >= BUSY * self._most)
 
 
 def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> Received:
     """Take `streams` connections, and count what arrives during `seconds` after WARM_UP_S.
 
-    TimeoutError if the connections do not come within `limit_s`, ConnectionError if they end early.
+    TimeoutError if the connections do not come within `limit_s`, ConnectionError if they end early or carry nothing.
     """
     connections = listener.accept(streams, limit_s)
     counts, ended, stop = [0] * streams, list[int](), threading.Event()
+    nowhere, meter = bytearray(PIECE), _Meter(streams)  # the kernel writes nothing into it
 
     def take(number: int) -> None:
-        buffer = memoryview(bytearray(PIECE))
         with contextlib.suppress(OSError):
-            while not stop.is_set() and (got := connections[number].recv_into(buffer)):
+            while not stop.is_set() and (got := connections[number].recv_into(nowhere, PIECE, socket.MSG_TRUNC)):
                 counts[number] += got
         ended.append(number)
+        meter.ends()
 
     for connection in connections:
         _blocking(connection, socket.SO_RCVTIMEO, limit_s)
@@ -74,47 +84,55 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
         thread.start()
     try:
         time.sleep(WARM_UP_S)
-        meter, start_s, before = _Meter(streams), time.monotonic(), sum(counts)
+        start_s, before = time.monotonic(), sum(counts)
         time.sleep(seconds)
-        after, end_s, load, early = sum(counts), time.monotonic(), meter.load(), len(ended)
+        after, end_s, early = sum(counts), time.monotonic(), len(ended)
     finally:
         stop.set()
-        for connection in connections:
-            _end(connection)
-        for thread in threads:
-            thread.join(limit_s)
+        _finish(connections, threads, limit_s)
     if early:
         raise ConnectionError(f"{early} of {streams} streams ended during the test")
-    return Received(after - before, end_s - start_s, load)
+    if after == before:
+        raise ConnectionError(f"connected, but no data came for {seconds:g} s: does the path drop large packets?")
+    return Received(after - before, end_s - start_s, meter.load())
 
 
 def send(source: tuple[str, str], address: str, port: int, token: str, streams: int, limit_s: float, most_s: float) -> Load:
-    """Send through `streams` connections until the receiver closes them, at most `most_s` seconds.
-
-    OSError if a connection fails or stands still for `limit_s`.
-    """
+    """Send through `streams` connections until the receiver closes them, at most `most_s` seconds. OSError if one cannot be made."""
     connections: list[socket.socket] = []
+    threads: list[threading.Thread] = []
     try:
         connections.extend(connect(source, address, port, token, limit_s) for _ in range(streams))
         for connection in connections:
             _blocking(connection, socket.SO_SNDTIMEO, limit_s)
-        piece, deadline = memoryview(bytes(PIECE)), time.monotonic() + most_s
+        piece, deadline, meter = bytes(PIECE), time.monotonic() + most_s, _Meter(streams)
 
         def give(connection: socket.socket) -> None:
             with contextlib.suppress(OSError):  # the receiver closes the connection when it is done
                 while time.monotonic() < deadline:
                     connection.send(piece)
+            meter.ends()
 
-        meter = _Meter(streams)
-        threads = [threading.Thread(target=give, args=(connection,), daemon=True) for connection in connections]
+        threads += [threading.Thread(target=give, args=(connection,), daemon=True) for connection in connections]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()) + limit_s)
+            thread.join(max(0.0, deadline + limit_s - time.monotonic()))
         return meter.load()
     finally:
-        for connection in connections:
-            _end(connection)
+        _finish(connections, threads, limit_s)
+
+
+def _finish(connections: list[socket.socket], threads: list[threading.Thread], limit_s: float) -> None:
+    """Close the connections, and wait for their threads, `limit_s` for all."""
+    for connection in connections:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+    deadline = time.monotonic() + limit_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    for connection in connections:
+        connection.close()
 
 
 def answer(listener: Listener, limit_s: float) -> None:
@@ -155,9 +173,3 @@ def _blocking(connection: socket.socket, option: int, limit_s: float) -> None:
     """Calls that block in the kernel, at most `limit_s`: Python's own timeout would cost a system call for each."""
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(limit_s), int(limit_s % 1 * 1e6)))
-
-
-def _end(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    connection.close()

@@ -1,4 +1,8 @@
-"""Output of perftest is read in all its forms."""
+"""Output of perftest is read in all its forms.
+
+`run` builds the output of versions that cannot run here: units of MB/sec (before 2024-08), MiB/sec or Gb/sec, with and without messages
+about CPU frequencies, memory of a GPU, processor use. tests/recorded/perftest has what Debian's programs print.
+"""
 
 import pytest
 from hypothesis import given
@@ -74,17 +78,27 @@ def test_latency_with_and_without_percentiles():
     assert text.latency("Did not detect devices") is None
 
 
-def test_version_and_gpu_support():
-    assert text.version("Version: 6.06\n") == "6.06"
+def test_version_and_gpu_support(perftest):
+    assert text.version((perftest / "ib_write_bw_version.txt").read_text()) == "6.06"
     assert text.version("command not found") == ""
     assert text.sends_from_gpu("      --use_cuda=<cuda device id> Use CUDA specific device")
-    assert not text.sends_from_gpu("      --report_gbits  Report Max/Average BW")
+    assert not text.sends_from_gpu((perftest / "ib_write_bw_help.txt").read_text())
 
 
-def test_the_last_message_is_the_complaint():
-    said = " Did not detect devices \n If device exists, check if driver is up\n Unable to find the Infiniband/RoCE device\n-----\n"
-    assert text.complaint(said) == "Unable to find the Infiniband/RoCE device"
+def test_the_last_message_is_the_complaint(perftest):
+    assert text.complaint((perftest / "ib_write_bw_no_device.txt").read_text()) == "Unable to find the Infiniband/RoCE device"
     assert text.complaint("----\n") == ""
+
+
+def test_an_unknown_option_is_the_complaint_and_not_the_usage(perftest):
+    said = (perftest / "ib_write_bw_use_cuda.txt").read_text()
+    assert text.complaint(said) == "ib_write_bw: unrecognized option '--use_cuda=0'"
+
+
+def test_texts_without_a_result_have_none(perftest):
+    for file in perftest.glob("*.txt"):
+        assert text.bandwidth(file.read_text(), 1 << 20) is None
+        assert text.latency(file.read_text()) is None
 
 
 @given(st.text())
@@ -94,7 +108,55 @@ def test_no_text_breaks_the_reader(said):
     text.complaint(said)
 
 
-@given(st.integers(1, 1 << 23), st.floats(0, 3200), st.sampled_from(["", NOISE]))
-def test_any_row_is_read_back(size, rate, noise):
-    said = HEADER.format("Gb/sec") + noise + f" {size:<10} 5000 {rate:>20.2f} {rate:>20.2f} {0.01:>20.6f}\n" + noise
-    assert text.bandwidth(said, size).rate == pytest.approx(float(f"{rate:.2f}") * 1e9 / 8)
+LINE = "-" * 87 + "\n"
+GPU_LINES = "initializing CUDA\nPicking device No. 0\n[pid = 4242, dev = 0] device name = [NVIDIA H100]\ncuMemAlloc() of 8388608 bytes\n"
+UNITS = {"Gb/sec": 1e9 / 8, "MB/sec": 1 << 20, "MiB/sec": 1 << 20}
+
+
+def run(rows, *, unit, noise, gpu=False, mtu=4096, twice=False, cpu=""):
+    """The output of a bandwidth test; `rows` are (size, iterations, peak, average, messages), `noise` comes before and after each."""
+    head = f"{LINE}                    RDMA_Write BW Test\n Dual-port       : OFF\t\tDevice         : mlx5_0\n"
+    head += " Number of qps   : 4\t\tTransport type : IB\n"
+    head += f" Mtu             : {mtu}[B]\n Link type       : Ethernet\n GID index       : 3\n{LINE}"
+    head += " local address: LID 0000 QPN 0x11ca PSN 0x6302b0 RKey 0x17fddc VAddr 0x007f88e1e5d000\n"
+    head += " GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:00:00:14\n" + LINE
+    title = f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]{'    CPU_Util[%]' if cpu else ''}\n"
+    table = noise.join(f" {size:<10} {n:<14} {peak:<18} {mean:<17}\t     {rate:<8}{cpu}\n" for size, n, peak, mean, rate in rows)
+    return (GPU_LINES if gpu else "") + head + title * (2 if twice else 1) + noise + table + noise + LINE
+
+
+@pytest.fixture
+def perftest(recorded):
+    """The folder of recorded texts."""
+    return recorded / "perftest"
+
+
+figures = st.floats(0.01, 400_000).map(lambda value: f"{value:.2f}")
+
+
+@given(
+    st.integers(1, 1 << 23), figures, st.sampled_from(sorted(UNITS)), st.sampled_from(["", NOISE, NOISE * 3]), st.booleans(),
+    st.booleans(), st.sampled_from([256, 1024, 4096]), st.sampled_from(["", "\t    12.34"]),
+)  # fmt: skip
+def test_any_run_of_any_version_is_read_back(size, mean, unit, noise, gpu, twice, mtu, cpu):
+    said = run([(size, 5000, "0.00", mean, "0.187")], unit=unit, noise=noise, gpu=gpu, mtu=mtu, twice=twice, cpu=cpu)
+    found = text.bandwidth(said, size)
+    assert (found.rate, found.mtu) == (pytest.approx(float(mean) * UNITS[unit]), mtu)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 23), figures), min_size=1, max_size=8, unique_by=lambda row: row[0]),
+    st.sampled_from(["", NOISE]),
+)
+def test_each_size_of_a_table_is_read(rows, noise):
+    said = run([(size, 1000, mean, mean, "1.5") for size, mean in rows], unit="MiB/sec", noise=noise)
+    for size, mean in rows:
+        assert text.bandwidth(said, size).rate == pytest.approx(float(mean) * (1 << 20))
+
+
+@given(st.lists(figures, min_size=3, max_size=7), st.sampled_from(["", NOISE]))
+def test_any_table_of_latency_is_read(values, noise):
+    said = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n"
+    found = text.latency(f"{said}{noise} 2       1000          {'   '.join(values)}\n{noise}{LINE}")
+    assert found.typical == pytest.approx(float(values[2]) * 1e-6)
+    assert found.p99 == (pytest.approx(float(values[5]) * 1e-6) if len(values) > 5 else None)

@@ -68,7 +68,7 @@ def test_a_pair_whose_runs_fail_is_found():
 
 def test_a_host_whose_runs_fail_is_found_by_halving():
     found = halves(16, lambda group: None if 5 in group else 100.0).found
-    assert [(one.hosts, one.share) for one in found] == [((5,), 0.0)]
+    assert [(one.hosts, one.share) for one in found] == [((5,), None)]
 
 
 def test_without_any_result_nobody_is_accused():

@@ -81,6 +81,37 @@ def test_a_silent_stranger_does_not_delay_the_peer():
         assert time.monotonic() - start < authentication.LIMIT_S / 2
 
 
+def test_a_stranger_that_sends_slowly_has_one_limit(monkeypatch):
+    monkeypatch.setattr(authentication, "LIMIT_S", 0.5)
+    listener = Listener(HERE, token())
+    start = time.monotonic()
+    with beside(lambda: listener.accept(1, 3)), socket.create_connection((HERE, listener.port)) as slow:
+        slow.settimeout(5)
+        slow.recv(16)
+        with contextlib.suppress(OSError):
+            while time.monotonic() - start < 3:
+                slow.sendall(b"x")
+                time.sleep(0.2)
+        assert time.monotonic() - start < 2, "each byte begins no new limit"
+
+
+def test_refused_strangers_are_counted_in_the_error():
+    listener = Listener(HERE, token())
+    with beside(lambda: listener.accept(1, 0.5)) as accepting, contextlib.suppress(Refused):
+        connect(("lo", HERE), HERE, listener.port, token(), 5)
+    assert str(accepting.exception()) == "0 of 1 connections came within 0.5 s; 1 other did not know the token"
+
+
+def test_a_peer_that_sends_nothing_is_an_error():
+    key = token()
+    listener = Listener(HERE, key)
+    with beside(lambda: tcp.receive(listener, 1, 0.2, 5)) as receiving:
+        with connect(("lo", HERE), HERE, listener.port, key, 5) as silent:
+            silent.settimeout(5)
+            assert silent.recv(1) == b"", "closed by the receiver"
+        assert str(receiving.exception()) == "connected, but no data came for 0.2 s: does the path drop large packets?"
+
+
 def test_a_crowd_of_strangers_does_not_get_in():
     key = token()
     listener = Listener(HERE, key)

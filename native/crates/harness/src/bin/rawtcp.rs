@@ -2,11 +2,13 @@
 //! TCP.
 //!
 //! Run `rawtcp serve ADDRESS PORT` on one host and `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the
-//! other, which prints one line of JSON. Both accept `[--congestion NAME]`. Each stream has one direction and a blocking thread at each
+//! other, which prints one line of JSON. Both accept `[--congestion NAME]` and `[--discard]`, with which the kernel drops what this end
+//! receives (MSG_TRUNC) instead of copying it. Each stream has one direction and a blocking thread at each
 //! end, which moves a piece (1 MiB) at a time from or to one buffer. Pieces that stay in a core's cache show TCP without the memory traffic
 //! of large messages.
 
 use std::io::{ErrorKind, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::thread::JoinHandle;
@@ -16,9 +18,9 @@ use socket2::SockRef;
 
 use harness::{Arguments, Control, Failure, Memory, failed, process_cpu_s};
 
-const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME]\n       \
+const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME] [--discard]\n       \
     rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \
-                     [--piece BYTES] [--congestion NAME]";
+                     [--piece BYTES] [--congestion NAME] [--discard]";
 /// The first byte of a stream: which end sends.
 const I_SEND: u8 = b'>';
 const YOU_SEND: u8 = b'<';
@@ -52,11 +54,12 @@ fn main() -> ExitCode {
     )
 }
 
-/// The address, and the congestion control; empty is the system's default.
+/// The address, the congestion control (empty is the system's default), and whether what arrives is dropped.
 struct Target {
     address: String,
     port: u16,
     congestion: String,
+    discard: bool,
 }
 
 impl Target {
@@ -74,6 +77,7 @@ fn read(mut arguments: Arguments) -> Result<(Option<Plan>, Target), Failure> {
     let (streams, seconds) = (arguments.value("--streams", 1)?, arguments.value("--seconds", 5.0)?);
     let (both, piece) = (arguments.flag("--both"), arguments.value("--piece", 1 << 20)?);
     let congestion = arguments.value("--congestion", String::new())?;
+    let discard = arguments.flag("--discard");
     let [verb, address, port] = arguments.rest()?;
     let port = port.parse().map_err(|_| format!("{port}: not a port"))?;
     let fits = (1..=1024).contains(&streams) && (0.01..=3600.0).contains(&seconds) && (1..=1 << 30).contains(&piece);
@@ -83,7 +87,7 @@ fn read(mut arguments: Arguments) -> Result<(Option<Plan>, Target), Failure> {
         "run" => return Err("1 to 1024 streams, 0.01 to 3600 seconds, pieces of 1 byte to 1 GiB".to_owned()),
         _ => return Err(format!("{verb}: neither serve nor run")),
     };
-    Ok((plan, Target { address, port, congestion }))
+    Ok((plan, Target { address, port, congestion, discard }))
 }
 
 /// Serve runs until killed. The first line printed is the address.
@@ -109,7 +113,7 @@ fn serve_one(target: &Target, listener: &TcpListener, mut control: Control) -> R
         made.push((target.tuned(stream)?, says[0] == YOU_SEND));
     }
     control.meet()?;
-    let (received, cpu_s) = carry(made, seconds, piece as usize)?;
+    let (received, cpu_s) = carry(made, seconds, piece as usize, target.discard)?;
     control.send(&format!("{} {} {cpu_s}", received.0, received.1))
 }
 
@@ -128,7 +132,7 @@ fn run(target: &Target, plan: &Plan) -> Result<(), Failure> {
         made.push((target.tuned(stream)?, sends));
     }
     control.meet()?;
-    let (received, cpu_s) = carry(made, seconds, piece)?;
+    let (received, cpu_s) = carry(made, seconds, piece, target.discard)?;
     let [there_bytes, there_s, serve_cpu_s] = control.values::<f64, 3>()?;
     let rate = |bytes: f64, seconds: f64| if seconds > 0.0 { bytes / seconds / 1e9 } else { 0.0 };
     let moved = (there_bytes + received.0 as f64) / 1e9;
@@ -144,10 +148,11 @@ fn run(target: &Target, plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Move bytes on all streams (stream, whether this end sends). Returns ((bytes received, seconds of the longest stream), processor time).
-fn carry(streams: Vec<(TcpStream, bool)>, seconds: f64, piece: usize) -> Result<((u64, f64), f64), Failure> {
+fn carry(streams: Vec<(TcpStream, bool)>, seconds: f64, piece: usize, discard: bool) -> Result<((u64, f64), f64), Failure> {
     let before = process_cpu_s();
     let until = Instant::now() + Duration::from_secs_f64(seconds);
-    let spawn = |(stream, sends)| std::thread::spawn(move || if sends { send(stream, until, piece) } else { receive(stream, piece) });
+    let spawn =
+        |(stream, sends)| std::thread::spawn(move || if sends { send(stream, until, piece) } else { receive(&stream, piece, discard) });
     let threads: Vec<JoinHandle<Carried>> = streams.into_iter().map(spawn).collect();
     let mut received = (0, 0.0_f64);
     for thread in threads {
@@ -171,11 +176,13 @@ fn send(mut stream: TcpStream, until: Instant, piece: usize) -> Carried {
     }
 }
 
-fn receive(mut stream: TcpStream, piece: usize) -> Carried {
+fn receive(mut stream: &TcpStream, piece: usize, discard: bool) -> Carried {
     let mut buffer = Memory::new(piece)?;
+    let mut nowhere = vec![MaybeUninit::uninit(); if discard { piece } else { 0 }];
     let (mut bytes, mut began) = (0, None);
     loop {
-        match stream.read(&mut buffer) {
+        let got = if discard { SockRef::from(stream).recv_with_flags(&mut nowhere, libc::MSG_TRUNC) } else { stream.read(&mut buffer) };
+        match got {
             Ok(0) => return Ok((bytes, began.map_or(0.0, |began: Instant| began.elapsed().as_secs_f64()))),
             Ok(count) => bytes += count as u64,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
