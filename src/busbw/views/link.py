@@ -7,7 +7,7 @@ from busbw.core.linking import TCP, Flow, LinkReport, SuspectReport, bits_text
 from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import BARS, finding_text, known, time_text
-from busbw.views.link_matrix import Matrix, matrix, reference, share
+from busbw.views.link_matrix import Matrix, maps, share
 
 DROP_ORDER = ("port", "99 %", "resent", "least", "latency")
 FAILED, SELF, ABSENT = "x", ".", " "
@@ -33,7 +33,7 @@ def render(report: LinkReport, width: int | None = None) -> str:
     parts = [_header(report)]
     for rail, one in enumerate(report.rails):
         parts.append(f"\n{one.name}\n" + aligned(_columns(report), lines(report, rail), width, DROP_ORDER))
-        parts += [characters(report, rail, width, together=together) for together in (False, True)]
+        parts += [characters(rows, full, width, together=together) for together, rows, full in maps(report, rail)]
     found = "".join(wrapped(finding_text(finding), width) for finding in report.findings)
     return wrapped("".join(parts), width) + ("\n" + found if found else "")
 
@@ -65,11 +65,9 @@ def _resent(flows: list[Flow], host: str) -> int:
     return sum(flow.moved.get(host, {}).get("tcp", {}).get("RetransSegs", 0) for flow in flows)
 
 
-def characters(report: LinkReport, rail: int, width: int | None = None, *, together: bool = False) -> str:
-    """The matrix of one rail: senders by receivers, a bar for each rate; '' without any, or if it does not fit."""
-    rows = matrix(report, rail, together=together)
-    full = reference(rows)
-    if full is None or (width is not None and LABEL + len(rows) > width):
+def characters(rows: Matrix, full: float, width: int | None = None, *, together: bool = False) -> str:
+    """Senders by receivers, a bar for each rate as a share of `full`; '' if that does not fit."""
+    if width is not None and LABEL + len(rows) > width:
         return ""
     how = "both directions at once, " if together else ""
     title = f"\n{how}from row to column; {BARS[-1]} is {bits_text(full)}, each step an eighth of it, {FAILED} failed\n"
@@ -88,16 +86,26 @@ def _character(flow: Flow | None, full: float) -> str:
     return FAILED if part is None else BARS[max(0, round(part * len(BARS)) - 1)]
 
 
-def _header(report: LinkReport) -> str:
+def method(report: LinkReport) -> str:
+    """How it was measured: `TCP, 4 streams, 2 s each`."""
     spec = report.spec
     how = f"TCP, {counted(spec.streams, 'stream')}" if spec.method == TCP else f"perftest, {format_size(spec.size)}, {spec.streams} QPs"
     memory = f", GPU {spec.gpu}" if spec.gpu is not None else ""
-    text = f"# {how}{memory}, {spec.seconds:g} s each: {counted(len(report.hosts), 'host')}, {counted(len(report.flows), 'transfer')}\n"
+    return f"{how}{memory}, {spec.seconds:g} s each"
+
+
+def latency_title(report: LinkReport) -> str:
+    """What small messages are timed over: perftest prints half of a round trip."""
+    return "round trip" if report.spec.method == TCP else "latency"
+
+
+def _header(report: LinkReport) -> str:
+    text = f"# {method(report)}: {counted(len(report.hosts), 'host')}, {counted(len(report.flows), 'transfer')}\n"
     return text + ("" if report.complete else "# the test did not end; this is what was measured\n")
 
 
 def _columns(report: LinkReport) -> list[Column]:
-    typical = "round trip" if report.spec.method == TCP else "latency"
+    resent = [Column(title="resent", value=lambda one: known(one.resent, str))] if report.spec.method == TCP else []
     return [
         Column(title="", value=lambda one: one.number),
         Column(title="host", value=lambda one: one.host, left=True),
@@ -105,9 +113,9 @@ def _columns(report: LinkReport) -> list[Column]:
         Column(title="sends", value=lambda one: known(statistics.median(one.sent) if one.sent else None, bits_text)),
         Column(title="receives", value=lambda one: known(statistics.median(one.received) if one.received else None, bits_text)),
         Column(title="least", value=lambda one: known(min(one.sent + one.received, default=None), bits_text)),
-        Column(title=typical, value=lambda one: known(one.median_s, time_text)),
+        Column(title=latency_title(report), value=lambda one: known(one.median_s, time_text)),
         Column(title="99 %", value=lambda one: known(one.p99_s, time_text)),
-        Column(title="resent", value=lambda one: known(one.resent, str)),
+        *resent,
     ]
 
 

@@ -9,8 +9,6 @@ Matrix = Sequence[Sequence[Flow | None]]
 Color = tuple[int, int, int]
 # From slow to fast, darker and redder the slower: the lightness alone tells them apart. Shares of the reference rate.
 SCALE: tuple[tuple[float, Color], ...] = ((0.25, (98, 10, 30)), (0.6, (205, 62, 40)), (0.85, (247, 183, 100)), (1.0, (226, 242, 233)))
-FAILED: Color = (20, 20, 20)
-ABSENT: Color = (205, 209, 214)
 
 
 def matrix(report: LinkReport, rail: int, *, together: bool = False) -> Matrix:
@@ -23,6 +21,17 @@ def matrix(report: LinkReport, rail: int, *, together: bool = False) -> Matrix:
     return rows
 
 
+def maps(report: LinkReport, rail: int) -> list[tuple[bool, Matrix, float]]:
+    """The maps of a rail that have a rate: whether both directions ran at once, the matrix, and the reference rate."""
+    found = []
+    for together in (False, True):
+        rows = matrix(report, rail, together=together)
+        full = reference(rows)
+        if full is not None:
+            found.append((together, rows, full))
+    return found
+
+
 def reference(rows: Matrix) -> float | None:
     """The rate that counts as full: only a tenth of the transfers are faster. None without any rate."""
     rates = sorted(flow.rate for row in rows for flow in row if flow is not None and flow.rate)
@@ -32,14 +41,6 @@ def reference(rows: Matrix) -> float | None:
 def share(flow: Flow, full: float | None) -> float | None:
     """A flow's rate as a share of `full`, at most 1; None if it failed."""
     return min(1.0, flow.rate / full) if flow.rate is not None and full else None
-
-
-def color(flow: Flow | None, full: float | None) -> Color:
-    """The color of a cell."""
-    if flow is None:
-        return ABSENT
-    part = share(flow, full)
-    return FAILED if part is None else shade(part)
 
 
 def shade(part: float) -> Color:

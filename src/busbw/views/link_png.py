@@ -1,30 +1,44 @@
-"""The heat map of a test of links as a PNG image: one square for each rail, senders down, receivers across."""
+"""The heat maps of a test of links as a PNG image: senders down, receivers across, below each the shares that its colors stand for.
+
+A crossed cell failed, a dot was not measured. The last number below a map is the rate that counts as 100 %.
+"""
 
 import struct
 import zlib
 
-from busbw.core.linking import LinkReport
-from busbw.views.link_matrix import ABSENT, Color, color, matrix, reference
+from busbw.core.linking import Flow, LinkReport, bits_text
+from busbw.views.link_matrix import SCALE, Color, Matrix, maps, shade, share
 
 WHITE: Color = (255, 255, 255)
+INK: Color = (60, 60, 60)
 SIDE = 720  # pixels of a matrix, as far as whole cells fit
 LEAST, MOST = 3, 40  # pixels of a cell
 MARGIN = 28  # around each matrix, with the numbers of hosts
+NARROWEST = 240  # pixels of the image, for the key
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _DEPTH, _RGB = 8, 2
-# Digits of 3 by 5 pixels, a row in every three bits.
-_DIGITS = (0o75557, 0o26227, 0o71747, 0o71717, 0o55711, 0o74717, 0o74757, 0o71111, 0o75757, 0o75717)
-_DIGIT_WIDTH, _DIGIT_HEIGHT, _ZOOM = 3, 5, 2
+# Characters of 3 by 5 pixels, a row in every three bits.
+_GLYPHS = {
+    "0": 0o75557, "1": 0o26227, "2": 0o71747, "3": 0o71717, "4": 0o55711, "5": 0o74717, "6": 0o74757, "7": 0o71111, "8": 0o75757,
+    "9": 0o75717, ".": 0o00002, "%": 0o51245, "=": 0o07070, "/": 0o11244, "G": 0o74557, "M": 0o57755, "b": 0o44757, "i": 0o20222,
+    "t": 0o27223, "s": 0o07616, " ": 0,
+}  # fmt: skip
+_WIDTH, _HEIGHT, _ZOOM = 3, 5, 2
+_ADVANCE = (_WIDTH + 1) * _ZOOM
+_LINE = 20  # pixels from one line of the key to the next
 
 
 def render(report: LinkReport) -> bytes:
-    """The image. Hosts have the numbers of the table; gray was not measured, black failed."""
+    """The image. Hosts have the numbers of the table. Rails come below each other, with both directions at once after one at a time."""
+    drawn = [one for rail in range(len(report.rails)) for one in maps(report, rail)]
     count = len(report.hosts)
     cell = max(LEAST, min(MOST, SIDE // max(count, 1)))
     size = count * cell + 2 * MARGIN
-    image = _Image(size, size * max(1, len(report.rails)))
-    for rail in range(len(report.rails)):
-        _draw(image, report, rail, cell, rail * size)
+    height = size + 2 * _LINE
+    image = _Image(max(size, NARROWEST), height * max(1, len(drawn)))
+    for at, (_, rows, full) in enumerate(drawn):
+        _draw(image, rows, full, cell, at * height)
+        _key(image, full, at * height + size - MARGIN // 2)
     return image.png()
 
 
@@ -37,14 +51,14 @@ class _Image:
         for row in self.rows[y : y + height]:
             row[3 * x : 3 * (x + width)] = bytes(value) * width
 
-    def number(self, x: int, y: int, value: int) -> None:
-        """A number in black, its right end at `x`, its top at `y`."""
-        for place, digit in enumerate(reversed(str(value))):
-            left = x - (place + 1) * (_DIGIT_WIDTH + 1) * _ZOOM
-            for at in range(_DIGIT_WIDTH * _DIGIT_HEIGHT):
-                if _DIGITS[int(digit)] >> (_DIGIT_WIDTH * _DIGIT_HEIGHT - 1 - at) & 1:
-                    down, right = divmod(at, _DIGIT_WIDTH)
-                    self.fill(left + right * _ZOOM, y + down * _ZOOM, _ZOOM, _ZOOM, (60, 60, 60))
+    def text(self, x: int, y: int, text: str) -> int:
+        """A text with its left end at `x` and its top at `y`; where it ends."""
+        for place, glyph in enumerate(text):
+            for at in range(_WIDTH * _HEIGHT):
+                if _GLYPHS[glyph] >> (_WIDTH * _HEIGHT - 1 - at) & 1:
+                    down, right = divmod(at, _WIDTH)
+                    self.fill(x + place * _ADVANCE + right * _ZOOM, y + down * _ZOOM, _ZOOM, _ZOOM, INK)
+        return x + len(text) * _ADVANCE
 
     def png(self) -> bytes:
         """As RGB with 8 bits, rows without a filter."""
@@ -57,16 +71,36 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def _draw(image: _Image, report: LinkReport, rail: int, cell: int, top: int) -> None:
-    rows = matrix(report, rail)
-    full = reference(rows)
-    gap = 1 if cell > LEAST else 0
+def _draw(image: _Image, rows: Matrix, full: float, cell: int, top: int) -> None:
+    square = cell - (1 if cell > LEAST else 0)
     for down, row in enumerate(rows):
         for across, flow in enumerate(row):
-            value = WHITE if down == across else color(flow, full) if flow else ABSENT
-            image.fill(MARGIN + across * cell, top + MARGIN + down * cell, cell - gap, cell - gap, value)
-    step = max(1, -(-(_DIGIT_WIDTH + 1) * _ZOOM * len(str(len(rows))) // cell))
+            if down != across:
+                _cell(image, flow, full, square, MARGIN + across * cell, top + MARGIN + down * cell)
+    step = max(1, -(-_ADVANCE * len(str(len(rows))) // cell))
     for at in range(0, len(rows), step):
-        middle = at * cell + cell // 2
-        image.number(MARGIN - 2, top + MARGIN + middle - _DIGIT_HEIGHT, at + 1)
-        image.number(MARGIN + middle + (_DIGIT_WIDTH + 1) * _ZOOM * len(str(at + 1)) // 2, top + MARGIN - 2 * _DIGIT_HEIGHT - 4, at + 1)
+        number, middle = str(at + 1), at * cell + cell // 2
+        image.text(MARGIN - 2 - _ADVANCE * len(number), top + MARGIN + middle - _HEIGHT, number)
+        image.text(MARGIN + middle - _ADVANCE * len(number) // 2, top + MARGIN - 2 * _HEIGHT - 4, number)
+
+
+def _cell(image: _Image, flow: Flow | None, full: float, side: int, x: int, y: int) -> None:
+    if flow is None:
+        dot = max(1, side // 5)
+        image.fill(x + (side - dot) // 2, y + (side - dot) // 2, dot, dot, INK)
+        return
+    part = share(flow, full)
+    image.fill(x, y, side, side, INK if part is None else shade(part))
+    for at in range(side) if part is None else ():
+        image.fill(x + at, y + at, 1, 1, WHITE)
+        image.fill(x + at, y + side - 1 - at, 1, 1, WHITE)
+
+
+def _key(image: _Image, full: float, top: int) -> None:
+    x = MARGIN
+    for part, value in SCALE:
+        if part == SCALE[-1][0]:  # with the rate, on a line of its own
+            x, top = MARGIN, top + _LINE
+        image.fill(x, top, 2 * _HEIGHT, 2 * _HEIGHT, value)
+        text = f"{100 * part:.0f}%" + (f" = {bits_text(full)}" if part == SCALE[-1][0] else "")
+        x = image.text(x + 2 * _HEIGHT + 4, top, text) + 2 * _ADVANCE
