@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -16,6 +17,12 @@ STATES = {"T": "stopped", "t": "stopped by a debugger", "Z": "dead", "X": "dead"
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
     """Have the kernel send `number` to this process when its parent ends (prctl(2)); SIGKILL also ends a stopped process."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def allow_open_files() -> None:
+    """Raise this process's limit of open files to the most that it may have: each remote process takes three."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def stat_fields(text: str) -> tuple[str, int] | None:

@@ -48,7 +48,10 @@ class Node:
     def __init__(self, host: str, words: Sequence[str]) -> None:
         self.host = host
         line = remote.command(host, words)
-        self._errors = os.fdopen(os.memfd_create("errors"), "w+b")
+        try:
+            self._errors = os.fdopen(os.memfd_create("errors"), "w+b")
+        except OSError as error:
+            raise NodeLost(f"{host}: {error.strerror}", "raise the limit of open files, `ulimit -n`") from error
         try:
             # A session of its own: Ctrl-C reaches the driver alone, which then ends its nodes.
             self._process = subprocess.Popen(

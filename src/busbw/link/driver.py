@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.linking import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
 from busbw.core.version import __version__
+from busbw.host.process import allow_open_files
 from busbw.launch import remote
 from busbw.launch.node import Node
 from busbw.link import judging, messages, rails
@@ -85,6 +86,7 @@ class Tournament:
 
     def _start(self, limit_s: float) -> dict[int, messages.Description]:
         """Start a node on each host and ask what it has; hosts that fail have their problem in the report."""
+        allow_open_files()
 
         def start(at: int) -> messages.Description | None:
             host = self.report.hosts[at]

@@ -124,9 +124,13 @@ def send(source: tuple[str, str], address: str, port: int, token: str, streams: 
 
 
 def _finish(connections: list[socket.socket], threads: list[threading.Thread], limit_s: float) -> None:
-    """Close the connections, and wait for their threads, `limit_s` for all."""
+    """Reset the connections, and wait for their threads, `limit_s` for all.
+
+    A reset ends the other end's call too, where data that fills its buffer never arrives.
+    """
     for connection in connections:
         with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.shutdown(socket.SHUT_RDWR)
     deadline = time.monotonic() + limit_s
     for thread in threads:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
+from busbw.core.linking import ETHERNET, INFINIBAND, ROCE
+from busbw.link import payload
 
 ROOT = Path(__file__).parents[3]
 COMPARE = (ROOT / "docs" / "how-to" / "compare-runs.md").read_text(encoding="utf-8")
@@ -92,3 +94,22 @@ def test_the_errors_of_the_model_are_those_recorded(capsys: pytest.CaptureFixtur
     spec.loader.exec_module(script)
     script.main()
     assert capsys.readouterr().out == (folder / "model_202611" / "errors.txt").read_text(encoding="utf-8")
+
+
+def test_the_links_of_four_hosts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "how-to" / "test-links.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```console\n\$ busbw link --result four_hosts.json\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(ROOT / "benchmarks" / "link_2cpu_202611")
+    assert guarded(["link", "--result", "four_hosts.json"]) == 1
+    assert capsys.readouterr().out == block
+
+
+def test_the_pass_marks_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "how-to" / "test-links.md").read_text(encoding="utf-8")
+    kinds = {"Ethernet, TCP": ETHERNET, "RoCE": ROCE, "InfiniBand": INFINIBAND}
+    rows = re.findall(r"^\| (.*?) \| (\d+) \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) \|$", page, re.MULTILINE)
+    for name, mtu, data, mark, of_400 in rows:
+        share = payload.share(kinds[name], int(mtu))
+        passing = payload.mark(share, gpu=False)
+        assert [data, mark, of_400] == [f"{100 * share:.1f}", f"{100 * passing:.1f}", f"{400 * passing:.1f}"]
+    assert len(rows) == 6

@@ -5,12 +5,33 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 from busbw.host import process
 
 SOURCE = str(Path(__file__).parents[3] / "src")
+
+
+def test_the_limit_of_open_files_is_raised_to_the_most_allowed() -> None:
+    code = "import resource as r; from busbw.host.process import allow_open_files as a; a(); print(r.getrlimit(r.RLIMIT_NOFILE))"
+    words = ["prlimit", "--nofile=64:4096", sys.executable, "-c", code]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True)
+    assert done.stdout == "(4096, 4096)\n"
+
+
+def test_the_times_of_a_thread_grow_with_its_work() -> None:
+    before = process.thread_times(threading.get_native_id())
+    end_s = time.thread_time() + 0.05
+    while time.thread_time() < end_s:
+        pass
+    after = process.thread_times(threading.get_native_id())
+    assert before is not None
+    assert after is not None
+    assert 0.04 < after[0] - before[0] < 1
+    assert after[1] >= before[1]
+    assert process.thread_times(2**22 + 1) is None, "no such thread"
 
 
 def test_process_states_running_stopped_dead_and_absent() -> None:
