@@ -89,9 +89,8 @@ def test_a_link_that_goes_down_meanwhile_is_named(two_hosts):
             done = check(two_hosts, "--hosts", "10.77.0.2", "--ras", "127.0.0.1:28028", "--seconds", "8")
         process.kill()
     line = done.stdout.splitlines()[0]
-    assert line.endswith(
-        f"port {second.interface} of 10.77.0.2: the link went down: cable, optic, or the other end (carrier_down_count 0/s)"
-    ), line
+    port = f"port {second.interface} of 10.77.0.2: the link went down: cable, optic, or the other end (carrier_down_count 0."
+    assert port in line and line.endswith("/s)"), line
 
 
 def test_a_host_that_does_not_answer_is_named(two_hosts):
