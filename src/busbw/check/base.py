@@ -1,4 +1,4 @@
-"""What a check is: a row of texts, and a pure function of a machine or of another thing that is looked at."""
+"""What a check is: a row of texts, and a pure function of a machine or command line."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True)  # Python 3.11 has no generic dataclass that is frozen and has slots
 class CheckOf(Generic[Seen]):
-    """One check. `look` yields a finding for each part that it looks at, at least one: skip where there is no such part."""
+    """One check. `look` yields at least one finding, one for each part: skip if there is no such part."""
 
     row: CheckRow
     look: Callable[[Seen], Iterable[Found]]
@@ -35,7 +35,7 @@ Check = CheckOf[Machine]
 
 
 def passed(subject: str, message: str, *evidence: Evidence) -> Found:
-    """What was looked at is right."""
+    """It is right."""
     return Found(Verdict.PASS, subject, message, evidence)
 
 
@@ -55,7 +55,7 @@ def skipped(message: str, subject: str = "") -> Found:
 
 
 def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
-    """It could not be read: never a pass."""
+    """It could not be read, so it does not pass."""
     return Found(Verdict.UNKNOWN, subject, message, evidence, fix)
 
 

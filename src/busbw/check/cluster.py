@@ -1,4 +1,4 @@
-"""Checks on several nodes: asked through the launch agent, or read from their snapshots, and compared."""
+"""Checks on several nodes, over the launch agent or from snapshots, and their comparison."""
 
 import os
 import signal
@@ -23,17 +23,17 @@ from busbw.host.recording import recorded
 from busbw.host.source import Source
 from busbw.launch import remote
 
-FILES_EACH = 8  # snapshots that a process takes at a time; starting one takes as long as a few of them
+FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
 
 
 def here(source: Source, checks: Iterable[Check], name: str = "") -> Node:
-    """What one machine says about itself."""
+    """The findings and facts of one machine."""
     machine = Machine(source)
     return Node(report=examine(machine, checks, name), facts=facts(machine))
 
 
 def recorded_nodes(files: Sequence[str], checks: Sequence[Check]) -> ClusterReport:
-    """Nodes from their snapshots: on all cores, as a check of everything in a snapshot takes about 30 ms."""
+    """Nodes from their snapshots, on all cores: one snapshot takes about 30 ms."""
     ids = frozenset(check.row.id for check in checks)
     processes = min(len(files) // FILES_EACH, len(os.sched_getaffinity(0)))
     if processes < 2:
@@ -59,7 +59,7 @@ def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float) -> Cluster
         try:
             nodes[done.host] = msgspec.json.decode(done.out, type=Node)
         except msgspec.DecodeError:
-            silent[done.host] = done.problem or f"an answer that is none: '{done.out[:60].decode(errors='replace')}'"
+            silent[done.host] = done.problem or f"unexpected answer: '{done.out[:60].decode(errors='replace')}'"
     if not nodes:
         first, reason = next(iter(silent.items()))
         raise NoMeasurement(f"none of {len(hosts)} hosts answered; {first}: {reason}", f"ssh {first} true must work without a password")
@@ -67,7 +67,7 @@ def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float) -> Cluster
 
 
 def joined(nodes: dict[str, Node], silent: dict[str, str]) -> ClusterReport:
-    """The comparison of nodes, and their reports. Differences name a node by its host name; by its key where two have the same."""
+    """The comparison of nodes, and their reports. Differences name a node by its host name, or by its key if two hosts share a name."""
     hosts = Counter(node.report.host for node in nodes.values())
     named = {node.report.host if hosts[node.report.host] == 1 else key: node.facts for key, node in nodes.items()}
     return ClusterReport(

@@ -1,4 +1,4 @@
-"""Compares the facts of many nodes: the odd one out is named, without any threshold."""
+"""Compares the facts of many nodes, and names the nodes that differ from the majority."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,7 @@ MISSING = "(none)"
 
 
 def differences(nodes: Mapping[str, Mapping[str, str]]) -> list[Difference]:
-    """Facts whose value is not the same on all `nodes`; those with fewest odd nodes first, as one node that differs is easiest to mend.
-
-    A fact that only some nodes have differs too.
-    """
+    """Facts whose value differs between `nodes`, those with the fewest differing nodes first. A fact missing on some nodes differs too."""
     names = dict.fromkeys(name for facts in nodes.values() for name in facts)
     found = [one for name in names if (one := _difference(name, nodes)) is not None]
     return sorted(found, key=lambda one: sum(map(len, one.odd.values())))

@@ -17,7 +17,7 @@ TIME = "time"
 
 
 def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "") -> CheckReport:
-    """The findings of all checks on a machine; `name` is that of its snapshot."""
+    """The findings of all checks on a machine; `name` is the snapshot's name."""
     machine = source if isinstance(source, Machine) else Machine(source)
     at = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds")).text or ""
     findings = [found for check in checks for found in run(check, machine)]
@@ -26,9 +26,9 @@ def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "") ->
 
 
 def run(check: CheckOf[Seen], seen: Seen) -> list[Checked]:
-    """The findings of a check. What it did not expect to read makes it unknown, and keeps no other check from running."""
+    """The findings of a check. An exception makes it unknown, and other checks still run."""
     try:
         return check.run(seen)
-    except Exception as error:  # noqa: BLE001 - a broken machine may hold anything in its files
-        row, text = check.row, f"the check did not understand what it read: {type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - a broken machine may have anything in its files
+        row, text = check.row, f"the check could not parse what it read: {type(error).__name__}: {error}"
         return [Checked(id=row.id, name=row.name, layer=row.layer.value, verdict=Verdict.UNKNOWN, subject="", message=text)]

@@ -33,7 +33,7 @@ _FILES = {
     "mlx5 driver": "/sys/module/mlx5_core/version",
     "BIOS": "/sys/class/dmi/id/bios_version",
 }
-# What differs between hosts by nature: options of the kernel for disks, addresses and names, variables of one rank.
+# Differs between hosts by nature: kernel options for disks, addresses and names; variables of one rank.
 _OF_ONE_HOST = re.compile(
     r"BOOT_IMAGE|root|rootflags|resume\w*|initrd|UUID|boot\w*|BOOTIF|ip|ifname|nameserver|netroot|nfsroot|hostname|ostree|rd\..*|inst\..*|ds"
     r"|systemd\.(machine_id|hostname)|cloud\S*|\S*(uuid|mac)",
@@ -77,7 +77,7 @@ def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _kernel_options(machine: Machine) -> Iterator[tuple[str, str]]:
-    """One fact for each word of the command line, so that one that differs stands out."""
+    """One fact for each word of the command line, so that a difference stands out."""
     found: dict[str, list[str]] = {}
     for word in machine.cmdline:
         name, equals, value = word.partition("=")
@@ -125,7 +125,7 @@ def _roce(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
-    """Hardware interfaces without RDMA, which are the fabric of some clouds, and bonds. Pods and guests have virtual ones alone."""
+    """Hardware interfaces without RDMA (the fabric of some clouds), and bonds. Pods and guests have only virtual ones."""
     named = {port.netdev for port in machine.ports}
     plain = [one for one in machine.interfaces.values() if one.physical and not one.rdma and not one.slaves and one.name not in named]
     yield "other interfaces", ", ".join(one.name for one in plain)
@@ -155,7 +155,7 @@ def _driver(machine: Machine, netdev: str) -> str:
 
 
 def _gids(machine: Machine, path: str) -> str:
-    """Indices of the RoCE v2 GIDs that are not of a link-local address."""
+    """Indices of the RoCE v2 GIDs whose address is not link-local."""
     found = []
     for index in machine.names(f"{path}/gid_attrs/types"):
         version, gid = machine.text(f"{path}/gid_attrs/types/{index}"), machine.text(f"{path}/gids/{index}") or ""
@@ -165,7 +165,7 @@ def _gids(machine: Machine, path: str) -> str:
 
 
 def _partitions(machine: Machine, port: Port) -> str:
-    """Keys in use, by value: their order depends on when the subnet manager gave them."""
+    """Keys in use, sorted: the order depends on when the subnet manager assigned them."""
     texts = (machine.text(f"{port.path}/pkeys/{index}") or "" for index in machine.names(f"{port.path}/pkeys"))
     return ", ".join(sorted(text for text in texts if text.strip("0x"))) if port.layer == INFINIBAND else ""
 

@@ -1,4 +1,4 @@
-"""What GPUs do under load: copies from and to pinned memory, with samples of NVML. `load_run` makes it, checks judge it."""
+"""GPUs under load: copies from and to pinned memory, with NVML samples. `load_run` measures, checks judge."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU under load. `bus_id` is as in sysfs; the largest values are those of this GPU in this machine, None if NVML has none."""
+    """One GPU under load. `bus_id` is as in sysfs. Maxima are those of this GPU in this machine, None if NVML has none."""
 
     index: int
     bus_id: str
@@ -49,16 +49,16 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The GPUs that this process may use, one after the other; `reason` says why there are none."""
+    """The GPUs that this process may use; `reason` says why there are none."""
 
     gpus: tuple[GpuLoad, ...] = ()
     reason: str = ""
 
 
 class Loaded(Live):
-    """This machine, with the answer of a load of `seconds` for each GPU, which ends before anything else is read.
+    """This machine, after a load of `seconds` on each GPU.
 
-    The load runs in a process of its own, so that no check sees its memory and a GPU that hangs is given up.
+    The load runs in its own process, so that checks do not see its memory, and a hung GPU can be given up.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -66,7 +66,7 @@ class Loaded(Live):
         self._load = msgspec.json.encode(_run(seconds))
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """The load's answer, or that of any other call."""
+        """The result of the load or of any other call."""
         return Reading(self._load) if name == CALL else super().call(name, live)
 
 
@@ -83,11 +83,11 @@ def _run(seconds: float) -> Load:
 
 
 def loaded(machine: Machine, judge: Callable[[Machine, GpuLoad], Iterator[Found]]) -> Iterator[Found]:
-    """The findings on each GPU; skip where no load was asked for, unknown where it failed."""
+    """The findings on each GPU; skip without a load, unknown if it failed."""
     reading = machine.call(CALL, _not_asked)
     load = None if reading.data is None else msgspec.json.decode(reading.data, type=Load)
     if load is None:
-        yield skipped(f"it is judged only under load: {COMMAND}")
+        yield skipped(f"judged only under load: {COMMAND}")
     elif not load.gpus:
         yield unknown(
             "", f"no GPU could be put under load: {load.reason or 'there is none'}", fix="nvidia-smi; pip install 'busbw[cuda13]'"

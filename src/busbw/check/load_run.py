@@ -1,7 +1,7 @@
 """`python -m busbw.check.load_run SECONDS` prints what each GPU does under load, as JSON of a Load.
 
-One GPU after the other: GPUs under one PCIe switch share the link above it, and those of a socket its memory. Copies of all at once
-would show the sum of these, and a slow link would be hidden behind a shared one.
+GPUs run one at a time: GPUs under one PCIe switch share its uplink, and GPUs of a socket share its memory. With all at once, the shared
+link would hide a slow one.
 """
 
 import os
@@ -20,7 +20,7 @@ from busbw.host.pci import at
 from busbw.host.settings import cpu_set
 from busbw.host.source import Unavailable
 
-WARM_UP_S = 0.5  # in which an idle link and clock rise
+WARM_UP_S = 0.5  # until an idle link and clock speed up
 DIRECTIONS = {"to the GPU": True, "from the GPU": False}
 
 
@@ -49,7 +49,7 @@ def _gpu(gpu: Gpu, seconds: float) -> GpuLoad:
 
 
 def _near(bus_id: str) -> None:
-    """Run on the CPUs near the GPU, if this process may, so that the pinned memory is there too."""
+    """Run on the CPUs near the GPU, if allowed, so that the pinned memory is there too."""
     with suppress(OSError):
         local = cpu_set(Path(f"{at(bus_id)}/local_cpulist").read_text().strip()) & ALLOWED
         os.sched_setaffinity(0, local or ALLOWED)

@@ -1,4 +1,4 @@
-"""One machine as the checks see it: reads are kept, and what several checks need is parsed once."""
+"""One machine as the checks see it: reads are cached, and what several checks need is parsed once."""
 
 import json
 import os
@@ -35,7 +35,7 @@ class Port:
 
     @property
     def name(self) -> str:
-        """`mlx5_0`, with the port's number where it is not the first."""
+        """`mlx5_0`, with the port's number if it is not 1."""
         return self.device if self.number == "1" else f"{self.device}:{self.number}"
 
     @property
@@ -79,7 +79,7 @@ class Machine:
         return (self.link(path) or "").rpartition("/")[2]
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """Text of a library call or command, by the name that a snapshot keeps it under."""
+        """Text of a library call or command, by its name in a snapshot."""
         if name not in self._calls:
             self._calls[name] = self._source.call(name, live)
         return self._calls[name]
@@ -131,8 +131,8 @@ class Machine:
     def hypervisor(self) -> str:
         """The hypervisor under this machine; '' on bare metal.
 
-        An x86 CPU shows a bit to all guests. It decides where it is known, since containers, small virtual machines and bare metal of a
-        cloud have no DMI or one that misleads; DMI gives the name.
+        An x86 CPU sets a bit for all guests, which decides if it is known: containers, small virtual machines and cloud bare metal have no
+        DMI or a misleading one. DMI gives the name.
         """
         bit = self.call(VIRTUAL, hypervisor_bit).text
         return "" if bit == "0" else self._named_hypervisor() or (UNNAMED if bit == "1" else "")
@@ -150,8 +150,7 @@ class Machine:
     def container(self) -> bool:
         """Whether this is a container.
 
-        With version 2 of control groups a container's group is `/`, and containerd leaves no file of its own. But every runtime mounts
-        a file over /etc/hosts.
+        With cgroup v2 a container's cgroup is `/`, and containerd creates no marker file. But every runtime mounts a file over /etc/hosts.
         """
         marked = self.read("/.dockerenv").data is not None or self.read("/run/.containerenv").data is not None
         groups = self.text("/proc/1/cgroup") or ""
@@ -161,7 +160,7 @@ class Machine:
 
     @cached_property
     def environment(self) -> Mapping[str, str] | None:
-        """Variables that concern communication, with values masked that look like secrets; None if a snapshot lacks them."""
+        """Variables that affect communication, with likely secrets masked; None if a snapshot lacks them."""
         text = self.call(ENVIRONMENT, lambda: json.dumps(carried(os.environ))).text
         return dict(json.loads(text)) if text else None
 

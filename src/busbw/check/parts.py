@@ -9,7 +9,7 @@ from busbw.host.pci import Device, at, read_devices
 NONE = "no NVIDIA GPU and no network controller on PCI"
 
 
-WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models that are joined to their CPU by NVLink-C2C
+WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models connected to their CPU by NVLink-C2C
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ def gpus(machine: Machine) -> list[Part]:
 
 
 def with_cpu(machine: Machine, part: Part) -> str:
-    """The model of a GPU that is joined to its CPU by NVLink-C2C, so that PCIe does not carry its data; '' for other parts."""
+    """The model of a GPU connected to its CPU by NVLink-C2C instead of PCIe; '' for other parts."""
     models = (gpu.name for gpu in read_health(machine).gpus if gpu.bus_id == part.device.bdf)
     return next((model for model in models if model.startswith(WITH_CPU)), "")
 
 
 def nics(machine: Machine) -> list[Part]:
-    """RDMA devices that are no virtual functions of this machine; without RDMA all network controllers."""
+    """RDMA devices except virtual functions; without RDMA all network controllers."""
     rdma = {port.bdf: port.device for port in machine.ports}
     real = {bdf: device for bdf, device in read_devices(machine).items() if not device.virtual}
     found = [Part(rdma[bdf], device) for bdf, device in real.items() if bdf in rdma]
@@ -56,5 +56,5 @@ def _interface(machine: Machine, bdf: str) -> str:
 
 
 def slots(parts: list[Part]) -> list[Part]:
-    """One part of each slot: functions of one slot share its link."""
+    """One part per slot: functions of a slot share its link."""
     return list({part.device.slot: part for part in reversed(parts)}.values())[::-1]

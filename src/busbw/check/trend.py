@@ -1,4 +1,4 @@
-"""Error counts of links in snapshots of several times: how they grew, and which link differs from the others."""
+"""Error counts of links in snapshots over time: how they grew, and which link differs from the others."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def error_counts(machine: Machine) -> dict[Key, int]:
-    """Of all NVLinks, ports and PCIe devices; what cannot be read is absent."""
+    """Error counts of all NVLinks, ports and PCIe devices; those that cannot be read are absent."""
     return {key: value for read in (_nvlinks, _ports, _slots) for key, value in read(machine)}
 
 
@@ -70,7 +70,7 @@ def take(file: str) -> Taken:
     try:
         at = datetime.fromisoformat(machine.call(TIME, str).text or "")
     except ValueError as error:
-        raise UsageError(f"{file}: the snapshot has no time", "busbw snapshot makes one that has") from error
+        raise UsageError(f"{file}: the snapshot has no time", "busbw snapshot writes one with the time") from error
     return Taken(machine.text(HOSTNAME) or file, at, machine.text(BOOT) or "", error_counts(machine))
 
 
@@ -120,7 +120,7 @@ def _of_host(host: str, taken: Sequence[Taken]) -> Iterator[Growth]:
 
 
 def _step(name: str, before: Taken, after: Taken, key: Key) -> tuple[int, bool]:
-    """By how much a counter grew, and whether it may be more. After a reset all of its value is new."""
+    """How much a counter grew, and whether it may be more. After a reset its whole value is new."""
     row = BY_NAME.get(name) or Row(name, Owner.GPU, "", Kind.LOSS, "")
     was, now = before.counts[key], after.counts[key]
     if before.boot != after.boot:

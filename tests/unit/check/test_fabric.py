@@ -46,7 +46,9 @@ def test_port_for_management_has_no_finding_of_the_fabric(layer):
 
 def test_slow_port_says_why_it_is_left_out():
     tree = card(healthy(layer="InfiniBand"))
-    assert {found.message for found in run("nic-mtu", tree)} == {"mlx5_8: slow beside other ports, as for storage or management"}
+    assert {found.message for found in run("nic-mtu", tree)} == {
+        "mlx5_8: at most half the rate of other ports, so for storage or management"
+    }
 
 
 def test_port_that_lost_half_of_its_rate_is_still_of_the_fabric():
@@ -103,7 +105,7 @@ def test_priority_of_a_vlan_is_not_taken_for_0():
 
 def test_global_pause_is_not_called_lossy():
     tree = changed(lambda tree: tree.update("dcb eth3", pfc=[]).update("ethtool -a eth3", rx=True, tx=True))
-    assert "global pause is on in its place" in one("roce-pfc", tree).message
+    assert "global pause is on instead" in one("roce-pfc", tree).message
 
 
 # Bonds
@@ -122,7 +124,7 @@ def test_fix_of_a_bond_is_that_of_its_fault():
     down = one("nic-bond", bonded(BOND.replace("eth1\nMII Status: up", "eth1\nMII Status: down")), "bond0")
     assert down.fix.startswith("ethtool eth1 ")
     silent = one("nic-bond", bonded(BOND.replace("00:1c:73:00:00:01", "00:00:00:00:00:00")), "bond0")
-    assert silent.fix.startswith("set LACP on the ports of the switch")
+    assert silent.fix.startswith("enable LACP on the switch ports")
 
 
 def test_bond_for_management_may_have_one_active_port():

@@ -60,7 +60,7 @@ def test_gpu_whose_pci_reads_give_ones_fails():
 
 def test_nvml_that_lists_no_gpu_of_pci_fails():
     (one,) = found("gpu-count", lambda tree: tree.update("nvml_health", gpus=[]))
-    assert one.verdict is FAIL and "NVML 0" in one.message
+    assert one.verdict is FAIL and "NVML lists 0" in one.message
 
 
 @pytest.mark.parametrize("hidden", [in_container, environment(NVIDIA_VISIBLE_DEVICES="0"), environment(SLURM_JOB_GPUS="0")])

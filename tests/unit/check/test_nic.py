@@ -31,8 +31,8 @@ def without_rdma(tree):
     [
         (lambda tree: tree.drop(f"{PCI}/driver"), FAIL, "it has no driver"),
         (lambda tree: tree.file("/proc/modules", "mlx5_core 1 0 - Live 0x0"), FAIL, "mlx5_ib is not loaded"),
-        (lambda tree: None, FAIL, "mlx5_ib is loaded, but made no RDMA device"),
-        (lambda tree: tree.file("/.dockerenv", ""), UNKNOWN, "this is a container, which may not show its RDMA device"),
+        (lambda tree: None, FAIL, "mlx5_ib is loaded, but created no RDMA device"),
+        (lambda tree: tree.file("/.dockerenv", ""), UNKNOWN, "this container may not show its RDMA device"),
     ],
 )
 def test_card_without_rdma_device_is_explained(change, verdict, message):
@@ -150,7 +150,7 @@ def test_interface_in_another_namespace_is_unknown():
 def test_gids_hidden_in_a_container_are_unknown():
     tree = healthy(ports=1).file("/.dockerenv", "").drop("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types")
     (found,) = run("nic-gid", tree)
-    assert (found.verdict, "another network namespace" in found.message) == (UNKNOWN, True)
+    assert (found.verdict, "other network namespaces" in found.message) == (UNKNOWN, True)
 
 
 def test_port_with_roce_v1_alone_fails():
@@ -163,7 +163,7 @@ def test_port_with_roce_v1_alone_fails():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("layer3+4 (1)", "layer2 (0)", "its hash is layer2: connections share a slave"),
+        ("layer3+4 (1)", "layer2 (0)", "its hash is layer2: all connections between two hosts use one slave"),
         ("IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)", "its mode is fault-tolerance (active-backup)"),
         ("00:1c:73:00:00:01", "00:00:00:00:00:00", "the switch does not answer LACP"),
         ("eth1\nMII Status: up\nSpeed: 400000", "eth1\nMII Status: up\nSpeed: 200000", "its slaves differ in speed"),

@@ -50,7 +50,7 @@ class TestGpuDirect:
         tree = healthy(ports=0).link("/sys/class/infiniband/rdmap0/device", "../../../0000:a0:00.0")
         tree.files("/sys/class/infiniband/rdmap0/ports/1", state="4: ACTIVE")
         tree.files(f"{DEVICES}/0000:a0:00.0", vendor="0x1d0f", **{"class": "0x020000"})
-        assert only("gpudirect-path", tree).message == "EFA has a way of its own"
+        assert only("gpudirect-path", tree).message == "EFA has its own mechanism"
 
 
 class TestRdma:

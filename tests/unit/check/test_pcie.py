@@ -41,7 +41,7 @@ class TestWidth:
 
     def test_slot_with_fewer_lanes_is_named(self):
         tree = healthy().file(f"{GPU}/current_link_width", "8").file(f"{DEVICES}/{DOWN}/max_link_width", "8")
-        assert only(bad("pcie-width", tree)).message.endswith(f"the port above has no more ({DOWN})")
+        assert only(bad("pcie-width", tree)).message.endswith(f"the port above it ({DOWN}) has no more")
 
     def test_switch_with_fewer_lanes_is_found_once(self):
         one = only(bad("pcie-width", healthy().file(f"{DEVICES}/{UP}/current_link_width", "8")))
@@ -62,7 +62,7 @@ class TestWidth:
     def test_device_without_pci_express_is_skipped(self):
         tree = healthy().file(f"{PORT}/current_link_width", "").data(f"{PORT}/config", bytes(256))
         for name in ("pcie-width", "pcie-max-payload"):
-            assert [one.message for one in run(name, tree) if one.subject == "mlx5_3"] == ["it is no PCI Express device"]
+            assert [one.message for one in run(name, tree) if one.subject == "mlx5_3"] == ["it is not a PCI Express device"]
 
     def test_lost_device_is_unknown(self):
         tree = healthy().file(f"{GPU}/current_link_width", "255").data(f"{GPU}/config", b"\xff" * 4096)
@@ -75,7 +75,7 @@ class TestSpeed:
         tree = healthy().file(f"{GPU}/current_link_speed", "2.5 GT/s PCIe")
         one = only(one for one in run("pcie-speed", tree) if one.verdict is not Verdict.PASS)
         assert (one.verdict, one.subject) == (Verdict.UNKNOWN, "GPU 2")
-        assert one.message == "it runs at 2.5 of 32 GT/s; an idle GPU lowers the speed of its link"
+        assert one.message == "it runs at 2.5 of 32 GT/s; an idle GPU lowers its link speed"
 
     @pytest.mark.parametrize("percent, verdict", [(49, Verdict.UNKNOWN), (50, Verdict.WARN)])
     def test_busy_gpu_is_judged(self, percent, verdict):
@@ -187,7 +187,7 @@ def test_payload_that_is_small_all_the_way():
     tree = healthy(gpus=1, ports=0)
     for bdf in (*bridges(0, gpu=True), gpu_bdf(0)):
         tree.data(f"{DEVICES}/{bdf}/config", config(payload=128))
-    assert only(bad("pcie-max-payload", tree)).message == "packets on its way carry up to 128 bytes"
+    assert only(bad("pcie-max-payload", tree)).message == "packets on its path carry up to 128 bytes"
 
 
 def test_payload_is_unknown_where_a_bridge_needs_root():

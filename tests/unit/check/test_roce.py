@@ -13,7 +13,7 @@ PASS, WARN, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.SKIP, Verdict.UN
 
 
 def test_slaves_with_rdma_devices_of_their_own_are_told_apart():
-    assert one("roce-trust", bonded(), "mlx5_1").message == "eth1 sorts packets by DSCP"
+    assert one("roce-trust", bonded(), "mlx5_1").message == "eth1 trusts DSCP"
 
 
 def test_device_of_a_whole_bond_has_each_slave_checked():

@@ -1,4 +1,4 @@
-"""Ranks that are bound to one core."""
+"""Ranks bound to a single core."""
 
 from collections.abc import Iterator
 
@@ -10,17 +10,17 @@ from busbw.check.launcher import parameters
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 NARROW = ("core", "hwthread", "l1cache", "l2cache")
-FEW = 2  # up to so many ranks Open MPI binds each to a core
+FEW = 2  # up to this many ranks Open MPI binds each to a core
 OF_FOUR, OF_FIVE = "hwloc_base_binding_policy", "hwloc_default_binding_policy"
 
 ROW = CheckRow(
     id="BW227",
     name="line-binding",
     layer=Layer.LAUNCHER,
-    title="binding of ranks that use GPUs",
+    title="binding of ranks with GPUs",
     right="--bind-to none, or numa",
-    why="NCCL's proxy and network threads run on the cores of their rank. Open MPI binds a rank to one core by default if there are at "
-    "most two, on the same host or not, and with --bind-to core any number: the threads then take turns on it.",
+    why="NCCL's proxy and network threads run on the cores of their rank. Open MPI binds each rank to one core by default if there are "
+    "at most two ranks in total, and with --bind-to core in any case. The threads then take turns on that core.",
     fix="--bind-to none",
     stays=STAYS,
     reads=("the command line",),
@@ -29,10 +29,10 @@ ROW = CheckRow(
 
 
 def look(line: Line) -> Iterator[Found]:
-    """The binding, for nccl-tests and where variables of NCCL are given."""
+    """The binding, for nccl-tests and lines that set NCCL variables."""
     uses_nccl = perf(line) is not None or any(name.startswith("NCCL_") for name, _ in line.variables)
     if line.launcher != "mpirun" or not uses_nccl:
-        yield skipped("not a line of mpirun with a program that uses NCCL, as far as the line tells")
+        yield skipped("not a line of mpirun with a program known to use NCCL")
         return
     if "pe=" in (line.value("map-by") or "").lower() or line.has("cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list", "rankfile", "rf"):
         yield passed("", "the line gives each rank its cores")

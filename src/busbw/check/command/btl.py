@@ -1,4 +1,4 @@
-"""A list of Open MPI's transports that lacks a needed one."""
+"""An Open MPI transport list without self."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,8 @@ ROW = CheckRow(
     name="line-btl",
     layer=Layer.LAUNCHER,
     title="Open MPI's list of transports",
-    right="a list with self, or one to exclude that begins with ^",
-    why="Without self a rank cannot send to itself. MPI_Init stops, as a pair of processes, a rank and itself, cannot reach each other.",
+    right="an include list with self, or an exclude list, which begins with ^",
+    why="Without self a rank cannot send to itself, and MPI_Init fails: a pair of processes, a rank and itself, cannot reach each other.",
     fix="--mca btl tcp,self",
     stays=STAYS,
     reads=("the command line", "environment"),
@@ -23,11 +23,11 @@ ROW = CheckRow(
 
 
 def look(line: Line) -> Iterator[Found]:
-    """The parameter btl, of the line or the environment."""
+    """The parameter btl, from the line or the environment."""
     every = (*line.parameters, *parameters.of_environment(line.environment or {}))
     btl, pml = parameters.given(every, "btl"), parameters.given(every, "pml")
     if line.launcher != "mpirun" or btl is None:
-        yield skipped("the line does not choose transports of Open MPI")
+        yield skipped("the line does not set Open MPI's transports")
     elif pml and pml.value in ("ucx", "cm"):
         yield skipped("messages do not go over these transports")
     elif btl.value.startswith("^") or "self" in btl.value.split(","):

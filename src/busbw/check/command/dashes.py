@@ -1,4 +1,4 @@
-"""Dashes and quotes that a word processor or web page made of ASCII ones."""
+"""Dashes and quotes that a word processor or web page replaced."""
 
 from collections.abc import Iterator
 
@@ -15,10 +15,10 @@ ROW = CheckRow(
     name="line-dashes",
     layer=Layer.LAUNCHER,
     title="dashes and quotes",
-    right="- and ' and \", as a keyboard makes them",
-    why="Documents and web pages turn -- into a long dash, and quotes into curved ones. A launcher takes a word that begins with such a "
-    "dash for the program, and the shell keeps such quotes as letters of the value.",
-    fix="type the word anew",
+    right="ASCII - ' and \"",
+    why="Documents and web pages turn -- into a long dash, and straight quotes into curly ones. A launcher takes a word with such a dash "
+    "for the program. The shell keeps curly quotes as part of the value.",
+    fix="retype the word",
     stays=STAYS,
     reads=("the command line",),
     sources=("Open MPI documentation, mpirun",),
@@ -30,7 +30,7 @@ def look(line: Line) -> Iterator[Found]:
     strange = [word for word in line.argv if word[:1] in [*DASHES] or any(quote in word for quote in QUOTES)]
     if strange:
         evidence = Evidence("words", " ".join(strange[:4]), "ASCII")
-        yield failed("", f"{strange[0]} has a dash or quote that is not ASCII", evidence, fix=f"type {strange[0]} anew, with - and '")
+        yield failed("", f"{strange[0]} has a dash or quote that is not ASCII", evidence, fix=f"retype {strange[0]} with - and '")
     else:
         yield passed("", "all dashes and quotes are ASCII")
 

@@ -10,17 +10,17 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.env import MASK, shown
 
 _DEVICE = re.compile(r"\^?[a-z]+\d*_?\d+(:\d+)?")  # mlx5_1, bond0
-_FORWARDED = ("OMPI_", "PRTE_", "PMIX_")  # Open MPI gives these to ranks by itself
+_FORWARDED = ("OMPI_", "PRTE_", "PMIX_")  # Open MPI forwards these itself
 
 ROW = CheckRow(
     id="BW223",
     name="line-export",
     layer=Layer.LAUNCHER,
-    title="variables that the line passes on",
+    title="variables that the line exports to ranks",
     right="mpirun -x for each; srun --export with ALL",
-    why="mpirun gives a variable of its shell to the ranks of its own host alone: those of other hosts have it with -x only. -x NAME "
-    "passes on nothing if the shell did not export it. srun --export=NAME without ALL takes the other variables from the ranks, and "
-    "its commas separate variables, not values.",
+    why="mpirun passes a variable of its shell only to ranks on its own host. Ranks on other hosts need -x. -x NAME passes nothing if "
+    "the shell did not export NAME. srun --export=NAME without ALL removes all other variables from the ranks. Its commas separate "
+    "variables, not values.",
     fix="-x {name}=VALUE",
     stays=STAYS,
     reads=("the command line", "environment"),
@@ -33,7 +33,7 @@ def look(line: Line) -> Iterator[Found]:
     found = list(_of_srun(line)) if line.launcher == "srun" else [*_in_front(line), *_empty(line)]
     yield from found
     if not line.variables and not found:
-        yield skipped("the line passes on no variable")
+        yield skipped("the line exports no variable")
     elif not found:
         yield passed("", f"{len(line.variables)} variables")
 
@@ -46,10 +46,10 @@ def _of_srun(line: Line) -> Iterator[Found]:
     named = [word for word in words if word not in EXPORTS]
     split = [word for word in words if _DEVICE.fullmatch(word)] if "=" in export else []
     if split:
-        message = f"--export takes {', '.join(split)} for names of variables: a comma ends the value before"
+        message = f"--export reads {', '.join(split)} as variable names: a comma ends the value before it"
         yield warned("", message, Evidence("--export", export), fix="export the variable before srun, and leave out --export")
     elif "ALL" not in words:
-        message = f"--export={export} takes all other variables from the ranks"
+        message = f"--export={export} removes all other variables from the ranks"
         fix = f"--export={','.join(['ALL', *named])}"
         yield warned("", message, Evidence("--export", export, "ALL,..."), fix=fix)
 
@@ -59,7 +59,7 @@ def _in_front(line: Line) -> Iterator[Found]:
     alone = [name for name, _ in line.before if name not in options and not name.startswith(_FORWARDED)]
     if line.launcher == "mpirun" and line.several and not line.allocated and alone:
         named = ", ".join(alone)
-        message = f"{named} in front of mpirun reaches the ranks of this host alone"
+        message = f"{named} in front of mpirun reaches only the ranks on this host"
         yield warned("", message, Evidence("before mpirun", named, "-x"), fix=" ".join(f"-x {name}" for name in alone))
 
 
@@ -68,7 +68,7 @@ def _empty(line: Line) -> Iterator[Found]:
     bare = [name for name, value in line.passed if value is None and name not in have and shown(name, "x") != MASK]
     if bare and line.environment is None:
         named = ", ".join(bare)
-        yield unknown("", f"whether {named} has a value is not known", Evidence("-x", named, "a value in the environment"))
+        yield unknown("", f"whether {named} has a value is unknown", Evidence("-x", named, "a value in the environment"))
         return
     for name in bare:
         message = f"-x {name}, but the environment has no {name}"

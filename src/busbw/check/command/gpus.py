@@ -1,4 +1,4 @@
-"""GPUs that the ranks of a host use."""
+"""GPUs used by the ranks of a host."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,9 @@ ROW = CheckRow(
     id="BW233",
     name="line-gpus",
     layer=Layer.LAUNCHER,
-    title="ranks of a host times -g and -t against its GPUs",
-    right="at most: one rank for each GPU with -g 1, or one rank for the host with -g of its GPUs",
-    why="Each process of nccl-tests drives -g times -t GPUs. 8 ranks with -g 8 ask for 64: CUDA has no such device, and the test stops.",
+    title="ranks per host times -g and -t, compared with its GPUs",
+    right="at most the number of GPUs: one rank per GPU with -g 1, or one rank per host with -g set to its GPUs",
+    why="Each nccl-tests process drives -g times -t GPUs. 8 ranks with -g 8 need 64: CUDA has no such device, and the test stops.",
     fix="-g 1",
     stays=STAYS,
     reads=("the command line", "NVML"),

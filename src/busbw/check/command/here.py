@@ -1,4 +1,4 @@
-"""What this machine adds to a line: facts of the launcher where it is installed, and those of ranks where some run here."""
+"""Facts of this machine for a line: about the launcher if it is installed, and about ranks if some run here."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def starts_here(argv: Sequence[str]) -> bool:
 
 
 def ranks_here(line: Line, machine: Machine) -> bool:
-    """Whether ranks run on this machine: it is one of the hosts that the line names, or the line names none."""
+    """Whether ranks run on this machine: the line names it, or names no host."""
     if line.launcher == "srun" or line.has(*HOSTFILES):
         return False
     named = {host.name for host in line.hosts}
@@ -36,7 +36,7 @@ def ranks_here(line: Line, machine: Machine) -> bool:
 
 
 def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
-    """The Open MPI that the line starts: that of PATH, unless the line names another one by its path."""
+    """The Open MPI in PATH; None if the line names another one by its path."""
     found, word = open_mpi(machine), launcher_word(line.argv)
     return found if found and ("/" not in word or os.path.realpath(word) == os.path.realpath(found.path)) else None
 

@@ -1,4 +1,4 @@
-"""Hosts that are separated by a colon."""
+"""Hosts separated by a colon instead of a comma."""
 
 from collections.abc import Iterator
 
@@ -11,10 +11,10 @@ ROW = CheckRow(
     id="BW220",
     name="line-hosts",
     layer=Layer.LAUNCHER,
-    title="hosts of mpirun's -H",
-    right="names with commas between them; after a colon a number of slots, * or auto",
-    why="The colon separates a host from its slots. host1:host2 is host1 alone: mpirun 4.1.4 and 5.0.11 stop, as its nodes are filled. Of "
-    "10.1.1.1:10.1.1.2 they take the first number as slots, and start up to 10 ranks on the first host, none on the second.",
+    title="hosts in mpirun's -H",
+    right="hosts separated by commas; after a colon, a number of slots, * or auto",
+    why="The colon separates a host from its slots. host1:host2 is only host1: mpirun 4.1.4 and 5.0.11 stop because its nodes are full. "
+    "In 10.1.1.1:10.1.1.2 they read the first number as slots, and start up to 10 ranks on the first host and none on the second.",
     fix="-H {hosts}",
     stays=STAYS,
     reads=("the command line",),

@@ -1,4 +1,4 @@
-"""Interfaces that the line sets for a part of Open MPI."""
+"""Interfaces set for only a part of Open MPI."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,9 +17,9 @@ ROW = CheckRow(
     name="line-interfaces",
     layer=Layer.LAUNCHER,
     title="interfaces of MPI and of its daemons",
-    right="both set, to one network that connects the hosts; a list to include or one to exclude",
-    why="btl_tcp_if_include is for MPI's own traffic alone. The daemons choose for themselves, perhaps docker0 or an interface behind a "
-    "firewall, and mpirun hangs without output. A list to exclude without lo makes ranks connect to themselves, and MPI over TCP hangs. "
+    right="both set, to one network that connects the hosts; either an include or an exclude list",
+    why="btl_tcp_if_include is only for MPI's own traffic. The daemons choose for themselves, perhaps docker0 or an interface behind a "
+    "firewall, and mpirun hangs without output. With an exclude list without lo, ranks connect to themselves, and MPI over TCP hangs. "
     "Two interfaces for the daemons of Open MPI 5 crash mpirun in most runs (5.0.8, 5.0.11; openpmix/prrte#2553).",
     fix="--mca oob_tcp_if_include {netdev}",
     stays=STAYS,
@@ -62,7 +62,7 @@ def _faults(line: Line, every: Sequence[Parameter], seen: Sequence[Evidence]) ->
         yield failed("", message, *seen, fix=fix)
     half = parameters.unset_half(every, line.major)
     if half and line.nodes != 1:
-        message = f"{half.where} {half.value} is for MPI's traffic alone: the daemons choose an interface by themselves"
+        message = f"{half.where} {half.value} is only for MPI's traffic: the daemons choose their own interface"
         yield warned("", message, *seen, fix=_both_set(half, line.major))
 
 

@@ -39,13 +39,13 @@ class Place:
 
     @property
     def wrong(self) -> bool:
-        """Whether what follows the colon is no number of slots."""
+        """Whether the text after the colon is not a number of slots."""
         return bool(self.slots) and self.count is None and self.slots.lower() not in ("*", "auto") and not unset(self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line, and what a machine adds to it: None, 0 or empty without one.
+    """A command line, with facts of a machine: None, 0 or empty without one.
 
     `before` are the variables that are set in front of the launcher, `passed` those that its options give to the ranks: None for
     `-x NAME`, which takes the value of the environment. `major` is Open MPI's version, `interfaces` are those of the machine that starts
@@ -105,7 +105,7 @@ class Line:
 
     @property
     def per_node(self) -> int | None:
-        """Ranks that each host gets, where an option says it."""
+        """Ranks on each host, if an option gives it."""
         if self.launcher == "mpirun":
             match = _PPR.search(self.value("map-by") or "")
             return self.number("npernode", "N") or (1 if self.has("pernode") else int(match.group(1)) if match else None)
@@ -115,14 +115,14 @@ class Line:
 
     @property
     def nodes(self) -> int | None:
-        """Number of hosts; None if the line does not say."""
+        """Number of hosts; None if the line does not give it."""
         if self.launcher == "mpirun":
             return len({name for host in self.hosts for name in ((host.name, host.slots) if host.wrong else (host.name,))}) or None
         return self.number("N", "nodes") if self.launcher == "srun" else (self.number("nnodes") or (None if self.has("nnodes") else 1))
 
     @property
     def ranks(self) -> int | None:
-        """Number of ranks; None if the line does not say, or has several programs."""
+        """Number of ranks; None if the line does not give it, or has several programs."""
         if ":" in self.program:
             return None
         given = self.number("n", "np", "c") if self.launcher in ("mpirun", "hydra") else self.number("n", "ntasks")
@@ -131,7 +131,7 @@ class Line:
 
     @property
     def ranks_per_node(self) -> int | None:
-        """The most ranks that a host gets; None if the line does not say."""
+        """The most ranks on one host; None if the line does not give it."""
         if self.per_node:
             return self.per_node
         slots = self.slots
@@ -141,7 +141,7 @@ class Line:
 
     @property
     def slots(self) -> dict[str, int]:
-        """Slots of each host of -H; empty where one of them is not known."""
+        """Slots of each host in -H; empty if one of them is unknown."""
         found: dict[str, int] = {}
         for host in self.hosts:
             if host.count is None:
@@ -231,7 +231,7 @@ def _options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[st
 
 
 def inner(program: Sequence[str]) -> tuple[str, ...]:
-    """The program's words; of `bash -c '...'` those of the last command in it."""
+    """The program's words; for `bash -c '...'`, those of the last command in it."""
     if len(program) > 2 and Path(program[0]).name in ("bash", "sh") and program[1].startswith("-") and program[1].endswith("c"):
         try:
             words = shlex.split(program[2])

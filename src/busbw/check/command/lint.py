@@ -1,4 +1,4 @@
-"""Finds faults in a command line: the rules, and the checks of NCCL's variables over those that the line gives."""
+"""Finds faults in a command line: the rules, and the NCCL checks on the variables that the line sets."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def lint(argv: Sequence[str], machine: Machine | None = None, exported: Mapping[
     found = [one for rule in command.CHECKS for one in run(rule, line)]
     of_nccl = [one for check in nccl.CHECKS for one in run(check, ranks) if one.verdict is not Verdict.UNKNOWN]
     every = found + [_on_line(one, variables, line) for one in of_nccl if _concerns(one, variables)]
-    return [structs.replace(one, stays="") for one in every]  # what a line is in has no state that a reboot ends
+    return [structs.replace(one, stays="") for one in every]  # a reboot does not affect a line
 
 
 def _concerns(one: Checked, variables: Mapping[str, str]) -> bool:

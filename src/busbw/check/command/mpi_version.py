@@ -1,4 +1,4 @@
-"""Options of the other major version of Open MPI."""
+"""Options of the other Open MPI major version."""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ ROW = CheckRow(
     id="BW225",
     name="line-mpi-version",
     layer=Layer.LAUNCHER,
-    title="parameters against the version of Open MPI",
+    title="parameters, compared with the Open MPI version",
     right="names of the version that runs the line",
     why="Open MPI 5 starts its daemons with PRRTE and renamed plm_rsh_args, oob_tcp_if_include and orte_*. After --mca it translates the "
-    "old names (5.0.8, 5.0.11), but plm_rsh_args after --prtemca is ignored: mpirun then connects to the wrong port. Open MPI 4 ignores "
-    "the new names, and stops at --prtemca and --pmixmca.",
+    "old names (5.0.8, 5.0.11). After --prtemca it ignores plm_rsh_args, and mpirun connects to the wrong port. Open MPI 4 ignores the "
+    "new names, and stops at --prtemca and --pmixmca.",
     fix="--prtemca {name} {value}",
     stays=STAYS,
     reads=("the command line", "mpirun --version"),
@@ -35,7 +35,7 @@ def look(line: Line) -> Iterator[Found]:
         if of[4] and not of[5] and any(one.kind != "mca" for one in of[4]):
             yield passed("", "the line is for Open MPI 5", *bound)
         elif bound:
-            yield unknown("", "the version of Open MPI is not known, and names of the line differ between 4 and 5", *bound)
+            yield unknown("", "the Open MPI version is unknown, and names on the line differ between 4 and 5", *bound)
         else:
             yield passed("", "Open MPI 4 and 5 have these names")
         return
@@ -45,7 +45,7 @@ def look(line: Line) -> Iterator[Found]:
         message = f"Open MPI {line.major} {'stops at' if stops else 'ignores'} {one.where}"
         yield (failed if stops else warned)("", message, Evidence(one.where, one.value, new), fix=new)
     if not wrong:
-        yield passed("", f"Open MPI {line.major} takes these names")
+        yield passed("", f"Open MPI {line.major} accepts these names")
 
 
 CHECK = Rule(ROW, look)

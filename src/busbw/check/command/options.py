@@ -1,4 +1,4 @@
-"""Options of launchers that take a value, so that the program can be found behind them."""
+"""Launcher options that take a value, needed to find the program after them."""
 
 LAUNCHERS = {
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi"), "mpirun"),

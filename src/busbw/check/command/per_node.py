@@ -11,11 +11,11 @@ ROW = CheckRow(
     id="BW229",
     name="line-per-node",
     layer=Layer.LAUNCHER,
-    title="ranks, hosts and ranks of each host",
-    right="-n is at most the number of hosts times -npernode, ppr or --ntasks-per-node; one of -npernode and --map-by; srun starts one "
-    "torchrun on each host",
-    why="mpirun stops if -n is more; srun ignores --ntasks-per-node then. -npernode is --map-by ppr: Open MPI 5 stops if both are given, "
-    "4 follows --map-by. torchrun starts the ranks of a host itself: eight of them on a host start eight times as many.",
+    title="total ranks, hosts and ranks per host",
+    right="-n is at most hosts times -npernode, ppr or --ntasks-per-node; only one of -npernode and --map-by; srun starts one torchrun "
+    "per host",
+    why="mpirun stops if -n is larger; srun then ignores --ntasks-per-node. -npernode is --map-by ppr: with both, Open MPI 5 stops and 4 "
+    "follows --map-by. torchrun starts the ranks of a host itself: eight torchruns on a host start eight times as many.",
     fix="-n {ranks}",
     stays=STAYS,
     reads=("the command line",),
@@ -28,15 +28,15 @@ def look(line: Line) -> Iterator[Found]:
     each, nodes, ranks = line.per_node, line.nodes, line.ranks
     started = parse(inner(line.program)) if line.launcher == "srun" else None
     if line.launcher not in ("mpirun", "srun") or not each:
-        yield skipped("the line gives no number of ranks for each host")
+        yield skipped("the line gives no number of ranks per host")
     elif _mapped_twice(line):
         by_map = line.value("map-by") or ""
         evidence = Evidence("--map-by", by_map, f"ppr:{each}:node")
-        message = f"{each} ranks for each host, but --map-by {by_map}: Open MPI 5 stops, 4 follows --map-by"
+        message = f"{each} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows --map-by"
         yield (failed if line.major >= 5 or by_map.startswith("ppr:") else warned)("", message, evidence, fix=f"--map-by ppr:{each}:node")
     elif started and started.launcher == "torchrun" and each > 1 and started.per_node != 1:
         evidence = Evidence("--ntasks-per-node", str(each), "1")
-        message = f"srun starts {each} torchrun on each host, and each of them the ranks of a host"
+        message = f"srun starts {each} torchruns on each host, and each starts all ranks of a host"
         yield failed("", message, evidence, fix="--ntasks-per-node=1")
     elif not ranks or not nodes or any(host.wrong for host in line.hosts):
         yield skipped("the line does not give both ranks and hosts")
@@ -45,11 +45,11 @@ def look(line: Line) -> Iterator[Found]:
         message = f"{nodes} hosts with {each} ranks each are {each * nodes}, not {ranks}"
         yield (failed if line.launcher == "mpirun" else warned)("", message, evidence, fix=f"-n {each * nodes}")
     else:
-        yield passed("", f"{ranks} ranks, {each} at most on each of {nodes} hosts")
+        yield passed("", f"{ranks} ranks, at most {each} on each of {nodes} hosts")
 
 
 def _mapped_twice(line: Line) -> bool:
-    """Whether -npernode and a mapping are given that is not the same."""
+    """Whether -npernode and a different mapping are both given."""
     by_option, by_map = line.number("npernode", "N") or (1 if line.has("pernode") else None), line.value("map-by") or ""
     if line.launcher != "mpirun" or not by_option or not by_map or by_map.startswith(":"):
         return False

@@ -1,4 +1,4 @@
-"""Options of nccl-tests behind a launcher."""
+"""Options of an nccl-tests program after a launcher."""
 
 from dataclasses import dataclass
 from pathlib import Path

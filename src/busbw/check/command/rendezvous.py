@@ -1,4 +1,4 @@
-"""torchrun on several hosts that cannot find each other."""
+"""torchrun on hosts that cannot find each other."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,10 @@ ROW = CheckRow(
     id="BW231",
     name="line-torchrun",
     layer=Layer.LAUNCHER,
-    title="rendezvous of torchrun",
+    title="torchrun rendezvous",
     right="--rdzv-endpoint with the name of one host, the same on all; or --master-addr and --node-rank",
-    why="Without it torchrun waits at localhost: on each host for hosts that wait on themselves, until its timeout. --standalone sets the "
-    "endpoint to localhost too.",
+    why="Without it each torchrun waits at its own localhost for the other hosts, until it times out. --standalone also sets the "
+    "endpoint to localhost.",
     fix="--rdzv-backend=c10d --rdzv-endpoint=HOST1:29500",
     stays=STAYS,
     reads=("the command line",),
@@ -28,10 +28,10 @@ def look(line: Line) -> Iterator[Found]:
     """The options, for several hosts; also of a torchrun that srun starts."""
     line = parse(inner(line.program)) if line.launcher == "srun" else line
     if any(name.startswith("PET_") for name, _ in line.variables):
-        yield skipped("variables PET_ set options of torchrun")
+        yield skipped("PET_ variables set torchrun's options")
         return
     if line.launcher != "torchrun" or line.nodes == 1:
-        yield skipped("not a line of torchrun for several hosts")
+        yield skipped("not a torchrun line for several hosts")
         return
     hosts = line.value("nnodes") or ""
     address = line.value("rdzv-endpoint") or line.value("master-addr")
@@ -43,7 +43,7 @@ def look(line: Line) -> Iterator[Found]:
         where = f"at {address}" if address else "at localhost, as no address is given"
         yield failed("", f"each of {hosts} hosts waits {where}", *evidence, fix=ROW.fix)
     elif static and not line.has("node-rank"):
-        rank = Evidence("--node-rank", "not given", "another number on each host")
+        rank = Evidence("--node-rank", "not given", "a different number on each host")
         yield failed(
             "", "without --node-rank all hosts are host 0", *evidence, rank, fix="--node-rank=$SLURM_NODEID, or --rdzv-backend=c10d"
         )

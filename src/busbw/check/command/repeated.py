@@ -1,4 +1,4 @@
-"""A value that is given twice."""
+"""Values given twice."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ ROW = CheckRow(
     id="BW234",
     name="line-repeated",
     layer=Layer.LAUNCHER,
-    title="variables and parameters that are given twice",
+    title="variables and parameters given twice",
     right="each once",
-    why="Open MPI refuses a parameter with two values; 4.1 refuses the same value twice, too. Of a variable 4.1.4 takes the last value, "
+    why="Open MPI rejects a parameter with two values; 4.1 even rejects the same value twice. For a variable, 4.1.4 uses the last value, "
     "5.0.11 the first.",
-    fix="leave out one of them",
+    fix="remove one of them",
     stays=STAYS,
     reads=("the command line",),
     sources=("Open MPI documentation, mpirun, -x and --mca",),
@@ -37,7 +37,7 @@ def look(line: Line) -> Iterator[Found]:
     for name, every in twice.items():
         evidence = [Evidence(name, value) for value in every]
         worse = failed if name.startswith("--") else warned
-        yield worse("", f"{name} is given as {' and as '.join(every)}", *evidence, fix=f"leave out one of the values of {name}")
+        yield worse("", f"{name} is given as {' and as '.join(every)}", *evidence, fix=f"remove one of the values of {name}")
     if not twice:
         yield passed("", f"{len(values)} names, each with one value")
 

@@ -37,7 +37,7 @@ def read(words: Sequence[str], stdin: str = "") -> tuple[list[Found], str]:
 
 
 def report(words: Sequence[str], stdin: str, machine: Machine | None) -> CommandReport:
-    """The findings of each command. `machine` counts where it has the launchers. UsageError as `read`."""
+    """The findings of each command. `machine` is used only if it has the launchers. UsageError as `read`."""
     found, source = read(words, stdin)
     here = machine if machine and all(starts_here(one.words) for one in found) else None
     lines = [

@@ -16,8 +16,8 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="mpirun as root",
     right=f"--{OPTION}, as in most containers, or another user",
-    why="Open MPI refuses to start as root without it, or without the variables OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM. "
-    "-x gives them to the ranks, not to mpirun.",
+    why="Open MPI refuses to start as root without it, or without the variables OMPI_ALLOW_RUN_AS_ROOT and "
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM. -x sets them for the ranks, not for mpirun.",
     fix=f"--{OPTION}",
     stays=STAYS,
     reads=("the command line", "the user"),
@@ -28,7 +28,7 @@ ROW = CheckRow(
 def look(line: Line) -> Iterator[Found]:
     """The option, where root runs the line."""
     if line.launcher != "mpirun" or line.root is None:
-        yield skipped("not a line of mpirun" if line.launcher != "mpirun" else "who runs the line is not known")
+        yield skipped("not a line of mpirun" if line.launcher != "mpirun" else "the user is unknown")
     elif not line.root:
         yield passed("", "the user is not root")
     elif line.has(OPTION):

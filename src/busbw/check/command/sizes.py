@@ -10,7 +10,7 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import short_size
 
 ENOUGH = 64 << 20
-STEP, MANY = 1 << 20, 200  # nccl-tests' default step, and so many sizes
+STEP, MANY = 1 << 20, 200  # nccl-tests' default step, and too many sizes
 
 ROW = CheckRow(
     id="BW232",
@@ -18,8 +18,8 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="sizes of nccl-tests",
     right="several, in factors of 2; up to 1 GiB or more for bandwidth",
-    why="One small size is no bandwidth: the time of 4 MiB over many GPUs is latency for the most part, and its busbw says little about "
-    "the links. Without -b and -e nccl-tests measures 32 MiB alone. Without -f the sizes go up in steps of 1 MiB, thousands of them.",
+    why="One small size does not measure bandwidth: 4 MiB over many GPUs is mostly latency, and its busbw says little about the links. "
+    "Without -b and -e nccl-tests measures only 32 MiB. Without -f it steps by 1 MiB, through thousands of sizes.",
     fix="-b 8 -e 8G -f 2",
     stays=STAYS,
     reads=("the command line",),
@@ -37,7 +37,7 @@ def look(line: Line) -> Iterator[Found]:
     evidence = Evidence(program.name, sizes, ROW.fix)
     steps = (program.most - program.least) // STEP
     if program.most < ENOUGH and program.least == program.most:
-        message = f"one size of {short_size(program.most)} measures latency more than bandwidth"
+        message = f"a single size of {short_size(program.most)} measures latency more than bandwidth"
         yield warned("", message, evidence, fix=f"{program.name} {ROW.fix}")
     elif steps > MANY and not program.stepped:
         yield warned("", f"{sizes} without -f has {steps + 1} sizes", evidence, fix=f"{sizes} -f 2")

@@ -1,4 +1,4 @@
-"""Ranks that are not spread evenly over the hosts."""
+"""Ranks not spread evenly over the hosts."""
 
 from collections.abc import Iterator
 
@@ -11,10 +11,10 @@ ROW = CheckRow(
     id="BW222",
     name="line-spread",
     layer=Layer.LAUNCHER,
-    title="ranks of each host",
+    title="ranks per host",
     right="the same number on all hosts",
-    why="mpirun fills the first host before the next. Fewer ranks than slots leave the last host with few or none, and the run measures "
-    "another network than meant: NCCL then has hosts with fewer GPUs and NICs than the others.",
+    why="mpirun fills the first host before the next. With fewer ranks than slots the last host gets few or none. The run then measures "
+    "a different network than intended: some hosts use fewer GPUs and NICs than others.",
     fix="-n {ranks}",
     stays=STAYS,
     reads=("the command line",),
@@ -33,7 +33,7 @@ def look(line: Line) -> Iterator[Found]:
         return
     slots = line.slots
     if not slots or line.has("rankfile", "rf", *HOSTFILES) or (line.value("map-by") or "").startswith(("ppr", "seq", "rankfile", "dist")):
-        yield skipped("the line does not say which ranks a host gets")
+        yield skipped("the line does not give the ranks of each host")
         return
     left, taken = ranks, {}
     for name, count in slots.items():

@@ -1,4 +1,4 @@
-"""MPI programs that srun starts without PMIx."""
+"""MPI programs started by srun without PMIx."""
 
 from collections.abc import Iterator
 
@@ -14,11 +14,10 @@ ROW = CheckRow(
     id="BW230",
     name="line-srun-mpi",
     layer=Layer.LAUNCHER,
-    title="srun's --mpi for programs with MPI",
+    title="srun's --mpi for MPI programs",
     right="pmix",
-    why="Ranks of Open MPI 5 find each other through PMIx alone, those of 4 through PMIx or, if it is built so, PMI2, those of MPICH "
-    "through PMI2. Without --mpi the default of slurm.conf counts; if it is none, each rank runs as a job of one and prints "
-    "a table of its own.",
+    why="Open MPI 5 ranks find each other only through PMIx. Open MPI 4 uses PMIx or, if built with it, PMI2. MPICH uses PMI2. Without "
+    "--mpi, srun uses the default of slurm.conf. If that is none, each rank runs as a job of size one and prints its own table.",
     fix="srun --mpi=pmix",
     stays=f"{STAYS}; MpiDefault=pmix in slurm.conf makes it the default",
     reads=("the command line", f"${VARIABLE}"),
@@ -36,10 +35,10 @@ def look(line: Line) -> Iterator[Found]:
     if given is None:
         yield unknown("", "srun without --mpi uses the default of slurm.conf (MpiDefault)", evidence, fix=ROW.fix)
     elif given in ("none", "openmpi"):
-        yield failed("", f"--mpi={given} starts each rank as a job of one", evidence, fix=ROW.fix)
+        yield failed("", f"--mpi={given} starts each rank as a separate job of size one", evidence, fix=ROW.fix)
     elif not given.startswith("pmix"):
         bad = warned if line.major >= 5 else unknown
-        yield bad("", f"--mpi={given} is not for Open MPI 5, which has PMIx only", evidence, fix=ROW.fix)
+        yield bad("", f"--mpi={given} does not work with Open MPI 5, which supports only PMIx", evidence, fix=ROW.fix)
     else:
         yield passed("", f"--mpi={given}", evidence)
 

@@ -1,4 +1,4 @@
-"""The same GPUs for all ranks of a host."""
+"""The same CUDA_VISIBLE_DEVICES for all ranks of a host."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,10 @@ ROW = CheckRow(
     id="BW228",
     name="line-visible-devices",
     layer=Layer.LAUNCHER,
-    title=f"{VARIABLE} that all ranks get",
+    title=f"{VARIABLE} for all ranks",
     right="not on the line, or as many GPUs as the ranks of a host use",
     why="The line gives each rank the same value. With fewer GPUs than the ranks of a host use, nccl-tests finds no such device, or two "
-    "ranks choose the same one and NCCL stops: duplicate GPU detected.",
+    "ranks choose the same GPU and NCCL stops: duplicate GPU detected.",
     fix=f"leave out -x {VARIABLE}",
     stays=STAYS,
     reads=("the command line",),
@@ -26,7 +26,7 @@ ROW = CheckRow(
 
 
 def look(line: Line) -> Iterator[Found]:
-    """The GPUs in it against those that a host's ranks use."""
+    """The number of GPUs in it, compared with what a host's ranks use."""
     value = dict(line.variables).get(VARIABLE)
     if value is None:
         yield skipped(f"the line does not set {VARIABLE}")
@@ -34,7 +34,7 @@ def look(line: Line) -> Iterator[Found]:
     count = len([word for word in value.split(",") if word.strip()])
     program = perf(line)
     if program is None or unset(value):
-        yield skipped("not nccl-tests, or the value is not known")
+        yield skipped("not nccl-tests, or the value is unknown")
         return
     each = (line.ranks_per_node or 1) * program.devices
     evidence = Evidence(f"-x {VARIABLE}", value, f"{each} GPUs")

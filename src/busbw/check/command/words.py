@@ -1,4 +1,4 @@
-"""Command lines in text: one line, or a script with lines that continue and with variables that it exports."""
+"""Command lines in text: one line, or a script with continued lines and exported variables."""
 
 import re
 import shlex
@@ -38,7 +38,7 @@ def commands(text: str, source: str) -> list[Found]:
 
 
 def _logical(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
-    """Lines with those that continue them after a backslash or within quotes."""
+    """Lines joined with their continuations, after a backslash or within quotes."""
     at = 0
     while at < len(lines):
         first, text = at, lines[at]

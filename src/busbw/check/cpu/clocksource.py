@@ -1,4 +1,4 @@
-"""The clock source of the kernel."""
+"""The kernel's clock source."""
 
 from collections.abc import Iterator
 
@@ -15,8 +15,8 @@ ROW = CheckRow(
     name="cpu-clocksource",
     layer=Layer.CPU,
     title="clock source",
-    right="tsc, or what the architecture or hypervisor has in its place",
-    why="Reading hpet or acpi_pm takes a system call and an access to a device, about a microsecond or more each time that a program asks.",
+    right="tsc, or its equivalent on the architecture or hypervisor",
+    why="Reading hpet or acpi_pm takes a system call and a device access: about a microsecond or more for each reading.",
     fix=f"echo tsc > {PATH}",
     stays="lost at the next reboot; if the kernel rejected tsc, dmesg says why (often the BIOS or another CPU's clock)",
     reads=(PATH, AVAILABLE),

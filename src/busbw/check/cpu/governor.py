@@ -11,15 +11,15 @@ from busbw.host.settings import cpu_set
 
 CPUS = "/sys/devices/system/cpu"
 BEST = "performance"
-SELF = ("intel_pstate", "amd-pstate", "amd-pstate-epp")  # drivers that leave the choice to the CPU, by a preference
+SELF = ("intel_pstate", "amd-pstate", "amd-pstate-epp")  # drivers in which the CPU chooses, guided by a preference
 
 ROW = CheckRow(
     id="BW145",
     name="cpu-governor",
     layer=Layer.CPU,
-    title="frequency governor of the CPUs",
+    title="CPU frequency governor",
     right=f"{BEST}; with intel_pstate or amd-pstate also the energy preference {BEST}",
-    why="A slow clock delays each small message. perftest then warns of conflicting CPU frequency values.",
+    why="A low clock delays each small message. perftest then warns of conflicting CPU frequency values.",
     fix=f"cpupower frequency-set -g {BEST}",
     stays=f"lost at the next reboot; enable cpupower's service, or tuned with the profile latency-performance (governor={BEST})",
     reads=(f"{CPUS}/cpu*/cpufreq/scaling_governor", "scaling_driver", "energy_performance_preference"),
@@ -28,11 +28,11 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """All CPUs that are online."""
+    """All online CPUs."""
     paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(machine.text(f"{CPUS}/online") or ""))]
     governors = {path: text for path in paths if (text := machine.text(f"{path}/scaling_governor"))}
     if not governors:
-        yield skipped("the kernel does not set the CPUs' frequency here: the BIOS or a hypervisor does")
+        yield skipped("the kernel does not control the CPU frequency here; the BIOS or a hypervisor does")
         return
     slow = {path: governor for path, governor in governors.items() if governor != BEST and not _preferred(machine, path)}
     if not slow:

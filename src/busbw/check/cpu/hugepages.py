@@ -17,7 +17,8 @@ ROW = CheckRow(
     layer=Layer.CPU,
     title="huge pages on hosts with EFA",
     right="some are reserved and free",
-    why="libfabric's EFA provider takes its buffers from huge pages. EFA can register only so many pages, and these are larger.",
+    why="libfabric's EFA provider allocates its buffers from huge pages. EFA can register a limited number of pages, so larger pages "
+    "cover more memory.",
     fix=f"sysctl -w vm.nr_hugepages={PAGES}",
     stays="lost at the next reboot; write it to a file in /etc/sysctl.d",
     reads=(PATH, "/sys/bus/pci/devices/*/vendor"),
@@ -29,7 +30,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The reserve, where an RDMA device is Amazon's."""
+    """The reserved pages, if an RDMA device is Amazon's."""
     devices = read_devices(machine)
     if not any(port.bdf in devices and devices[port.bdf].vendor == AMAZON for port in machine.ports):
         yield skipped("no EFA device")

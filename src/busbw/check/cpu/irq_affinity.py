@@ -16,10 +16,10 @@ ROW = CheckRow(
     name="cpu-irq-affinity",
     layer=Layer.CPU,
     title="CPUs that handle interrupts of network controllers",
-    right="most are on the NUMA node of the card",
-    why="Otherwise packets of TCP are handled on the far socket, and their data crosses the link between the sockets.",
+    right="most are on the NUMA node of the NIC",
+    why="Otherwise TCP packets are processed on the other socket, and their data crosses the link between the sockets.",
     fix="echo {cpus} | tee {files}",
-    stays="lost at the next reboot, and irqbalance may change it; run it in a systemd unit, and exclude the interrupts from irqbalance",
+    stays="lost at the next reboot, and irqbalance may change it; run it from a systemd unit, and exclude the interrupts from irqbalance",
     reads=("/sys/bus/pci/devices/*/msi_irqs", "/proc/irq/*/effective_affinity_list", f"{NODES}/node*/cpulist"),
     sources=("Linux, Documentation/core-api/irq/irq-affinity.rst",),
 )
@@ -42,7 +42,7 @@ def _judge(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Found:
     local = cpu_set(machine.text(f"{NODES}/node{node}/cpulist") or "")
     handled = {path: cpus for number in numbers for path, cpus in [_cpus(machine, number)] if cpus}
     if not local or not handled:
-        return unknown(part.name, "its NUMA node is not known" if not local else "the CPUs of its interrupts cannot be read")
+        return unknown(part.name, "its NUMA node is unknown" if not local else "the CPUs of its interrupts cannot be read")
     far = [path for path, cpus in handled.items() if not cpus & local]
     text = f"{len(far)} of {len(handled)} interrupts are handled on another NUMA node"
     cpus = machine.text(f"{NODES}/node{node}/cpulist") or ""
@@ -58,7 +58,7 @@ def _judge(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Found:
 
 
 def _cpus(machine: Machine, number: str) -> tuple[str, set[int]]:
-    """The file and CPUs of an interrupt. Kernels before 4.15 have only the CPUs that were asked for."""
+    """The file and CPUs of an interrupt. Kernels before 4.15 have only the requested CPUs."""
     path = f"/proc/irq/{number}/effective_affinity_list"
     if machine.text(path):
         return path, cpu_set(machine.text(path) or "")

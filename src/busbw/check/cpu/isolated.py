@@ -1,4 +1,4 @@
-"""CPUs that the scheduler leaves alone."""
+"""CPUs that the scheduler does not use."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,9 @@ ROW = CheckRow(
     layer=Layer.CPU,
     title="isolated CPUs",
     right="none",
-    why="The scheduler spreads no threads over isolated CPUs. All threads of a rank that is bound to them can stay on one.",
+    why="The scheduler does not spread threads over isolated CPUs. All threads of a rank that is bound to them can end up on one CPU.",
     fix="remove isolcpus= from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig), reboot",
-    stays="survives a reboot once the boot loader has it",
+    stays="permanent once the boot loader has it",
     reads=(PATH, "/proc/cmdline"),
     sources=("Linux, Documentation/admin-guide/kernel-parameters.txt: isolcpus=",),
 )

@@ -10,17 +10,17 @@ from busbw.host.interfaces import number
 from busbw.host.settings import uptime
 
 BASE, UPTIME = "/sys/devices/system/edac/mc", "/proc/uptime"
-DAY_S, A_DAY = 86400, 10  # above so many correctable errors a day mcelog reports a module
+DAY_S, A_DAY = 86400, 10  # mcelog reports a module above this many correctable errors a day
 
 ROW = CheckRow(
     id="BW154",
     name="mem-errors",
     layer=Layer.CPU,
-    title="errors of the host's memory since boot",
-    right=f"no uncorrectable ones, and on average no more than {A_DAY} correctable ones a day",
-    why="An uncorrectable error stops the process that reads the data, or the host. Many correctable ones announce it.",
-    fix="grep . {base}/dimm*/dimm_*_count, to see which module it is; replace it",
-    stays="a matter of hardware; the counts start again at a reboot",
+    title="memory errors of the host since boot",
+    right=f"none uncorrectable, and at most {A_DAY} correctable a day on average",
+    why="An uncorrectable error kills the process that reads the data, or the host. Many correctable errors announce one.",
+    fix="grep . {base}/dimm*/dimm_*_count shows the module; replace it",
+    stays="depends on the hardware; the counts restart at a reboot",
     reads=(f"{BASE}/mc*/ue_count", f"{BASE}/mc*/ce_count", UPTIME),
     sources=("Linux, Documentation/admin-guide/RAS/main.rst: EDAC", "mcelog.conf(5): ce-error-threshold"),
 )
@@ -32,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
     counts = {name: [number(machine.text(f"{BASE}/{name}/{kind}_count")) for kind in ("ue", "ce")] for name in controllers}
     known = {name: (ue, ce) for name, (ue, ce) in counts.items() if ue is not None and ce is not None}
     if not known and machine.hypervisor:
-        yield skipped("a virtual machine does not see errors of the host's memory")
+        yield skipped("a virtual machine does not see memory errors of its host")
         return
     if not known:
         yield unknown("", f"{BASE} has no memory controller: no EDAC driver is loaded")

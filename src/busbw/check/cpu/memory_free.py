@@ -16,9 +16,9 @@ ROW = CheckRow(
     layer=Layer.CPU,
     title="available memory",
     right=f"{SHARE:.0%} of the memory or more",
-    why="With little memory the kernel has to free pages before each allocation, which delays ranks, and in the end kills a process.",
-    fix="ps -eo rss,pid,user,comm --sort=-rss | head, and end what an earlier job left",
-    stays="for this boot",
+    why="When memory is low the kernel frees pages before each allocation, which delays ranks. In the end it kills a process.",
+    fix="ps -eo rss,pid,user,comm --sort=-rss | head, and kill what an earlier job left behind",
+    stays="until the next job leaves processes behind",
     reads=(PATH,),
     sources=("proc(5): /proc/meminfo",),
 )

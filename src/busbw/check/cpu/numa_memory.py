@@ -10,24 +10,24 @@ from busbw.core.sizes import counted
 from busbw.host.settings import cpu_set
 
 NODES = "/sys/devices/system/node"
-SHARE = 0.75  # of the largest node: a missing module of eight leaves 0.88, two leave 0.75
+SHARE = 0.75  # of the largest node: with one of eight modules missing 0.88 is left, with two 0.75
 
 ROW = CheckRow(
     id="BW150",
     name="mem-numa-nodes",
     layer=Layer.CPU,
-    title="memory of the NUMA nodes",
+    title="memory of each NUMA node",
     right="each node with CPUs has memory, and about as much as the others",
-    why="Ranks near a node without memory allocate on another: their buffers are behind the link between the sockets.",
-    fix="dmidecode -t memory, to see which module near node {node} is missing or off; reseat or replace it",
-    stays="a matter of hardware or BIOS setup",
+    why="Ranks near a node without memory allocate on another node, and their buffers are across the link between the sockets.",
+    fix="dmidecode -t memory shows which module near node {node} is missing or off; reseat or replace it",
+    stays="permanent: hardware or a BIOS setting",
     reads=(f"{NODES}/online", f"{NODES}/node*/cpulist", f"{NODES}/node*/meminfo"),
     sources=("Linux, Documentation/ABI/stable/sysfs-devices-node",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Nodes with CPUs; a GPU may show its memory as a node without."""
+    """Nodes with CPUs; a GPU's memory may be a node without CPUs."""
     online = machine.read(f"{NODES}/online")
     if not online.text:
         yield unread("", online, "the list of NUMA nodes")
@@ -41,7 +41,9 @@ def look(machine: Machine) -> Iterator[Found]:
     small = {node: size or 0 for node, size in sizes.items() if (size or 0) < SHARE * most or not size}
     for node, size in small.items():
         evidence = Evidence(f"{NODES}/node{node}/meminfo", f"MemTotal {size >> 20} MiB", f"about {most >> 20} MiB")
-        yield warned(f"node {node}", f"it has {size >> 20} MiB of memory, another {most >> 20}", evidence, fix=ROW.fix.format(node=node))
+        yield warned(
+            f"node {node}", f"it has {size >> 20} MiB of memory, the largest node {most >> 20}", evidence, fix=ROW.fix.format(node=node)
+        )
     if not small:
         evidence = Evidence(f"{NODES}/online", online.text)
         yield passed("", f"{counted(len(sizes), 'NUMA node')}, the largest with {most >> 30} GiB", evidence)

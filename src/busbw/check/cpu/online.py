@@ -1,4 +1,4 @@
-"""CPUs that are switched off."""
+"""CPUs that are offline."""
 
 from collections.abc import Iterator
 
@@ -14,11 +14,11 @@ ROW = CheckRow(
     id="BW148",
     name="cpu-online",
     layer=Layer.CPU,
-    title="CPUs that are online",
-    right="all, or one thread of each core where SMT is switched off",
-    why="Ranks have fewer CPUs, and NUMA nodes may have none: the threads that NCCL and the data loaders start then share what is left.",
+    title="online CPUs",
+    right="all, or one thread of each core if SMT is off",
+    why="Ranks have fewer CPUs, and a NUMA node may have none. The threads of NCCL and the data loaders then share what is left.",
     fix="for c in {cpus}; do echo 1 > /sys/devices/system/cpu/cpu$c/online; done",
-    stays="CPUs are online again after a reboot, unless the kernel's command line limits them (maxcpus=, nr_cpus=)",
+    stays="a reboot brings CPUs online, unless the kernel command line limits them (maxcpus=, nr_cpus=)",
     reads=(f"{BASE}/online", f"{BASE}/present", f"{BASE}/smt/control"),
     sources=("Linux, Documentation/admin-guide/cputopology.rst",),
 )

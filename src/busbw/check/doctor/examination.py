@@ -29,7 +29,7 @@ def stages(patient: Patient) -> Iterator[Stage]:
 
 
 def commands(patient: Patient) -> dict[str, str]:
-    """Command lines for a program of the user over these hosts, on the network that was found to work."""
+    """Command lines for the user's program over these hosts, on the network that works."""
     network = launching.ifname(patient)
     hosts = tuple(Host(host.name, host.slots or 1) for host in patient.hosts)
     ranks = sum(host.slots for host in hosts)

@@ -46,7 +46,7 @@ def ring(patient: Patient) -> Stage:
 def nccl(patient: Patient) -> Stage:
     """NCCL's communicator over one GPU of each host."""
     if patient.engine == "mpi":
-        return skipped("nccl", "no GPUs are asked for")
+        return skipped("nccl", "no GPUs were requested")
     return _busbw(patient, "nccl", ["all_reduce", "--engine", "nccl", "-b", "8", "-e", "8"], per_host=1)
 
 

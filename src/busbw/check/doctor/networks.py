@@ -15,11 +15,11 @@ from busbw.core.sizes import counted
 from busbw.launch import remote
 from busbw.launch.interfaces import is_cidr, resolve
 
-PORTS = (20000, 30000)  # below the kernel's own range, above what services use
+PORTS = (20000, 30000)  # below the kernel's ephemeral range, above common services
 SHARE = 0.6  # of a stage's limit, for connecting
-LINGER_S = 2.0  # for hosts whose process starts later
+LINGER_S = 2.0  # for hosts that start later
 _MOST_PAIRS = 6
-LARGER_THAN = "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the way, or lower that of the hosts"
+LARGER_THAN = "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the path, or lower it on the hosts"
 
 
 def subnets(patient: Patient) -> Stage:
@@ -31,7 +31,7 @@ def subnets(patient: Patient) -> Stage:
     patient.networks = [network for network in common if network not in traps]
     evidence = [f"{host}: {', '.join(f'{name} {text}' for name, text in said['addresses'].items())}" for host, said in hosts.items()]
     if without := [host for host in hosts if patient.ifname and not is_cidr(patient.ifname) and not _chosen(patient, host)]:
-        fix = "name the subnet instead, as interfaces have other names on other hosts: --ifname CIDR"
+        fix = "name the subnet instead, since interface names differ between hosts: --ifname CIDR"
         return failed(
             "subnets", f"--ifname {patient.ifname}: no such interface with an address on {', '.join(without)}", *evidence, fix=fix
         )
@@ -40,7 +40,7 @@ def subnets(patient: Patient) -> Stage:
         within = f" within {patient.ifname}" if patient.ifname else ""
         return failed("subnets", f"the hosts have no subnet in common{within}", *evidence, fix=fix)
     if traps:
-        message = f"{_list(traps)}: several hosts have the same address there, as docker0 and virbr0 do"
+        message = f"{_list(traps)}: several hosts have the same address there, as with docker0 and virbr0"
         return warned("subnets", message, *evidence, fix=f"name the subnet to use: --ifname {patient.networks[0]}")
     return _mtus(patient) or passed("subnets", f"the hosts share {_list(patient.networks)}")
 
@@ -70,8 +70,8 @@ def _mtus(patient: Patient) -> Stage | None:
                 f"{host}: {name} has MTU {mtu}, {number[usual]} of {len(of_host)} hosts have {usual}" for host, (name, mtu) in odd.items()
             ]
             host, (name, _) = next(iter(odd.items()))
-            fix = f"on {host}: ip link set {name} mtu {usual}; its port of the switch needs at least that"
-            return warned("subnets", f"MTUs differ on {network}: another one on {', '.join(odd)}", *texts, fix=fix)
+            fix = f"on {host}: ip link set {name} mtu {usual}; its switch port needs at least that"
+            return warned("subnets", f"MTUs differ on {network}: {', '.join(odd)} differs from the others", *texts, fix=fix)
     return None
 
 
@@ -102,7 +102,7 @@ def tcp(patient: Patient) -> Stage:
 
 
 def _spoken(patient: Patient) -> dict[str, bytes]:
-    """What each host is asked over its stdin: the token is not for other users of it."""
+    """What each host gets on stdin, where other users cannot see the token."""
     port, token = random.SystemRandom().randint(*PORTS), secrets.token_hex(16)
     by_network = {network: patient.addresses(network) for network in patient.networks}
     asked = {}

@@ -17,15 +17,15 @@ from collections.abc import Callable
 from busbw.core.version import __version__
 from busbw.host.addresses import local, mtu
 
-LARGE = "small packets pass and large ones are lost: a port on the way has a smaller MTU"
+LARGE = "small packets pass and large ones are lost: a port on the path has a smaller MTU"
 _RETRY_S = 0.2
 _HELLO = 32  # bytes of the code that a connection begins with
-_BULK = 256 << 10  # bytes each way: several packets of any MTU
+_BULK = 256 << 10  # bytes in each direction: several packets at any MTU
 _BULK_S = 4.0  # for them; they take milliseconds, and a lost packet is sent again within a second
 
 
 def identity(asked: dict[str, list[str]]) -> dict[str, object]:
-    """Who this host is, and what it takes the names in `asked["names"]` for."""
+    """This host's name and addresses, and what it resolves `asked["names"]` to."""
     own = socket.gethostname()
     addresses = {name: str(address) for name, address in local().items() if address and not address.ip.is_loopback}
     return {
@@ -48,7 +48,7 @@ def _lookup(name: str) -> list[str]:
 def connect(asked: dict[str, object]) -> dict[str, object]:
     """Listen on the addresses `own` and connect to all `peers` ({label: [address, port]}), for `seconds` at most.
 
-    A connection proves with `token` that it is of the same test; any other is closed. Gives the labels that failed, with the reason.
+    A connection proves with `token` that it belongs to this test; any other is closed. Returns the labels that failed, with the reason.
     """
     token, seconds = str(asked["token"]).encode(), float(str(asked["seconds"]))
     deadline = time.monotonic() + seconds
@@ -122,7 +122,7 @@ def _call(label: str, peer: list[object], token: bytes, deadline: float, failed:
                     return
                 reason = "another program answered"
         except TimeoutError:
-            reason = "no answer: packets are dropped, as a firewall does"
+            reason = "no answer: packets are dropped, perhaps by a firewall"
         except OSError as error:
             reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
         time.sleep(_RETRY_S)

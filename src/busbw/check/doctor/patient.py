@@ -1,4 +1,4 @@
-"""What the stages of the launch doctor share: the hosts, what they said, and the network that was found to work."""
+"""What the stages of the launch doctor share: the hosts, their answers, and the network that works."""
 
 import sys
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Patient:
         return remote.run(self.names, words, self.limit_s, given)
 
     def node(self, work: str) -> list[str]:
-        """The words that let a host do a part of the doctor's work, which it reads from its stdin."""
+        """The command for a host's part of the work, which it reads from stdin."""
         return [sys.executable, "-m", NODE, work]
 
     def addresses(self, network: IPv4Network) -> dict[str, str]:
@@ -55,7 +55,7 @@ def passed(name: str, message: str, *evidence: str) -> Stage:
 
 
 def warned(name: str, message: str, *evidence: str, fix: str) -> Stage:
-    """A stage with a fault that need not stop a launch."""
+    """A stage with a fault that may not stop a launch."""
     return Stage(name=name, verdict=Verdict.WARN, message=message, evidence=evidence, fix=fix)
 
 

@@ -1,4 +1,4 @@
-"""Clocks that somebody set below what the GPU can do."""
+"""Clocks set below what the GPU can do."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,9 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="clocks set below the default",
     right="the application clock is at its default or above, and the boost clock may reach the maximum",
-    why="Clocks that were set for a test or to save power stay until they are reset. The GPU computes and reduces more slowly "
-    "than others of its model.",
+    why="Clocks that were set for a test or to save power stay until they are reset. The GPU is then slower than others of its model.",
     fix="nvidia-smi -i {gpu} -rac; nvidia-smi -i {gpu} -rgc",
-    stays="lost at a reboot, as the setting itself is; remove it from the script or service that sets it",
+    stays="a reboot clears the setting too; remove it from the script or service that sets it",
     reads=("nvmlDeviceGetApplicationsClock", "nvmlDeviceGetDefaultApplicationsClock", "nvmlDeviceGetMaxCustomerBoostClock"),
     sources=("nvidia-smi manual, clocks",),
 )
@@ -41,7 +40,7 @@ def _judge(gpu: GpuHealth) -> Found:
         if boost < largest:
             return warned(gpu.label, f"boost clock limited to {boost} of {largest} MHz", *evidence, fix=fix)
     if not evidence:
-        return unknown(gpu.label, "NVML tells neither application nor boost clocks")
+        return unknown(gpu.label, "NVML reports neither application nor boost clocks")
     return passed(gpu.label, "neither application nor boost clock is limited", *evidence)
 
 

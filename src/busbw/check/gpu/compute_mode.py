@@ -17,10 +17,10 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="compute mode",
     right="Default",
-    why="Prohibited lets no CUDA program use the GPU. Exclusive_Process lets only one: a second process on it, such as a leftover "
-    "of the last job, makes the next one fail.",
+    why="In Prohibited mode no CUDA program can use the GPU. In Exclusive_Process mode only one can: a process left by the last job "
+    "makes the next one fail.",
     fix="nvidia-smi -i {gpu} -c DEFAULT",
-    stays="lost at the next reboot, as the mode itself is; remove it from the script or service that sets it",
+    stays="a reboot clears the mode too; remove it from the script or service that sets it",
     reads=("nvmlDeviceGetComputeMode",),
     sources=("nvidia-smi manual, compute mode",),
 )

@@ -1,4 +1,4 @@
-"""GPUs that PCI shows and NVML does not, or that no longer answer."""
+"""GPUs that are on PCI but not in NVML, or that no longer respond."""
 
 from collections.abc import Iterator
 
@@ -13,16 +13,16 @@ from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES, read_devices
 
 LOST = "lost"  # NVML: GPU is lost
-GONE = b"\xff" * 4  # what a read from a PCI device that does not answer gives
+GONE = b"\xff" * 4  # read from a PCI device that does not respond
 
 ROW = CheckRow(
     id="BW001",
     name="gpu-count",
     layer=Layer.GPU,
-    title="GPUs that the driver lists, against those on PCI",
-    right="NVML lists every NVIDIA GPU that PCI shows, and each one answers",
-    why="A GPU that is on PCI but not in NVML has fallen off the bus (Xid 79) or its driver did not start. A job that asks for all GPUs "
-    "then waits or fails; 7 of 8 GPUs also give a lower bandwidth.",
+    title="GPUs that the driver lists, compared with PCI",
+    right="NVML lists every NVIDIA GPU that PCI shows, and each one responds",
+    why="A GPU that is on PCI but not in NVML has fallen off the bus (Xid 79), or its driver did not start. A job that asks for all GPUs "
+    "then waits or fails. 7 of 8 GPUs also have a lower bandwidth.",
     fix="drain the host and reboot it; if GPU {bdf} is still missing, check its seat and power, or replace it",
     stays="a reboot brings the GPU back only if the fault was transient",
     reads=(f"{DEVICES}/*/{{vendor,class,config}}", "NVML"),
@@ -40,7 +40,7 @@ def look(machine: Machine) -> Iterator[Found]:
     gone = [bdf for bdf in on_pci if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)]
     for bdf in gone:
         evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
-        yield failed(bdf, "the GPU does not answer on PCI: it has fallen off the bus", evidence, fix=ROW.fix.format(bdf=bdf))
+        yield failed(bdf, "the GPU does not respond on PCI: it has fallen off the bus", evidence, fix=ROW.fix.format(bdf=bdf))
     for gpu in gpus.gpus:
         if LOST in gpu.error:
             evidence = Evidence(f"NVML, {gpu.label}", gpu.error, "readable")
@@ -57,13 +57,13 @@ def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
     if not on_pci:
         return unknown("", f"{counted(len(gpus.gpus), 'GPU')} in NVML, but PCI cannot be read", evidence)
     if len(gpus.gpus) < len(on_pci):
-        message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML {len(gpus.gpus)}, without {', '.join(absent)}"
+        message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML lists {len(gpus.gpus)}; missing: {', '.join(absent)}"
         if by := confined(machine):
             return unknown("", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host")
         return failed("", message, evidence, fix=ROW.fix.format(bdf=absent[0]))
-    present = sum(device.gpu for device in read_devices(machine).values())  # with those of virtual machines
+    present = sum(device.gpu for device in read_devices(machine).values())  # including GPUs passed to virtual machines
     if present % 2 and present > 1 and not (machine.hypervisor or confined(machine)) and any(gpu.switched for gpu in gpus.gpus):
-        fix = "count the GPUs in the BMC's inventory; check seat and power of the one that is missing"
+        fix = "count the GPUs in the BMC's inventory; check the seat and power of the missing one"
         return warned("", f"{present} GPUs behind NVSwitch: boards with NVSwitch have an even number", evidence, fix=fix)
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
 

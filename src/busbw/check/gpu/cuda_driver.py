@@ -1,4 +1,4 @@
-"""Whether the driver is new enough for the CUDA of the installed NCCL."""
+"""Whether the driver is new enough for the installed NCCL's CUDA version."""
 
 import json
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ ROW = CheckRow(
     id="BW020",
     name="gpu-cuda-driver",
     layer=Layer.GPU,
-    title="CUDA of the driver, against that of the installed NCCL",
-    right="the driver supports the major version of CUDA for which the Python package of NCCL was built",
-    why="A program built for a newer major version of CUDA than the driver supports does not start: CUDA driver version is insufficient "
-    "for CUDA runtime version.",
-    fix="update the driver to one of CUDA {needed}, or: pip install nvidia-nccl-cu{has}",
+    title="CUDA version of the driver, compared with the installed NCCL",
+    right="the driver supports the CUDA major version for which the NCCL Python package was built",
+    why="A program built for a newer CUDA major version than the driver supports does not start: CUDA driver version is insufficient for "
+    "CUDA runtime version.",
+    fix="update the driver to one that supports CUDA {needed}, or: pip install nvidia-nccl-cu{has}",
     stays="yes, for this Python environment",
     reads=("nvmlSystemGetCudaDriverVersion", "Python packages nvidia-nccl-cu*"),
     sources=("CUDA compatibility guide, minor version compatibility",),
@@ -32,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if missing := no_gpus(machine, gpus):
         yield missing
     elif gpus.cuda is None:
-        yield unknown("", "NVML does not tell the version of CUDA")
+        yield unknown("", "NVML does not report the CUDA version")
     elif reading.text is None:
         yield unread("", reading, "the list of Python packages")
     else:

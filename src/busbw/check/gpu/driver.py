@@ -1,4 +1,4 @@
-"""The NVIDIA driver: whether the loaded module and the library are of one version."""
+"""The NVIDIA driver: whether the loaded module and the library have the same version."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from busbw.host.pci import DEVICES
 
 PATH = "/proc/driver/nvidia/version"
 COMPUTE_CLASS = "0x0302"  # 3D controller
-LOAD = "modprobe nvidia; dmesg | grep NVRM, if that fails; after an update of the kernel build the module anew: dkms autoinstall"
+LOAD = "modprobe nvidia; if that fails: dmesg | grep NVRM; after a kernel update, rebuild the module: dkms autoinstall"
 MISMATCH = "version mismatch"  # in NVML's error where library and module differ
 _VERSION = re.compile(r"Module(?: for \S+)?\s+([0-9][0-9.]+)")
 
@@ -22,7 +22,7 @@ ROW = CheckRow(
     name="gpu-driver",
     layer=Layer.GPU,
     title="NVIDIA driver: kernel module and library",
-    right="the kernel module is loaded, and has the version of the library that programs use",
+    right="the kernel module is loaded, and has the same version as the library that programs use",
     why="After an update without a reboot the old module stays loaded. CUDA and NVML then fail to start in every new process.",
     fix="reboot, or stop all users of the GPUs and run: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia",
     stays="yes, until the next update of the driver; hold its packages back, or reboot after each update",
@@ -32,19 +32,19 @@ ROW = CheckRow(
 
 
 def not_loaded(machine: Machine) -> bool:
-    """Whether a GPU for computing has no driver. Cards of the class for displays may be there for the screen."""
+    """Whether a compute GPU has no driver. A display-class card may only drive a screen."""
     compute = any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine))
     return compute and bool(machine.text("/proc/modules")) and "nvidia" not in machine.modules
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The version of the module, and its flavor: the open one can export memory as dma-buf."""
+    """The version and kind of the module: the open one can export memory as dma-buf."""
     gpus, reading = read_health(machine), machine.read(PATH)
     line = (reading.text or "").partition("\n")[0]
     match = _VERSION.search(line)
     if MISMATCH in gpus.reason:
         evidence = Evidence(PATH, line or reading.reason, "the library's version")
-        yield failed("", "the driver's library and its loaded module are of different versions", evidence, fix=ROW.fix)
+        yield failed("", "the driver's library and its loaded module have different versions", evidence, fix=ROW.fix)
     elif not_loaded(machine):
         evidence = Evidence("/proc/modules", "no nvidia", "nvidia")
         yield failed("", "the NVIDIA driver is not loaded: CUDA finds no GPU", evidence, fix=LOAD)

@@ -1,4 +1,4 @@
-"""What the checks of GPUs share: one finding for each GPU, and what to say where there is none."""
+"""What the checks of GPUs share: one finding for each GPU, and the finding if there is no GPU."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,15 +10,15 @@ from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
 
-# Variables of the NVIDIA container toolkit, whose containers do not all show that they are one, and of Slurm's jobs.
+# Set by the NVIDIA container toolkit, whose containers are not always recognizable as such, and by Slurm.
 CONFINING = ("NVIDIA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_ID")
-# Prolog and epilog of slurmd have the job's variables and all devices.
+# slurmd's prolog and epilog have the job's variables but see all devices.
 CONTEXT, OF_DAEMON = "SLURM_SCRIPT_CONTEXT", "_slurmd"
 NO_PACKAGE = "not installed"
 
 
 def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
-    """Skip on a machine without NVIDIA GPUs, unknown where NVML cannot read them; None if it lists some."""
+    """Skip without NVIDIA GPUs, unknown if NVML cannot read them; None if it lists some."""
     if gpus.gpus:
         return None
     on_pci = gpus_on_pci(machine)
@@ -53,7 +53,7 @@ def unreported(gpu: GpuHealth, field: str, what: str) -> Found:
     """The finding for a value that NVML did not give: skip if the GPU or driver has no such thing, else unknown."""
     if field in gpu.unsupported:
         return skipped(f"{what}: not supported by this GPU or driver", gpu.label)
-    return unknown(gpu.label, f"NVML does not tell the {what}")
+    return unknown(gpu.label, f"NVML does not report the {what}")
 
 
 def said(gpu: GpuHealth, function: str, seen: object, expected: object = "") -> Evidence:

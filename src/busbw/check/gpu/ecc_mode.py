@@ -1,4 +1,4 @@
-"""Error correction of GPU memory."""
+"""ECC of GPU memory."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="ECC of GPU memory",
     right="on, and not about to change",
-    why="Without ECC a bit that flips in GPU memory changes results silently. A mode that is pending makes this host differ from "
-    "others after its next reboot.",
+    why="Without ECC a flipped bit in GPU memory changes results silently. A pending mode makes this host differ from others after its "
+    "next reboot.",
     fix="nvidia-smi -i {gpu} -e 1; then reset the GPU or reboot",
     stays="yes: the GPU keeps it",
     reads=("nvmlDeviceGetEccMode",),
@@ -34,10 +34,10 @@ def _judge(gpu: GpuHealth) -> Found:
     evidence = said(gpu, "EccMode", f"{_word(gpu.ecc)}, pending {_word(gpu.ecc_pending)}", "on, pending on")
     fix = ROW.fix.format(gpu=gpu.index)
     if not gpu.ecc:
-        later = "; it is on after the next reset" if gpu.ecc_pending else ""
-        return warned(gpu.label, f"ECC is off: memory errors stay unseen{later}", evidence, fix=fix)
+        later = "; it will be on after the next reset" if gpu.ecc_pending else ""
+        return warned(gpu.label, f"ECC is off: memory errors go undetected{later}", evidence, fix=fix)
     if gpu.ecc_pending is False:
-        return warned(gpu.label, "ECC is on, but goes off at the next reset", evidence, fix=fix)
+        return warned(gpu.label, "ECC is on, but will be off after the next reset", evidence, fix=fix)
     return passed(gpu.label, "ECC is on", evidence)
 
 

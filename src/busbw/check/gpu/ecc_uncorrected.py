@@ -13,11 +13,11 @@ ROW = CheckRow(
     name="gpu-ecc-uncorrected",
     layer=Layer.GPU,
     title="uncorrected ECC errors",
-    right="none since the driver was loaded, and none in SRAM during the life of the GPU",
-    why="An uncorrected error ends the programs whose data it hit (Xid 48, 94 or 95). The GPU replaces rows of "
-    "DRAM with errors; SRAM has no such spare.",
+    right="none since the driver was loaded, and none in SRAM over the life of the GPU",
+    why="An uncorrected error kills the programs whose data it hit (Xid 48, 94 or 95). The GPU remaps rows of DRAM with errors; SRAM has "
+    "no spare rows.",
     fix="drain the host, run nvidia-smi -i {gpu} --gpu-reset, then dcgmi diag -r 3; replace the GPU if errors come back",
-    stays="a reset clears the counts since the driver was loaded; those of the GPU's life stay",
+    stays="a reset clears the counts since the driver was loaded, but not the lifetime counts",
     reads=("nvmlDeviceGetMemoryErrorCounter", "nvmlDeviceGetSramEccErrorStatus"),
     sources=("NVIDIA GPU memory error management",),
 )
@@ -44,12 +44,12 @@ def _judge(gpu: GpuHealth) -> Found:
     if now:
         return failed(gpu.label, f"uncorrected memory errors since the driver was loaded: {now}", *evidence, fix=fix)
     if ever.get("sram"):
-        return warned(gpu.label, f"uncorrected SRAM errors in the life of the GPU: {ever['sram']}", *evidence, fix=fix)
+        return warned(gpu.label, f"uncorrected SRAM errors over the life of the GPU: {ever['sram']}", *evidence, fix=fix)
     return passed(gpu.label, "no uncorrected memory error since the driver was loaded", *evidence)
 
 
 def _shown(counts: dict[str, int]) -> str:
-    return ", ".join(f"{place} {count}" for place, count in counts.items()) or "not told"
+    return ", ".join(f"{place} {count}" for place, count in counts.items()) or "not reported"
 
 
 CHECK = Check(ROW, look)

@@ -1,4 +1,4 @@
-"""Reduced clocks while copies run."""
+"""Reduced clocks under load."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ ROW = CheckRow(
     name="gpu-load-throttle",
     layer=Layer.GPU,
     title="reasons for reduced clocks, under load",
-    right="none by heat, power brake or hardware in any sample",
-    why="A GPU that is slowed down for a part of the time looks right in most single looks, and all ranks wait for it. Copies hardly warm "
-    "a GPU: heat or a power brake under them is a fault of the chassis.",
-    fix="check fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
+    right="none due to heat, power brake or hardware in any sample",
+    why="A GPU that is throttled part of the time looks healthy in most single readings, and all ranks wait for it. Copies barely heat a "
+    "GPU: throttling by heat or power brake during copies is a chassis fault.",
+    fix="check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
     stays="once the cause is gone, the driver raises the clocks itself",
     reads=("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetClockInfo", "nvmlDeviceGetTemperature", "nvmlDeviceGetPowerUsage"),
     sources=("nvml.h, nvmlClocksEventReason constants",),
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
     known = [sample for sample in gpu.samples if sample.reasons is not None]
     if not known:
-        yield unknown(gpu.label, "NVML does not tell the reasons for reduced clocks")
+        yield unknown(gpu.label, "NVML does not report the reasons for reduced clocks")
         return
     held = Counter(name for sample in known for name in clock_reasons(sample.reasons or 0))
     bad = {name: count for name, count in held.items() if name in BAD}
@@ -49,7 +49,7 @@ def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
         text = "; ".join(f"{BAD[name]} for {count / len(known):.0%} of the time" for name, count in bad.items())
         yield warned(gpu.label, f"clocks are reduced under load: {text}", evidence, fix=ROW.fix.format(gpu=gpu.index))
     else:
-        yield passed(gpu.label, f"no slowdown by heat, power brake or hardware under load: {seen}", evidence)
+        yield passed(gpu.label, f"no throttling by heat, power brake or hardware under load: {seen}", evidence)
 
 
 CHECK = Check(ROW, look)

@@ -1,4 +1,4 @@
-"""Errors of GPUs and NVSwitches in the kernel log so far: how often, when last, and the line."""
+"""Errors of GPUs and NVSwitches in the kernel log so far: how many, the latest time, and the line."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ def events(log: PastLog, *, switch: bool) -> list[Event]:
 
 
 def recent(event: Event) -> bool:
-    """Whether it is new enough to speak of the present."""
+    """Whether it is recent enough to count as current."""
     return event.age_s <= WINDOW_S
 
 

@@ -10,7 +10,7 @@ from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 
-IN_CONTAINER = "nvidia-smi on the host names the processes; end there what no job needs any more"
+IN_CONTAINER = "nvidia-smi on the host lists the processes; stop those that belong to no job"
 LEAST = 1 << 30  # bytes; less may be the driver's own
 NAMED = 4  # processes
 
@@ -20,10 +20,10 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="memory in use",
     right="no process holds memory",
-    why="A process that a job left behind takes memory and time of the GPU. The next job runs out of memory, or is slower than on "
-    "other hosts.",
-    fix="ps -fp {pids}; end what no job needs any more: kill {pids}",
-    stays="yes, until a job leaves a process again; an epilog of the scheduler can end them",
+    why="A process that a job left behind holds GPU memory and uses the GPU. The next job runs out of memory, or is slower than on other "
+    "hosts.",
+    fix="ps -fp {pids}; if they belong to no job: kill {pids}",
+    stays="yes, until a job leaves a process behind again; a scheduler epilog can kill them",
     reads=("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMemoryInfo"),
     sources=("nvidia-smi manual, processes", "NVML, nvmlDeviceGetMemoryInfo: GPUs that are NUMA nodes"),
 )
@@ -36,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(gpu: GpuHealth, *, container: bool) -> Found:
     processes = gpu.processes or ()
-    if not processes and gpu.used_bytes is None:  # in a container NVML may list no process of another one
+    if not processes and gpu.used_bytes is None:  # in a container NVML may not list processes of others
         return unreported(gpu, "memory_bytes", "memory in use")
     used = "unknown" if gpu.used_bytes is None else format_size(gpu.used_bytes)
     evidence = said(
@@ -44,15 +44,17 @@ def _judge(gpu: GpuHealth, *, container: bool) -> Found:
     )
     if processes:
         named = ", ".join(f"{one.pid} {one.name}".strip() for one in processes[:NAMED])
-        # In a container the numbers may be those of other processes than here.
+        # In a container these may be pids of the host.
         fix = IN_CONTAINER if container else ROW.fix.format(pids=" ".join(str(one.pid) for one in processes[:NAMED]))
         return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix)
-    # The kernel may use the memory of these GPUs as that of any NUMA node.
+    # The kernel may use the memory of these GPUs like any NUMA node.
     if (gpu.used_bytes or 0) >= LEAST and gpu.name.startswith(WITH_CPU):
         return unknown(gpu.label, f"{used} in use, no process: the kernel may keep files in it, as it is a NUMA node", evidence)
     if (gpu.used_bytes or 0) >= LEAST:
         fix = f"fuser -v /dev/nvidia{gpu.index}, as root on the host; without a process, reset the GPU"
-        return warned(gpu.label, f"{used} in use, but NVML lists no process: it may be in another container, or be dead", evidence, fix=fix)
+        return warned(
+            gpu.label, f"{used} in use, but NVML lists no process: it may run in another container, or be dead", evidence, fix=fix
+        )
     return passed(gpu.label, "no process uses it", evidence)
 
 

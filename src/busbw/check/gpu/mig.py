@@ -1,4 +1,4 @@
-"""GPUs that are divided into instances."""
+"""GPUs partitioned into instances (MIG)."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="MIG mode",
     right="off, and not about to change",
-    why="MIG divides a GPU into instances, which have no NVLink to each other. Most versions of NCCL do not support collectives "
+    why="MIG partitions a GPU into instances, which have no NVLink to each other. Most versions of NCCL do not support collectives "
     "between them.",
     fix="nvidia-smi -i {gpu} -mig 0; on A100 then reset the GPU",
     stays="yes on A100, where the GPU keeps it; on Hopper and later MIG is off after a reboot, unless a service sets it",
@@ -36,7 +36,7 @@ def _judge(gpu: GpuHealth) -> Found:
     if gpu.mig:
         return warned(gpu.label, "MIG is on: collectives between GPUs may not work", evidence, fix=fix)
     if gpu.mig_pending:
-        return warned(gpu.label, "MIG is off, but goes on at the next reset", evidence, fix=fix)
+        return warned(gpu.label, "MIG is off, but will be on after the next reset", evidence, fix=fix)
     return passed(gpu.label, "MIG is off", evidence)
 
 

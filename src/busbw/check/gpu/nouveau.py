@@ -1,4 +1,4 @@
-"""The driver nouveau, which takes GPUs before NVIDIA's driver can."""
+"""The nouveau driver, which can bind GPUs before NVIDIA's driver does."""
 
 from collections.abc import Iterator
 
@@ -17,9 +17,9 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="kernel module nouveau",
     right="not loaded",
-    why="nouveau is the kernel's own driver of NVIDIA GPUs. Where it takes a GPU first, NVIDIA's driver cannot, and CUDA finds no GPU.",
+    why="nouveau is the kernel's own driver for NVIDIA GPUs. If it binds a GPU first, NVIDIA's driver cannot, and CUDA finds no GPU.",
     fix="printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/blacklist-nouveau.conf; then reboot",
-    stays="yes, if the initial RAM disk is made anew: update-initramfs -u (Debian, Ubuntu) or dracut --force (RHEL)",
+    stays="yes, once the initramfs is rebuilt: update-initramfs -u (Debian, Ubuntu) or dracut --force (RHEL)",
     reads=(PATH, "/sys/bus/pci/devices/*/{vendor,class}"),
     sources=("CUDA installation guide for Linux, disabling nouveau",),
 )
@@ -38,9 +38,9 @@ def look(machine: Machine) -> Iterator[Found]:
     elif "nouveau" not in loaded:
         yield passed("", "nouveau is not loaded", evidence)
     elif "nvidia" in loaded:
-        yield warned("", "nouveau is loaded beside NVIDIA's driver: at a next start it may take the GPUs first", evidence, fix=ROW.fix)
+        yield warned("", "nouveau is loaded along with NVIDIA's driver: at the next boot it may bind the GPUs first", evidence, fix=ROW.fix)
     elif not any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine)):
-        yield warned("", "nouveau is loaded, as for a screen: CUDA finds no GPU", evidence, fix=ROW.fix)
+        yield warned("", "nouveau is loaded, perhaps for a screen: CUDA finds no GPU", evidence, fix=ROW.fix)
     else:
         yield failed("", "nouveau is loaded, and NVIDIA's driver is not: CUDA finds no GPU", evidence, fix=ROW.fix)
 

@@ -26,9 +26,9 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="peer access between GPUs",
     right="every GPU can read the memory of every other one",
-    why="Without peer access NCCL copies through host memory, over PCIe twice. The cause is usually an IOMMU, ACS, a virtual machine or a "
-    "driver setting.",
-    fix="nvidia-smi topo -p2p r; on bare metal boot with iommu=pt and turn ACS off (see the checks of PCIe)",
+    why="Without peer access NCCL copies through host memory, which crosses PCIe twice. The usual cause is an IOMMU, ACS, a virtual "
+    "machine or a driver setting.",
+    fix="nvidia-smi topo -p2p r; on bare metal, boot with iommu=pt and turn ACS off (see pcie-acs)",
     stays="iommu=pt in the boot loader's configuration stays; ACS that setpci turned off is on again after a reboot",
     reads=("nvmlDeviceGetP2PStatus",),
     sources=("NCCL user guide, troubleshooting: GPU direct",),
@@ -36,14 +36,14 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """All pairs, grouped by what NVML says of them."""
+    """All pairs, grouped by what NVML reports."""
     gpus = read_health(machine)
     if missing := no_gpus(machine, gpus):
         yield missing
     elif len(gpus.gpus) < 2:
         yield skipped("there is no second GPU")
     elif len(gpus.peers) < (pairs := len(gpus.gpus) * (len(gpus.gpus) - 1) // 2):
-        yield unknown("", f"NVML does not tell of {pairs - len(gpus.peers)} of {pairs} pairs whether they can reach each other")
+        yield unknown("", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs")
     elif all(status == OK for _, _, status in gpus.peers):
         yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
     for status in sorted({status for _, _, status in gpus.peers} - {OK}):
@@ -53,7 +53,7 @@ def look(machine: Machine) -> Iterator[Found]:
         if status == UNKNOWN:
             yield unknown("", f"NVML does not know whether there is peer access: {named}", evidence)
         elif status == INCAPABLE:
-            yield skipped(f"these GPUs have no peer access, which no setting changes: {named}")
+            yield skipped(f"these GPUs do not support peer access: {named}")
         else:
             yield warned("", f"no peer access, {STATUS.get(status, f'status {status}')}: {named}", evidence, fix=ROW.fix)
 

@@ -14,7 +14,7 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="persistence mode",
     right="on",
-    why="Without it the driver unloads a GPU when its last user ends. The next start takes seconds more, and clock settings and "
+    why="Without it the driver unloads a GPU when its last client exits. The next start takes seconds longer, and clock settings and "
     "error counts are lost.",
     fix="nvidia-smi -i {gpu} -pm 1",
     stays="lost at the next reboot; systemctl enable --now nvidia-persistenced keeps it",

@@ -14,9 +14,9 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="power limit",
     right="at or above the default of the board",
-    why="A lower limit reduces clocks under load. Collectives then wait for the GPU with the lowest limit.",
+    why="A lower limit reduces clocks under load. Every collective waits for the GPU with the lowest limit.",
     fix="nvidia-smi -i {gpu} -pl {watts}",
-    stays="lost at the next reboot, as a lower limit is too, unless a service sets it at each start: look for nvidia-smi -pl",
+    stays="lost at the next reboot, like a lower limit; if the lower limit returns, a service sets it: look for nvidia-smi -pl",
     reads=("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"),
     sources=("nvidia-smi manual, power limit",),
 )

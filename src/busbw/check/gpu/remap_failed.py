@@ -19,7 +19,7 @@ ROW = CheckRow(
     why="A bank without spare rows keeps its bad memory, so uncorrected errors come back (Xid 64). Azure's "
     "node health checks fail a GPU with more than 512 such rows.",
     fix="drain the host and replace the GPU (RMA)",
-    stays="only another GPU stays",
+    stays="permanent: a hardware replacement",
     reads=("nvmlDeviceGetRemappedRows",),
     sources=("NVIDIA GPU memory error management", "Azure node health checks, azure_gpu_ecc"),
 )

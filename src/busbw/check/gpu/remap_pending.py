@@ -1,4 +1,4 @@
-"""Memory that the GPU takes out of use at its next reset."""
+"""Memory that the GPU retires at its next reset."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="pending row remapping or page retirement",
     right="none pending",
-    why="The GPU found bad memory and replaces it at its next reset. Until then that memory stays out of use, and another error "
-    "there ends the job.",
+    why="The GPU found bad memory and remaps it at its next reset. Until then that memory is unused, and another error there kills the "
+    "job.",
     fix="drain the host, then nvidia-smi -i {gpu} --gpu-reset",
     stays="yes: the GPU keeps the new rows",
     reads=("nvmlDeviceGetRemappedRows", "nvmlDeviceGetRetiredPagesPendingStatus"),

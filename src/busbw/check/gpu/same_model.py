@@ -1,4 +1,4 @@
-"""GPUs of one machine that differ from each other."""
+"""GPUs in one machine that differ from each other."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,19 +21,19 @@ ROW = CheckRow(
     id="BW019",
     name="gpu-same-model",
     layer=Layer.GPU,
-    title="GPUs of one machine alike",
-    right="all GPUs have the same model, VBIOS and memory",
-    why="A collective runs at the pace of its slowest GPU. A GPU that was replaced can have an older VBIOS, with other clocks, power or "
-    "NVLink settings than the rest.",
-    fix="ask the vendor of the server for the VBIOS {common} of {gpu}, or leave it out: CUDA_VISIBLE_DEVICES",
-    stays="yes: the VBIOS is in the GPU",
+    title="identical GPUs in one machine",
+    right="all GPUs have the same model, VBIOS and memory size",
+    why="A collective runs at the pace of its slowest GPU. A replacement GPU can have an older VBIOS, with different clock, power or "
+    "NVLink settings.",
+    fix="ask the server vendor for VBIOS {common} for {gpu}, or leave it out: CUDA_VISIBLE_DEVICES",
+    stays="yes: the VBIOS is stored in the GPU",
     reads=tuple(function for _, function, _ in TRAITS),
     sources=("Meta GPU cluster monitoring, check_nvidia_smi",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each trait, against what most GPUs have."""
+    """Each trait, compared with most GPUs."""
     gpus = read_health(machine)
     readable = [gpu for gpu in gpus.gpus if not gpu.error]
     if missing := no_gpus(machine, gpus):
@@ -45,10 +45,10 @@ def look(machine: Machine) -> Iterator[Found]:
         yield from found
         silent = [gpu.label for gpu in gpus.gpus if gpu.error or not all(trait(gpu) for _, _, trait in TRAITS)]
         if silent:
-            yield unknown("", f"NVML does not tell model, VBIOS and memory of {', '.join(silent)}")
+            yield unknown("", f"NVML does not report model, VBIOS and memory of {', '.join(silent)}")
         elif not found:
             first = readable[0]
-            yield passed("", f"{counted(len(readable), 'GPU')} alike: {first.name}, VBIOS {first.vbios}")
+            yield passed("", f"{counted(len(readable), 'identical GPU')}: {first.name}, VBIOS {first.vbios}")
 
 
 def _differing(gpus: list[GpuHealth], what: str, function: str, trait: Callable[[GpuHealth], str]) -> Iterator[Found]:
@@ -58,7 +58,7 @@ def _differing(gpus: list[GpuHealth], what: str, function: str, trait: Callable[
         if value != common:
             evidence = Evidence(f"{function}, {label}", value, common)
             fix = ROW.fix.format(common=common, gpu=label) if what == "VBIOS" else f"leave {label} out: CUDA_VISIBLE_DEVICES"
-            yield warned(label, f"its {what} is {value}, that of most other GPUs {common}", evidence, fix=fix)
+            yield warned(label, f"its {what} is {value}; most GPUs have {common}", evidence, fix=fix)
 
 
 CHECK = Check(ROW, look)

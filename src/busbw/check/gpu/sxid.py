@@ -19,17 +19,17 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="SXid errors of NVSwitches in the kernel log",
     right="none since boot",
-    why="An SXid is the driver's report of an error of an NVSwitch. A fatal one ends the jobs whose GPUs it joins, until a reboot; one "
-    "that is not fatal may tell of a link that gets worse.",
+    why="An SXid is the driver's report of an NVSwitch error. A fatal one kills jobs on the connected GPUs until a reboot. A nonfatal "
+    "one may come from a failing link.",
     fix="journalctl -u nvidia-fabricmanager; drain the host, stop all users of the GPUs, and reboot it",
-    stays="a reboot lasts if the fault was transient; an SXid that comes back needs another board",
+    stays="a reboot helps if the fault was transient; if the SXid comes back, replace the board",
     reads=("/dev/kmsg", "/sys/bus/pci/devices/*/{vendor,class}"),
     sources=("Fabric Manager user guide, SXid errors", CATALOG),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each kind of SXid of each NVSwitch, the latest of its kind."""
+    """The latest SXid of each number and NVSwitch."""
     switches, log = switches_on_pci(machine), read_past(machine)
     found = events(log, switch=True)
     if not switches and not found:

@@ -13,8 +13,8 @@ ROW = CheckRow(
     name="gpu-temperature",
     layer=Layer.GPU,
     title="temperature",
-    right="below the highest operating temperature of the GPU, and above 0 degrees of margin to where it slows down",
-    why="Above it the driver reduces the clocks, at first a little, then by half. A GPU near the limit when idle has no room under load.",
+    right="below the GPU's maximum operating temperature, with more than 0 degrees left before it slows down",
+    why="Above it the driver reduces the clocks, first slightly, then by half. A GPU near the limit when idle has no headroom under load.",
     fix="check fans, air flow and inlet temperature of the chassis; nvidia-smi -i {gpu} -q -d TEMPERATURE",
     stays="yes, once the cooling is repaired",
     reads=("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetMarginTemperature"),
@@ -37,7 +37,7 @@ def _judge(gpu: GpuHealth) -> Found:
     elif limit:
         right, expected, seen = gpu.temperature_c < limit, f"below {limit} C", f"{gpu.temperature_c} C"
     else:
-        return unknown(gpu.label, f"{gpu.temperature_c} C, but NVML tells no limit")
+        return unknown(gpu.label, f"{gpu.temperature_c} C, but NVML reports no limit")
     return judged(
         right=right,
         subject=gpu.label,

@@ -16,10 +16,9 @@ ROW = CheckRow(
     name="gpu-throttle",
     layer=Layer.GPU,
     title="reasons for reduced clocks",
-    right="none by heat, power brake or hardware; the power limit is normal under load",
-    why="Heat and the power brake can halve the clocks. One slow GPU slows every collective, as all ranks wait for it, and "
-    "no Xid tells of it.",
-    fix="check fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
+    right="none due to heat, power brake or hardware; the power limit is normal under load",
+    why="Heat and the power brake can halve the clocks. All ranks wait for one slow GPU, and no Xid reports it.",
+    fix="check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
     stays="once the cause is gone, the driver raises the clocks itself",
     reads=("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"),
     sources=("nvml.h, nvmlClocksEventReason constants",),

@@ -17,16 +17,16 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title=f"device {PATH}",
     right="present",
-    why=f"CUDA cannot start without {PATH}, and NCCL's first call fails. nvidia-smi works without it, so the GPUs look right.",
+    why=f"CUDA cannot start without {PATH}, and NCCL's first call fails. nvidia-smi works without it, so the GPUs look healthy.",
     fix="nvidia-modprobe -u -c=0",
-    stays="lost at the next reboot; CUDA makes the device itself where nvidia-modprobe is installed, nvidia-persistenced loads the module",
+    stays="lost at the next reboot; CUDA creates the device itself if nvidia-modprobe is installed; nvidia-persistenced loads the module",
     reads=("/dev", "/proc/modules"),
     sources=("NVIDIA driver README, nvidia-modprobe",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The device; in a container it cannot be made later."""
+    """The device, which cannot be created later in a container."""
     names = machine.names("/dev")
     if missing := no_gpus(machine, read_health(machine)):
         yield missing
@@ -39,10 +39,10 @@ def look(machine: Machine) -> Iterator[Found]:
         yield passed("", f"{PATH} is present", evidence)
     elif machine.container:
         fix = f"start the container with the NVIDIA container toolkit (docker run --gpus all), or with --device {PATH}"
-        yield failed("", f"{PATH} is absent: CUDA cannot start, and cannot make it here", evidence, fix=fix)
+        yield failed("", f"{PATH} is absent: CUDA cannot start, and cannot create it in a container", evidence, fix=fix)
     else:
         state = "the module nvidia_uvm is loaded" if loaded else "the module nvidia_uvm is not loaded"
-        yield warned("", f"{PATH} is absent ({state}): CUDA starts only if it can make the device itself", evidence, fix=ROW.fix)
+        yield warned("", f"{PATH} is absent ({state}): CUDA starts only if it can create the device itself", evidence, fix=ROW.fix)
 
 
 CHECK = Check(ROW, look)

@@ -21,18 +21,18 @@ ROW = CheckRow(
     name="gpu-xid",
     layer=Layer.GPU,
     title="Xid errors in the kernel log",
-    right="none since boot, but for those of applications (13, 31, 32, 43, 45, 69)",
-    why="An Xid is the driver's report of an error. Some are the fault of a program; others mean that memory, a link or the GPU itself is "
-    "broken, and jobs on it fail until it is reset. Those of the last 2 hours fail, older ones may have been repaired and warn.",
-    fix="by the number of the Xid, as its finding says: see the table of Xids in the reference of host counters",
-    stays="a reset or reboot lasts if the fault was transient; an Xid that comes back needs another GPU",
+    right="none since boot, except those of applications (13, 31, 32, 43, 45, 69)",
+    why="An Xid is the driver's report of an error. Some are bugs of a program. Others mean that memory, a link or the GPU itself is "
+    "broken, and jobs on it fail until it is reset. An Xid of the last 2 hours fails. An older one may have been repaired, and warns.",
+    fix="depends on the Xid, and is in the finding; the table of Xids is in the reference of host counters",
+    stays="a reset or reboot helps if the fault was transient; if the Xid comes back, replace the GPU",
     reads=("/dev/kmsg",),
     sources=(CATALOG, "Azure node health checks, azure_gpu_xid"),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each kind of Xid of each GPU, the latest of its kind."""
+    """The latest Xid of each number and GPU."""
     gpus, log = read_health(machine), read_past(machine)
     missing = no_gpus(machine, gpus)
     found = events(log, switch=False)
@@ -53,7 +53,7 @@ def _judge(event: Event, subject: str) -> Found:
     evidence, remedy, blame = event.evidence, row.fix, row.blame
     if event.number == RECOVERY and (action := _ACTION.search(event.line.text)):
         message, remedy = f"{message}: {action[1]}", f"{action[1].lower()}: drain the host first"
-        blame = Blame.APPLICATION if action[1] == "None" else blame  # a reset has cleared what was asked for
+        blame = Blame.APPLICATION if action[1] == "None" else blame  # a reset has already been done
     if blame is Blame.APPLICATION:
         return passed(subject, message, evidence)
     broken = blame is Blame.BROKEN and recent(event)

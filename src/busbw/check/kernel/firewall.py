@@ -16,16 +16,16 @@ ROW = CheckRow(
     layer=Layer.KERNEL,
     title="packet filters for incoming connections",
     right="no filter drops what other hosts of the cluster send",
-    why="MPI, NCCL and PyTorch listen on ports that the kernel assigns. If those are closed, a job hangs at its start without a message.",
+    why="MPI, NCCL and PyTorch listen on ports that the kernel assigns. If those are blocked, a job hangs at startup without a message.",
     fix="nft insert rule {place} ip saddr CIDR accept, with CIDR the network of the cluster",
-    stays="lost at the next reboot; firewall-cmd --permanent --zone=trusted --add-source=CIDR, or with ufw: ufw allow from CIDR",
+    stays="lost at the next reboot; permanent with firewall-cmd --permanent --zone=trusted --add-source=CIDR, or with ufw allow from CIDR",
     reads=(MODULES, " ".join(COMMAND)),
     sources=("nft(8)", "Open MPI issues 12508 and 13113"),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Chains that drop incoming packets. The rules are asked for only where nftables is loaded or built in: asking would load it."""
+    """Chains that drop incoming packets. The rules are read only if nftables is loaded or built in, since reading would load it."""
     loaded = machine.read(MODULES)
     if loaded.text is None:
         yield unread("", loaded, "the list of modules")
@@ -51,16 +51,16 @@ def _tables(machine: Machine) -> Iterator[Found]:
         return
     yield from (_closed(chain) for chain in closed)
     if not closed:
-        yield passed("", "no chain drops what no rule accepts", Evidence(" ".join(COMMAND), "no closed chain"))
+        yield passed("", "no chain drops packets by default", Evidence(" ".join(COMMAND), "no default drop"))
 
 
 def _closed(chain: Chain) -> Found:
-    evidence = Evidence(" ".join(COMMAND), f"{chain.place} drops what no rule accepts", "the cluster's network is accepted")
+    evidence = Evidence(" ".join(COMMAND), f"{chain.place} drops packets by default", "the cluster's network is accepted")
     if chain.accepts:
         accepted = ", ".join(chain.accepts)
-        message = f"it accepts {accepted} and drops the rest; whether that is all that the cluster needs is not known"
+        message = f"it accepts {accepted} and drops the rest; whether this covers the cluster is unknown"
         return unknown(chain.place, message, evidence, fix=f"compare {accepted} with the addresses of the other hosts")
-    message = "it drops incoming connections, and accepts no network or interface as a whole"
+    message = "it drops incoming connections, and accepts no whole network or interface"
     return warned(chain.place, message, evidence, fix=ROW.fix.format(place=chain.place))
 
 

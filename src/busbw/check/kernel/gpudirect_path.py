@@ -18,8 +18,8 @@ ROW = CheckRow(
     name="gpudirect-path",
     layer=Layer.KERNEL,
     title="access of RDMA devices to GPU memory (GPUDirect RDMA)",
-    right="nvidia_peermem is loaded, or the driver is NVIDIA's open one on Linux 5.12 or later (DMA-BUF)",
-    why="Without it NCCL copies all data through host memory, at about half the rate or less. Its log then lacks GDRDMA.",
+    right="nvidia_peermem is loaded, or the driver is NVIDIA's open one on Linux 5.12 or newer (DMA-BUF)",
+    why="Without it NCCL copies all data through host memory, at about half the rate or less, and its log lacks GDRDMA.",
     fix="modprobe nvidia_peermem",
     stays="lost at the next reboot; write nvidia_peermem to a file in /etc/modules-load.d",
     reads=("/proc/modules", "/sys/module", VERSION, RELEASE),
@@ -28,11 +28,11 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """One of the two ways is open."""
+    """Whether one of the two is available."""
     devices = read_devices(machine)
     ports = [port for port in machine.ports if port.bdf not in devices or devices[port.bdf].vendor != AMAZON]
     if not ports or not any(device.gpu for device in devices.values()):
-        yield skipped("no GPU beside an RDMA device" if not machine.ports or ports else "EFA has a way of its own")
+        yield skipped("no GPU together with an RDMA device" if not machine.ports or ports else "EFA has its own mechanism")
         return
     loaded = next((name for name in MODULES if name in machine.modules), None)
     driver = machine.read(VERSION)
@@ -50,7 +50,7 @@ def _without_module(machine: Machine, driver: str) -> Found:
     if match is None:
         return unknown("", f"{MODULES[0]} is not loaded, and {RELEASE} gives no kernel version")
     recent = (int(match.group(1)), int(match.group(2))) >= DMA_BUF
-    evidence = (Evidence(VERSION, driver, OPEN), Evidence(RELEASE, kernel, "5.12 or later"))
+    evidence = (Evidence(VERSION, driver, OPEN), Evidence(RELEASE, kernel, "5.12 or newer"))
     if OPEN in driver and recent:
         return passed("", "the open driver exports GPU memory as DMA-BUF", *evidence)
     lack = "the driver is the proprietary one" if recent else f"Linux {kernel} is older than 5.12"

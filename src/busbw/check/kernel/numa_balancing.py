@@ -16,7 +16,7 @@ ROW = CheckRow(
     layer=Layer.KERNEL,
     title="automatic NUMA balancing",
     right="0 on machines with more than one NUMA node",
-    why="The kernel unmaps pages to see who uses them, and moves them. Each such fault delays a rank, and the others wait for it.",
+    why="The kernel unmaps pages to see who uses them, and migrates them. Each such fault delays a rank, and the others wait for it.",
     fix="sysctl -w kernel.numa_balancing=0",
     stays=STAYS,
     reads=(PATH, NODES),

@@ -16,7 +16,7 @@ ROW = CheckRow(
     layer=Layer.KERNEL,
     title="range of ports that the kernel assigns",
     right=f"as wide as the kernel's default, {DEFAULT[0]} to {DEFAULT[1]}, or wider",
-    why="NCCL, MPI and PyTorch listen on ports of this range. Large jobs can use up a narrow one. A firewall has to let all of it through.",
+    why="NCCL, MPI and PyTorch listen on ports in this range. Large jobs can exhaust a narrow one. A firewall must allow all of it.",
     fix=f"sysctl -w net.ipv4.ip_local_port_range='{DEFAULT[0]} {DEFAULT[1]}'",
     stays="lost at the next reboot; write it to a file in /etc/sysctl.d",
     reads=(PATH,),
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
     count, usual = values[1] - values[0] + 1, DEFAULT[1] - DEFAULT[0] + 1
     text = f"the kernel assigns {count} ports, {values[0]} to {values[1]}"
     evidence = Evidence(PATH, f"{values[0]} {values[1]}", f"{usual} ports or more")
-    yield judged(right=count >= usual, subject="", good=text, bad=f"{text}; its default are {usual}", evidence=(evidence,), fix=ROW.fix)
+    yield judged(right=count >= usual, subject="", good=text, bad=f"{text}; the default is {usual}", evidence=(evidence,), fix=ROW.fix)
 
 
 CHECK = Check(ROW, look)

@@ -1,4 +1,4 @@
-"""Access to the device files of RDMA."""
+"""Access to the RDMA device files."""
 
 import json
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ ROW = CheckRow(
     id="BW113",
     name="rdma-access",
     layer=Layer.KERNEL,
-    title="access to the device files of RDMA",
+    title="access to the RDMA device files",
     right=f"this process may read and write each {FILES}/uverbs*",
     why="Without access NCCL finds no RDMA device and uses TCP.",
     fix="chmod 0666 {files}",
-    stays="lost at the next reboot; rdma-core's udev rules keep it. In a container add --device=/dev/infiniband at its start",
+    stays="lost at the next reboot; rdma-core's udev rules keep it. For a container add --device=/dev/infiniband at its start",
     reads=(f"access to {FILES}",),
     sources=("rdma-core, udev rules", "Docker, docker run --device"),
 )

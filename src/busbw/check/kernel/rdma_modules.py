@@ -16,8 +16,8 @@ ROW = CheckRow(
     id="BW112",
     name="rdma-modules",
     layer=Layer.KERNEL,
-    title="kernel modules of RDMA",
-    right=f"{USER}, {', '.join(CONNECTION)} and, for NVIDIA's cards, mlx5_ib are loaded",
+    title="RDMA kernel modules",
+    right=f"{USER}, {', '.join(CONNECTION)} and, for NVIDIA NICs, mlx5_ib are loaded",
     why=f"Without mlx5_ib or {USER} NCCL finds no RDMA device and uses TCP. Without rdma_ucm programs cannot use the connection manager.",
     fix="modprobe -a {modules}",
     stays="lost at the next reboot; write the names to a file in /etc/modules-load.d, or enable rdma-core's or OFED's service",
@@ -27,7 +27,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """What is loaded, or built in and has made its devices."""
+    """Modules that are loaded, or built in with their devices present."""
     cards = [device for device in read_devices(machine).values() if device.vendor == MELLANOX and device.network]
     if not cards and not machine.ports:
         yield skipped("no RDMA device")
@@ -40,7 +40,7 @@ def look(machine: Machine) -> Iterator[Found]:
     made |= set(CONNECTION) if "rdma_cm" in files else set[str]()
     missing = [name for name in (*(["mlx5_ib"] if cards else []), USER, *CONNECTION) if name not in machine.modules | made]
     if not missing:
-        yield passed("", "the modules of RDMA are loaded", Evidence(MODULES, f"{USER}, {', '.join(CONNECTION)}"))
+        yield passed("", "the RDMA modules are loaded", Evidence(MODULES, f"{USER}, {', '.join(CONNECTION)}"))
         return
     needed = machine.ports or gpu_server(machine) or any(not card.kind.startswith(ETHERNET) for card in cards)
     report = failed if set(missing) - set(CONNECTION) and needed else warned

@@ -17,7 +17,8 @@ ROW = CheckRow(
     layer=Layer.KERNEL,
     title="removal of shared memory at logout",
     right="RemoveIPC=no in systemd's logind",
-    why="mpirun and Slurm run jobs of users who are not logged in. systemd then removes their files in /dev/shm, and NCCL crashes.",
+    why="mpirun and Slurm run jobs of users who are not logged in. With RemoveIPC=yes systemd deletes their files in /dev/shm, and NCCL "
+    "crashes.",
     fix=f"mkdir -p {DROP_INS}; printf '[Login]\\nRemoveIPC=no\\n' > {DROP_INS}/ipc.conf; systemctl restart systemd-logind",
     stays="survives a reboot",
     reads=(CONF, f"{DROP_INS}/*.conf"),
@@ -26,7 +27,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The configured value; without one the default, which the file as installed shows in a comment."""
+    """The configured value, or else the default, which the installed file has in a comment."""
     if machine.container or not machine.names("/run/systemd"):
         yield skipped("a container has no logind" if machine.container else "systemd does not run here")
         return
@@ -39,7 +40,7 @@ def look(machine: Machine) -> Iterator[Found]:
         right=value.lower() in OFF,
         subject="",
         good="systemd keeps shared memory",
-        bad="systemd removes a user's shared memory at the last logout, also that of running jobs",
+        bad="systemd removes a user's shared memory at the last logout, even while jobs use it",
         evidence=(Evidence(", ".join(paths), f"RemoveIPC={value}", "RemoveIPC=no"),),
         fix=ROW.fix,
     )

@@ -9,15 +9,15 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.stuck import stuck_processes
 
 NAMED = 5
-KTHREADD = "/proc/2/comm"  # the parent of kernel threads, in the namespace of the host alone
+KTHREADD = "/proc/2/comm"  # the parent of kernel threads, only in the host's namespace
 
 ROW = CheckRow(
     id="BW124",
     name="stuck-processes",
     layer=Layer.KERNEL,
-    title="processes that wait in the kernel",
-    right="none stays in state D",
-    why="Such a process waits for a driver or file system that does not answer. It cannot be killed, and may hold a GPU.",
+    title="processes stuck in the kernel",
+    right="no process stays in state D",
+    why="Such a process waits for a driver or file system that does not respond. It cannot be killed, and may hold a GPU.",
     fix="read /proc/{pid}/stack and dmesg to see which driver or mount it waits for; if it does not end, reboot",
     stays="a reboot ends it; the cause may come back",
     reads=("/proc/*/stat, for a second", KTHREADD),
@@ -26,7 +26,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Those that were in state D in every look."""
+    """Processes that were in state D in every sample."""
     reading = machine.call("stuck processes", stuck_processes)
     if reading.text is None:
         yield unread("", reading, "the states of processes")
@@ -44,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _none(machine: Machine) -> Found:
     if machine.container and machine.text(KTHREADD) != "kthreadd":
         fix = "run busbw check on the host, or in a container with the host's processes (--pid=host, hostPID)"
-        return unknown("", "this container shows its own processes alone", Evidence(KTHREADD, "not kthreadd", "kthreadd"), fix=fix)
+        return unknown("", "this container shows only its own processes", Evidence(KTHREADD, "not kthreadd", "kthreadd"), fix=fix)
     return passed("", "no process hangs in the kernel", Evidence("/proc/*/stat", "no state D"))
 
 

@@ -1,4 +1,4 @@
-"""Settings of the kernel that should be 0."""
+"""Kernel settings that should be 0."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ STAYS = "lost at the next reboot; write it to a file in /etc/sysctl.d"
 
 
 def off(machine: Machine, path: str, what: str, fix: str) -> Iterator[Found]:
-    """Pass where the file at `path` has 0; `what` begins the message."""
+    """Pass if the file at `path` contains 0; `what` begins the message."""
     reading = machine.read(path)
     value = number(reading.text)
     if value is None:

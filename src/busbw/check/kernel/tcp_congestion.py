@@ -1,4 +1,4 @@
-"""TCP's congestion control."""
+"""TCP congestion control."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,8 @@ ROW = CheckRow(
     id="BW119",
     name="kernel-tcp-congestion",
     layer=Layer.KERNEL,
-    title="TCP's congestion control",
-    right="any but BBR, such as cubic",
+    title="TCP congestion control",
+    right="any except BBR, such as cubic",
     why="BBR slows down streams that pause, as in collectives. An all_reduce of 16 MiB took 1.4 to 1.8 times as long as with reno.",
     fix="sysctl -w net.ipv4.tcp_congestion_control=cubic",
     stays="lost at the next reboot; write it to a file in /etc/sysctl.d",
@@ -27,9 +27,9 @@ def look(machine: Machine) -> Iterator[Found]:
     """The default of new connections."""
     reading = machine.read(PATH)
     if not reading.text:
-        yield unread("", reading, "TCP's congestion control")
+        yield unread("", reading, "the TCP congestion control")
         return
-    text = f"TCP's congestion control is {reading.text}"
+    text = f"TCP congestion control is {reading.text}"
     yield judged(
         right=not reading.text.startswith(PACED),
         subject="",

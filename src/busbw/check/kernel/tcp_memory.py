@@ -1,4 +1,4 @@
-"""The largest buffers of TCP."""
+"""The maximum TCP buffer sizes."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ ROW = CheckRow(
     id="BW118",
     name="kernel-tcp-memory",
     layer=Layer.KERNEL,
-    title="largest buffers of TCP",
+    title="maximum TCP buffer sizes",
     right="at least the kernel's defaults: 6 MiB to receive, 4 MiB to send",
     why="A stream sends at most one buffer per round trip: 4 MiB at 1 ms are 34 Gbit/s. Smaller buffers slow down NCCL over TCP.",
     fix="sysctl -w net.ipv4.{name}='{least} {default} {most}'",
@@ -38,7 +38,7 @@ def look(machine: Machine) -> Iterator[Found]:
             right=values[2] >= least,
             subject=name,
             good=text,
-            bad=f"{text}, fewer than the kernel's default of {least}",
+            bad=f"{text}, less than the kernel's default of {least}",
             evidence=(Evidence(path, str(values[2]), f"{least} or more"),),
             fix=ROW.fix.format(name=name, least=values[0], default=values[1], most=least),
         )

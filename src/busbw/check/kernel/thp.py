@@ -15,9 +15,9 @@ ROW = CheckRow(
     layer=Layer.KERNEL,
     title="transparent huge pages",
     right="madvise or always",
-    why="With never, host buffers consist of pages of 4 KiB: more entries to look up, and more pages to lock when memory is registered.",
+    why="With never, host buffers use 4 KiB pages: more TLB misses, and more pages to pin when memory is registered.",
     fix=f"echo madvise > {PATH}",
-    stays="lost at the next reboot; add transparent_hugepage=madvise to the kernel's command line",
+    stays="lost at the next reboot; add transparent_hugepage=madvise to the kernel command line",
     reads=(PATH,),
     sources=("Linux, Documentation/admin-guide/mm/transhuge.rst",),
 )

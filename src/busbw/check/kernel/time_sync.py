@@ -12,9 +12,9 @@ ROW = CheckRow(
     id="BW121",
     name="kernel-time-sync",
     layer=Layer.KERNEL,
-    title="synchronization of the clock",
+    title="clock synchronization",
     right="a time service keeps the clock synchronized",
-    why="Logs and traces of several hosts are put in order by their clocks, which should agree to a millisecond.",
+    why="Logs and traces of several hosts are ordered by their clocks, which should agree to within a millisecond.",
     fix="systemctl enable --now chronyd || systemctl enable --now systemd-timesyncd",
     stays="survives a reboot",
     reads=("adjtimex(2)",),
@@ -23,7 +23,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """What the kernel says of its clock."""
+    """The state of the kernel's clock."""
     reading = machine.call("clock", clock)
     if reading.text is None:
         yield unread("", reading, "the state of the clock")

@@ -14,9 +14,9 @@ ROW = CheckRow(
     id="BW123",
     name="yama-ptrace",
     layer=Layer.KERNEL,
-    title="copies between processes by cross-memory attach",
+    title="cross-memory attach between processes",
     right="ptrace_scope is 0 or 1, or the kernel has no Yama",
-    why="MPI and UCX copy large messages directly from process to process. With 2 or 3 they have to copy twice, through shared memory.",
+    why="MPI and UCX copy large messages directly between processes. With 2 or 3 they copy twice, through shared memory.",
     fix="sysctl -w kernel.yama.ptrace_scope=1",
     stays="lost at the next reboot; write it to a file in /etc/sysctl.d (3 cannot be changed before a reboot)",
     reads=(PATH,),
@@ -28,7 +28,7 @@ def look(machine: Machine) -> Iterator[Found]:
     """The setting."""
     value = number(machine.text(PATH))
     if value is None:
-        yield skipped(f"no Yama: {machine.read(PATH).reason or 'the value is no number'}")
+        yield skipped(f"no Yama: {machine.read(PATH).reason or 'the value is not a number'}")
         return
     yield judged(
         right=value <= MOST,

@@ -1,4 +1,4 @@
-"""A host whose own name is a loopback address."""
+"""A host whose own name resolves to a loopback address."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -14,18 +14,18 @@ ROW = CheckRow(
     name="hostname-loopback",
     layer=Layer.LAUNCHER,
     title="the host's own name in /etc/hosts",
-    right="an address that other hosts reach, or none",
-    why="Debian's installer writes 127.0.1.1 for the own name. A rank that gives its name or address to others, as torchrun and Gloo "
-    "do, then gives one that leads each host to itself, and the start hangs.",
+    right="an address that other hosts can reach, or none",
+    why="Debian's installer maps the host's own name to 127.0.1.1. torchrun and Gloo ranks publish their name or address. Other hosts "
+    "then connect to themselves, and startup hangs.",
     fix="in /etc/hosts, replace {address} with the address of this host",
-    stays="the file stays; cloud-init may write it anew: manage_etc_hosts",
+    stays="permanent, unless cloud-init rewrites the file: manage_etc_hosts",
     reads=(PATH, NAME),
     sources=("Debian reference, the hostname resolution",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Lines with the own name, in full or short."""
+    """Lines with the host's own name, full or short."""
     reading, name = machine.read(PATH), machine.text(NAME)
     if reading.text is None or not name:
         missing = reading if reading.text is None else machine.read(NAME)

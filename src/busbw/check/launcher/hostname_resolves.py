@@ -16,16 +16,16 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="addresses of the host's own name",
     right="at least one that is not loopback",
-    why="Gloo and PyTorch's store resolve the host's own name at start. Without an address they fail, or wait for the name server first.",
+    why="Gloo and PyTorch's store resolve the host's own name at startup. Without an address they fail, or first wait for the name server.",
     fix="add a line with the address of this host and its name {name} to /etc/hosts, or register it in DNS",
-    stays="/etc/hosts stays, unless cloud-init writes it anew: manage_etc_hosts",
+    stays="permanent, unless cloud-init rewrites /etc/hosts: manage_etc_hosts",
     reads=("getent ahosts HOSTNAME",),
     sources=("getent(1)", "PyTorch documentation, torch.distributed"),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """What the resolver answers."""
+    """What the resolver returns."""
     name = machine.text(NAME)
     if not name:
         yield unread("", machine.read(NAME), "the host's name")

@@ -1,4 +1,4 @@
-"""Interfaces of Open MPI that variables set."""
+"""Open MPI interfaces set by variables."""
 
 from collections.abc import Iterator
 
@@ -12,10 +12,10 @@ ROW = CheckRow(
     name="mpi-interfaces",
     layer=Layer.LAUNCHER,
     title="interfaces in OMPI_MCA_ and PRTE_MCA_ variables",
-    right="the same for MPI and for its daemons; a list to include or one to exclude",
-    why="btl_tcp_if_include is for MPI's own traffic. The daemons choose for themselves, perhaps docker0 or an interface behind a "
-    "firewall, and mpirun hangs without output. A list to include and one to exclude together are an error. "
-    "A list to exclude without lo keeps MPI from sending over TCP.",
+    right="the same for MPI and for its daemons; either an include or an exclude list",
+    why="btl_tcp_if_include is only for MPI's own traffic. The daemons choose for themselves, perhaps docker0 or an interface behind a "
+    "firewall, and mpirun hangs without output. An include and an exclude list together are an error. An exclude list without lo keeps "
+    "MPI from sending over TCP.",
     fix="export OMPI_MCA_oob_tcp_if_include={netdev}",
     stays="set it in the job script, or in Open MPI's openmpi-mca-params.conf",
     reads=("environment", "mpirun --version"),
@@ -40,7 +40,7 @@ def look(machine: Machine) -> Iterator[Found]:
         message = f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
         yield failed("", message, Evidence(looped.where, looped.value, "lo in it"), fix=f"export {looped.where[1:]}={looped.value},lo")
     elif half:
-        message = f"{half.where}={half.value} leaves the interface of the daemons to chance"
+        message = f"{half.where}={half.value} does not set the interface of the daemons"
         fix = f"export {parameters.variables(parameters.for_daemons(half, major))}"
         yield warned("", message, Evidence(half.where, half.value), fix=fix)
     elif crash := parameters.crashing(every, major):

@@ -1,4 +1,4 @@
-"""MPI on the RDMA ports that NCCL uses."""
+"""Whether MPI uses the RDMA ports that NCCL uses."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,10 @@ ROW = CheckRow(
     id="BW209",
     name="mpi-transport",
     layer=Layer.LAUNCHER,
-    title="transport of MPI beside NCCL",
+    title="transport of MPI when NCCL moves the data",
     right="TCP: pml ob1, or UCX on an interface without RDMA; no hcoll",
-    why="With nccl-tests and most training MPI only starts the ranks. With UCX it opens queue pairs on the ports that NCCL uses, and with "
-    "hcoll it may offload to the same switches; a fault in either stops the start.",
+    why="In nccl-tests and most training, MPI only starts the ranks. UCX opens queue pairs on the ports that NCCL uses, and hcoll may "
+    "offload to the same switches. A fault in either stops the start.",
     fix="export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self OMPI_MCA_coll=^hcoll",
     stays="set it in the job script",
     reads=("environment",),
@@ -35,11 +35,11 @@ def look(machine: Machine) -> Iterator[Found]:
     if every.get(HCOLL, "0").lower() not in ("0", "false") or ("hcoll" in coll.split(",") and not coll.startswith("^")):
         yield warned("", "hcoll is on: MPI's collectives use the network's offloads", *seen, fix=ROW.fix)
     elif every.get(PML) == "ucx" and not _tcp(every.get(NET, "all"), every.get(TRANSPORTS, "all")):
-        yield warned("", f"{PML}=ucx without {NET} on an interface: MPI uses RDMA beside NCCL", *seen, fix=ROW.fix)
+        yield warned("", f"{PML}=ucx without {NET} on an interface: MPI and NCCL both use RDMA", *seen, fix=ROW.fix)
     elif PML not in every and NET in every and not _tcp(every[NET], every.get(TRANSPORTS, "all")):
-        yield warned("", f"{NET}={every[NET]}: where Open MPI was built with UCX, it uses RDMA beside NCCL", *seen, fix=ROW.fix)
+        yield warned("", f"{NET}={every[NET]}: if Open MPI was built with UCX, MPI and NCCL both use RDMA", *seen, fix=ROW.fix)
     else:
-        yield passed("", "MPI is not set to RDMA" if seen else "no variable chooses a transport of MPI", *seen)
+        yield passed("", "MPI is not set to RDMA" if seen else "no variable sets MPI's transport", *seen)
 
 
 def _tcp(devices: str, transports: str) -> bool:

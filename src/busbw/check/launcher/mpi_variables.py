@@ -1,4 +1,4 @@
-"""Variables for the other major version of Open MPI."""
+"""Variables of the other Open MPI major version."""
 
 from collections.abc import Iterator
 
@@ -12,10 +12,10 @@ ROW = CheckRow(
     id="BW207",
     name="mpi-variables",
     layer=Layer.LAUNCHER,
-    title="OMPI_MCA_ and PRTE_MCA_ variables against the version of mpirun",
-    right="names of the version that is installed",
-    why="Open MPI 5 reads settings of its daemons from PRTE_MCA_ and PMIX_MCA_ and renamed many. It translates some old names, by "
-    "version; Open MPI 4 ignores all of the new.",
+    title="OMPI_MCA_ and PRTE_MCA_ variables, compared with the mpirun version",
+    right="names of the installed version",
+    why="Open MPI 5 reads its daemons' settings from PRTE_MCA_ and PMIX_MCA_, and renamed many. Depending on the version it translates "
+    "some old names. Open MPI 4 ignores all new ones.",
     fix="export PRTE_MCA_{name}={value}",
     stays="set it in the job script or image",
     reads=("environment", "mpirun --version"),
@@ -41,10 +41,10 @@ def look(machine: Machine) -> Iterator[Found]:
         own = {HOSTFILE, *OTHERS} if HOSTFILE in machine.environment else set()
         strange = [(one, new) for one in every if one.where[1:] not in own and (new := parameters.misplaced(one, found.major))]
         for one, new in strange:
-            message = f"{one.where} is a name of another Open MPI than {found.version}, which may ignore it"
+            message = f"Open MPI {found.version} may ignore {one.where}, a name of another major version"
             yield warned("", message, Evidence(one.where, one.value), fix=f"unset {one.where.removeprefix('$')}; export {_variable(new)}")
         if not strange:
-            yield passed("", f"all are of Open MPI {found.major}", *(Evidence(one.where, one.value) for one in every))
+            yield passed("", f"all are names of Open MPI {found.major}", *(Evidence(one.where, one.value) for one in every))
 
 
 def _variable(option: str) -> str:

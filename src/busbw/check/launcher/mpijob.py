@@ -1,4 +1,4 @@
-"""What Kubeflow's MPIJob sets for Open MPI."""
+"""What a Kubeflow MPIJob sets for Open MPI."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,9 @@ ROW = CheckRow(
     name="mpijob",
     layer=Layer.LAUNCHER,
     title="hostfile and variables of an MPIJob",
-    right="a hostfile with one line for each worker, and the operator's variables as they were",
-    why="The launcher of an MPIJob finds its workers in the hostfile. If it starts before the workers have names in DNS, ssh fails and "
-    "the job restarts: launcherCreationPolicy: WaitForWorkersReady. Open MPI 5 reads the variables by translating their names.",
+    right="a hostfile with one line per worker, and the operator's variables unchanged",
+    why="The launcher of an MPIJob finds its workers in the hostfile. If it starts before the workers' names are in DNS, ssh fails and "
+    "the job restarts. launcherCreationPolicy: WaitForWorkersReady prevents that. Open MPI 5 translates the variables' names.",
     fix="in the MPIJob: mpiImplementation: OpenMPI, slotsPerWorker: 8",
     stays="in the manifest of the MPIJob",
     reads=("environment", f"${HOSTFILE}", "mpirun --version"),

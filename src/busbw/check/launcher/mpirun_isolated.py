@@ -1,4 +1,4 @@
-"""A setting of some images that keeps mpirun on its own host."""
+"""A setting in some images that keeps mpirun on its own host."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="OMPI_MCA_plm and PRTE_MCA_plm",
     right="not isolated",
-    why="mpirun then starts ranks on its own host only. On several hosts it reports too few slots, and not why.",
+    why="With isolated, mpirun starts ranks on its own host only. With several hosts it only reports too few slots.",
     fix="unset {variable}",
     stays="remove it from the image's environment, or unset it in the job script",
     reads=("environment", "mpirun --version"),
@@ -24,7 +24,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The variable of the Open MPI found; both where it is not known."""
+    """The variable of the installed Open MPI, or both if its version is unknown."""
     if machine.environment is None:
         yield no_environment()
         return

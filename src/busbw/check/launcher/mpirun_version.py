@@ -15,10 +15,10 @@ ROW = CheckRow(
     layer=Layer.LAUNCHER,
     title="mpirun on PATH",
     right="Open MPI 4 or 5",
-    why="Command lines of Open MPI 4 and 5 differ: names of interfaces, ssh options and variables changed with the daemons. A line that "
-    "was written for the other version starts, and hangs.",
+    why="Command lines of Open MPI 4 and 5 differ: interface names, ssh options and variables changed with the daemons. A line written "
+    "for the other version starts, and hangs.",
     fix="install Open MPI 4.1 or 5.0.8, or put its bin directory first in PATH",
-    stays="set PATH in ~/.bashrc before its test for interactive shells; the same version on all hosts",
+    stays="set PATH in ~/.bashrc before its check for interactive shells; use the same version on all hosts",
     reads=("mpirun --version",),
     sources=("Open MPI 5 documentation, launching MPI applications",),
 )

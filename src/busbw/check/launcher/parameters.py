@@ -1,4 +1,4 @@
-"""Open MPI's parameters: names by major version, and interfaces that are set for a part of it only.
+"""Open MPI's MCA parameters: names by major version, and interfaces set for only a part of it.
 
 Used for variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and for command lines (--mca, --prtemca, --pmixmca).
 """
@@ -40,7 +40,7 @@ def given(parameters: Sequence[Parameter], name: str) -> Parameter | None:
 
 
 def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter] | None:
-    """An include and an exclude of the same part, which exclude each other."""
+    """An include and an exclude list for the same part, which exclude each other."""
     for part in (TCP, OOB, PRTE, PMIX):
         include, exclude = given(parameters, f"{part}_include"), given(parameters, f"{part}_exclude")
         if include and exclude:
@@ -49,7 +49,7 @@ def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter
 
 
 def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
-    """A list of interfaces to exclude that replaces Open MPI's own, which has the loopback interface."""
+    """An exclude list that replaces Open MPI's default, which contains the loopback interface."""
     exclude = given(parameters, f"{TCP}_exclude")
     listed = exclude.value.split(",") if exclude else []
     return None if any(one == "lo" or one.startswith("127.") for one in listed) else exclude
@@ -73,13 +73,13 @@ def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
 
 
 def unset_half(parameters: Sequence[Parameter], major: int) -> Parameter | None:
-    """The interface of MPI's own traffic where the daemons' one is left to chance. `major` 0: not known."""
+    """The parameter for MPI's own traffic if none sets the daemons' interface. `major` 0: unknown."""
     traffic = given(parameters, f"{TCP}_include") or given(parameters, f"{TCP}_exclude")
     return None if _of_daemons(parameters, major) else traffic
 
 
 def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
-    """What sets the interface of the daemons to that of MPI's traffic; for Open MPI 5 one to include, as a list crashes it."""
+    """Parameters that give the daemons the interface of MPI's traffic; a single include for Open MPI 5, which a list crashes."""
     sign = traffic.name.rpartition("_")[2]
     if major < FIVE:
         return [Parameter("mca", f"{OOB}_{sign}", traffic.value, "")]
@@ -99,7 +99,7 @@ def variables(parameters: Sequence[Parameter]) -> str:
 
 
 def misplaced(parameter: Parameter, major: int) -> str:
-    """What to write in place of a parameter that Open MPI `major` has under another name; '' if it is at home there.
+    """What to write instead of a parameter that Open MPI `major` has under another name; '' if the name is right.
 
     Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*, orte_* became prte_*, oob_tcp_if_* became prte_if_*. Its mpirun
     translates the old names after --mca, and ignores them in variables and plm_rsh_* after --prtemca. Open MPI 4 has no --prtemca and no

@@ -1,4 +1,4 @@
-"""What the checks of launchers ask for: mpirun, srun, ssh, and the addresses of the host's own name."""
+"""What the launcher checks read: mpirun, srun, ssh, and the addresses of the host's own name."""
 
 import json
 import os

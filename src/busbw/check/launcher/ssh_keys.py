@@ -1,4 +1,4 @@
-"""Whether ssh could log in without a password, as far as files tell."""
+"""Whether ssh has a key or an agent for logins without a password."""
 
 import json
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ ROW = CheckRow(
     id="BW204",
     name="ssh-keys",
     layer=Layer.LAUNCHER,
-    title="keys for logins by mpirun",
+    title="ssh keys for mpirun",
     right="a private key that only its owner can read, or a running agent",
-    why="mpirun starts its daemons by ssh, and cannot type a password. Without a key it waits at a prompt or ends with permission denied. "
-    "Whether a host accepts the key is not tested here.",
+    why="mpirun starts its daemons over ssh, and cannot type a password. Without a key it waits at a prompt or fails with permission "
+    "denied. This check does not test whether a host accepts the key.",
     fix="ssh-keygen -t ed25519 -N '' -f ~/.ssh/id_ed25519, then ssh-copy-id to each host",
-    stays="keys stay; those in a container's home go with it",
+    stays="permanent; in a container, lost with its home directory",
     reads=(f"names and permissions in {FOLDER}", "SSH_AUTH_SOCK"),
     sources=("ssh(1), ssh-agent(1)",),
 )

@@ -1,4 +1,4 @@
-"""The CPUs on which the ranks may run."""
+"""The CPUs that ranks may use."""
 
 import json
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ ROW = CheckRow(
     id="BW136",
     name="allowed-cpus",
     layer=Layer.LIMITS,
-    title="CPUs on which this process may run",
-    right=f"{EACH} or more for each GPU, and some on the NUMA node of each GPU",
-    why="Ranks that share CPUs wait for each other. NCCL binds its threads near the GPU, but only to CPUs that it may use.",
+    title="CPUs that this process may use",
+    right=f"{EACH} or more per GPU, and some on the NUMA node of each GPU",
+    why="Ranks that share CPUs wait for each other. NCCL binds its threads near the GPU, but only to allowed CPUs.",
     fix="start the job with CPUs {cpus} (in Slurm --cpus-per-task, in Docker --cpuset-cpus, with taskset: taskset -c {cpus})",
-    stays="with the job or container that sets it",
+    stays="permanent in the job or container spec",
     reads=("sched_getaffinity(2)", "/sys/devices/system/cpu/online", f"{NODES}/node*/cpulist"),
     sources=("sched_setaffinity(2)", "NCCL user guide, NCCL_IGNORE_CPU_AFFINITY"),
 )
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if reading.text is None:
         yield unread("", reading, "the affinity of this process")
         return
-    listed = {gpu.bus_id for gpu in machine.host.gpus}  # a container or job may have a part of those on PCI
+    listed = {gpu.bus_id for gpu in machine.host.gpus}  # a container or job may have only some of those on PCI
     allowed, cards = set(json.loads(reading.text)), [card for card in gpus(machine) if card.device.bdf in listed or not listed]
     online = machine.text("/sys/devices/system/cpu/online") or ""
     fix = ROW.fix.format(cpus=online or "of all nodes")

@@ -1,4 +1,4 @@
-"""The memory limit of the control group."""
+"""The cgroup's memory limit."""
 
 from collections.abc import Iterator
 
@@ -9,24 +9,24 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 from busbw.host.cgroup import OWN, directories, killed, limits
 
-SHARE = 0.9  # of the limit: above it the kernel soon has to take pages away
+SHARE = 0.9  # of the limit: above it the kernel soon reclaims pages
 
 ROW = CheckRow(
     id="BW135",
     name="cgroup-memory",
     layer=Layer.LIMITS,
-    title="memory limit of the control group",
-    right="less than nine tenths are used, and no process was killed for memory",
-    why="At the limit the kernel kills a process of the group, and the other ranks wait for it. Files in /dev/shm count too.",
+    title="cgroup memory limit",
+    right=f"less than {SHARE:.0%} used, and no process was killed for memory",
+    why="At the limit the kernel kills a process of the cgroup, and the other ranks wait for it. Files in /dev/shm count too.",
     fix="raise {path} (in Slurm --mem, in Kubernetes resources.limits.memory, in systemd MemoryMax=)",
-    stays="with the job or container that sets it",
+    stays="permanent in the job or container spec",
     reads=(OWN, "/sys/fs/cgroup/**/memory.max", "memory.current", "memory.stat", "memory.events"),
     sources=("Linux, Documentation/admin-guide/cgroup-v2.rst",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Kills of this group, and each limit on the way to the root group."""
+    """Kills in this cgroup, and each limit up to the root cgroup."""
     if not directories(machine, "memory"):
         yield unknown_group(machine, "memory")
         return
@@ -36,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
         fix = ROW.fix.format(path=found[0].path if found else "the memory of the machine, or use less")
         yield warned(
             "",
-            f"the kernel has killed {counted(dead[1], 'process', 'es')} of this group for memory",
+            f"the kernel has killed {counted(dead[1], 'process', 'es')} of this cgroup for memory",
             Evidence(dead[0], f"oom_kill {dead[1]}", "0"),
             fix=fix,
         )

@@ -1,4 +1,4 @@
-"""The limit of processes of the control group."""
+"""The cgroup's limit of processes."""
 
 from collections.abc import Iterator
 
@@ -12,28 +12,28 @@ ROW = CheckRow(
     id="BW138",
     name="cgroup-pids",
     layer=Layer.LIMITS,
-    title="limit of processes and threads of the control group",
+    title="cgroup limit of processes and threads",
     right=f"room for 2 x GPUs x CPUs, and for {LEAST_THREADS} or more",
-    why="Above the limit no thread starts: Resource temporarily unavailable. systemd sets such a limit by default, Kubernetes may.",
+    why="At the limit no thread starts: Resource temporarily unavailable. systemd sets such a limit by default, Kubernetes may.",
     fix="raise {path} (in Docker --pids-limit=-1, in Kubernetes podPidsLimit, in systemd TasksMax=infinity)",
-    stays="with the service or container that sets it",
+    stays="permanent in the service or container spec",
     reads=(OWN, "/sys/fs/cgroup/**/pids.max", "pids.current"),
     sources=("Linux, Documentation/admin-guide/cgroup-v2.rst: pids",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each limit on the way to the root group."""
+    """Each limit up to the root cgroup."""
     if not directories(machine, "pids"):
         yield unknown_group(machine, "pids")
         return
     found, least = limits(machine, "pids"), threads_needed(machine)
     small = [one for one in found if one.limit - (one.used or 0) < least]
     for one in small:
-        message = f"the group may have {one.limit} processes and threads, and has {one.used or 'some'}; the ranks can need {least}"
+        message = f"the cgroup may have {one.limit} processes and threads, and has {one.used or 'some'}; the ranks may need {least}"
         yield warned("", message, Evidence(one.path, str(one.limit), f"room for {least}"), fix=ROW.fix.format(path=one.path))
     if found and not small:
-        yield passed("", "the group has room for processes and threads", *(Evidence(one.path, str(one.limit)) for one in found))
+        yield passed("", "the cgroup has room for processes and threads", *(Evidence(one.path, str(one.limit)) for one in found))
     elif not found:
         yield passed("", "the number of processes is not limited", Evidence(OWN, machine.text(OWN) or ""))
 

@@ -1,4 +1,4 @@
-"""The CPU quota of the control group."""
+"""The cgroup's CPU quota."""
 
 from collections.abc import Iterator
 
@@ -13,29 +13,29 @@ ROW = CheckRow(
     id="BW137",
     name="cpu-quota",
     layer=Layer.LIMITS,
-    title="CPU quota of the control group",
-    right="no quota, or one that has never stopped the group",
-    why="A group that has used its quota stands still until the next period, by default of 100 ms, and all other ranks wait.",
-    fix="remove the quota in {path} (in Kubernetes resources.limits.cpu, in Docker --cpus, in systemd CPUQuota=); bind CPUs in place of it",
-    stays="with the job or container that sets it",
+    title="cgroup CPU quota",
+    right="no quota, or one that never throttled the cgroup",
+    why="A cgroup that has used its quota stops until the next period (100 ms by default), and all other ranks wait.",
+    fix="remove the quota in {path} (in Kubernetes resources.limits.cpu, in Docker --cpus, in systemd CPUQuota=); bind CPUs instead",
+    stays="permanent in the job or container spec",
     reads=(OWN, "/sys/fs/cgroup/**/cpu.max", "cpu.stat"),
     sources=("Linux, Documentation/scheduler/sched-bwc.rst",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each quota on the way to the root group."""
+    """Each quota up to the root cgroup."""
     if not directories(machine, "cpu"):
         yield unknown_group(machine, "cpu")
         return
     found = quotas(machine)
     for one in found:
-        evidence = Evidence(one.path, f"{one.cpus:g} CPUs, stopped in {one.throttled} periods", "no quota, or never stopped")
+        evidence = Evidence(one.path, f"{one.cpus:g} CPUs, throttled in {one.throttled} periods", "no quota, or never throttled")
         if one.throttled:
-            message = f"the quota of {one.cpus:g} CPUs has stopped the group in {counted(one.throttled, 'period')}"
+            message = f"the quota of {one.cpus:g} CPUs throttled the cgroup in {counted(one.throttled, 'period')}"
             yield warned("", message, evidence, fix=ROW.fix.format(path=one.path))
         else:
-            yield passed("", f"the quota of {one.cpus:g} CPUs has not stopped the group so far", evidence)
+            yield passed("", f"the quota of {one.cpus:g} CPUs has not throttled the cgroup so far", evidence)
     if not found:
         yield passed("", "no CPU quota", Evidence(OWN, machine.text(OWN) or ""))
 

@@ -17,7 +17,7 @@ ROW = CheckRow(
     layer=Layer.LIMITS,
     title="limit of locked memory",
     right="unlimited, or the capability IPC_LOCK",
-    why="RDMA registers memory, which locks it. NCCL fails with ibv_reg_mr or ibv_create_qp: cannot allocate memory.",
+    why="RDMA registers memory, which locks it. With a low limit NCCL fails with ibv_reg_mr or ibv_create_qp: cannot allocate memory.",
     fix="ulimit -l unlimited",
     stays="in /etc/security/limits.conf (* - memlock unlimited); for services LimitMEMLOCK=infinity; "
     "for containers --ulimit memlock=-1 or --cap-add IPC_LOCK",
@@ -27,7 +27,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The soft limit of this process, which the ranks inherit from the same shell."""
+    """The soft limit of this process, which ranks started from the same shell inherit."""
     reading, soft = limit(machine, "Max locked memory")
     if soft is None:
         yield unread("", reading, "the limits of this process")
@@ -41,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
         seen = Evidence(STATUS, "CapEff has IPC_LOCK")
         yield passed("", f"locked memory is limited to {soft} bytes, which IPC_LOCK lifts for this container", evidence, seen)
     elif IPC_LOCK in capabilities(machine.text(STATUS) or ""):
-        yield warned("", f"locked memory is limited to {soft} bytes: not for root, but for other users' jobs", evidence, fix=ROW.fix)
+        yield warned("", f"locked memory is limited to {soft} bytes; root is exempt, jobs of other users are not", evidence, fix=ROW.fix)
     elif int(soft) < FEW:
         yield failed("", f"locked memory is limited to {soft} bytes: RDMA cannot register NCCL's buffers", evidence, fix=ROW.fix)
     else:

@@ -17,7 +17,8 @@ ROW = CheckRow(
     layer=Layer.LIMITS,
     title="limit of open files",
     right=f"{LEAST} or more",
-    why="NCCL opens files and sockets for each peer: a job of 144 ranks can need 32,000. Large jobs then end with: Too many open files.",
+    why="NCCL opens files and sockets for each peer: a job of 144 ranks may need 32,000. Large jobs otherwise end with: Too many open "
+    "files.",
     fix=f"ulimit -n {LEAST}",
     stays=f"in /etc/security/limits.conf (* - nofile {LEAST}); for services LimitNOFILE={LEAST}; for containers --ulimit nofile={LEAST}",
     reads=(PATH,),
@@ -26,7 +27,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The soft limit of this process, which the ranks inherit from the same shell."""
+    """The soft limit of this process, which ranks started from the same shell inherit."""
     reading, soft = limit(machine, NAME)
     if soft is None:
         yield unread("", reading, "the limits of this process")

@@ -16,7 +16,8 @@ ROW = CheckRow(
     layer=Layer.LIMITS,
     title="limit of a user's processes and threads",
     right=f"2 x GPUs x CPUs, and {LEAST_THREADS} or more",
-    why="A rank can start a thread for each CPU (OpenMP), besides those of NCCL and data loaders. Above the limit threads fail to start.",
+    why="A rank may start a thread for each CPU (OpenMP), in addition to those of NCCL and data loaders. Above the limit threads fail to "
+    "start.",
     fix="ulimit -u {least}",
     stays="in /etc/security/limits.conf (* - nproc unlimited); for services LimitNPROC=infinity",
     reads=(PATH, "/sys/devices/system/cpu/online"),
@@ -25,7 +26,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The soft limit of this process, which the ranks inherit from the same shell."""
+    """The soft limit of this process, which ranks started from the same shell inherit."""
     reading, soft = limit(machine, NAME)
     if soft is None:
         yield unread("", reading, "the limits of this process")
@@ -35,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
         right=soft == UNLIMITED or int(soft) >= least,
         subject="",
         good=f"a user may have {soft} processes and threads",
-        bad=f"a user may have {soft} processes and threads; the ranks of this machine can need {least}",
+        bad=f"a user may have {soft} processes and threads; the ranks of this machine may need {least}",
         evidence=(Evidence(PATH, f"{NAME} {soft}", f"{least} or more"),),
         fix=ROW.fix.format(least=least),
     )

@@ -1,4 +1,4 @@
-"""Limits of this process, which the ranks inherit, and how many threads the ranks start."""
+"""Limits of this process, which ranks inherit, and how many threads they start."""
 
 from busbw.check.base import unknown, unread
 from busbw.check.machine import Machine
@@ -18,13 +18,13 @@ def limit(machine: Machine, name: str) -> tuple[Reading, str | None]:
 
 
 def threads_needed(machine: Machine) -> int:
-    """Room for the threads of a rank for each GPU: OpenMP starts one for each CPU, NCCL and data loaders more."""
+    """Threads of one rank per GPU: OpenMP starts one per CPU, NCCL and data loaders more."""
     return max(LEAST_THREADS, 2 * len(machine.host.gpus) * machine.host.cpus)
 
 
 def unknown_group(machine: Machine, controller: str) -> Found:
-    """Why the control group of this process is not known."""
+    """Why the cgroup of this process is unknown."""
     reading = machine.read(OWN)
     if reading.text is None:
-        return unread("", reading, "the control group of this process")
-    return unknown("", f"{MOUNT} does not show the group of this process that {OWN} names for {controller}")
+        return unread("", reading, "the cgroup of this process")
+    return unknown("", f"{MOUNT} does not have the {controller} cgroup that {OWN} names for this process")

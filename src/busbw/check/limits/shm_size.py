@@ -18,16 +18,17 @@ ROW = CheckRow(
     layer=Layer.LIMITS,
     title=f"size of {PATH}",
     right="1 GiB or more are free",
-    why="Ranks of a host exchange data there. NCCL fails with: failed to extend /dev/shm/nccl-..., or the job ends with a bus error.",
+    why="Ranks on a host exchange data there. If it is full, NCCL fails with: failed to extend /dev/shm/nccl-..., or the job ends with a "
+    "bus error.",
     fix="mount -o remount,size=50% /dev/shm; for containers --shm-size=1g or --ipc=host",
-    stays="in /etc/fstab (tmpfs /dev/shm tmpfs size=...); for containers an option of their start",
+    stays="in /etc/fstab (tmpfs /dev/shm tmpfs size=...); for containers, an option at their start",
     reads=(f"statvfs({PATH})", PATH),
     sources=("NCCL user guide, troubleshooting: shared memory",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The free space; what ended jobs left behind takes from it."""
+    """The free space, which files left by ended jobs reduce."""
     reading = machine.call(f"space {PATH}", lambda: space(PATH))
     if reading.text is None:
         yield unread("", reading, f"the size of {PATH}")
@@ -40,11 +41,14 @@ def look(machine: Machine) -> Iterator[Found]:
     if size["free"] >= LEAST:
         yield passed("", text, evidence)
     elif size["total"] >= LEAST:
-        fix = f"rm {PATH}/{LEFT_OVER}*, when no job runs" if left else f"ls -l {PATH}, and remove what ended jobs left"
+        fix = f"rm {PATH}/{LEFT_OVER}*, while no job runs" if left else f"ls -l {PATH}, and remove what ended jobs left"
         yield report("", text, evidence, fix=fix)
     elif machine.container:
         yield report(
-            "", text, evidence, fix="start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir of memory"
+            "",
+            text,
+            evidence,
+            fix="start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir with medium: Memory",
         )
     else:
         yield report("", text, evidence, fix=f"mount -o remount,size=50% {PATH}")

@@ -17,7 +17,7 @@ ROW = CheckRow(
     layer=Layer.LIMITS,
     title="limit of the stack",
     right="8 MiB or more, but not unlimited",
-    why="With unlimited, glibc gives threads stacks of 2 MiB. NCCL before 2.28 may then crash while it searches the topology.",
+    why="With unlimited, glibc gives threads stacks of only 2 MiB. NCCL before 2.28 may then crash during its topology search.",
     fix="ulimit -s 8192",
     stays="remove stack from /etc/security/limits.conf; for services LimitSTACK=8M; for containers --ulimit stack=8388608",
     reads=(PATH,),
@@ -26,7 +26,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The soft limit of this process, which the ranks inherit from the same shell."""
+    """The soft limit of this process, which ranks started from the same shell inherit."""
     reading, soft = limit(machine, NAME)
     if soft is None:
         yield unread("", reading, "the limits of this process")

@@ -1,4 +1,4 @@
-"""Algorithms that are forced."""
+"""A forced algorithm."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} in the environment",
     right="not set: NCCL chooses by size and number of ranks",
-    why="A value left from a test holds for all sizes, and excludes NVLink SHARP unless it names NVLS. NCCL 2.24 and newer fail where the "
-    "named algorithm does not support a collective, as they no longer fall back to Ring, and fail on a word that they do not know.",
+    why="A value left over from a test applies to all sizes, and excludes NVLink SHARP unless it names NVLS. NCCL 2.24 and newer fail if "
+    "the named algorithm does not support a collective, because they no longer fall back to Ring. They also fail on an unknown word.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=READS,
@@ -36,7 +36,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     if strange:
         message = f"{setting.text}: NCCL has no algorithm {', '.join(strange)}"
         return failed("", message, setting.evidence("not set"), fix=setting.unset)
-    return warned("", f"{setting.text} takes the choice of the algorithm from NCCL", setting.evidence("not set"), fix=setting.unset)
+    return warned("", f"{setting.text} overrides NCCL's choice of algorithm", setting.evidence("not set"), fix=setting.unset)
 
 
 CHECK = Check(ROW, look)

@@ -1,4 +1,4 @@
-"""SHARP of InfiniBand switches, asked for where there is none."""
+"""InfiniBand SHARP, enabled where it is not available."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} in the environment",
     right="not set, or 1 on InfiniBand with a network plugin that offers SHARP",
-    why="NCCL reaches reductions in the network through a plugin alone. Without it the variable does nothing, and a measurement is taken "
-    "for one of SHARP.",
+    why="NCCL does in-network reductions only through a plugin. Without one the variable does nothing, and a measurement is mistaken for "
+    "one of SHARP.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=(*READS, "/sys/class/infiniband/*/ports/*/link_layer"),
@@ -35,12 +35,12 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         return passed("", f"{setting.text} is the default", setting.evidence())
     plugin = (settings(machine) or {}).get(PLUGIN)
     if plugin and plugin.value.lower() == "none":
-        message = f"{setting.text}, but {plugin.text} leaves out the plugin that it needs"
+        message = f"{setting.text}, but {plugin.text} disables the plugin that it needs"
         return warned("", message, setting.evidence(), plugin.evidence("a plugin with SHARP"), fix=plugin.unset)
     if machine.ports and all(port.roce for port in machine.ports):
         layers = Evidence("/sys/class/infiniband/*/ports/*/link_layer", "Ethernet", "InfiniBand")
         return warned(
-            "", f"{setting.text}, but SHARP is of InfiniBand, and all ports are Ethernet", setting.evidence(), layers, fix=setting.unset
+            "", f"{setting.text}, but SHARP needs InfiniBand, and all ports are Ethernet", setting.evidence(), layers, fix=setting.unset
         )
     return passed("", f"{setting.text} uses SHARP if the plugin offers it", setting.evidence())
 

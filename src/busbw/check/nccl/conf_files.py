@@ -1,4 +1,4 @@
-"""The files that set variables of NCCL silently."""
+"""The files that silently set NCCL variables."""
 
 from collections.abc import Iterator
 
@@ -16,11 +16,11 @@ ROW = CheckRow(
     name="nccl-conf-files",
     layer=Layer.NCCL,
     title="/etc/nccl.conf and the user's file",
-    right="none, or lines NAME=VALUE without white space, quotes and export, that the environment does not contradict",
-    why="NCCL reads these files in each program without a word. The environment comes first, then NCCL_CONF_FILE or ~/.nccl.conf, then "
-    "/etc/nccl.conf. They are no shell scripts: quotes become part of a value, and a name with a space is another name.",
+    right="none, or lines NAME=VALUE without white space, quotes and export, that do not conflict with the environment",
+    why="Every NCCL program silently reads these files. The environment has precedence, then NCCL_CONF_FILE or ~/.nccl.conf, then "
+    "/etc/nccl.conf. They are not shell scripts: quotes become part of the value, and a space becomes part of the name.",
     fix="edit {path}",
-    stays="the file stays; keep it the same on all hosts",
+    stays="permanent; keep the file the same on all hosts",
     reads=(SYSTEM, "~/.nccl.conf", f"${FILE_VARIABLE}"),
     sources=("NCCL user guide, environment variables", "NCCL, src/misc/param.cc"),
 )

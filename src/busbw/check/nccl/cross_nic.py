@@ -15,8 +15,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} in the environment",
     right="not set, or 2; 0 on a rail-optimized network",
-    why="1 lets rings and trees go from one rail to another. Where each rail has its own switch, that traffic crosses the spine and "
-    "collides. It suits a network in which all NICs of a host are on one switch.",
+    why="1 lets rings and trees change rails. If each rail has its own switch, that traffic crosses the spine and collides. 1 suits a "
+    "network in which all NICs of a host are on one switch.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=(*READS, "/sys/class/infiniband"),
@@ -31,7 +31,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, setting: Setting) -> Found:
     if setting.value not in ("0", "1", "2"):
-        return warned("", f"{setting.text} is none of NCCL's values", setting.evidence("0, 1 or 2"), fix=setting.unset)
+        return warned("", f"{setting.text} is not a value that NCCL knows", setting.evidence("0, 1 or 2"), fix=setting.unset)
     ports = Evidence("/sys/class/infiniband", ", ".join(port.name for port in machine.ports))
     if setting.value != "1":
         return passed("", f"{setting.text} {'is the default' if setting.value == '2' else 'stays on one rail'}", setting.evidence())

@@ -1,4 +1,4 @@
-"""NCCL's log left on."""
+"""NCCL's log left enabled."""
 
 from collections.abc import Iterator
 
@@ -17,8 +17,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} and {FILE}",
     right="not set, VERSION or WARN; a file with %h and %p in its name",
-    why="INFO prints thousands of lines a job and mixes them with its output; with COLL in "
-    "NCCL_DEBUG_SUBSYS it prints a line for each operation. Processes that share a file overwrite each other's lines.",
+    why="INFO prints thousands of lines per job into its output. With COLL in NCCL_DEBUG_SUBSYS it prints a line for each operation. "
+    "Processes that share a file overwrite each other's lines.",
     fix=f"export {VARIABLE}=WARN",
     stays=STAYS,
     reads=READS,
@@ -38,7 +38,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         message = f"{setting.text}: all processes of a host write to this file, and overwrite it"
         return warned(FILE, message, setting.evidence("%h and %p in the name"), fix=setting.to(f"{setting.value}.%h.%p"))
     if setting.value.upper() in LOUD:
-        return warned(VARIABLE, f"{setting.text} prints NCCL's log in each run", setting.evidence("WARN"), fix=setting.to("WARN"))
+        return warned(VARIABLE, f"{setting.text} prints NCCL's log in every run", setting.evidence("WARN"), fix=setting.to("WARN"))
     return passed(VARIABLE, f"{setting.text} is quiet", setting.evidence())
 
 

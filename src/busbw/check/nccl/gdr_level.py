@@ -15,10 +15,10 @@ ROW = CheckRow(
     id="BW168",
     name="nccl-net-gdr-level",
     layer=Layer.NCCL,
-    title="GPUDirect RDMA's distance",
+    title="maximum distance for GPUDirect RDMA",
     right="not set, or a word such as PXB",
-    why="Numbers are of an old list and discouraged, as path types change: 2 is PXB, which is the default on x86 anyway. LOC switches "
-    "GPUDirect RDMA off, and NCCL ignores other words, lower case too.",
+    why="Numbers refer to an old list and are discouraged: 2 is PXB, which is the default on x86 anyway. LOC disables GPUDirect RDMA. "
+    "NCCL ignores unknown words, including lowercase ones.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=READS,
@@ -38,10 +38,10 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         message = f"{setting.text} is a number of the old list, where it means {word}"
         return warned("", message, setting.evidence("a word"), fix=Setting(VARIABLE, word, setting.file).to(word))
     if value == LEGACY[0]:
-        return warned("", f"{setting.text} switches GPUDirect RDMA off", setting.evidence("not set"), fix=setting.unset)
+        return warned("", f"{setting.text} disables GPUDirect RDMA", setting.evidence("not set"), fix=setting.unset)
     if value not in WORDS:
         upper = value.upper()
-        message = f"{setting.text} is none of NCCL's path types, and has no effect"
+        message = f"{setting.text} is not an NCCL path type, and has no effect"
         fix = setting.to(upper) if upper in WORDS else setting.unset
         return warned("", message, setting.evidence(", ".join(LEGACY)), fix=fix)
     if setting.name == OLD:

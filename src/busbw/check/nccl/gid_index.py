@@ -8,7 +8,7 @@ from busbw.check.nccl.settings import READS, STAYS, Setting, each, known, versio
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 VARIABLE = "NCCL_IB_GID_INDEX"
-DYNAMIC = (2, 21)  # from here on NCCL finds the index itself
+DYNAMIC = (2, 21)  # from this version on NCCL finds the index itself
 
 ROW = CheckRow(
     id="BW165",
@@ -16,7 +16,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} in the environment",
     right="not set: NCCL 2.21 and newer find the RoCE v2 GID themselves",
-    why="The order of GIDs differs between hosts and changes when an interface was down. A fixed index then names one of RoCE v1 or none.",
+    why="The order of GIDs differs between hosts, and changes after an interface was down. A fixed index may then point to a RoCE v1 GID "
+    "or to none.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=(*READS, "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
@@ -36,8 +37,8 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     evidence = [setting.evidence("not set"), *(Evidence(path, machine.text(path) or "no such GID", "RoCE v2") for path in types)]
     old = version(machine) and version(machine) < DYNAMIC
     if old and all(one.seen == "RoCE v2" for one in evidence[1:]):
-        return passed("", f"{setting.text} names a GID of RoCE v2 on all ports; NCCL before 2.21 needs it", *evidence)
-    return warned("", f"{setting.text} fixes the index of the GID on all ports", *evidence, fix=setting.unset)
+        return passed("", f"{setting.text} is a RoCE v2 GID on all ports; NCCL before 2.21 needs it", *evidence)
+    return warned("", f"{setting.text} fixes the GID index on all ports", *evidence, fix=setting.unset)
 
 
 CHECK = Check(ROW, look)

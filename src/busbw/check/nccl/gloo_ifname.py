@@ -1,4 +1,4 @@
-"""The interface of Gloo beside that of NCCL."""
+"""The interface of Gloo, compared with that of NCCL."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,10 @@ ROW = CheckRow(
     id="BW190",
     name="gloo-socket-ifname",
     layer=Layer.NCCL,
-    title=f"{GLOO} against {NCCL}",
+    title=f"{GLOO}, compared with {NCCL}",
     right="not set, or an exact name of this host that NCCL may use too",
-    why="PyTorch uses Gloo for groups on CPUs beside NCCL. Gloo takes exact names, no prefix, = or ^. A name that the host lacks stops the "
-    "start, and an interface other than NCCL's may lead nowhere.",
+    why="PyTorch uses Gloo for CPU groups in addition to NCCL. Gloo takes exact names, without prefixes, = or ^. A name that does not "
+    "exist on the host prevents the start. An interface other than NCCL's may not reach the other hosts.",
     fix=f"export {GLOO}={{netdev}}",
     stays="set it in the job script",
     reads=(*READS, NET),
@@ -26,7 +26,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Both variables against the interfaces of this host."""
+    """Both variables, compared with the interfaces of this host."""
     every = settings(machine)
     if every is None:
         yield no_environment()

@@ -1,4 +1,4 @@
-"""RDMA switched off."""
+"""RDMA disabled."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import parse_int
 
 VARIABLE = "NCCL_IB_DISABLE"
-EFA = "efa"  # NCCL reaches it by a plugin, which the variable does not concern
+EFA = "efa"  # NCCL uses it through a plugin, which the variable does not affect
 
 ROW = CheckRow(
     id="BW167",
@@ -36,11 +36,11 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         return passed("", f"{setting.text} is the default and has no effect", setting.evidence())
     active = [port.name for port in own(machine) if port.active and driver(machine, port) != EFA]
     if not active and known(machine):
-        return passed("", f"{setting.text}, and no RDMA port is active that NCCL uses itself", setting.evidence())
+        return passed("", f"{setting.text}, and NCCL itself uses no active RDMA port", setting.evidence())
     evidence = [setting.evidence("not set")]
     if active:
         evidence.append(Evidence("/sys/class/infiniband/*/ports/*/state", f"active: {', '.join(active)}"))
-    return warned("", f"{setting.text}: NCCL uses sockets in place of RDMA", *evidence, fix=setting.unset)
+    return warned("", f"{setting.text}: NCCL uses sockets instead of RDMA", *evidence, fix=setting.unset)
 
 
 CHECK = Check(ROW, look)

@@ -1,4 +1,4 @@
-"""Enhanced connection establishment switched off."""
+"""Enhanced connection establishment (ECE) disabled."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} in the environment",
     right="not set, or 1, which is the default",
-    why="With ECE the two NICs of a connection agree on congestion control and adaptive routing. 0 is a workaround for RoCE with NIC "
-    "firmware that negotiates badly and leaves very little bandwidth; with newer firmware it costs these features.",
+    why="With ECE the two NICs of a connection negotiate congestion control and adaptive routing. 0 is a workaround for RoCE NIC "
+    "firmware that negotiates badly and loses most of the bandwidth. With newer firmware it only disables these features.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=READS,

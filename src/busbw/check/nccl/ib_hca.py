@@ -10,7 +10,7 @@ from busbw.check.nccl.settings import READS, Setting, each
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 VARIABLE = "NCCL_IB_HCA"
-SLOW = 0.5  # of the fastest port: one of this share or less is for management or storage
+SLOW = 0.5  # of the fastest port: a port at or below this is for management or storage
 GBIT = 1e9 / 8
 NUMBERED = re.compile(r"_\d+$")  # a whole name, like mlx5_1
 
@@ -19,9 +19,9 @@ ROW = CheckRow(
     name="nccl-ib-hca",
     layer=Layer.NCCL,
     title=f"ports that {VARIABLE} selects",
-    right="not set, or exact names of the ports beside the GPUs",
+    right="not set, or exact names of the ports near the GPUs",
     why="Without = each entry is a prefix: mlx5_1 also selects mlx5_10 to mlx5_19, and mlx5 the ports for storage and management. NCCL "
-    "ignores a name that no port has, and uses sockets if none is left.",
+    "ignores a name that no port has. It uses sockets if no port is left.",
     fix=f"export {VARIABLE}==mlx5_0,mlx5_1",
     stays="set it in the job script or /etc/nccl.conf",
     reads=(*READS, "/sys/class/infiniband/*"),
@@ -30,7 +30,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The variable against the ports of this host."""
+    """The variable, compared with the ports of this host."""
     yield from each(machine, (VARIABLE,), _judge)
 
 
@@ -50,17 +50,17 @@ def _judge(machine: Machine, setting: Setting) -> Found:
 
 
 def _prefixes(selection: Selection) -> str:
-    """What prefixes stand for on a machine that is not known."""
-    wide = "stands for every port of the driver, for storage and management too"
+    """What prefixes select on an unknown machine."""
+    wide = "selects every port of the driver, including storage and management"
     return "; ".join(
-        f"{token} also stands for {token}0 to {token}9" if NUMBERED.search(token) else f"{token} {wide}" for token in selection.tokens
+        f"{token} also selects {token}0 to {token}9" if NUMBERED.search(token) else f"{token} {wide}" for token in selection.tokens
     )
 
 
 def _named(setting: Setting, selection: Selection) -> str:
     if all(NUMBERED.search(token) for token in selection.tokens):
         return setting.to(selection.spelled())
-    return f"{setting.to('=mlx5_0,mlx5_1')},... with the ports beside the GPUs"
+    return f"{setting.to('=mlx5_0,mlx5_1')},... with the ports near the GPUs"
 
 
 def _fault(machine: Machine, setting: Setting, selection: Selection, devices: tuple[str, ...], evidence: list[Evidence]) -> Found | None:
@@ -74,7 +74,7 @@ def _fault(machine: Machine, setting: Setting, selection: Selection, devices: tu
         return warned("", message, *evidence, fix=_exact(setting, selection, chosen))
     wide = selection.too_wide(devices)
     if wide:
-        also = "; ".join(f"{token} also stands for {', '.join(more)}" for token, more in wide.items())
+        also = "; ".join(f"{token} also selects {', '.join(more)}" for token, more in wide.items())
         return warned("", f"{setting.text}: {also}", *evidence, fix=setting.to(selection.spelled()))
     rates = {nic.name.partition(":")[0]: nic.rate for nic in machine.host.nics if nic.rate and nic.name.partition(":")[0] in chosen}
     slow = [name for name, rate in rates.items() if rate <= SLOW * max(rates.values())]

@@ -1,4 +1,4 @@
-"""Queue pairs of each connection."""
+"""Queue pairs per connection."""
 
 from collections.abc import Iterator
 
@@ -18,8 +18,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE}, and ports of a bond",
     right=f"1 to {MOST}; for ports of a bond 2 or more",
-    why="Switches and bonds choose a path by the hash of a flow, and a queue pair is one flow. With the default of 1 a connection uses "
-    "one link of a bond: half of its bandwidth with two.",
+    why="Switches and bonds choose a path by hashing a flow, and a queue pair is one flow. With the default of 1 a connection uses only "
+    "one link of a bond: half of its bandwidth if it has two.",
     fix=f"export {VARIABLE}={BONDED}",
     stays="set it in the job script or /etc/nccl.conf, the same on all hosts",
     reads=(*READS, "/sys/class/net/*/bonding/slaves"),
@@ -38,7 +38,7 @@ def look(machine: Machine) -> Iterator[Found]:
     text = setting.text if setting else f"{VARIABLE} is not set"
     evidence = setting.evidence(f"1 to {MOST}") if setting else Evidence(f"${VARIABLE}", "not set")
     if not 1 <= count <= MOST:
-        yield warned("", f"{text}: NCCL takes 1 to {MOST}", evidence, fix=ROW.fix)
+        yield warned("", f"{text}: NCCL accepts 1 to {MOST}", evidence, fix=ROW.fix)
         return
     bonds = {port.name: slaves for port in fabric(machine) if len(slaves := _slaves(machine, port)) > 1}
     if not bonds or count > 1:

@@ -15,10 +15,10 @@ ROW = CheckRow(
     id="BW173",
     name="nccl-ib-tc",
     layer=Layer.NCCL,
-    title=f"{VARIABLE} against the traffic class of the ports",
-    right="the class that the switches keep lossless; where a port has a class of its own, the same",
-    why="The upper six bits are the DSCP by which switches choose the queue, the lower two are ECN. RDMA in a queue without flow control "
-    "loses packets, and a fraction of the bandwidth is left. A class that is set on the port replaces NCCL's.",
+    title=f"{VARIABLE}, compared with the traffic class of the ports",
+    right="the class that the switches keep lossless, and equal to the port's class if it has one",
+    why="The upper six bits are the DSCP, by which switches choose the queue. The lower two are ECN. RDMA in a queue without flow "
+    "control loses packets and most of the bandwidth. A class set on the port overrides NCCL's.",
     fix=f"export {VARIABLE}={{value}}",
     stays="set it in the job script or /etc/nccl.conf, the same on all hosts",
     reads=(*READS, "/sys/class/infiniband/*/tc/*/traffic_class"),
@@ -27,16 +27,16 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The variable against each RoCE port; without such a port, what it means."""
+    """The variable, compared with each RoCE port; without such a port, what it means."""
     every = settings(machine)
     if every is None:
         yield no_environment()
         return
     setting = every.get(VARIABLE)
     if setting is None:
-        yield passed("", f"{VARIABLE} is not set: NCCL's packets have traffic class 0, unless the port has one of its own")
+        yield passed("", f"{VARIABLE} is not set: NCCL's packets have traffic class 0, unless the port has its own")
     elif not 0 <= parse_int(setting.value) <= 255:
-        yield warned("", f"{setting.text} is no traffic class", setting.evidence("0 to 255"), fix=setting.unset)
+        yield warned("", f"{setting.text} is not a traffic class", setting.evidence("0 to 255"), fix=setting.unset)
     elif machine.ports and not machine.roce_ports:
         yield skipped(f"{setting.text}: there is no RoCE port")
     elif not machine.roce_ports:
@@ -50,7 +50,7 @@ def _ports(machine: Machine, setting: Setting) -> Iterator[Found]:
     paths = {port: traffic_class_path(port.device, port.number) for port in machine.roce_ports}
     unread = [port for port, path in paths.items() if machine.text(path) is None]
     if unread:
-        what = f"{VARIABLE} is {decoded(parse_int(setting.value))}; whether the ports have a class of their own cannot be read"
+        what = f"{VARIABLE} is {decoded(parse_int(setting.value))}; the ports' own class cannot be read"
         yield unknown("", f"{what}: {machine.read(paths[unread[0]]).reason}", setting.evidence())
     for port, path in paths.items():
         if port not in unread:

@@ -16,10 +16,10 @@ ROW = CheckRow(
     id="BW172",
     name="nccl-ib-timeout",
     layer=Layer.NCCL,
-    title=f"{VARIABLE} against NCCL's default",
-    right="not set, or the default and above: 20 since NCCL 2.23, 18 since 2.14, 14 before",
-    why="The timeout is 4.096 us * 2^value, retried 7 times: 20 gives up after 30 s, 18 after 7.5 s, 14 after 0.5 s. Under congestion, or "
-    "while a link recovers, a lower value ends jobs with error 12. 0 or 32 and above never gives up.",
+    title=f"{VARIABLE}, compared with NCCL's default",
+    right="not set, or at least the default: 20 since NCCL 2.23, 18 since 2.14, 14 before",
+    why="The timeout is 4.096 us * 2^value, retried 7 times: 20 gives up after 30 s, 18 after 7.5 s, 14 after 0.5 s. Under congestion, "
+    "or while a link recovers, a lower value ends jobs with error 12. 0, or 32 and above, never gives up.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=(*READS, "libnccl.so.2"),
@@ -28,7 +28,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The variable, and the version of NCCL where it is known."""
+    """The variable, and NCCL's version if known."""
     yield from each(machine, (VARIABLE,), _judge)
 
 

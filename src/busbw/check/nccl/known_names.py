@@ -1,4 +1,4 @@
-"""Names of variables that begin with NCCL_, and whose they are.
+"""Variable names that begin with NCCL_, and who reads them.
 
 NAMES are those in the libraries of NCCL 2.14.3, 2.18.3, 2.21.5, 2.24.3, 2.27.7, 2.30.7 and 2.32.3, and in its user guide, which also has
 older ones.
@@ -50,9 +50,9 @@ TOPO_DUMP_FILE TOPO_DUMP_FILE_RANK TOPO_FILE TOPO_SPLIT_MLOPART TREE_THRESHOLD T
 UNPACK_DOUBLE_NCHANNELS WARN_ENABLE_DEBUG_INFO WIN_ENABLE WIN_STRIDE WORK_ARGS_BYTES WORK_FIFO_BYTES WORK_FIFO_DEPTH
 """
 NAMES = frozenset(f"NCCL_{name}" for name in _NAMES.split())
-# Of images and builds, where the library lies.
+# Used by images and builds for library paths.
 OTHERS = frozenset(f"NCCL_{name}" for name in ("HOME", "ROOT", "ROOT_DIR", "DIR", "PATH", "INCLUDE_DIR", "LIB_DIR", "LIBRARY", "VERSION"))
-# Of nccl-tests and of plugins.
+# Read by nccl-tests and plugins.
 PREFIXES = (
     "NCCL_TESTS_", "NCCL_INSPECTOR_", "NCCL_PROFILER_", "NCCL_TUNER_", "NCCL_SHARP_", "NCCL_IBEXT_", "NCCL_GPUDIRECTTCPX_", "NCCL_FASTRAK_",
     "NCCL_OFI_", "NCCL_SHIMNET_", "NCCL_TELEMETRY_", "NCCL_GPUVIZ_", "NCCL_PLUGIN_", "NCCL_UCX_",

@@ -14,8 +14,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title="versions of libnccl on this machine",
     right="one version, or several copies of it",
-    why="PyTorch of pip loads the NCCL of its Python package, nccl-tests the one of the system or of "
-    "LD_LIBRARY_PATH. The NCCL that was tested is then not the one that trains, with other defaults, algorithms and faults.",
+    why="PyTorch from pip loads the NCCL of its Python package. nccl-tests loads the one of the system or of LD_LIBRARY_PATH. The NCCL "
+    "that was tested is then not the one used for training, and has other defaults, algorithms and bugs.",
     fix="export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH for the test, or install the same version",
     stays="set it in the job script, or keep the versions of both packages equal",
     reads=("the Python package nvidia-nccl", "LD_LIBRARY_PATH", "library folders of the system"),
@@ -35,7 +35,7 @@ def look(machine: Machine) -> Iterator[Found]:
     evidence = [Evidence(one.path, one.version or "no version in the file") for one in found]
     versions = {one.version for one in found}
     if "" in versions:
-        yield unknown("", "a libnccl.so.2 does not tell its version", *evidence)
+        yield unknown("", "a libnccl.so.2 does not contain its version", *evidence)
     elif len(versions) == 1:
         yield passed("", f"NCCL {versions.pop()}", *evidence)
     else:

@@ -1,4 +1,4 @@
-"""Misspelt variables of NCCL."""
+"""Misspelled NCCL variables."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -14,9 +14,9 @@ ROW = CheckRow(
     id="BW192",
     name="nccl-names",
     layer=Layer.NCCL,
-    title="names of NCCL's variables",
+    title="names of NCCL variables",
     right="names that a version of NCCL reads",
-    why="NCCL ignores a name that it does not know, without a word. NCCL_TIMEOUT, for one, is set in training scripts and does nothing.",
+    why="NCCL silently ignores a name that it does not know. For example, NCCL_TIMEOUT is often set in training scripts and does nothing.",
     fix="unset {variable}",
     stays=STAYS,
     reads=READS,
@@ -34,15 +34,13 @@ def look(machine: Machine) -> Iterator[Found]:
     strange = [one for one in named if one.name not in NAMES | OTHERS and one.name not in RENAMED]
     for one in strange:
         near = get_close_matches(one.name, NAMES, 1, cutoff=0.85)
-        meant = f"; {near[0]} is its nearest name" if near else ""
+        meant = f"; the closest name is {near[0]}" if near else ""
         fix = f"{one.unset}; export {near[0]}={one.value}" if near else one.unset
         yield warned(
             one.name, f"no version of NCCL from 2.14 to 2.32 reads {one.name}{meant}", one.evidence(near[0] if near else ""), fix=fix
         )
     if not strange:
-        yield passed(
-            "", f"{len(named)} variables, all known" if named else "no variable of NCCL is set", *(one.evidence() for one in named)
-        )
+        yield passed("", f"{len(named)} variables, all known" if named else "no NCCL variable is set", *(one.evidence() for one in named))
 
 
 CHECK = Check(ROW, look)

@@ -16,8 +16,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"library of {VARIABLE}",
     right="not set, none, or a library that exists",
-    why="An image for another fabric names a plugin that the host lacks, or the other way round. NCCL then "
-    "takes its own InfiniBand or sockets, which on some fabrics is many times slower.",
+    why="An image built for another fabric names a plugin that the host lacks, or the reverse. NCCL then uses its own InfiniBand or "
+    "socket transport, which on some fabrics is many times slower.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=(*READS, "LD_LIBRARY_PATH", "library folders of the system"),

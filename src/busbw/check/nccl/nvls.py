@@ -1,4 +1,4 @@
-"""NVLink SHARP switched off."""
+"""NVLink SHARP disabled."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,9 @@ ROW = CheckRow(
     name="nccl-nvls",
     layer=Layer.NCCL,
     title=f"{VARIABLE} on GPUs with NVLink SHARP",
-    right="not set, or not 0, on two or more GPUs of Hopper or later behind NVSwitch",
-    why="With NVLink SHARP the switches reduce, and each byte crosses a link once. Without it all_reduce on 8 H100 falls from a busbw of "
-    "476 GB/s to 360 to 369. On 2x8 H100 with 400 GB/s of network it reached 465 GB/s; Ring cannot exceed 400 and Tree 422.",
+    right="not set, or not 0, with two or more GPUs of Hopper or later behind NVSwitch",
+    why="With NVLink SHARP the switches reduce, and each byte crosses a link once. Without it the busbw of all_reduce on 8 H100 falls "
+    "from 476 GB/s to 360 to 369. On 2x8 H100 with 400 GB/s of network it reached 465 GB/s; Ring cannot exceed 400 and Tree 422.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=(*READS, "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetNvLinkRemoteDeviceType"),
@@ -29,7 +29,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The variable, and whether the GPUs have NVLink SHARP. Whether CUDA can use multicast is shown only by a run."""
+    """The variable, and whether the GPUs have NVLink SHARP. Only a run shows whether CUDA can use multicast."""
     yield from each(machine, (VARIABLE,), _judge)
 
 
@@ -42,7 +42,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     if len(gpus) == 1 or any((gpu.sm or FIRST_SM) < FIRST_SM for gpu in gpus):
         seen = Evidence("NVML", f"{len(gpus)} x {gpus[0].name}")
         return passed("", f"{setting.text}, and these GPUs have no NVLink SHARP", setting.evidence(), seen)
-    return warned("", f"{setting.text} switches NVLink SHARP off", setting.evidence("not set"), fix=setting.unset)
+    return warned("", f"{setting.text} disables NVLink SHARP", setting.evidence("not set"), fix=setting.unset)
 
 
 CHECK = Check(ROW, look)

@@ -1,4 +1,4 @@
-"""Direct transfers between the GPUs of a host switched off."""
+"""Direct transfers between the GPUs of a host disabled."""
 
 from collections.abc import Iterator
 
@@ -17,8 +17,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} and {LEVEL}",
     right="not set",
-    why="Without peer-to-peer transfers data goes through host memory in place of NVLink or PCIe. It is a way to find a fault, such as "
-    "PCIe access control that breaks peer-to-peer, and costs most of the bandwidth inside a host.",
+    why="Without peer-to-peer transfers data goes through host memory instead of NVLink or PCIe. Disabling them helps to find a fault, "
+    "such as PCIe ACS that breaks peer-to-peer, but costs most of the bandwidth inside a host.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=(*READS, "NVML"),
@@ -36,7 +36,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     links = [Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU")] if gpus and gpus[0].nvlink else []
     if setting.name == LEVEL:
         if not setting.value.isdigit() and setting.value not in WORDS:
-            message = f"{setting.text} is none of NCCL's path types, and has no effect"
+            message = f"{setting.text} is not an NCCL path type, and has no effect"
             return warned("", message, setting.evidence(", ".join(WORDS)), fix=setting.unset)
         if setting.value not in ("LOC", "0"):
             return passed("", f"{setting.text} sets the distance up to which GPUs access each other", setting.evidence())

@@ -1,4 +1,4 @@
-"""What the checks of NCCL's plugins share: does the library that a variable names exist."""
+"""What the plugin checks share: whether the library named by a variable exists."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from busbw.check.nccl.settings import Setting, each
 from busbw.core.checking import Evidence, Found
 from busbw.host.nccl_libraries import located
 
-INTERNAL = ("none", "static_plugin")  # no file: NCCL's own, and symbols of the program
+INTERNAL = ("none", "static_plugin")  # no file: NCCL's own, or symbols of the program
 FOLDERS = "LD_LIBRARY_PATH and the system's folders"
 
 
@@ -30,7 +30,7 @@ def found(machine: Machine, variable: str, kind: str, without: str) -> Iterator[
             tried = " or ".join([missing[0]] if "/" in missing[0] else [missing[0], f"libnccl-{kind}-{missing[0]}.so"])
             return warned("", f"{setting.text}: there is no {tried}; {without}", *evidence, fix=setting.unset)
         if unread:
-            return unknown("", f"whether {setting.text} names a library is not known: {unread}", setting.evidence())
+            return unknown("", f"whether the library of {setting.text} exists is unknown: {unread}", setting.evidence())
         return passed("", f"{setting.text} is {', '.join(one.text or '' for one in paths.values())}", *evidence)
 
     yield from each(machine, (variable,), judge)

@@ -1,4 +1,4 @@
-"""Protocols that are forced."""
+"""A forced protocol."""
 
 from collections.abc import Iterator
 
@@ -15,8 +15,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} in the environment",
     right="not set: NCCL chooses LL, LL128 or Simple by size, and knows where LL128 is safe",
-    why="LL128 corrupts data on platforms where NCCL does not enable it by itself. LL moves at most half of the bandwidth, and Simple "
-    "costs latency in small messages.",
+    why="LL128 corrupts data on platforms where NCCL does not enable it. LL reaches at most half of the bandwidth. Simple adds latency "
+    "to small messages.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=READS,
@@ -32,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, setting: Setting) -> Found:
     lists = [part.rpartition(":")[2] for part in setting.value.upper().split(";")]
     forced = any("LL128" in one.split(",") for one in lists)  # a list that excludes begins with ^
-    what = "forces LL128, which can corrupt data where NCCL would not use it" if forced else "takes the choice of the protocol from NCCL"
+    what = "forces LL128, which can corrupt data where NCCL would not use it" if forced else "overrides NCCL's choice of protocol"
     return warned("", f"{setting.text} {what}", setting.evidence("not set"), fix=setting.unset)
 
 

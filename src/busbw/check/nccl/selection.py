@@ -6,33 +6,33 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME. Tokens are without what follows a colon: port, rail and plane."""
+    """The value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME. Tokens omit the part after a colon: port, rail and plane."""
 
     tokens: tuple[str, ...]
     exact: bool = False
     excluded: bool = False
 
     def matches(self, token: str, name: str) -> bool:
-        """Whether a token stands for a name."""
+        """Whether a token matches a name."""
         return name == token if self.exact else name.startswith(token)
 
     def named(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those that a token stands for."""
+        """Names that a token matches."""
         return tuple(name for name in names if any(self.matches(token, name) for token in self.tokens))
 
     def chosen(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those that NCCL uses."""
+        """Names that NCCL uses."""
         names = tuple(names)
         named = self.named(names)
         return tuple(name for name in names if name not in named) if self.excluded else named
 
     def unmatched(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Tokens that stand for none of the names."""
+        """Tokens that match none of the names."""
         names = tuple(names)
         return tuple(token for token in self.tokens if not any(self.matches(token, name) for name in names))
 
     def too_wide(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """For each token that is a whole name: the names that it stands for as a prefix and that are not in the list themselves."""
+        """For each token that is a full name: other names that it matches as a prefix and that are not listed."""
         names = tuple(names)
         others = {
             token: tuple(name for name in names if name not in self.tokens and self.matches(token, name))

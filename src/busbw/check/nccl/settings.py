@@ -45,7 +45,7 @@ class Setting:
 
 
 def files(machine: Machine) -> tuple[str, ...]:
-    """Paths of the files that NCCL reads, in order: of a variable, the first one counts, and the environment before all."""
+    """Files that NCCL reads, in order of precedence; the environment precedes all."""
     home = machine.call("home", lambda: pwd.getpwuid(os.getuid()).pw_dir).text or ""
     own = nccl_conf.user_file((machine.environment or {}).get(nccl_conf.FILE_VARIABLE, ""), home)
     return (own, nccl_conf.SYSTEM) if own else (nccl_conf.SYSTEM,)
@@ -65,7 +65,7 @@ def settings(machine: Machine) -> dict[str, Setting] | None:
 
 
 def each(machine: Machine, names: tuple[str, ...], judge: Callable[[Machine, Setting], Found]) -> Iterator[Found]:
-    """The judgement of each variable that is set; pass if none is, unknown if the environment is not known."""
+    """One finding for each variable that is set; pass if none is, unknown if the environment is unknown."""
     every = settings(machine)
     if every is None:
         yield no_environment()
@@ -78,7 +78,7 @@ def each(machine: Machine, names: tuple[str, ...], judge: Callable[[Machine, Set
 
 
 def known(machine: Machine) -> bool:
-    """Whether anything of the machine was read: False for a command line alone."""
+    """Whether any fact of the machine was read: False for only a command line."""
     return machine.text("/proc/sys/kernel/hostname") is not None
 
 
@@ -89,7 +89,7 @@ def libraries(machine: Machine) -> tuple[nccl_libraries.Library, ...] | None:
 
 
 def version(machine: Machine) -> tuple[int, ...]:
-    """NCCL's version where all libraries found agree on it, like (2, 27, 7); () if it is not known."""
+    """NCCL's version if all libraries found have the same, like (2, 27, 7); else ()."""
     found = {library.version for library in libraries(machine) or ()}
     only = found.pop() if len(found) == 1 else ""
     return tuple(int(part) for part in only.split(".")) if only else ()

@@ -1,4 +1,4 @@
-"""Shared memory switched off."""
+"""Shared memory disabled."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{VARIABLE} in the environment",
     right="not set, or 0",
-    why="GPUs that cannot access each other directly exchange data over the network, even inside a host. It is set to get around a small "
-    "/dev/shm in containers.",
+    why="GPUs without direct access to each other then exchange data over the network, even inside a host. It is usually set to work "
+    "around a small /dev/shm in containers.",
     fix=f"unset {VARIABLE}, and in containers --shm-size=1g or --ipc=host",
     stays=STAYS,
     reads=READS,

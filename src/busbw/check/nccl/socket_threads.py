@@ -17,7 +17,7 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title=f"{THREADS} and {SOCKETS}",
     right=f"at most {MOST_THREADS} threads, and at most {MOST} sockets in total; 4 x 4 is a good start for 100 Gbit/s",
-    why="NCCL rejects values above its limits. Each connection to another host takes these threads, so many of them compete with the "
+    why="NCCL rejects values above its limits. Each connection to another host has its own threads, so many of them compete with the "
     "application. With RDMA the variables have no effect.",
     fix=f"export {THREADS}=4 {SOCKETS}=4",
     stays=STAYS,
@@ -41,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
     threads, sockets = (parse_int(every[name].value) if name in every else 1 for name in (THREADS, SOCKETS))
     disabled = DISABLE in every and parse_int(every[DISABLE].value) != 0
     if threads > MOST_THREADS or threads * sockets > MOST:
-        message = f"{text}: {threads} threads and {threads * sockets} sockets; NCCL takes at most {MOST_THREADS} and {MOST}"
+        message = f"{text}: {threads} threads and {threads * sockets} sockets; NCCL accepts at most {MOST_THREADS} and {MOST}"
         yield warned("", message, *evidence, fix=ROW.fix)
     elif any(port.active for port in machine.ports) and not disabled:
         yield passed("", f"{text} has no effect while NCCL uses RDMA", *evidence)

@@ -1,4 +1,4 @@
-"""A file with the topology, in place of what NCCL finds."""
+"""A topology file that replaces what NCCL detects."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,10 @@ ROW = CheckRow(
     id="BW194",
     name="nccl-topo-file",
     layer=Layer.NCCL,
-    title=f"file of {VARIABLE}",
-    right="not set, or a file of this type of machine",
-    why="Virtual machines hide which GPU and NIC share a PCIe switch, so clouds give a file that says it. Without the file NCCL pairs GPUs "
-    "with distant NICs. On bare metal a file of another machine does the same.",
+    title=f"topology file of {VARIABLE}",
+    right="not set, or a file for this machine type",
+    why="Virtual machines hide which GPU and NIC share a PCIe switch, so clouds provide a file with the topology. Without it NCCL pairs "
+    "GPUs with distant NICs. On bare metal, a file from another machine has the same effect.",
     fix=f"unset {VARIABLE}",
     stays=STAYS,
     reads=(*READS, f"${VARIABLE}"),
@@ -38,11 +38,11 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         return warned("", f"{setting.text}: there is no such file", setting.evidence("a file"), fix=setting.unset)
     if "<system" not in reading.text:
         first = Evidence(setting.value, reading.text.partition("\n")[0][:80], "<system version=...")
-        return warned("", f"{setting.text} is not a topology of NCCL", setting.evidence(), first, fix=setting.unset)
+        return warned("", f"{setting.text} is not an NCCL topology", setting.evidence(), first, fix=setting.unset)
     if not machine.hypervisor:
-        message = f"{setting.text} replaces what NCCL finds, and this is no virtual machine"
+        message = f"{setting.text} replaces what NCCL detects, and this is not a virtual machine"
         return warned("", message, setting.evidence("not set"), fix=setting.unset)
-    return passed("", f"{setting.text} is a topology, and this is a machine of {machine.hypervisor}", setting.evidence())
+    return passed("", f"{setting.text} is a topology, and the hypervisor is {machine.hypervisor}", setting.evidence())
 
 
 CHECK = Check(ROW, look)

@@ -1,4 +1,4 @@
-"""Variables of PyTorch under names that it has given up, and one that blocks."""
+"""Deprecated names of PyTorch variables, and one that blocks."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from busbw.check.nccl.settings import READS, Setting, each
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.sizes import parse_int
 
-# PyTorch reads them with the prefix TORCH_, and still under these names or not at all any more, by version.
+# PyTorch reads them with the prefix TORCH_. Depending on the version it also reads these names.
 RENAMED = (
     "NCCL_ASYNC_ERROR_HANDLING",
     "NCCL_BLOCKING_WAIT",
@@ -24,8 +24,9 @@ ROW = CheckRow(
     layer=Layer.NCCL,
     title="PyTorch's variables for NCCL",
     right=f"names that begin with TORCH_; {BLOCKING} not set",
-    why="NCCL_ASYNC_ERROR_HANDLING and others are PyTorch's, not NCCL's. They begin with TORCH_ today, and the old names are deprecated. "
-    "With blocking wait each wait() holds the CPU thread until the GPU is done, so that computing and communication overlap less.",
+    why="NCCL_ASYNC_ERROR_HANDLING and others are read by PyTorch, not NCCL. They now begin with TORCH_, and the old names are "
+    "deprecated. With blocking wait each wait() holds the CPU thread until the GPU is done, so computation and communication overlap "
+    "less.",
     fix="export TORCH_NCCL_ASYNC_ERROR_HANDLING=3",
     stays="set it in the job script",
     reads=READS,
@@ -44,7 +45,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
             return passed(BLOCKING, f"{setting.text} is the default", setting.evidence())
         return warned(BLOCKING, f"{setting.text}: each wait() blocks the CPU thread", setting.evidence("not set"), fix=setting.unset)
     new = f"TORCH_{setting.name}"
-    message = f"{setting.name} is PyTorch's old name of {new}"
+    message = f"{setting.name} is PyTorch's deprecated name for {new}"
     return warned(setting.name, message, setting.evidence(new), fix=Setting(new, setting.value, setting.file).to(setting.value))
 
 

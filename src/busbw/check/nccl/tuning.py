@@ -1,4 +1,4 @@
-"""Variables that are left from experiments."""
+"""Variables left over from experiments."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, each
 from busbw.core.checking import CheckRow, Found, Layer
 
-# Each with its default, '' where NCCL computes it.
+# With the default; '' if NCCL computes it.
 DEFAULTS = {
     "NCCL_MIN_NCHANNELS": "",
     "NCCL_MAX_NCHANNELS": "",
@@ -41,10 +41,10 @@ ROW = CheckRow(
     id="BW181",
     name="nccl-tuning",
     layer=Layer.NCCL,
-    title="channels, buffers and other values left from experiments",
+    title="channels, buffers and other values left over from experiments",
     right="none set, or set to the default",
-    why="Such a value suits the machine, size and version of NCCL that it was found with. Channels cost GPU blocks, buffer sizes must be "
-    "the same on all ranks, and new versions of NCCL behave differently.",
+    why="Such a value suits the machine, size and NCCL version that it was found with. Channels use GPU blocks, buffer sizes must be the "
+    "same on all ranks, and new NCCL versions behave differently.",
     fix="unset {variable}",
     stays=STAYS,
     reads=READS,

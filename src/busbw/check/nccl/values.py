@@ -14,10 +14,10 @@ ROW = CheckRow(
     id="BW193",
     name="nccl-values",
     layer=Layer.NCCL,
-    title="values of NCCL's switches",
+    title="values of NCCL switches",
     right="numbers",
-    why="NCCL reads a switch as a number, and a word is the number 0. NCCL_P2P_DISABLE=true disables nothing, and NCCL_NVLS_ENABLE=yes "
-    "switches NVLink SHARP off.",
+    why="NCCL reads a switch as a number, and a word as 0. NCCL_P2P_DISABLE=true disables nothing, and NCCL_NVLS_ENABLE=yes disables "
+    "NVLink SHARP.",
     fix="export {variable}=1",
     stays=STAYS,
     reads=READS,
@@ -38,7 +38,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield warned(one.name, f"NCCL reads {one.text} as 0", one.evidence("a number"), fix=one.to(meant))
     if not words:
         named = ", ".join(one.text for one in switches)
-        yield passed("", f"numbers: {named}" if named else "no switch of NCCL is set", *(one.evidence() for one in switches))
+        yield passed("", f"numbers: {named}" if named else "no NCCL switch is set", *(one.evidence() for one in switches))
 
 
 CHECK = Check(ROW, look)

@@ -12,12 +12,12 @@ ROW = CheckRow(
     id="BW188",
     name="cuda-visible-devices",
     layer=Layer.NCCL,
-    title=f"{VARIABLE} against the GPUs of this host",
+    title=f"{VARIABLE}, compared with the GPUs of this host",
     right="not set, or all GPUs of this host, each once",
-    why="Ranks that each see another part of the GPUs number them differently, and NCCL may miss peer-to-peer and NVLink SHARP between "
-    "them. An index that does not exist hides all that follow it.",
+    why="Ranks that see different subsets of the GPUs number them differently, and NCCL may not use peer-to-peer and NVLink SHARP "
+    "between them. An index that does not exist hides all that follow it.",
     fix=f"unset {VARIABLE}",
-    stays="remove it from the job script and the shell's startup files; a scheduler that shares hosts sets it on purpose",
+    stays="remove it from the job script and the shell's startup files; a scheduler that shares hosts sets it intentionally",
     reads=("environment", "NVML"),
     sources=("CUDA C++ programming guide, environment variables",),
 )
@@ -39,7 +39,7 @@ def _judge(machine: Machine, value: str) -> Found:
     here = Evidence(f"${VARIABLE}", value, "not set")
     count = len(machine.host.gpus)
     if not count:
-        return unknown("", f"{VARIABLE}={value}: {machine.host.gpu_reason or 'the GPUs of this host are not known'}", here)
+        return unknown("", f"{VARIABLE}={value}: {machine.host.gpu_reason or 'the GPUs of this host are unknown'}", here)
     words = [word.strip() for word in value.split(",") if word.strip()]
     evidence = (here, Evidence("NVML", f"{count} GPUs"))
     absent = [word for word in words if word.lstrip("-").isdigit() and not 0 <= int(word) < count]

@@ -8,7 +8,7 @@ from busbw.check.nic.links import Count, each_port
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 MOST = 1e-7
-FEWEST_BITS = 10**10  # below, one error says nothing
+FEWEST_BITS = 10**10  # with fewer, one error means nothing
 NAMES = "rx_corrected_bits_phy|rx_bits_phy"
 
 ROW = CheckRow(
@@ -17,9 +17,9 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="bit error rate before correction",
     right=f"at most {MOST:g} of the bits received",
-    why="Forward error correction hides a bad optic until it cannot. A rate that is higher than on other ports comes before lost packets.",
+    why="Forward error correction hides a bad optic until it no longer can. A rate above that of other ports precedes packet loss.",
     fix="clean or replace the optic of {device}, then mlxlink -d {device} -m -c -e",
-    stays="a cable stays; the counters start again when the driver is loaded",
+    stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("ethtool -S: rx_corrected_bits_phy, rx_bits_phy",),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst", "OCI oci-hpc, check_gpu_setup.py"),
 )
@@ -42,8 +42,8 @@ def _judge(port: Port, found: list[Count]) -> Found:
     fixed, bits = pairs[netdev]
     seen = Evidence(f"ethtool -S {netdev}: rx_corrected_bits_phy / rx_bits_phy", f"{fixed} / {bits} = {worst:.1e}", f"at most {MOST:g}")
     if worst > MOST:
-        return warned(port.name, f"{worst:.1e} of the bits were wrong and corrected", seen, fix=ROW.fix.format(device=port.device))
-    return passed(port.name, f"{worst:.1e} of the bits were wrong and corrected", seen)
+        return warned(port.name, f"{worst:.1e} of the bits had errors that were corrected", seen, fix=ROW.fix.format(device=port.device))
+    return passed(port.name, f"{worst:.1e} of the bits had errors that were corrected", seen)
 
 
 CHECK = Check(ROW, look)

@@ -9,19 +9,19 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.bonding import BONDING, LACP, NO_PARTNER, Bond, read_bonds
 
 POLICY = "layer3+4"
-HASHES = (POLICY, "encap3+4")  # both take the ports of a packet
-CABLE = "ethtool {slave} shows whether it has a link; reseat its cable, and look at the port of the switch"
-SWITCH = "set LACP on the ports of the switch that {bond} is connected to, all in one group"
+HASHES = (POLICY, "encap3+4")  # both hash the ports of a packet
+CABLE = "ethtool {slave} shows whether it has a link; reseat its cable, and check the switch port"
+SWITCH = "enable LACP on the switch ports of {bond}, all in one group"
 
 ROW = CheckRow(
     id="BW074",
     name="nic-bond",
     layer=Layer.NIC,
     title="bonds",
-    right=f"all slaves up at the same speed and joined by the switch; under RDMA also 802.3ad with {POLICY}",
-    why="A bond with one slave down has half its rate. Without ports in the hash, all connections of two hosts take one slave.",
+    right=f"all slaves up, at the same speed and aggregated by the switch; for RDMA also 802.3ad with {POLICY}",
+    why="A bond with one slave down has half its rate. Without ports in the hash, all connections between two hosts use one slave.",
     fix=f"first LACP on the switch, then nmcli connection modify {{bond}} +bond.options mode=802.3ad,xmit_hash_policy={POLICY},miimon=100",
-    stays="in NetworkManager, netplan (parameters: mode, transmit-hash-policy) or ifcfg (BONDING_OPTS); ip link alone is lost",
+    stays="in NetworkManager, netplan (parameters: mode, transmit-hash-policy) or ifcfg (BONDING_OPTS); ip link alone is lost at a reboot",
     reads=(f"{BONDING}/*", "/sys/class/net/*/bonding/slaves"),
     sources=("Linux Documentation/networking/bonding.rst",),
 )
@@ -70,7 +70,7 @@ def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
         text = ", ".join(f"{name} {speed} Mbps" for name, speed in speeds.items())
         yield "its slaves differ in speed", f"Speed: {text}", "equal", CABLE.format(slave=min(speeds, key=lambda one: speeds[one]))
     if bond.mode == LACP:
-        # Only root sees the aggregator in use: without it slaves must at least be in the same one.
+        # Only root sees the active aggregator. Without it, slaves must at least share one.
         up = [slave for slave in bond.slaves if slave.up]
         used = bond.aggregator or (up[0].aggregator if up else "")
         apart = [slave.name for slave in up if slave.aggregator != used]
@@ -81,7 +81,12 @@ def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
     elif rdma:
         yield f"its mode is {bond.mode}", f"Bonding Mode: {bond.mode}", LACP, ROW.fix
     if rdma and bond.mode == LACP and bond.policy not in HASHES:
-        yield f"its hash is {bond.policy}: connections share a slave", f"Transmit Hash Policy: {bond.policy}", POLICY, ROW.fix
+        yield (
+            f"its hash is {bond.policy}: all connections between two hosts use one slave",
+            f"Transmit Hash Policy: {bond.policy}",
+            POLICY,
+            ROW.fix,
+        )
 
 
 CHECK = Check(ROW, look)

@@ -10,7 +10,7 @@ from busbw.core.checking import CheckRow, Found, Layer
 DROPPED = "[rt]x_discards_phy|port_xmit_discards"
 PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"
 SIZE = "rx_oversize_pkts_phy"
-OF_INFINIBAND = "ibdiagnet names the switch port that is congested; the subnet manager's log shows whether a host hung"
+OF_INFINIBAND = "ibdiagnet names the congested switch port; the subnet manager's log shows whether a host hung"
 
 ROW = CheckRow(
     id="BW079",
@@ -18,10 +18,12 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="packets that ports dropped",
     right=f"at most {LOSS:g} of the packets, and none for their size",
-    why="RDMA sends a lost packet and all after it again. Received ones are dropped where flow control is off for their class, "
-        "or where they are larger than the MTU.",
-    fix="set priority flow control for the class of RDMA: mlnx_qos -i {netdev} --pfc; for oversize packets the same MTU at both ends",
-    stays="lost at the next reboot; a systemd unit or the NIC Configuration Operator keeps it; the counters start again with the driver",
+    why="RDMA retransmits a lost packet and every packet after it. Received packets are dropped if their class has no flow control, or "
+    "if they are larger than the MTU.",
+    fix="enable priority flow control for the RDMA class: mlnx_qos -i {netdev} --pfc; for oversize packets, set the same MTU at both "
+    "ends",
+    stays="lost at the next reboot; a systemd unit or the NIC Configuration Operator keeps it; the counters restart when the driver is "
+    "loaded",
     reads=("ethtool -S: rx_discards_phy, tx_discards_phy, rx_packets_phy, tx_packets_phy, rx_oversize_pkts_phy",
            "/sys/class/infiniband/*/ports/*/counters/{port_xmit_discards,port_xmit_packets,port_rcv_packets}"),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),

@@ -16,8 +16,9 @@ ROW = CheckRow(
     name="nic-driver",
     layer=Layer.NIC,
     title="drivers of the network cards",
-    right="the Ethernet and the RDMA half of the driver come from the same release",
-    why="A kernel update or a partial installation leaves one module of the kernel and one of DOCA-OFED. They may not work together.",
+    right="the Ethernet and the RDMA part of the driver come from the same release",
+    why="A kernel update or a partial installation can leave one module from the kernel and one from DOCA-OFED. They may not work "
+    "together.",
     fix="reinstall DOCA-OFED for kernel {kernel}, or remove it; then /etc/init.d/openibd restart, or reboot",
     stays="until the next kernel update, unless the modules are rebuilt by DKMS",
     reads=("ethtool -i", "/sys/module/{mlx5_core,mlx5_ib}/version"),
@@ -40,9 +41,9 @@ def look(machine: Machine) -> Iterator[Found]:
         evidence = [Evidence(f"ethtool -i {netdev}: {name}", value) for name, value in values.items() if value]
         texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
         if found.name == "mlx5_core" and len(set(texts.values())) > 1:
-            evidence += [Evidence(f"{MODULES}/{half}/version", text or "none, as the kernel's own") for half, text in texts.items()]
+            evidence += [Evidence(f"{MODULES}/{half}/version", text or "none (kernel's own)") for half, text in texts.items()]
             fix = ROW.fix.format(kernel=machine.host.kernel or "of this host")
-            yield warned(port.name, "mlx5_core and mlx5_ib are of different releases", *evidence, fix=fix)
+            yield warned(port.name, "mlx5_core and mlx5_ib come from different releases", *evidence, fix=fix)
         else:
             yield passed(port.name, f"{netdev}: {found.name} {found.version}".rstrip(), *evidence)
 

@@ -21,8 +21,9 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="EFA devices",
     right=f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most {LOSS:g} of them dropped",
-    why="NCCL has no transport for EFA of its own: without the plugin it uses TCP. A security group must let all traffic from itself in.",
-    fix="install aws-ofi-nccl (part of the EFA installer) and have its folder in LD_LIBRARY_PATH; NCCL's log then says NET/OFI",
+    why="NCCL has no EFA transport of its own: without the plugin it uses TCP. The security group must allow all traffic to and from "
+    "itself.",
+    fix="install aws-ofi-nccl (part of the EFA installer) and add its folder to LD_LIBRARY_PATH; NCCL's log then says NET/OFI",
     stays="an installed package stays; LD_LIBRARY_PATH belongs in the job script or /etc/ld.so.conf.d",
     reads=("/sys/class/infiniband/*/ports/*/hw_counters/{unresponsive_remote_events,rx_drops,rx_pkts}", *FOLDERS),
     sources=("aws-ofi-nccl, README", "Linux drivers/infiniband/hw/efa/efa_verbs.c"),
@@ -59,11 +60,11 @@ def _device(machine: Machine, port: Port) -> Found:
     if isinstance(found, str):
         return unknown(port.name, f"its counters cannot be read: {found}")
     gone, drops, packets = (total(found, name) for name in (GONE, DROPS, PACKETS))
-    message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not answer"
+    message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond"
     seen = evidence(found, f"{GONE}|{DROPS}")
-    # A job that was killed leaves remote ends that do not answer; a security group that is closed lets no packet in.
+    # A killed job leaves remote ends that do not respond; a closed security group lets no packet in.
     if (gone and not packets) or drops > LOSS * packets:
-        fix = "let the security group have all traffic from itself, in and out; look at the hosts of the job that was running"
+        fix = "allow all traffic to and from the security group itself; check the hosts of the job that was running"
         return warned(port.name, message, *seen, fix=fix)
     return passed(port.name, message, *seen)
 

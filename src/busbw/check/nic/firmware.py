@@ -12,18 +12,18 @@ ROW = CheckRow(
     id="BW067",
     name="nic-firmware",
     layer=Layer.NIC,
-    title="firmware of like network cards",
+    title="firmware of identical network cards",
     right="cards with the same part number have the same firmware",
-    why="Cards with different firmware differ in congestion control and defaults. A card that was replaced is the usual case.",
+    why="Cards with different firmware differ in congestion control and defaults. The usual cause is a replaced card.",
     fix="mlxfwmanager -d {bdf} --query, then update it (mlxfwmanager or mstflint) and reset or reboot",
-    stays="in the card's own memory",
+    stays="permanent, in the card's memory",
     reads=("/sys/class/infiniband/*/{fw_ver,board_id,hca_type}",),
     sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each device, against most of its kind."""
+    """Each device, compared with most cards of the same model."""
     ports = [port for port in cabled(machine) if port.number == "1"]
     if not ports:
         yield skipped("no RDMA device with firmware of its own")
@@ -40,8 +40,8 @@ def look(machine: Machine) -> Iterator[Found]:
         yield judged(
             right=own == usual,
             subject=port.device,
-            good=f"firmware {own}" + (f", as all {len(likes)} of {kind}" if len(set(versions)) == 1 and len(likes) > 1 else ""),
-            bad=f"firmware {own}, while most cards of its kind ({kind}) have {usual}",
+            good=f"firmware {own}" + (f", same as all {len(likes)} of {kind}" if len(set(versions)) == 1 and len(likes) > 1 else ""),
+            bad=f"firmware {own}, while most cards of the same model ({kind}) have {usual}",
             evidence=(Evidence(path, own, usual if len(likes) > 1 else ""),),
             fix=ROW.fix.format(bdf=port.bdf or port.device),
         )

@@ -8,17 +8,17 @@ from busbw.check.machine import Machine
 from busbw.check.nic.links import Count, cabled, counts, evidence, hardware, hours_up
 from busbw.core.checking import CheckRow, Found, Layer
 
-MANY = 5  # Azure's health check takes fewer in 24 hours
+MANY = 5  # Azure's health check allows fewer in 24 hours
 
 ROW = CheckRow(
     id="BW076",
     name="nic-flap",
     layer=Layer.NIC,
     title="links that went down",
-    right=f"fewer than {MANY} times since the driver was loaded, more than most ports of this host",
-    why="Each time the connections of a job wait, and break after some seconds (NCCL error 12). Causes: cable, optic, switch.",
+    right=f"fewer than {MANY} times since the driver was loaded, above the median of this host's ports",
+    why="While a link is down the job's connections wait. After some seconds they break (NCCL error 12). Causes: cable, optic, switch.",
     fix="reseat, clean or replace the cable of {device}; dmesg -T | grep -i 'link down' shows when it went down",
-    stays="a cable stays; the counters start again when the driver is loaded",
+    stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("/sys/class/infiniband/*/ports/*/counters/link_downed", "ethtool -S: link_down_events_phy",
            "/sys/class/net/*/carrier_down_count", "/proc/uptime"),
     sources=("Azure HPC node health checks, azure_ib_link_flapping", "Linux Documentation/ABI/testing/sysfs-class-net"),
@@ -26,7 +26,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each port with a cable. Ports that all went down together, as for work on a switch, have no fault of their own."""
+    """Each port with a cable. The median is subtracted: work on a switch takes all ports down."""
     ports = cabled(machine)
     if not ports:
         yield skipped("no RDMA port with a cable")
@@ -38,12 +38,12 @@ def look(machine: Machine) -> Iterator[Found]:
     downs = {name: max(count.value for count in counted) for name, counted in found.items() if counted}
     common = median(downs.values()) if len(downs) > 2 else 0
     hours = hours_up(machine)
-    since = "since the driver was loaded" + (f" (the host is up for {hours / 24:.1f} days)" if hours else "")
+    since = "since the driver was loaded" + (f" (the host has been up for {hours / 24:.1f} days)" if hours else "")
     for port in ports:
         times = downs.get(port.name)
         seen = evidence(found[port.name], expected=f"below {MANY}")
         if times is None:
-            yield unknown(port.name, "no counter of lost links can be read")
+            yield unknown(port.name, "no link-down counter can be read")
         elif times - common >= MANY:
             message = f"its link went down {times} times {since}" + (f"; the median of this host's ports is {common:g}" if common else "")
             yield warned(port.name, message, *seen, fix=ROW.fix.format(device=port.device))

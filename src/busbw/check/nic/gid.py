@@ -13,8 +13,8 @@ ROW = CheckRow(
     name="nic-gid",
     layer=Layer.NIC,
     title="RoCE v2 GIDs",
-    right="each active RoCE port has a GID of RoCE v2 with an IPv4 address or a global IPv6 address",
-    why="NCCL sends from such a GID. Link-local ones work in one network at most, and NCCL passes them over if there is another.",
+    right="each active RoCE port has a RoCE v2 GID with an IPv4 address or a global IPv6 address",
+    why="NCCL sends from such a GID. Link-local GIDs work in one network at most, and NCCL skips them if there is another.",
     fix="ip address add ADDRESS/PREFIX dev {netdev}",
     stays="the address is lost at the next reboot; set it in netplan, NetworkManager or ifcfg",
     reads=("/sys/class/infiniband/*/ports/*/gids/*", "/sys/class/infiniband/*/ports/*/gid_attrs/{types,ndevs}/*"),
@@ -35,13 +35,13 @@ def _judge(machine: Machine, port: Port) -> Found:
     gids = read_gids(machine, port.path)
     where = f"{port.path}/gids"
     if not gids or not any(gid.kind for gid in gids):
-        reason = "it shows none: GIDs of another network namespace are hidden" if machine.container else "none can be read"
+        reason = "it shows none: GIDs of other network namespaces are hidden" if machine.container else "none can be read"
         return unknown(port.name, f"GIDs: {reason}", fix="run busbw check on the host, or the container with its network (--net=host)")
     v2 = [gid for gid in gids if gid.kind == V2]
     fix = ROW.fix.format(netdev=holder(machine, port) or f"the interface of {port.device}")
     if not v2:
         seen = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
-        return failed(port.name, f"all {len(gids)} GIDs are of {gids[0].kind}: nothing is routed", seen, fix=fix)
+        return failed(port.name, f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed", seen, fix=fix)
     best = next((gid for gid in v2 if gid.routable), None)
     if best is None:
         seen = Evidence(f"{where}/{v2[0].index}", str(v2[0].address), "an address that is not link-local")

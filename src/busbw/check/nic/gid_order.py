@@ -14,16 +14,16 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="index of the RoCE v2 GID",
     right="the same on all active RoCE ports",
-    why="Programs that take one index for all ports (NCCL_IB_GID_INDEX, ib_write_bw -x) then use a GID of another type or address.",
-    fix="unset NCCL_IB_GID_INDEX; or, while no job runs, set {netdev} down and up so that its GIDs come in the usual order",
-    stays="the order is that in which addresses were added: give all ports the same addresses in netplan or NetworkManager",
+    why="Programs that use one index for all ports (NCCL_IB_GID_INDEX, ib_write_bw -x) then get a GID of another type or address.",
+    fix="unset NCCL_IB_GID_INDEX; or, while no job runs, set {netdev} down and up so that its GIDs are added in the usual order",
+    stays="GIDs are in the order in which addresses were added: give all ports the same addresses in netplan or NetworkManager",
     reads=("/sys/class/infiniband/*/ports/*/gids/*", "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
     sources=("NCCL user guide, NCCL_IB_GID_INDEX",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The first RoCE v2 GID of each port with an IPv4 address, or else a global IPv6 address."""
+    """Each port's first RoCE v2 GID with an IPv4 address, or else with a global IPv6 address."""
     ports = fabric(machine)
     if len(ports) < 2:
         yield skipped("fewer than two active RoCE ports" if ports else no_fabric(machine))

@@ -1,4 +1,4 @@
-"""Whether ports of one kind have one link layer."""
+"""Whether ports of the same model have the same link layer."""
 
 from collections.abc import Iterator
 
@@ -11,21 +11,21 @@ ROW = CheckRow(
     id="BW065",
     name="nic-link-layer",
     layer=Layer.NIC,
-    title="link layer of like ports",
+    title="link layer of identical cards",
     right="active ports of cards with the same part number are all InfiniBand or all Ethernet",
-    why="A card that can be both may have been left in the wrong mode. An InfiniBand port cannot reach an Ethernet port.",
-    fix="mlxconfig -d {bdf} set LINK_TYPE_P{port}={type}, then a cold reboot; right as it is if the port is for storage",
-    stays="in the card's own memory",
+    why="A card that supports both may have been left in the wrong mode. An InfiniBand port cannot reach an Ethernet port.",
+    fix="mlxconfig -d {bdf} set LINK_TYPE_P{port}={type}, then a cold reboot; leave it if the port is for storage",
+    stays="permanent, in the card's memory",
     reads=("/sys/class/infiniband/*/ports/*/link_layer", "/sys/class/infiniband/*/{board_id,hca_type}"),
     sources=("NVIDIA MFT user manual, mlxconfig, LINK_TYPE_P1",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each active port, against more than half of its kind. Cards with as many ports of each layer are meant to be so."""
+    """Each active port, compared with the majority of the same model. An even split is taken as intended."""
     groups = kinds(machine, [port for port in own(machine) if port.active and port.layer])
     if not any(len(ports) > 1 for ports in groups.values()):
-        yield skipped("no two active ports of the same kind")
+        yield skipped("no two active ports of the same model")
         return
     for kind, ports in groups.items():
         layers = [port.layer for port in ports]
@@ -36,8 +36,8 @@ def look(machine: Machine) -> Iterator[Found]:
             yield judged(
                 right=mixed or port.layer == usual,
                 subject=port.name,
-                good=f"{port.layer}, as {layers.count(port.layer)} of {len(ports)} of its kind ({kind})",
-                bad=f"{port.layer}, while most ports of its kind ({kind}) are {usual}",
+                good=f"{port.layer}, like {layers.count(port.layer)} of {len(ports)} ports of this model ({kind})",
+                bad=f"{port.layer}, while most ports of this model ({kind}) are {usual}",
                 evidence=(Evidence(f"{port.path}/link_layer", port.layer, usual),),
                 fix=ROW.fix.format(bdf=port.bdf or port.device, port=port.number, type=number),
             )

@@ -1,4 +1,4 @@
-"""What checks of ports share: which ports are judged, the interfaces of a port, ports of the same kind, counters."""
+"""What the port checks share: which ports are judged, the interfaces of a port, ports of the same model, counters."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +16,10 @@ from busbw.host.pci import read_devices
 from busbw.host.source import once
 
 UPPER = "upper_"  # sysfs names the interfaces over one by links
-CLOUD = frozenset({"efa", "erdma", "mana"})  # devices of a cloud's virtual network: their hosts show neither cables nor switches
+CLOUD = frozenset({"efa", "erdma", "mana"})  # virtual networks of clouds, which show neither cables nor switches
 LOSS = 1e-6  # one packet in a million
 SLOW = 0.5  # of the fastest port: a port with this share or less is for storage or management
-SYNTHETIC = "hv_netvsc"  # Azure's interface over the virtual function of its accelerated networking, which carries no RDMA
+SYNTHETIC = "hv_netvsc"  # Azure's interface above the virtual function of accelerated networking, which carries no RDMA
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
@@ -41,8 +41,8 @@ def driver(machine: Machine, port: Port) -> str:
 def own(machine: Machine) -> tuple[Port, ...]:
     """Ports that this machine uses itself.
 
-    Not those of virtual functions beside their physical function, which are for guests and pods, and not those of Azure's accelerated
-    networking, which is for TCP.
+    Excludes virtual functions whose physical function is here, which are for guests and pods, and Azure's accelerated networking, which is
+    for TCP.
     """
     real = tuple(port for port in machine.ports if machine.link(f"{RDMA}/{port.device}/device/physfn") is None)
     return tuple(port for port in real or machine.ports if not _synthetic(machine, port))
@@ -54,7 +54,7 @@ def _synthetic(machine: Machine, port: Port) -> bool:
 
 
 def cabled(machine: Machine) -> tuple[Port, ...]:
-    """Own ports with a cable, as far as this machine can tell: all but those of a cloud's virtual network."""
+    """Own ports, except those of a cloud's virtual network."""
     return tuple(port for port in own(machine) if driver(machine, port) not in CLOUD)
 
 
@@ -64,7 +64,7 @@ def roce(machine: Machine) -> tuple[Port, ...]:
 
 
 def gpu_server(machine: Machine) -> bool:
-    """Whether this is bare metal with GPUs, whose Ethernet cards are expected to have RDMA. Elsewhere they may be there for TCP alone."""
+    """Whether this is bare metal with GPUs, whose Ethernet cards should have RDMA. Elsewhere they may be for TCP only."""
     return not machine.hypervisor and any(device.gpu for device in read_devices(machine).values())
 
 
@@ -77,7 +77,7 @@ def gbits(machine: Machine, port: Port) -> float:
 def fabric(machine: Machine) -> tuple[Port, ...]:
     """The active RoCE ports that collectives use.
 
-    Not those of another model than the fastest active port, RoCE or InfiniBand, that have at most half its rate.
+    Excludes ports of a different model than the fastest active port (RoCE or InfiniBand) with at most half its rate.
     """
     active = [port for port in cabled(machine) if port.active]
     fastest = max((gbits(machine, port) for port in active), default=0.0)
@@ -93,12 +93,12 @@ def no_fabric(machine: Machine) -> str:
     if not ports:
         return "no RoCE port"
     slow = ", ".join(port.name for port in ports if port.active)
-    return f"{slow}: slow beside other ports, as for storage or management" if slow else "no active RoCE port"
+    return f"{slow}: at most half the rate of other ports, so for storage or management" if slow else "no active RoCE port"
 
 
 @once
 def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
-    """The hardware interfaces of a port; several for a device that is a whole bond, none where they are in another namespace."""
+    """The hardware interfaces of a port; several for a bonded device, none if they are in another namespace."""
     names = carriers(machine.interfaces, port.netdev)
     sharing = [other for other in machine.ports if other.netdev and set(carriers(machine.interfaces, other.netdev)) & set(names)]
     if len(sharing) < 2:
@@ -108,7 +108,7 @@ def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
 
 
 def holder(machine: Machine, port: Port) -> str:
-    """The interface with the port's address: its bond or bridge, or its own."""
+    """The interface that has the port's address: its own, or its bond or bridge."""
     return master_of(machine, port.netdev) or port.netdev
 
 
@@ -133,12 +133,12 @@ def uppers(machine: Machine, netdev: str) -> tuple[str, ...]:
 
 
 def tagged(machine: Machine, netdev: str) -> bool:
-    """Whether a VLAN lies over the interface: its packets have a tag with a priority."""
+    """Whether the interface has a VLAN, whose packets carry a priority tag."""
     return any("DEVTYPE=vlan" in (machine.text(f"{NET}/{name}/uevent") or "") for name in uppers(machine, netdev))
 
 
 def kinds(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
-    """Ports by the part number of their card, or its type where there is none; ports without either are left out."""
+    """Ports by the part number of their card, or else its type; ports with neither are omitted."""
     found: dict[str, list[Port]] = {}
     for port in ports:
         base = f"{RDMA}/{port.device}"
@@ -155,7 +155,7 @@ def hours_up(machine: Machine) -> float | None:
 
 
 def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> list[Count] | str:
-    """Counters of a port, from files of its directory and statistics of its interfaces; a text says why there are none."""
+    """Counters of a port, from its sysfs files and the statistics of its interfaces; a string says why there are none."""
     found, reason = [], ""
     for name in files:
         reading = machine.read(f"{port.path}/{name}")
@@ -170,13 +170,13 @@ def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> 
             continue
         matching = {name: value for name, value in values.items() if re.fullmatch(pattern, name)}
         found += [Count(name, value, f"ethtool -S {netdev}: {name}", netdev) for name, value in matching.items()]
-    return found or reason or f"{port.netdev or 'no interface here'}: its driver does not count this"
+    return found or reason or f"{port.netdev or 'no interface here'}: its driver does not have this counter"
 
 
 def each_port(
     machine: Machine, files: Sequence[str], pattern: str, judge: Callable[[Port, list[Count]], Found], *, ethernet: bool = False
 ) -> Iterator[Found]:
-    """The judgement of each cabled port by its counters; skip without such a port, unknown where its counters cannot be read."""
+    """One finding for each cabled port from its counters; skip without ports, unknown if its counters cannot be read."""
     ports = roce(machine) if ethernet else cabled(machine)
     if not ports:
         yield skipped("no RoCE port" if ethernet else "no RDMA port with a cable")
@@ -191,7 +191,7 @@ def total(found: Sequence[Count], pattern: str) -> int:
 
 
 def evidence(found: Sequence[Count], pattern: str = ".*", expected: str = "0") -> tuple[Evidence, ...]:
-    """The counters with such names, those above 0 first; without any above 0 the first alone."""
+    """The nonzero counters with such names; if all are 0, only the first."""
     chosen = [count for count in found if re.fullmatch(pattern, count.name)]
     risen = [count for count in chosen if count.value]
     return tuple(Evidence(count.where, str(count.value), expected) for count in (risen or chosen[:1]))

@@ -1,4 +1,4 @@
-"""Optical modules: temperature and contacts."""
+"""Optical modules: temperature and faults."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,10 @@ ROW = CheckRow(
     name="nic-module",
     layer=Layer.NIC,
     title="optical modules",
-    right="no event of temperature or contact, and each sensor below its own maximum",
-    why="A module that is too hot makes bit errors and switches itself off. A stuck bus or short is a defect of the module or cable.",
+    right="no temperature or fault event, and each sensor below its maximum",
+    why="A module that is too hot causes bit errors and shuts down. A stuck bus or a short is a defect of the module or cable.",
     fix="check the air flow at {device} and replace the module if it happens again",
-    stays="hardware; the counters start again when the driver is loaded",
+    stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("ethtool -S: " + EVENTS.replace("|", ", "), "/sys/class/net/*/device/hwmon/hwmon*/temp*_{input,max,crit}"),
     sources=(
         "Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",
@@ -47,13 +47,13 @@ def _judge(machine: Machine, port: Port) -> Found:
         risen = ", ".join(f"{count.name} {count.value}" for count in events if count.value)
         return warned(port.name, f"events since the driver was loaded: {risen}", *evidence(events), fix=fix)
     if not events:
-        return unknown(port.name, f"its driver does not count events of modules: {counted}")
+        return unknown(port.name, f"its driver does not count module events: {counted}")
     warmest = f", {sensors[0][0].seen}" if sensors else ""
     return passed(port.name, f"no event{warmest}", *evidence(events), *(evidence for evidence, _ in sensors))
 
 
 def _sensors(machine: Machine, netdev: str) -> Iterator[tuple[Evidence, bool]]:
-    """Each temperature, and whether it is at its maximum or above. The kernel's unit is a thousandth of a degree."""
+    """Each temperature, and whether it is at its maximum or above. The kernel's unit is millidegrees."""
     base = f"/sys/class/net/{netdev}/device/hwmon"
     for folder in (f"{base}/{name}" for name in machine.names(base)):
         for name in (name for name in machine.names(folder) if name.startswith("temp") and name.endswith("_input")):

@@ -15,8 +15,9 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="MTU of RoCE interfaces",
     right=f"{LEAST} bytes or more, so that RDMA packets carry 4096 bytes",
-    why="An MTU of 1500 leaves RDMA packets of 1024 bytes, of which 7.4 % are headers: 92.6 % of the line rate in place of 98.",
-    fix="ip link set dev {netdev} mtu 9000, once the switch and the other hosts take packets of this size",
+    why="An MTU of 1500 limits RDMA packets to 1024 bytes of data. 7.4 % of each packet is then headers: 92.6 % of the line rate instead "
+    "of 98.",
+    fix="ip link set dev {netdev} mtu 9000, once the switch and the other hosts accept packets of this size",
     stays="lost at the next reboot; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=), and on the switch",
     reads=("/sys/class/net/*/mtu",),
     sources=("InfiniBand Architecture Specification, annex A17 (RoCEv2)",),
@@ -24,7 +25,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The interface of each port that collectives use. The MTU of a cloud's virtual network has rules of its own."""
+    """The interface of each port that collectives use. Virtual networks of clouds have their own MTU rules."""
     used = fabric(machine)
     ports = [port for port in used if port.netdev]
     if not ports:

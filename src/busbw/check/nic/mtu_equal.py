@@ -13,7 +13,7 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="equal MTU on RoCE interfaces",
     right="the same on all rails, and on a bond and its slaves",
-    why="A sender with the larger MTU sends packets that the other end drops (rx_oversize_pkts_phy), so that connections stall.",
+    why="A sender with the larger MTU sends packets that the other end drops (rx_oversize_pkts_phy), and connections stall.",
     fix="ip link set dev {netdev} mtu {mtu}",
     stays="lost at the next reboot; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=), and on the switch",
     reads=("/sys/class/net/*/mtu",),
@@ -22,7 +22,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each interface, against most of them."""
+    """Each interface, compared with most of them."""
     ports = [port for port in fabric(machine) if port.netdev]
     names = dict.fromkeys(name for port in ports for name in (holder(machine, port), *hardware(machine, port)))
     if len(names) < 2:

@@ -12,7 +12,7 @@ from busbw.host.ip_addresses import IPV4, read_addresses
 
 CONF = "/proc/sys/net/ipv4/conf"
 STRICT = 1  # rp_filter
-# Lowest value that keeps ARP answers and sources to the interface that has the address.
+# Lowest value that keeps ARP replies and sources on the interface that has the address.
 LEAST = {"arp_ignore": 1, "arp_announce": 2}
 
 ROW = CheckRow(
@@ -20,8 +20,9 @@ ROW = CheckRow(
     name="nic-multirail",
     layer=Layer.NIC,
     title="several RoCE interfaces in one network",
-    right="each rail has a network of its own; or arp_ignore is 1, arp_announce 2 and rp_filter 0 or 2",
-    why="Otherwise any interface may answer ARP for the address of another, and replies leave by another one: rdma_cm and ping may fail.",
+    right="each rail has its own network; or arp_ignore is 1, arp_announce 2 and rp_filter 0 or 2",
+    why="Otherwise any interface may answer ARP for another's address, and replies leave on a different interface: rdma_cm and ping may "
+    "fail.",
     fix="sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.{netdev}.rp_filter=2",
     stays="lost at the next reboot; write them to /etc/sysctl.d/90-rails.conf, and policy routes to netplan or NetworkManager",
     reads=(IPV4, f"{CONF}/*/{{arp_ignore,arp_announce,rp_filter}}"),
@@ -64,13 +65,13 @@ def _judge(machine: Machine, network: str, name: str, members: int) -> Found:
     if not wrong:
         return passed(name, f"{members} RoCE interfaces are in {network}, and the kernel keeps them apart", *evidence)
     return warned(
-        name, f"{members} RoCE interfaces are in {network}, with {', '.join(wrong)} as it is on one", *evidence,
+        name, f"{members} RoCE interfaces are in {network}, with single-interface values of {', '.join(wrong)}", *evidence,
         fix=ROW.fix.format(netdev=name),
     )  # fmt: skip
 
 
 def _value(machine: Machine, setting: str, name: str) -> int | None:
-    """What holds for an interface: the larger of its own value and that for all."""
+    """The effective value: the larger of the interface's own and that for all."""
     texts = [machine.text(f"{CONF}/{where}/{setting}") or "" for where in ("all", name)]
     return max(map(int, texts)) if all(re.fullmatch(r"\d+", text) for text in texts) else None
 

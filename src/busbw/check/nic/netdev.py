@@ -16,7 +16,7 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="interfaces of RoCE ports",
     right="up, with an IP address that is not link-local, on the interface or on its bond, bridge or VLAN",
-    why="RoCE v2 sends IP packets. Without an address of its interface a port has no GID that routers forward.",
+    why="RoCE v2 sends IP packets. Without an IP address a port has no GID that routers forward.",
     fix="ip link set dev {netdev} up; ip address add ADDRESS/PREFIX dev {netdev}",
     stays="lost at the next reboot; set both in netplan, NetworkManager or ifcfg",
     reads=("/sys/class/net/*/operstate", IPV4, "/proc/net/if_inet6"),
@@ -25,7 +25,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each active RoCE port that collectives use. That a port is down is for nic-state to say."""
+    """Each active RoCE port that collectives use. nic-state reports ports that are down."""
     ports = (*fabric(machine), *(port for port in machine.ports if driver(machine, port) == "erdma"))
     if not ports:
         yield skipped(no_fabric(machine))
@@ -67,7 +67,7 @@ def _addressed(machine: Machine, port: Port, netdev: str, own: list[tuple[str, A
     fix = ROW.fix.format(netdev=netdev)
     if driver(machine, port) == "erdma":
         return failed(port.name, f"{netdev} has no address", *states, seen, fix=fix)
-    return warned(port.name, f"{netdev} has no address: RDMA works in its own network at most", *states, seen, fix=fix)
+    return warned(port.name, f"{netdev} has no address: RDMA works only within its own network", *states, seen, fix=fix)
 
 
 CHECK = Check(ROW, look)

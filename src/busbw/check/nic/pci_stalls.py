@@ -1,4 +1,4 @@
-"""Whether ports wait for the host."""
+"""Whether ports stall on PCIe."""
 
 from collections.abc import Iterator
 
@@ -17,11 +17,11 @@ ROW = CheckRow(
     id="BW081",
     name="nic-pci-stalls",
     layer=Layer.NIC,
-    title="ports that wait for PCIe",
-    right=f"less than {SECONDS} s and {SHARE:.1%} of the host's uptime in which a port waited for more than {PERCENT} % of a second",
-    why="The port has data for memory, but PCIe does not take it: width or speed of the slot, ACS, IOMMU, or small reads. "
-        "It then pauses the switch, and with that other hosts.",
-    fix="lspci -s {bdf} -vv: width and speed (LnkSta), MaxReadReq; busbw check names what is wrong on its PCIe path",
+    title="ports that stall on PCIe",
+    right=f"a port stalls for more than {PERCENT} % of a second during less than {SECONDS} s and {SHARE:.1%} of the host's uptime",
+    why="The port has data for memory, but PCIe does not take it: slot width or speed, ACS, IOMMU, or small reads. The port then pauses "
+    "the switch, and so other hosts.",
+    fix="lspci -s {bdf} -vv: width and speed (LnkSta), MaxReadReq; busbw check shows faults on its PCIe path",
     stays="BIOS settings stay; setpci is lost at the next reboot",
     reads=("ethtool -S: outbound_pci_stalled_{rd,wr}, outbound_pci_stalled_{rd,wr}_events, outbound_pci_buffer_overflow", "/proc/uptime"),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(port: Port, found: list[Count], allowed: float) -> Found:
     now = max((count.value for count in found if not count.name.endswith("_events") and count.name != LOST), default=0)
     seconds, lost = total(found, EVENTS), total(found, LOST)
-    message = f"it waited in {seconds} s since the driver was loaded, {now} % of the last second; {lost} packets lost for it"
+    message = f"it stalled in {seconds} s since the driver was loaded, and for {now} % of the last second; {lost} packets lost to this"
     if now > PERCENT or seconds >= allowed or lost:
         return warned(port.name, message, *evidence(found), fix=ROW.fix.format(bdf=port.bdf or port.device))
     return passed(port.name, message, *evidence(found))

@@ -1,4 +1,4 @@
-"""The physical state of ports: cable, or settings."""
+"""The physical state of ports."""
 
 from collections.abc import Iterator
 
@@ -16,9 +16,10 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="physical state of RDMA ports",
     right="5: LinkUp",
-    why="Polling means that nothing answers at the other end: cable, transceiver or switch port. Disabled means that it is switched off.",
+    why="Polling means that nothing answers at the other end: check cable, transceiver and switch port. Disabled means that the port is "
+    "turned off.",
     fix="ip link set dev {netdev} up, or reseat the cable of {device}",
-    stays="a cable stays; an interface that is set up by hand is down after a reboot unless netplan or NetworkManager has it",
+    stays="a cable is permanent; an interface set up by hand is down after a reboot unless netplan or NetworkManager has it",
     reads=("/sys/class/infiniband/*/ports/*/phys_state", "/sys/class/net/*/{flags,operstate}"),
     sources=("InfiniBand Architecture Specification, PortPhysicalState", "Linux drivers/infiniband/hw/mlx5/main.c"),
 )
@@ -56,7 +57,7 @@ def _down(machine: Machine, port: Port, evidence: Evidence) -> Found:
         switched_off = Evidence(flags, text, "the lowest bit set")
         return warned(
             port.name,
-            f"{port.netdev} is switched off",
+            f"{port.netdev} is set down",
             evidence,
             switched_off,
             *_interfaces(machine, port),

@@ -18,8 +18,8 @@ ROW = CheckRow(
     name="nic-pkey",
     layer=Layer.NIC,
     title="partition keys of InfiniBand ports",
-    right="the same keys on all active ports of one kind, and that of NCCL (index 0, or NCCL_IB_PKEY) of a full member",
-    why="Two limited members of a partition cannot talk to each other. NCCL uses the key at index 0 unless NCCL_IB_PKEY names another.",
+    right="the same keys on all active ports of one model, and full membership for the key of NCCL (index 0, or NCCL_IB_PKEY)",
+    why="Two limited members of a partition cannot communicate. NCCL uses the key at index 0 unless NCCL_IB_PKEY sets another index.",
     fix="make {device} a full member of the partition in the subnet manager (partitions.conf of opensm, or UFM)",
     stays="in the subnet manager's configuration",
     reads=("/sys/class/infiniband/*/ports/*/pkeys/*", *READS),
@@ -28,7 +28,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each active InfiniBand port, against those of its kind: ports for storage may be in other partitions."""
+    """Each active InfiniBand port, compared with ports of the same model: storage ports may be in other partitions."""
     ports = [port for port in own_ports(machine) if port.layer == "InfiniBand" and port.active]
     if not ports:
         yield skipped("no active InfiniBand port")
@@ -45,7 +45,7 @@ def look(machine: Machine) -> Iterator[Found]:
             yield warned(port.name, f"it is not a full member of the partition at index {index}", evidence, fix=fix)
         elif own != usual:
             differing = Evidence(f"{port.path}/pkeys/*", _listed(own), _listed(usual))
-            yield warned(port.name, "its partition keys differ from those of most ports of its kind", differing, fix=fix)
+            yield warned(port.name, "its partition keys differ from most ports of the same model", differing, fix=fix)
         else:
             yield passed(port.name, f"it is a full member of {own[index]}", evidence)
 

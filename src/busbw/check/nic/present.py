@@ -11,7 +11,7 @@ from busbw.host.pci import ETHERNET, NETWORK
 
 PCI = "/sys/bus/pci/devices"
 MODULES = {"0x15b3": ("mlx5_core", "mlx5_ib"), "0x14e4": ("bnxt_en", "bnxt_re"), "0x1d0f": ("efa", "efa"), "0x1ded": ("erdma", "erdma")}
-THOR = ("0x1750", "0x1751", "0x1752", "0x1760")  # cards of 100 to 400 Gbit/s, which are bought for RDMA
+THOR = ("0x1750", "0x1751", "0x1752", "0x1760")  # cards of 100 to 400 Gbit/s, which should have RDMA
 NVIDIA, BROADCOM, AMAZON, ALIBABA = MODULES
 
 ROW = CheckRow(
@@ -19,8 +19,8 @@ ROW = CheckRow(
     name="nic-present",
     layer=Layer.NIC,
     title="RDMA devices of the network cards",
-    right="each card of NVIDIA, Amazon EFA or Alibaba eRDMA on PCI has an RDMA device, and each of Broadcom that is like one with RDMA",
-    why="Without its RDMA driver NCCL does not see the card. It goes on with the others, or falls back to TCP.",
+    right="each NVIDIA, Amazon EFA or Alibaba eRDMA card on PCI has an RDMA device, and so does each Broadcom card of a model with RDMA",
+    why="Without its RDMA driver NCCL does not see the card. It uses the others, or falls back to TCP.",
     fix="modprobe {module}",
     stays="lost at the next reboot; name the module in /etc/modules-load.d/rdma.conf",
     reads=("/sys/bus/pci/devices/*/{vendor,device,class,driver,physfn,net}", "/sys/class/infiniband/*/device", "/proc/modules"),
@@ -46,11 +46,11 @@ def _vendor(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
     """The vendor of a function that should have an RDMA device, else ''. `with_rdma` has the models of cards that have one."""
     vendor, device, kind = (machine.read(f"{PCI}/{bdf}/{name}").text or "" for name in ("vendor", "device", "class"))
     bound = machine.target(f"{PCI}/{bdf}/driver")
-    # Virtual functions are for guests and pods, and a driver such as vfio-pci or uio_pci_generic serves those or DPDK.
+    # Virtual functions, and drivers such as vfio-pci or uio_pci_generic, are for guests, pods or DPDK.
     guest = machine.link(f"{PCI}/{bdf}/physfn") is not None or (bound and bound not in MODULES.get(vendor, ()))
     cloud = (vendor == AMAZON and device.startswith("0xefa")) or (vendor == ALIBABA and device in ("0x107f", "0x5007"))
     other = vendor in MODULES and vendor not in (AMAZON, ALIBABA) and kind.startswith(NETWORK)
-    # Broadcom has many cards without RDMA, and ports for management with RDMA off: only a card like those with RDMA lacks it.
+    # Many Broadcom cards have no RDMA, and management ports have it off. Judge only models that have RDMA here.
     plain = vendor == BROADCOM and device not in with_rdma and device not in THOR
     return vendor if (cloud or other) and not guest and not plain else ""
 
@@ -61,11 +61,11 @@ def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], mod
     ethernet, rdma = MODULES[vendor]
     card = bdf.rpartition(".")[0]
     shared = next((name for address, name in devices.items() if address.rpartition(".")[0] == card and "bond" in name), "")
-    evidence = Evidence(f"{RDMA}/*/device", devices.get(bdf, shared) or "none is this function's", "an RDMA device")
+    evidence = Evidence(f"{RDMA}/*/device", devices.get(bdf, shared) or "none for this function", "an RDMA device")
     if bdf in devices or shared:
         return passed(bdf, f"it is {devices.get(bdf, shared)}", evidence)
     if machine.container:
-        return unknown(bdf, "this is a container, which may not show its RDMA device", evidence)
+        return unknown(bdf, "this container may not show its RDMA device", evidence)
     ethernet_only = (machine.text(f"{PCI}/{bdf}/class") or "").startswith(ETHERNET) and vendor in (NVIDIA, BROADCOM)
     report = warned if ethernet_only and machine.text(f"{PCI}/{bdf}/device") not in models and not gpu_server(machine) else failed
     if not bound:
@@ -73,8 +73,8 @@ def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], mod
     if rdma not in machine.modules:
         return report(bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=f"modprobe {rdma}")
     if "net" in machine.names(f"{PCI}/{bdf}") and not machine.names(f"{PCI}/{bdf}/net"):
-        return unknown(bdf, "its interface is in another network namespace, as that of a pod, and its RDMA device may be too", evidence)
-    return report(bdf, f"{rdma} is loaded, but made no RDMA device", evidence, fix=f"dmesg | grep -e {bdf} -e {rdma} shows why")
+        return unknown(bdf, "its interface is in another network namespace, such as a pod's, and its RDMA device may be too", evidence)
+    return report(bdf, f"{rdma} is loaded, but created no RDMA device", evidence, fix=f"dmesg | grep -e {bdf} -e {rdma} shows why")
 
 
 CHECK = Check(ROW, look)

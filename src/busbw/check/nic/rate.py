@@ -16,17 +16,17 @@ ROW = CheckRow(
     name="nic-rate",
     layer=Layer.NIC,
     title="rate of RDMA ports",
-    right="the same rate on all active ports of the same kind, with all four lanes",
-    why="A port that lost lanes or generation carries half or less. The slowest port sets the pace of a collective over all rails.",
+    right="the same rate on all active ports of the same model, with all four lanes",
+    why="A port that lost lanes or speed carries half or less. The slowest port sets the pace of a collective over all rails.",
     fix="reseat or replace the cable of {device}, then mlxlink -d {device} -m",
-    stays="a cable stays; a speed that was set by hand in ethtool or the switch must be removed there",
+    stays="a cable is permanent; a speed that was forced with ethtool or on the switch must be cleared there",
     reads=("/sys/class/infiniband/*/ports/*/rate", "/sys/class/infiniband/*/{board_id,hca_type}"),
     sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each active port with a cable, against the fastest of its kind. Ports that are down report a rate of no meaning."""
+    """Each active port with a cable, compared with the fastest of the same model. The rate of a port that is down means nothing."""
     ports = [port for port in cabled(machine) if port.active]
     if not ports:
         yield skipped("no active RDMA port with a cable")
@@ -46,13 +46,13 @@ def _judge(machine: Machine, port: Port, likes: list[Port]) -> Found:
     if own < best:
         return warned(
             port.name,
-            f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of its kind have {best[0]:g} over {best[1]}",
+            f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of the same model have {best[0]:g} over {best[1]}",
             evidence,
             fix=ROW.fix.format(device=port.device),
         )
     if own[1] < LANES and len(rates) < 2:
-        return unknown(port.name, f"{own[1]} of {LANES} lanes: right for an SFP port or a split cable, degraded for any other", evidence)
-    lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, as all of its kind"
+        return unknown(port.name, f"{own[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise degraded", evidence)
+    lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, like all of the same model"
     return passed(port.name, f"{own[0]:g} Gbit/s{lanes}", evidence)
 
 

@@ -1,4 +1,4 @@
-"""Packets that RDMA had to send again."""
+"""RDMA retransmissions."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -8,10 +8,10 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, Count, cabled, counts, each_port, evidence, total
 from busbw.core.checking import CheckRow, Found, Layer
 
-# With adaptive routing packets arrive out of order without loss, so out_of_sequence alone means nothing.
+# Adaptive routing reorders packets without loss, so out_of_sequence alone means nothing.
 AGAIN = ("packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err", "roce_adp_retrans", "rx_icrc_encapsulated")
 GAVE_UP = ("req_transport_retries_exceeded", "req_rnr_retries_exceeded")
-MANY = 10  # connections more than on the other ports
+MANY = 10  # connections above the median of the ports
 SHOWN = ("out_of_sequence", "out_of_buffer", "rnr_nak_retry_err")
 PACKETS = ("port_xmit_packets", "port_rcv_packets")
 
@@ -19,11 +19,11 @@ ROW = CheckRow(
     id="BW082",
     name="nic-retransmissions",
     layer=Layer.NIC,
-    title="RDMA packets sent again",
-    right=f"at most {LOSS:g} of the packets, and fewer than {MANY} connections that gave up, more than on most ports of this host",
-    why="Packets were lost on the way. RDMA sends them and all after them again; after seven tries NCCL fails with error 12.",
+    title="RDMA retransmissions",
+    right=f"at most {LOSS:g} of the packets, and fewer than {MANY} connections that gave up, above the median of this host's ports",
+    why="Packets were lost on the path. RDMA retransmits them and every packet after them. After seven retries NCCL fails with error 12.",
     fix="check flow control and ECN on the path of {device} (roce-pfc, roce-ecn) and its cable (nic-ber); busbw watch shows when it rises",
-    stays="depends on the cause; the counters start again when the driver is loaded and wrap at 2^32",
+    stays="depends on the cause; the counters restart when the driver is loaded and wrap at 2^32",
     reads=(f"/sys/class/infiniband/*/ports/*/hw_counters/{{{','.join((*AGAIN, *GAVE_UP, *SHOWN))}}}",
            f"/sys/class/infiniband/*/ports/*/counters/{{{','.join(PACKETS)}}}"),
     sources=("Linux drivers/infiniband/hw/mlx5/counters.c", "NCCL user guide, troubleshooting"),
@@ -35,7 +35,7 @@ def look(machine: Machine) -> Iterator[Found]:
     files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)] + [f"counters/{name}" for name in PACKETS]
     read = [counts(machine, port, files, "") for port in cabled(machine)]
     lost = [total(found, "|".join(GAVE_UP)) for found in read if not isinstance(found, str)]
-    # A job that was killed leaves connections of its remote ranks unanswered, on all ports alike.
+    # A killed job leaves connections of its remote ranks unanswered, equally on all ports.
     common = median(lost) if len(lost) > 2 else 0
     yield from each_port(machine, files, "", lambda port, found: _judge(port, found, common))
 
@@ -43,11 +43,15 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(port: Port, found: list[Count], common: float) -> Found:
     names = {count.name for count in found}
     if not names & set(AGAIN):
-        return unknown(port.name, "its driver does not count packets sent again")
+        return unknown(port.name, "its driver does not count retransmissions")
     again, gave_up = total(found, "|".join(AGAIN)), total(found, "|".join(GAVE_UP))
     packets = total(found, "|".join(PACKETS))
     seen = evidence(found, "|".join((*GAVE_UP, *AGAIN, *SHOWN)))
-    message = f"{again} times in {packets} packets" if names & set(PACKETS) else f"{again} times; packets are not counted"
+    message = (
+        f"{again} retransmission events in {packets} packets"
+        if names & set(PACKETS)
+        else f"{again} retransmission events; packets are not counted"
+    )
     fix = ROW.fix.format(device=port.device)
     if gave_up - common >= MANY:
         on_others = f"; the median of this host's ports is {common:g}" if common else ""

@@ -13,7 +13,7 @@ ROW = CheckRow(
     layer=Layer.NIC,
     title="state of RDMA ports",
     right="4: ACTIVE",
-    why="NCCL uses active ports alone. It goes on without a port that is down, so that the job is slower and nothing says so.",
+    why="NCCL uses only active ports. It silently runs without a port that is down, and the job is slower.",
     fix="rdma link show {device}",
     stays="depends on the cause; the checks nic-physical-state and nic-subnet-manager name it",
     reads=("/sys/class/infiniband/*/ports/*/state",),
@@ -22,7 +22,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each port but those for guests. It fails if none is active."""
+    """Each port except those for guests. Fails if none is active."""
     ports = own(machine)
     if not ports:
         yield skipped("no RDMA port")
@@ -40,9 +40,9 @@ def look(machine: Machine) -> Iterator[Found]:
         state = reading.text.partition(": ")[2] or reading.text
         fix = ROW.fix.format(device=port.device)
         if none:
-            yield failed(port.name, f"it is {state}, as all ports are: NCCL has no RDMA", evidence, fix=fix)
+            yield failed(port.name, f"it is {state}, like all ports: NCCL has no RDMA", evidence, fix=fix)
         else:
-            yield warned(port.name, f"it is {state}: NCCL goes on without it", evidence, fix=fix)
+            yield warned(port.name, f"it is {state}: NCCL runs without it", evidence, fix=fix)
 
 
 CHECK = Check(ROW, look)

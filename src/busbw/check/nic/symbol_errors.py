@@ -1,4 +1,4 @@
-"""Errors that a cable makes."""
+"""Uncorrected errors of the cable or optic."""
 
 from collections.abc import Iterator
 
@@ -16,11 +16,11 @@ ROW = CheckRow(
     id="BW077",
     name="nic-symbol-errors",
     layer=Layer.NIC,
-    title="errors on the wire that were not corrected",
-    right=f"none; up to {PER_HOUR} for each hour since the host started are let pass",
-    why="A packet with such an error is lost. RDMA sends it and all packets after it again.",
+    title="uncorrected errors on the wire",
+    right=f"none; up to {PER_HOUR} per hour of the host's uptime pass",
+    why="A packet with such an error is lost. RDMA retransmits it and every packet after it.",
     fix="reseat, clean or replace the cable of {device}, then mlxlink -d {device} -m -c -e",
-    stays="a cable stays; the counters start again when the driver is loaded",
+    stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("/sys/class/infiniband/*/ports/*/counters/{" + ",".join(FILES) + "}", f"ethtool -S: {PHY.replace('|', ', ')}", "/proc/uptime"),
     sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband", "NVSentinel, NIC health monitor"),
 )

@@ -1,4 +1,4 @@
-"""NVLinks with errors: those that had to recover, and those with far more errors than others."""
+"""NVLink errors: links that had to recover, and links with far more errors than others."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -22,25 +22,25 @@ WORDS = {
     "effective": "errors after correction",
 }
 NAMED = 3  # errors in a message
-FEW = 10  # errors that say nothing, and times the median of all links from which a link differs from the others
+FEW = 10  # fewer errors mean nothing; also the multiple of the median above which a link is an outlier
 
 ROW = CheckRow(
     id="BW032",
     name="nvlink-errors",
     layer=Layer.NVLINK,
     title="errors of NVLinks since the driver was loaded",
-    right=f"no recoveries, and no link with {FEW} errors or more and over {FEW} times the median of all links",
-    why="A link repairs errors by sending again, which costs time at first. Recoveries announce a failure: one link had 505 of them "
+    right=f"no recoveries, and no link with {FEW} or more errors and over {FEW} times the median of all links",
+    why="A link fixes errors by retransmitting, which at first only costs time. Recoveries announce a failure: one link had 505 of them "
     "five days before it failed.",
-    fix="busbw watch, to see whether they grow; if so drain the host and reset GPU {gpu}; if they come back, reseat or replace it",
-    stays="a reset clears the counts; a link that is damaged collects them again",
+    fix="busbw watch shows whether they grow; if so, drain the host and reset GPU {gpu}; if they come back, reseat or replace it",
+    stays="a reset clears the counts; a damaged link accumulates them again",
     reads=("nvmlDeviceGetNvLinkErrorCounter", "NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS", "NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS"),
     sources=("nvml.h, nvmlNvLinkErrorCounter_t", "DCGM field identifiers, NVLink counters"),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each GPU, its links against all of the machine."""
+    """Each GPU, its links compared with all links of the machine."""
     links = [link for gpu in read_health(machine).gpus for link in gpu.active]
     names = {name for link in links for name in link.errors}
     usual = {name: median(link.errors.get(name, 0) for link in links) for name in names}
@@ -56,7 +56,7 @@ def _judge(gpu: GpuHealth, usual: dict[str, float]) -> Found:
         if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
     ]
     if silent and not bad:
-        return unknown(gpu.label, f"GPU or driver gives no error counters of {counted(len(silent), 'active link')}")
+        return unknown(gpu.label, f"the GPU or driver has no error counters for {counted(len(silent), 'active link')}")
     if not bad:
         total = sum(sum(link.errors.values()) for link in gpu.active)
         return passed(gpu.label, f"no recovery and no outlier; {total} errors on {len(gpu.active)} links since the driver was loaded")

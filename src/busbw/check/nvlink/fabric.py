@@ -11,7 +11,7 @@ from busbw.host.gpu_health import Fabric, GpuHealth
 from busbw.host.nvidia_services import ABSENT, FABRIC_MANAGER, services, states
 
 RACK = "NVIDIA GB"  # GB200 and GB300 NVL72
-OUTSIDE = "look at the fabric manager of the rack (NMX-Controller), which runs on an NVLink switch tray, and at its log"
+OUTSIDE = "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
 COMPLETED, NOT_SUPPORTED, SUCCESS, TRUE = 3, 0, 0, 1
 STATES = {0: "Not supported", 1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
 # nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of each field of two bits.
@@ -23,9 +23,9 @@ ROW = CheckRow(
     layer=Layer.NVLINK,
     title="fabric state of GPUs behind NVSwitch",
     right="Completed, with status success and no problem in the health mask; before Hopper, the fabric manager is active",
-    why="Until the fabric manager has set up the NVSwitches, CUDA fails with error 802, system not yet initialized. Each GPU alone looks "
-    "healthy: one site did not see for 20 days that its fabric manager was down.",
-    fix="systemctl start nvidia-fabricmanager; journalctl -u nvidia-fabricmanager; its version must be that of the driver",
+    why="Until the fabric manager has configured the NVSwitches, CUDA fails with error 802, system not yet initialized. Each GPU by "
+    "itself looks healthy: one site took 20 days to notice that its fabric manager was down.",
+    fix="systemctl start nvidia-fabricmanager; journalctl -u nvidia-fabricmanager; its version must match the driver",
     stays="systemctl enable nvidia-fabricmanager starts it at each boot",
     reads=("nvmlDeviceGetGpuFabricInfoV", "systemctl show nvidia-fabricmanager"),
     sources=("Fabric Manager user guide", "nvml.h, nvmlGpuFabricInfo_t"),
@@ -33,7 +33,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each GPU behind NVSwitch, or the service where the GPUs cannot tell."""
+    """Each GPU behind NVSwitch, or the service if the GPUs do not report it."""
     gpus, missing = switched(machine)
     if missing:
         yield missing
@@ -65,9 +65,9 @@ def _service(machine: Machine, named: str) -> Found:
     state = states(reading.text or "").get(FABRIC_MANAGER, "")
     evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state or reading.reason, "active")
     if state == "active":
-        return passed("", f"the fabric manager is active; the driver tells no fabric state of {named}", evidence)
+        return passed("", f"the fabric manager is active; the driver reports no fabric state for {named}", evidence)
     if state in ("", ABSENT) or machine.hypervisor or confined(machine):  # it can run in a container of NVIDIA's GPU operator
-        return unknown("", f"the driver tells no fabric state of {named}, and the fabric manager is not seen here", evidence)
+        return unknown("", f"the driver reports no fabric state for {named}, and the fabric manager is not visible here", evidence)
     return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
 
 

@@ -1,4 +1,4 @@
-"""The version of the fabric manager, which must be that of the driver."""
+"""The version of the fabric manager, which must match the driver."""
 
 from collections.abc import Iterator
 
@@ -15,9 +15,9 @@ ROW = CheckRow(
     name="nvlink-fabric-manager-version",
     layer=Layer.NVLINK,
     title="version of the fabric manager",
-    right="the version of the driver",
-    why="A fabric manager of another version than the driver does not start. After the next reboot CUDA fails with error 802.",
-    fix="install nvidia-fabricmanager {driver} in place of {has}, then: systemctl restart nvidia-fabricmanager",
+    right="the same as the driver",
+    why="A fabric manager whose version differs from the driver does not start. After the next reboot CUDA fails with error 802.",
+    fix="install nvidia-fabricmanager {driver} instead of {has}, then: systemctl restart nvidia-fabricmanager",
     stays="yes, if driver and fabric manager are updated together: hold both packages",
     reads=("nv-fabricmanager --version", "nvmlSystemGetDriverVersion"),
     sources=("Fabric Manager user guide, installation",),
@@ -33,16 +33,18 @@ def look(machine: Machine) -> Iterator[Found]:
     driver, reading = read_health(machine).driver, machine.call("fabricmanager_version", fabric_manager)
     has = version(reading.text or "")
     if not has and any(gpu.fabric and gpu.fabric.cluster for gpu in gpus):
-        yield skipped("no fabric manager here: the NVLink domain of several hosts may be managed outside of them")
+        yield skipped("no fabric manager here: an NVLink domain of several hosts may be managed elsewhere")
     elif not has and (machine.hypervisor or confined(machine)):
         yield skipped(f"no fabric manager in {confined(machine) or 'this virtual machine'}: it may run outside")
     elif not has or not driver:
-        yield unknown("", f"the version of {'the driver' if has else 'the fabric manager'} cannot be read: {reading.reason or 'not told'}")
+        yield unknown(
+            "", f"the version of {'the driver' if has else 'the fabric manager'} cannot be read: {reading.reason or 'not reported'}"
+        )
     else:
         yield judged(
             right=has == driver,
             subject="",
-            good=f"fabric manager {has}, as the driver",
+            good=f"fabric manager and driver are {has}",
             bad=f"fabric manager {has}, but driver {driver}",
             evidence=(Evidence("nv-fabricmanager --version", has, driver),),
             fix=ROW.fix.format(driver=driver, has=has),

@@ -21,7 +21,7 @@ ROW = CheckRow(
     layer=Layer.NVLINK,
     title="IMEX, on hosts that share one NVLink domain (GB200 NVL72)",
     right=f"{CHANNELS} has a channel, the domain is {UP} and all its nodes are {READY}",
-    why="Without IMEX, NCCL silently sends between hosts over the NICs in place of NVLink.",
+    why="Without IMEX, NCCL silently uses the NICs between hosts instead of NVLink.",
     fix="end the jobs of the domain, then on all nodes of /etc/nvidia-imex/nodes_config.cfg: systemctl restart nvidia-imex",
     stays="systemctl enable nvidia-imex (not in Kubernetes, where ComputeDomains start it); "
     "for the channel, the option NVreg_CreateImexChannel0=1 of the module nvidia",
@@ -37,8 +37,12 @@ def look(machine: Machine) -> Iterator[Found]:
         yield missing
         return
     if not any(gpu.fabric and gpu.fabric.cluster for gpu in gpus):
-        told = any(gpu.fabric for gpu in gpus)
-        yield skipped("the NVLink domain of this machine has no other hosts") if told else unknown("", "NVML tells no fabric of these GPUs")
+        known = any(gpu.fabric for gpu in gpus)
+        yield (
+            skipped("the NVLink domain of this machine has no other hosts")
+            if known
+            else unknown("", "NVML reports no fabric for these GPUs")
+        )
         return
     yield _channels(machine)
     yield from _domain(machine)
@@ -57,7 +61,7 @@ def _domain(machine: Machine) -> Iterator[Found]:
     nodes, domain = imex_nodes(reading.text or ""), imex_domain(reading.text or "")
     bad = {address: state for address, state in nodes.items() if state != READY}
     evidence = Evidence(
-        COMMAND, f"domain {domain or 'not told'}, {len(nodes) - len(bad)} of {len(nodes)} nodes {READY}", f"{UP}, all {READY}"
+        COMMAND, f"domain {domain or 'not reported'}, {len(nodes) - len(bad)} of {len(nodes)} nodes {READY}", f"{UP}, all {READY}"
     )
     if not domain and not nodes:
         yield unknown("", f"the state of IMEX cannot be read: {reading.reason or 'no node in the answer'}", fix=COMMAND)

@@ -1,4 +1,4 @@
-"""GPUs with NVLink: the links that each should have, and one finding for each of these GPUs."""
+"""GPUs with NVLink: the links that each should have, and one finding for each GPU."""
 
 from collections.abc import Callable, Iterator
 
@@ -35,7 +35,7 @@ def rate(gpu: GpuHealth, link: Link) -> float | None:
 
 
 def linked(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:
-    """The finding on every GPU with an active link; skip for those without, unknown for those that NVML cannot read."""
+    """The finding on every GPU with an active link; skip for GPUs without one, unknown for GPUs that NVML cannot read."""
     gpus = read_health(machine)
     if missing := no_gpus(machine, gpus):
         yield missing
@@ -49,7 +49,7 @@ def linked(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Fo
 
 
 def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Found | None]:
-    """The GPUs behind NVSwitch, and the finding where there are none: skip, or unknown where that cannot be told."""
+    """The GPUs behind NVSwitch, and the finding if there are none: skip, or unknown if NVML does not say."""
     gpus = read_health(machine)
     if missing := no_gpus(machine, gpus):
         return (), missing
@@ -58,5 +58,5 @@ def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Found | None]:
         return behind, None
     unclear = [gpu.label for gpu in gpus.gpus if gpu.error or gpu.links is None or any(link.remote is None for link in gpu.active)]
     if unclear:
-        return (), unknown("", f"NVML does not tell where the links of {', '.join(unclear)} lead")
+        return (), unknown("", f"NVML does not report where the links of {', '.join(unclear)} lead")
     return (), skipped("no GPU is behind NVSwitch")

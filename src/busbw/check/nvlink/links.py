@@ -16,11 +16,12 @@ ROW = CheckRow(
     name="nvlink-links",
     layer=Layer.NVLINK,
     title="active NVLinks of each GPU",
-    right="all links of the model: V100 6, A100 12, H100, H200, H20, B200 and GB200 18, A800 and H800 8; cards with bridges are not judged",
-    why="A GPU with a link down sends less, and all others wait for it in a collective. With all links down NCCL uses PCIe or the network.",
+    right="all links of the model: V100 6, A100 12, H100, H200, H20, B200 and GB200 18, A800 and H800 8; bridged cards are not judged",
+    why="A GPU with a link down sends more slowly, and all others wait for it in a collective. With all links down NCCL uses PCIe or the "
+    "network.",
     fix="dmesg | grep -E 'Xid|SXid'; journalctl -u nvidia-fabricmanager; drain the host and reset {gpu}; if the link stays down, "
     "reseat or replace the GPU",
-    stays="a reset lasts if the fault was transient",
+    stays="a reset helps if the fault was transient",
     reads=("nvmlDeviceGetNvLinkState",),
     sources=("data sheets of the GPUs: the table in busbw's model of hardware", "NVIDIA Health Validation, checks"),
 )
@@ -41,14 +42,14 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
     row, active, down = expected(gpu), len(gpu.active), ", ".join(str(link.number) for link in gpu.links or () if not link.active)
     if not active and (row is None or alone):
-        why = "no NVLink" if row is None else "no active NVLink, as is normal where one GPU of a board is used alone"
+        why = "no NVLink" if row is None else "no active NVLink, which is normal for a single GPU of a board"
         return skipped(f"{gpu.name}: {why}", gpu.label)
     seen = f"{active} active" + (f", inactive: {down}" if down else "")
     evidence = Evidence(f"nvmlDeviceGetNvLinkState, {gpu.label}", seen, f"{row.links} active: {row.source}" if row else "")
     if active >= row.links if row else not down:
         return passed(gpu.label, f"all {counted(active, 'NVLink')} are active", evidence)
     if row is None and bridged(gpu):
-        return skipped(f"{gpu.name}: {counted(active, 'NVLink')} active; how many there are depends on its bridges", gpu.label)
+        return skipped(f"{gpu.name}: {counted(active, 'NVLink')} active; the number depends on its bridges", gpu.label)
     if row is None:
         message = f"{counted(active, 'NVLink')} active; busbw does not know how many a {gpu.name} should have"
         return unknown(gpu.label, message, evidence)

@@ -15,9 +15,9 @@ ROW = CheckRow(
     layer=Layer.NVLINK,
     title="speed of the active NVLinks",
     right="the rate of the model: 25 GB/s in one direction on A100 and Hopper, 50 GB/s on Blackwell; the same on all links",
-    why="Rings and trees load all links alike, so a collective runs at the speed of the slowest one.",
+    why="Rings and trees load all links equally, so a collective runs at the speed of the slowest one.",
     fix="nvidia-smi nvlink -s -i {gpu}; drain the host and reset GPU {gpu}; if the link stays slow, replace the GPU",
-    stays="a reset lasts if the fault was transient",
+    stays="a reset helps if the fault was transient",
     reads=("NVML_FI_DEV_NVLINK_GET_SPEED", "NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON", "nvmlDeviceGetNvLinkVersion"),
     sources=("data sheets of the GPUs: the table in busbw's model of hardware", "NVIDIA Health Validation, checks"),
 )
@@ -32,7 +32,7 @@ def _judge(gpu: GpuHealth) -> Found:
     rates = {link.number: rate(gpu, link) for link in gpu.active}
     known = {number: one for number, one in rates.items() if one}
     if len(known) < len(rates):
-        return unknown(gpu.label, f"NVML does not tell the speed of {counted(len(rates) - len(known), 'active link')}")
+        return unknown(gpu.label, f"NVML does not report the speed of {counted(len(rates) - len(known), 'active link')}")
     row = expected(gpu)
     right = row.link_rate if row else max(known.values())
     slow = {number: one for number, one in known.items() if one < right}

@@ -6,7 +6,7 @@ from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import gpus, nics
 from busbw.check.pcie.configs import extended
-from busbw.check.pcie.ways import BRIDGES, CONFIG
+from busbw.check.pcie.upstream import BRIDGES, CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gpu_devices import PASSED_ON
 from busbw.host.pci import DEVICES, at, driver
@@ -18,22 +18,22 @@ ROW = CheckRow(
     layer=Layer.PCIE,
     title="Access Control Services (ACS) of the PCIe switches above GPUs and network controllers",
     right="off on bare metal without virtual machines; in a virtual machine the host needs ACS on, and the NIC needs ATS",
-    why="ACS sends what a GPU and a NIC exchange up through the CPU's root complex: GPUDirect drops to half or less, or hangs.",
+    why="With ACS on, traffic between a GPU and a NIC goes up through the CPU's root complex. GPUDirect drops to half or less, or hangs.",
     fix="for b in {bridges}; do setpci -s $b ECAP_ACS+0x6.w=0000; done",
-    stays="lost at the next reboot; run it in a systemd unit at boot, or turn off ACS or IO virtualization (VT-d, AMD-Vi) in the BIOS",
+    stays="lost at the next reboot; run it from a systemd unit at boot, or turn off ACS or IO virtualization (VT-d, AMD-Vi) in the BIOS",
     reads=(BRIDGES, CONFIG),
     sources=("NCCL user guide, troubleshooting: PCI Access Control Services", "NCCL issue 949, nccl-tests issue 112"),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Every port of a switch; root ports do not stand between a GPU and a NIC under one switch."""
+    """Every switch port; a root port is not between a GPU and a NIC under one switch."""
     ports = sorted({bridge for part in gpus(machine) + nics(machine) for bridge in (part.device.above or ())[1:]})
     if machine.hypervisor:
         yield skipped("a virtual machine needs ACS on its host; see pcie-ats")
         return
     if any(driver(machine, bdf) == PASSED_ON for bdf in machine.names(DEVICES)):
-        yield skipped("this host passes devices on to virtual machines, which ACS keeps apart")
+        yield skipped("this host passes devices to virtual machines, which ACS isolates")
         return
     if not ports:
         yield skipped("no PCIe switch above a GPU or network controller")
@@ -43,7 +43,7 @@ def look(machine: Machine) -> Iterator[Found]:
     on = {bdf: names for bdf, config in configs.read.items() if (names := redirecting(config.acs or 0))}
     if on:
         evidence = [Evidence(f"{at(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off") for bdf, names in on.items()]
-        message = f"ACS is on in {len(on)} of {len(ports)} switch ports: GPUs and NICs exchange data through the CPU"
+        message = f"ACS is on in {len(on)} of {len(ports)} switch ports: traffic between GPUs and NICs goes through the CPU"
         yield warned("", message, *evidence, fix=ROW.fix.format(bridges=" ".join(on)))
     elif configs.read:
         first = next(iter(configs.read))

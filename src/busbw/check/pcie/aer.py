@@ -31,7 +31,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Errors:
-    """What was read of all parts, and a file that could not be read where none could."""
+    """What was read; `unread` is a file that could not be read, if none could."""
 
     parts: list[Part]
     read: list[Counts] = field(default_factory=list)

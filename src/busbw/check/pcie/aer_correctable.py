@@ -19,17 +19,17 @@ ROW = CheckRow(
     name="pcie-aer-correctable",
     layer=Layer.PCIE,
     title="correctable PCIe errors since boot",
-    right="fewer than the specification's bit error rate of 10^-12 could cause; a count that grows while data is sent deserves a look",
-    why="Each is a packet that was sent again. Many of them cost bandwidth and announce a link that will fail.",
+    right="fewer than the specification's bit error rate of 10^-12 allows; investigate a count that grows under load",
+    why="Each is a packet that was retransmitted. Many of them cost bandwidth and announce a failing link.",
     fix="reseat {bdf} and its riser; compare the count before and after a test under load",
-    stays="a matter of hardware; the counts start again at a reboot",
+    stays="depends on the hardware; the counts restart at a reboot",
     reads=("/sys/bus/pci/devices/*/aer_dev_correctable", UPTIME, "/sys/bus/pci/devices/*/current_link_*"),
     sources=("PCI Express Base Specification, bit error rate", "Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer"),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """The mean since boot against what the link's bit error rate allows: few errors in a short time are no fault."""
+    """The mean rate since boot, compared with what the link's bit error rate allows."""
     found, reading = counts(machine, "correctable"), machine.read(UPTIME)
     seconds = uptime(reading.text or "")
     if not found.parts:
@@ -50,7 +50,7 @@ def _judge(machine: Machine, read: list[Counts], seconds: float) -> Iterator[Fou
         evidence = Evidence(one.path, one.text, "" if limit is None else f"fewer than {limit * seconds:.0f} since boot")
         text = f"{counted(one.total, 'correctable error')} since boot ({rate * 3600:.3g} an hour, {one.bdf})"
         if limit is None:
-            yield unknown(one.part.name, f"{text}; the speed of its link is not known", evidence)
+            yield unknown(one.part.name, f"{text}; the speed of its link is unknown", evidence)
         elif rate > limit:
             yield warned(one.part.name, f"{text}, more than PCIe's bit error rate allows", evidence, fix=ROW.fix.format(bdf=one.bdf))
         else:

@@ -16,8 +16,8 @@ ROW = CheckRow(
     title="uncorrectable PCIe errors since boot",
     right="none on GPUs, network controllers and the bridges above them",
     why="A fatal error makes the link unreliable: the device is reset or lost, and with it the job. A nonfatal one loses a transfer.",
-    fix="read dmesg for AER and {bdf}; reseat the card and its riser, then its cable or the card itself is to be replaced",
-    stays="a matter of hardware; the counts start again at a reboot",
+    fix="look for AER and {bdf} in dmesg; reseat the card and its riser; if errors come back, replace the cable or the card",
+    stays="depends on the hardware; the counts restart at a reboot",
     reads=("/sys/bus/pci/devices/*/aer_dev_fatal", "/sys/bus/pci/devices/*/aer_dev_nonfatal"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer", "Linux, Documentation/PCI/pcieaer-howto.rst"),
 )

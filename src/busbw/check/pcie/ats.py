@@ -6,7 +6,7 @@ from busbw.check.base import Check, judged, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import gpus, rdma_nics
 from busbw.check.pcie.configs import extended
-from busbw.check.pcie.ways import CONFIG
+from busbw.check.pcie.upstream import CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import MELLANOX
 
@@ -15,10 +15,10 @@ ROW = CheckRow(
     name="pcie-ats",
     layer=Layer.PCIE,
     title="Address Translation Services (ATS) of NICs in virtual machines",
-    right="the NIC has ATS, so that it can reach a GPU under the same switch although ACS is on",
-    why="The host needs ACS for a virtual machine. Without ATS what a GPU and a NIC exchange goes through the CPU's root complex.",
-    fix="on the host: mlxconfig -d {bdf} set ATS_ENABLED=true, for this NIC's address there; then reboot the host",
-    stays="stays in the NIC's firmware; the host has to be rebooted once",
+    right="the NIC has ATS, so that it can reach a GPU under the same switch with ACS on",
+    why="The host needs ACS for a virtual machine. Without ATS, traffic between a GPU and a NIC goes through the CPU's root complex.",
+    fix="on the host: mlxconfig -d {bdf} set ATS_ENABLED=true, with this NIC's address on the host; then reboot the host",
+    stays="permanent, in the NIC's firmware; the host needs one reboot",
     reads=(CONFIG,),
     sources=("NCCL user guide, troubleshooting: virtual machines", "NVIDIA AI Enterprise, ATS and ACS configuration"),
 )
@@ -28,7 +28,7 @@ def look(machine: Machine) -> Iterator[Found]:
     """Each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if not machine.hypervisor:
-        yield skipped("no virtual machine, as far as DMI tells")
+        yield skipped("this is not a virtual machine, according to DMI")
     elif not parts or not gpus(machine):
         yield skipped("no GPU with an RDMA device of NVIDIA")
     else:
@@ -47,7 +47,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _shown(ats: bool | None) -> str:
-    return "none" if ats is None else "enabled" if ats else "present, not enabled from here"
+    return "none" if ats is None else "enabled" if ats else "present, not enabled"
 
 
 CHECK = Check(ROW, look)

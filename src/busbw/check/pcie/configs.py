@@ -1,4 +1,4 @@
-"""Configuration spaces of several devices, and the answers where they cannot be read."""
+"""Configuration spaces of several devices, and the findings if they cannot be read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, gpus, nics
-from busbw.check.pcie.ways import group
+from busbw.check.pcie.upstream import group
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 GROUPS, CMDLINE = "/sys/kernel/iommu_groups", "/proc/cmdline"
@@ -18,9 +18,9 @@ ROW = CheckRow(
     layer=Layer.PCIE,
     title="IOMMU for GPUs and network controllers",
     right="off, or in passthrough mode (iommu=pt; on Arm iommu.passthrough=1), on bare metal",
-    why="With translation each DMA goes through the IOMMU's tables, and what a GPU and a NIC exchange may go through the CPU.",
+    why="With translation each DMA goes through the IOMMU's tables, and traffic between a GPU and a NIC may go through the CPU.",
     fix="add iommu=pt (on Arm iommu.passthrough=1) to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig), reboot",
-    stays="survives a reboot once the boot loader has it",
+    stays="permanent once the boot loader has it",
     reads=("the target of /sys/bus/pci/devices/*/iommu_group", f"{GROUPS}/*/type", CMDLINE),
     sources=(
         "NCCL user guide, troubleshooting: PCI Access Control Services",
@@ -49,7 +49,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield unread("", machine.read(CMDLINE), "the use of an IOMMU")
     elif not translated:
         seen = Evidence(next(iter(types.values())), IDENTITY) if types else Evidence(f"{parts[0].path}/iommu_group", "no such link")
-        yield passed("", "the IOMMU passes addresses through" if types else "they are in no IOMMU group: no IOMMU is in use", seen)
+        yield passed("", "the IOMMU passes addresses through" if types else "the devices are in no IOMMU group: no IOMMU is in use", seen)
 
 
 CHECK = Check(ROW, look)

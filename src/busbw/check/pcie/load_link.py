@@ -13,11 +13,11 @@ ROW = CheckRow(
     name="pcie-load-link",
     layer=Layer.PCIE,
     title="generation and lanes of each GPU's PCIe link, under load",
-    right="in all samples the highest that the GPU and its slot have",
-    why="An idle GPU lowers the speed of its link, so that one look says nothing. A link that stays low under load costs half of its rate "
-    "for each generation, and gives no Xid.",
+    right="in all samples the highest that the GPU and its slot support",
+    why="An idle GPU lowers its link speed, so a single reading means little. A link that stays down-trained under load loses half of "
+    "its rate per generation, and logs no Xid.",
     fix="nvidia-smi -q -i {gpu} | grep -A8 'GPU Link Info'; set the slot's link speed to Auto in the BIOS; reseat {bdf} and its riser",
-    stays="a matter of hardware or BIOS setup",
+    stays="permanent: hardware or a BIOS setting",
     reads=("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkGeneration"),
     sources=("NVML, PCIe link", "NVSentinel issue 890"),
 )
@@ -31,9 +31,9 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
     seen = [(sample.gen, sample.width) for sample in gpu.samples if sample.gen and sample.width]
     if gpu.name.startswith(WITH_CPU):
-        yield skipped(f"{gpu.name} is joined to its CPU by NVLink-C2C, not by PCIe", gpu.label)
+        yield skipped(f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label)
     elif not seen or not gpu.gen_max or not gpu.width_max:
-        yield unknown(gpu.label, "NVML does not tell generation and lanes of its link")
+        yield unknown(gpu.label, "NVML does not report the generation and lanes of its link")
     else:
         low = [one for one in seen if one[0] < gpu.gen_max or one[1] < gpu.width_max]
         best, (gen, width) = f"generation {gpu.gen_max} x{gpu.width_max}", min(low or seen)

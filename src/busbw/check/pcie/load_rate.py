@@ -17,11 +17,11 @@ ROW = CheckRow(
     name="pcie-load-rate",
     layer=Layer.PCIE,
     title="rate of copies between pinned host memory and each GPU, under load",
-    right=f"in each direction {SHARE:.0%} or more of what the link carries with its present generation and lanes",
-    why="Data loading, checkpoints, offloading and NCCL's paths through the host wait for this link. A link that sends packets again, "
-    "an IOMMU or memory of another socket slow it down, and no counter of the GPU shows it.",
-    fix="run it again on the idle machine; then look at pcie-iommu, pcie-numa, pcie-max-payload and pcie-aer-correctable for {gpu}",
-    stays="a matter of BIOS setup or hardware",
+    right=f"in each direction {SHARE:.0%} or more of what the link carries at its current generation and width",
+    why="Data loading, checkpoints, offloading and NCCL's paths through the host all use this link. Retransmits, an IOMMU or memory on "
+    "another socket slow it down, and no GPU counter shows it.",
+    fix="repeat it on an idle machine; then check pcie-iommu, pcie-numa, pcie-max-payload and pcie-aer-correctable for {gpu}",
+    stays="permanent: hardware or a BIOS setting",
     reads=("copies of 128 MiB from and to pinned memory", "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
     sources=("Azure node health checks, gpu bandwidth", "PCI Express Base Specification, rates and encoding of each generation"),
 )
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
     if gpu.name.startswith(WITH_CPU):
-        yield skipped(f"{gpu.name} is joined to its CPU by NVLink-C2C, not by PCIe", gpu.label)
+        yield skipped(f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label)
         return
     for one in gpu.copies:
         yield _direction(gpu, one)
@@ -46,7 +46,7 @@ def _direction(gpu: GpuLoad, one: Copies) -> Found:
     link, text = pcie_rate(gen, width), f"{one.bytes_per_s / 1e9:.1f} GB/s {one.direction}"
     where = f"copies {one.direction}, {gpu.label}"
     if link is None:
-        return unknown(gpu.label, f"{text}, but NVML does not tell generation and lanes of its link", Evidence(where, text))
+        return unknown(gpu.label, f"{text}, but NVML does not report the generation and lanes of its link", Evidence(where, text))
     of = f"{text}, {one.bytes_per_s / link:.0%} of the {link / 1e9:g} GB/s of generation {gen} x{width}"
     return judged(
         right=one.bytes_per_s >= SHARE * link,

@@ -16,17 +16,17 @@ ROW = CheckRow(
     layer=Layer.PCIE,
     title="changes of generation or lanes of each GPU's PCIe link, under load",
     right="none while a copy runs in one direction",
-    why="A link that trains again stands still meanwhile. At rest many GPUs change the speed all the time; under load it is a sign of a "
-    "bad contact, a riser or a firmware that saves power.",
-    fix="look at pcie-aer-correctable; turn ASPM and the slot's power saving off in the BIOS; reseat {bdf} and its riser",
-    stays="a matter of hardware or BIOS setup",
+    why="A link that retrains carries no data meanwhile. Idle GPUs often change the speed. Under load, a change points to a bad contact, "
+    "a riser, or firmware power saving.",
+    fix="check pcie-aer-correctable; turn off ASPM and the slot's power saving in the BIOS; reseat {bdf} and its riser",
+    stays="permanent: hardware or a BIOS setting",
     reads=("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
     sources=("NVML, PCIe link",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each GPU, both directions; what changes between them is not counted."""
+    """Each GPU, both directions; changes between them are not counted."""
     return loaded(machine, _judge)
 
 
@@ -34,9 +34,9 @@ def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
     links = [[(one.gen, one.width) for one in copies.samples if one.gen and one.width] for copies in gpu.copies]
     number = sum(map(len, links))
     if gpu.name.startswith(WITH_CPU):
-        yield skipped(f"{gpu.name} is joined to its CPU by NVLink-C2C, not by PCIe", gpu.label)
+        yield skipped(f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label)
     elif not number:
-        yield unknown(gpu.label, "NVML does not tell generation and lanes of its link")
+        yield unknown(gpu.label, "NVML does not report the generation and lanes of its link")
     else:
         changes = sum(before != after for one in links for before, after in pairwise(one))
         text = f"{counted(changes, 'change')} of its link in {number} samples under load"

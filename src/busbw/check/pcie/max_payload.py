@@ -1,4 +1,4 @@
-"""The payload size of packets on the way from devices to the CPU."""
+"""The payload size of PCIe packets between devices and the CPU."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, gpus, nics, slots
 from busbw.check.pcie.configs import express
-from busbw.check.pcie.ways import BRIDGES, CONFIG, plain
+from busbw.check.pcie.upstream import BRIDGES, CONFIG, plain
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import at
 
@@ -16,9 +16,9 @@ ROW = CheckRow(
     id="BW049",
     name="pcie-max-payload",
     layer=Layer.PCIE,
-    title="largest PCIe payload along the way from GPUs and network controllers to the root port",
+    title="PCIe max payload size from GPUs and network controllers to the root port",
     right=f"the same on the device and all bridges above it, and {LEAST} bytes or more",
-    why="Small packets spend a larger share of the link on headers. A device may not send more than the smallest size on its way.",
+    why="Small packets spend a larger share of the link on headers. A device may not send more than the smallest size on its path.",
     fix="set Max Payload Size to Auto in the BIOS, or add pci=pcie_bus_safe to the kernel's command line in /etc/default/grub",
     stays="survives a reboot, as a BIOS setting or on the kernel's command line",
     reads=(BRIDGES, CONFIG),
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     for part in parts:
         if plain(machine, part):
-            yield skipped("it is no PCI Express device", part.name)
+            yield skipped("it is not a PCI Express device", part.name)
             continue
         configs = express(machine, (part.device.bdf, *reversed(part.device.above or ())))
         yield from configs.unread(part.name)
@@ -42,12 +42,12 @@ def look(machine: Machine) -> Iterator[Found]:
             continue
         sizes = {bdf: config.max_payload or 0 for bdf, config in configs.read.items()}
         same, least = len(set(sizes.values())) == 1, min(sizes.values())
-        evidence = [Evidence(f"{at(bdf)}/config, Device Control", f"{size} bytes", "equal along the way") for bdf, size in sizes.items()]
+        evidence = [Evidence(f"{at(bdf)}/config, Device Control", f"{size} bytes", "equal along the path") for bdf, size in sizes.items()]
         if same and least >= LEAST:
-            yield passed(part.name, f"packets carry up to {least} bytes all the way", *evidence)
+            yield passed(part.name, f"packets carry up to {least} bytes on the whole path", *evidence)
         else:
             seen = f"up to {least} bytes" if same else " and ".join(f"{size}" for size in sorted(set(sizes.values()))) + " bytes"
-            yield warned(part.name, f"packets on its way carry {seen}", *evidence, fix=ROW.fix)
+            yield warned(part.name, f"packets on its path carry {seen}", *evidence, fix=ROW.fix)
 
 
 CHECK = Check(ROW, look)

@@ -6,7 +6,7 @@ from busbw.check.base import Check, judged, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import rdma_nics
 from busbw.check.pcie.configs import express
-from busbw.check.pcie.ways import CONFIG
+from busbw.check.pcie.upstream import CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import MELLANOX
 
@@ -17,9 +17,9 @@ ROW = CheckRow(
     id="BW048",
     name="pcie-max-read-request",
     layer=Layer.PCIE,
-    title="largest PCIe read request of NVIDIA NICs",
+    title="PCIe max read request size of NVIDIA NICs",
     right=f"{BEST} bytes",
-    why="The NIC reads what it sends from memory. With requests of 512 bytes more of them must be under way for the same rate.",
+    why="The NIC reads the data it sends from memory. With requests of 512 bytes it needs more requests in flight for the same rate.",
     fix="setpci -s {bdf} CAP_EXP+8.w={control:04x}",
     stays="lost at the next reboot; set it in a systemd unit or udev rule, or with NVIDIA's NIC Configuration Operator",
     reads=(CONFIG,),
@@ -41,8 +41,8 @@ def look(machine: Machine) -> Iterator[Found]:
             yield judged(
                 right=size >= BEST,
                 subject=part.name,
-                good=f"it reads up to {size} bytes at once",
-                bad=f"it reads up to {size} bytes at once, not {BEST}",
+                good=f"it reads up to {size} bytes per request",
+                bad=f"it reads up to {size} bytes per request, not {BEST}",
                 evidence=(Evidence(f"{part.path}/config, Device Control", f"{control:#06x}: {size} bytes", f"{BEST} bytes"),),
                 fix=ROW.fix.format(bdf=part.device.bdf, control=control & 0x8FFF | CODE),
             )

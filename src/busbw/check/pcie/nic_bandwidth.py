@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, nics, slots
-from busbw.check.pcie.ways import no_link
+from busbw.check.pcie.upstream import no_link
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link
@@ -17,11 +17,11 @@ ROW = CheckRow(
     id="BW042",
     name="pcie-nic-bandwidth",
     layer=Layer.PCIE,
-    title="PCIe rate of network cards against the rate of their ports",
+    title="PCIe rate of network cards, compared with their ports",
     right="the PCIe link carries at least what the active ports send",
-    why="A port of 400 Gbit/s needs 16 lanes of generation 5. On a narrower or slower link it can never send at its rate.",
+    why="A 400 Gbit/s port needs 16 lanes of generation 5. On a narrower or slower link it can never send at line rate.",
     fix="move {bdf} to a slot with more lanes or a later PCIe generation",
-    stays="a matter of hardware",
+    stays="permanent: hardware",
     reads=("/sys/bus/pci/devices/*/current_link_*", "/sys/class/infiniband/*/ports/*/rate", "/sys/class/net/*/speed"),
     sources=("PCI Express Base Specification, rates and encoding of each generation",),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, Part, gpus, nics, rdma_nics
-from busbw.check.pcie.ways import nearest
+from busbw.check.pcie.upstream import nearest
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.cpu import count_list
 
@@ -16,10 +16,10 @@ ROW = CheckRow(
     name="pcie-numa",
     layer=Layer.PCIE,
     title="NUMA nodes of GPUs and network controllers",
-    right="known, and a GPU's nearest RDMA device is on its node",
-    why="Without nodes NCCL cannot bind its threads near the GPU. Between two nodes all data crosses the link between the sockets.",
-    fix="enable NUMA (ACPI SRAT) in the BIOS, or pass the host's nodes on to the virtual machine",
-    stays="a matter of BIOS or hypervisor setup",
+    right="known, and each GPU is on the same node as its nearest RDMA device",
+    why="Without NUMA nodes NCCL cannot bind its threads near the GPU. Between two nodes all data crosses the link between the sockets.",
+    fix="enable NUMA (ACPI SRAT) in the BIOS, or expose the host's nodes to the virtual machine",
+    stays="permanent: a BIOS or hypervisor setting",
     reads=("/sys/bus/pci/devices/*/numa_node", NODES),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
 )
@@ -28,7 +28,7 @@ ROW = CheckRow(
 def look(machine: Machine) -> Iterator[Found]:
     """Each device has a node; each GPU and its nearest RDMA device have the same."""
     cards, ports = gpus(machine), rdma_nics(machine)
-    parts = cards + (ports if machine.hypervisor else nics(machine))  # a hypervisor gives its own network devices no node
+    parts = cards + (ports if machine.hypervisor else nics(machine))  # a hypervisor's own network devices have no node
     nodes = machine.read(NODES)
     if not parts:
         yield skipped(NONE)
@@ -43,7 +43,11 @@ def look(machine: Machine) -> Iterator[Found]:
         apart = [found for found in far if found]
         yield from apart
         if not lost and not apart:
-            yield passed("", "all GPUs and network controllers have a NUMA node, near ones the same", Evidence(NODES, nodes.text))
+            yield passed(
+                "",
+                "all GPUs and network controllers have a NUMA node, and no GPU is on a different node than its nearest RDMA device",
+                Evidence(NODES, nodes.text),
+            )
 
 
 def _lost(machine: Machine, part: Part) -> Found:
@@ -51,7 +55,7 @@ def _lost(machine: Machine, part: Part) -> Found:
     reading = machine.read(path)
     if reading.text is None:
         return unread(part.name, reading, "its NUMA node")
-    return warned(part.name, "its NUMA node is not known", Evidence(path, reading.text, "0 or more"), fix=ROW.fix)
+    return warned(part.name, "its NUMA node is unknown", Evidence(path, reading.text, "0 or more"), fix=ROW.fix)
 
 
 def _far(machine: Machine, gpu: Part, nic: Part) -> Found | None:

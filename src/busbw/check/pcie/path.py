@@ -1,11 +1,11 @@
-"""The way from a GPU to its nearest RDMA device."""
+"""The PCIe path from a GPU to its nearest RDMA device."""
 
 from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, skipped, unknown
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, gpus, rdma_nics, with_cpu
-from busbw.check.pcie.ways import BRIDGES, nearest
+from busbw.check.pcie.upstream import BRIDGES, nearest
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import shared
 
@@ -13,11 +13,11 @@ ROW = CheckRow(
     id="BW043",
     name="pcie-path",
     layer=Layer.PCIE,
-    title="way from each GPU to its nearest RDMA device",
+    title="path from each GPU to its nearest RDMA device",
     right="both are under one PCIe switch",
     why="Otherwise their data goes through the CPU's root complex, and NCCL by default stages it in host memory.",
     fix="move {nic} ({nic_bdf}) to a slot under the switch of {gpu} ({gpu_bdf})",
-    stays="a matter of hardware",
+    stays="permanent: hardware",
     reads=(BRIDGES,),
     sources=("NCCL user guide, NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_C2C",),
 )
@@ -29,15 +29,15 @@ def look(machine: Machine) -> Iterator[Found]:
     if not cards or not ports:
         yield skipped("no GPU" if not cards else "no RDMA device")
     elif machine.hypervisor:
-        yield skipped("a virtual machine shows no PCIe switches; give NCCL the topology with NCCL_TOPO_FILE")
+        yield skipped("a virtual machine shows no PCIe switches; set NCCL_TOPO_FILE to give NCCL the topology")
     else:
         for gpu in cards:
-            yield _way(machine, gpu, ports)
+            yield _path(machine, gpu, ports)
 
 
-def _way(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
+def _path(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
     if model := with_cpu(machine, gpu):
-        return skipped(f"{model} is joined to its CPU by NVLink-C2C", gpu.name)
+        return skipped(f"{model} is connected to its CPU by NVLink-C2C", gpu.name)
     nic = nearest(gpu, ports, machine)
     if nic is None or gpu.device.above is None:
         return unknown(gpu.name, f"{gpu.path} does not show which bridges are above it")
@@ -48,7 +48,7 @@ def _way(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
         bad=f"no RDMA device is under its PCIe switch; the nearest is {nic.name}",
         evidence=(
             Evidence(gpu.path, " > ".join(gpu.device.above) or "no bridge above it"),
-            Evidence(nic.path, " > ".join(nic.device.above or ()) or "no bridge above it", "the same first bridges"),
+            Evidence(nic.path, " > ".join(nic.device.above or ()) or "no bridge above it", "under the same switch"),
         ),
         fix=ROW.fix.format(nic=nic.name, nic_bdf=nic.device.bdf, gpu=gpu.name, gpu_bdf=gpu.device.bdf),
     )

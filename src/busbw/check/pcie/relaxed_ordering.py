@@ -6,7 +6,7 @@ from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import rdma_nics
 from busbw.check.pcie.configs import express
-from busbw.check.pcie.ways import CONFIG, amd_host
+from busbw.check.pcie.upstream import CONFIG, amd_host
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import MELLANOX
 
@@ -17,10 +17,10 @@ ROW = CheckRow(
     name="pcie-relaxed-ordering",
     layer=Layer.PCIE,
     title="relaxed ordering of NVIDIA NICs",
-    right="enabled on hosts with AMD CPUs; elsewhere it is not judged",
-    why="A NIC that may not set the attribute writes in strict order, which AMD's hosts in particular carry out more slowly.",
+    right="enabled on hosts with AMD CPUs; not judged on others",
+    why="Without relaxed ordering a NIC's writes are strictly ordered, which is slow on AMD hosts in particular.",
     fix="setpci -s {bdf} CAP_EXP+8.w={control:04x}",
-    stays="lost at the next reboot; choose relaxed ordering in the BIOS, or run the command in a systemd unit",
+    stays="lost at the next reboot; enable relaxed ordering in the BIOS, or run the command from a systemd unit",
     reads=(CONFIG, "/sys/bus/pci/devices/*/vendor of the root port"),
     sources=("NCCL user guide, NCCL_IB_PCI_RELAXED_ORDERING", "PCI Express Base Specification, Device Control register"),
 )
@@ -44,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
                 fix = ROW.fix.format(bdf=part.device.bdf, control=control | BIT)
                 yield warned(part.name, "relaxed ordering is not enabled, on a host with an AMD CPU", evidence, fix=fix)
             else:
-                yield skipped("relaxed ordering is off; it is judged on hosts with AMD CPUs", part.name)
+                yield skipped("relaxed ordering is off, which is judged only on hosts with AMD CPUs", part.name)
 
 
 CHECK = Check(ROW, look)

@@ -1,38 +1,38 @@
-"""The transfer rate of PCIe links."""
+"""The speed of PCIe links."""
 
 from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, Part, with_cpu
-from busbw.check.pcie.ways import Step, no_link, ways
+from busbw.check.pcie.upstream import Step, no_link, upstream
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nvml_load import load
 from busbw.host.pci import at
 
-BUSY = 50  # percent of NVML's sample period: then the GPU was at work for most of it
+BUSY = 50  # percent of NVML's sample period
 
 ROW = CheckRow(
     id="BW041",
     name="pcie-speed",
     layer=Layer.PCIE,
-    title="transfer rate of the PCIe links of GPUs, network controllers and the switches above them",
-    right="each link runs at the highest rate that both of its ends have; an idle GPU's link may be slower",
-    why="Each generation down halves what the link carries. A BIOS setting, a riser or a bad contact can hold a link at a lower one.",
+    title="speed of the PCIe links of GPUs, network controllers and the switches above them",
+    right="each link runs at the highest speed that both ends support; an idle GPU's link may be slower",
+    why="Each generation down halves what the link carries. A BIOS setting, a riser or a bad contact can down-train a link.",
     fix="set the link speed of {bdf}'s slot to Auto in the BIOS; reseat the card and its riser",
-    stays="a matter of hardware or BIOS setup",
+    stays="permanent: hardware or a BIOS setting",
     reads=("/sys/bus/pci/devices/*/current_link_speed", "/sys/bus/pci/devices/*/max_link_speed", "NVML utilization"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each slot's own link, and those of the switches above it."""
+    """The link of each slot, and of the switches above it."""
     none, busy = True, {bdf: percent for bdf, percent in load(machine).items() if percent >= BUSY}
-    for part, steps in ways(machine):
+    for part, steps in upstream(machine):
         none = False
         if model := with_cpu(machine, part):
-            yield skipped(f"{model} is joined to its CPU by NVLink-C2C, not by PCIe", part.name)
+            yield skipped(f"{model} is connected to its CPU by NVLink-C2C, not by PCIe", part.name)
             continue
         if steps[0].below.speed is None or steps[0].below.speed_max is None:
             yield no_link(machine, part, "speed")
@@ -46,7 +46,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def wanted(step: Step) -> float:
-    """10^9 transfers per second that both ends can do; 0 if that is not known."""
+    """GT/s that both ends support; 0 if unknown."""
     speed = step.below.speed_max
     if speed is None or step.below.speed is None:
         return 0
@@ -55,7 +55,7 @@ def wanted(step: Step) -> float:
 
 def _full(part: Part, own: Step) -> Found:
     evidence = Evidence(f"{part.path}/current_link_speed", f"{own.below.speed:g} GT/s", f"{wanted(own):g} GT/s")
-    return passed(part.name, f"its link runs at {own.below.speed:g} GT/s, all that both ends can do", evidence)
+    return passed(part.name, f"its link runs at {own.below.speed:g} GT/s, the most that both ends support", evidence)
 
 
 def _slow(step: Step, *, idle: bool) -> Found:
@@ -63,7 +63,7 @@ def _slow(step: Step, *, idle: bool) -> Found:
     text = f"{step.name} runs at {step.below.speed:g} of {wanted(step):g} GT/s"
     if idle:
         fix = "busbw check --load 10"
-        return unknown(step.part.name, f"{text}; an idle GPU lowers the speed of its link", evidence, fix=fix)
+        return unknown(step.part.name, f"{text}; an idle GPU lowers its link speed", evidence, fix=fix)
     return warned(step.part.name, text, evidence, fix=ROW.fix.format(bdf=step.lower))
 
 

@@ -1,11 +1,11 @@
-"""The lanes of PCIe links."""
+"""The width of PCIe links."""
 
 from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, with_cpu
-from busbw.check.pcie.ways import Step, no_link, ways
+from busbw.check.pcie.upstream import Step, no_link, upstream
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import at
 
@@ -13,24 +13,24 @@ ROW = CheckRow(
     id="BW040",
     name="pcie-width",
     layer=Layer.PCIE,
-    title="lanes of the PCIe links of GPUs, network controllers and the switches above them",
-    right="each link has all lanes that its device has",
+    title="width of the PCIe links of GPUs, network controllers and the switches above them",
+    right="each link has all lanes that its device supports",
     why="Each step down, from 16 lanes to 8 or 4, halves what the link carries.",
-    fix="reseat {bdf} and its riser; check the BIOS's bifurcation of its slot",
-    stays="a matter of hardware or BIOS setup",
+    fix="reseat {bdf} and its riser; check the bifurcation of its slot in the BIOS",
+    stays="permanent: hardware or a BIOS setting",
     reads=("/sys/bus/pci/devices/*/current_link_width", "/sys/bus/pci/devices/*/max_link_width"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each slot's own link, and those of the switches above it."""
+    """The link of each slot, and of the switches above it."""
     none = True
-    for part, steps in ways(machine):
+    for part, steps in upstream(machine):
         none = False
         own = steps[0]
         if model := with_cpu(machine, part):
-            yield skipped(f"{model} is joined to its CPU by NVLink-C2C, not by PCIe", part.name)
+            yield skipped(f"{model} is connected to its CPU by NVLink-C2C, not by PCIe", part.name)
             continue
         if own.below.width is None or own.below.width_max is None:
             yield no_link(machine, part, "width")
@@ -45,7 +45,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def wanted(step: Step) -> int:
-    """Lanes that a link should have. A switch cannot be moved to another slot, so it needs no more than both of its ends have."""
+    """Lanes that a link should have. A switch cannot be moved to another slot, so it needs only what both ends support."""
     width = step.below.width_max
     if width is None or step.below.width is None:
         return 0
@@ -55,7 +55,7 @@ def wanted(step: Step) -> int:
 def _narrow(step: Step) -> Found:
     width, best = step.below.width, wanted(step)
     slot = step.above.width_max if step.above else None
-    reason = f"; the port above has no more ({step.upper})" if slot == width else ""
+    reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
     fix = ROW.fix.format(bdf=step.lower) if not reason else f"move {step.lower} to a slot with {best} lanes"
     evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
     return warned(step.part.name, f"{step.name} has {width} of {best} PCIe lanes{reason}", evidence, fix=fix)

@@ -12,10 +12,10 @@ ROW = CheckRow(
     id="BW097",
     name="roce-alike",
     layer=Layer.ROCE,
-    title="equal settings on all RoCE ports",
+    title="identical settings on all RoCE ports",
     right="the same trust mode, flow control, congestion control, DSCP map, bandwidth shares and traffic class on all ports of the host",
-    why="A port that a script left out loses packets on its rail alone. A collective is as slow as its slowest rail.",
-    fix="set {what} of {netdev} as on {other}: mlnx_qos -i {other} shows it",
+    why="A port that a script missed loses packets on its rail. A collective is as slow as its slowest rail.",
+    fix="set {what} of {netdev} to the value of {other}: mlnx_qos -i {other} shows it",
     stays=STAYS,
     reads=("dcb", "/sys/class/net/*/{qos,ecn}", "/sys/class/infiniband/*/tc/*/traffic_class", rdma_cm_path("*", "*", "*")),
     sources=("NVIDIA Network Operator, NIC configuration",),
@@ -23,7 +23,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each setting that can be read, against most ports."""
+    """Each setting that can be read, compared with most ports."""
     found = settings(machine)
     if len(found) < 2:
         yield skipped("fewer than two RoCE interfaces" if found else absent(machine))
@@ -49,7 +49,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _differs(setting: Setting, what: str, value: str, usual: str, model: Setting) -> Found:
     evidence = Evidence(f"{setting.qos.netdev}: {what}", value or "not readable", usual or "not readable, as on most ports")
     if not value:
-        return unknown(setting.subject, f"its {what} cannot be read, that of most ports can", evidence)
+        return unknown(setting.subject, f"its {what} cannot be read; on most ports it can", evidence)
     fix = ROW.fix.format(what=what, netdev=setting.qos.netdev, other=model.qos.netdev)
     return warned(setting.subject, f"its {what} differs from most ports of this host", evidence, fix=fix)
 

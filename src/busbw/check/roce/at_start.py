@@ -16,19 +16,19 @@ ROW = CheckRow(
     name="roce-at-start",
     layer=Layer.ROCE,
     title="RoCE settings after a reboot",
-    right="a unit of systemd, a rule of udev, a file or script of the network (ifupdown, NetworkManager, networkd-dispatcher), lldpad or "
-    "cron sets them at the start",
-    why="Flow control, trust mode, congestion control and traffic class are lost at a reboot. A host that was set up by hand "
-    "loses packets after its next reboot, without a message.",
-    fix="write the commands (mlnx_qos or dcb, traffic_class, cma_roce_tos) to a script, make a unit of it, systemctl enable qos.service",
-    stays="a unit that is enabled stays; netplan has no settings for this",
+    right="a systemd unit, a udev rule, a network script (ifupdown, NetworkManager, networkd-dispatcher), lldpad or cron sets them at boot",
+    why="A reboot clears flow control, trust mode, congestion control and traffic class. A host that was set up by hand silently loses "
+    "packets after its next reboot.",
+    fix="write the commands (mlnx_qos or dcb, traffic_class, cma_roce_tos) to a script, make a systemd unit for it, systemctl enable "
+    "qos.service",
+    stays="an enabled unit is permanent; netplan has no settings for this",
     reads=(CALL, "dcb", "/sys/class/net/*/qos/trust"),
     sources=("NVIDIA Network Operator, NIC configuration", "Alibaba Cloud, SCC instances with GPUs (rdma_qos_init)"),
 )
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """One finding for the machine, where a RoCE port has flow control or trusts DSCP."""
+    """One finding for the machine, if a RoCE port has flow control or trusts DSCP."""
     found = settings(machine)
     states = [one.qos for one in found if one.qos.trust or one.qos.lossless is not None]
     chosen = [qos for qos in states if qos.lossless or qos.trust == "dscp"]
@@ -46,13 +46,13 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, *, firmware: bool) -> Found:
     files = read_setters(machine)
     if isinstance(files, str):
-        return unknown("", f"what sets RoCE at the start is not known: {files}")
+        return unknown("", f"what sets RoCE at boot is unknown: {files}")
     enabled = [one for one in files if one.enabled]
     if enabled:
         seen = [Evidence(one.path, ", ".join(one.words)) for one in enabled]
-        return passed("", f"{enabled[0].path} sets it at the start", *seen)
+        return passed("", f"{enabled[0].path} sets it at boot", *seen)
     if machine.container:
-        return unknown("", "no file of this container sets it at the start; one of the host may", fix="busbw check on the host")
+        return unknown("", "no file of this container sets it at boot; a file of the host may", fix="busbw check on the host")
     if files:
         name = files[0].path.rpartition("/")[2]
         seen = [Evidence(one.path, "not enabled", "enabled") for one in files]
@@ -60,10 +60,10 @@ def _judge(machine: Machine, *, firmware: bool) -> Found:
             return warned("", f"{name} would set it, but is not executable", *seen, fix=f"chmod +x {files[0].path}")
         return warned("", f"{name} would set it, but systemd does not start it", *seen, fix=f"systemctl enable {_instance(name)}")
     if firmware:
-        return passed("", "the cards take it from the switch (DCBX in firmware)", Evidence("dcb", "DCBX is not the host's"))
+        return passed("", "the NICs take it from the switch (DCBX in firmware)", Evidence("dcb", "DCBX is not the host's"))
     if machine.names(KUBELET):
-        return unknown("", "no file sets it at the start; on this node of Kubernetes the NIC Configuration Operator may")
-    return warned("", "no file of this host sets it at the start", Evidence(CALL, "none", "a unit, rule or script"), fix=ROW.fix)
+        return unknown("", "no file sets it at boot; on this node of Kubernetes the NIC Configuration Operator may")
+    return warned("", "no file of this host sets it at boot", Evidence(CALL, "none", "a unit, rule or script"), fix=ROW.fix)
 
 
 def _instance(unit: str) -> str:

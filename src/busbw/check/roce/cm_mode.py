@@ -17,7 +17,7 @@ ROW = CheckRow(
     layer=Layer.ROCE,
     title="RoCE version of RDMA-CM",
     right=V2,
-    why="Programs that connect by RDMA-CM (storage, ib_write_bw -R) use it. RoCE v1 is not routed. NCCL itself does not use RDMA-CM.",
+    why="Programs that connect with RDMA-CM (storage, ib_write_bw -R) use it. RoCE v1 is not routed. NCCL itself does not use RDMA-CM.",
     fix=f"mkdir -p {CONFIGFS}/{{device}}; echo '{V2}' > {CONFIGFS}/{{device}}/ports/{{port}}/{NAME}",
     stays="lost at the next reboot: run it from a systemd unit after rdma_cm is loaded",
     reads=(f"{CONFIGFS}/*/ports/*/{NAME}",),
@@ -26,7 +26,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each RoCE port whose directory somebody made in configfs; to make one would change the machine."""
+    """Each RoCE port with a directory in configfs. Creating one would change the machine."""
     ports = fabric(machine)
     if not ports:
         yield skipped(no_fabric(machine))
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
         first = missing[0]
         fix = f"modprobe rdma_cm; mkdir {CONFIGFS}/{first.device}; cat {rdma_cm_path(first.device, first.number, NAME)}"
         names = ", ".join(port.name for port in missing)
-        yield unknown("", f"{CONFIGFS} has no directory of {names}; Linux takes {V2} by default where the card has it", fix=fix)
+        yield unknown("", f"{CONFIGFS} has no directory for {names}; Linux uses {V2} by default if the NIC supports it", fix=fix)
     for port, reading in read.items():
         if reading.text:
             yield judged(

@@ -1,4 +1,4 @@
-"""The type of service of RDMA-CM, against that of all other connections."""
+"""The type of service of RDMA-CM, compared with other RDMA connections."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ ROW = CheckRow(
     name="roce-cm-tos",
     layer=Layer.ROCE,
     title="type of service of RDMA-CM",
-    right="its DSCP leads to a priority with flow control, or is that of all other RDMA packets",
-    why="Connections that are made by RDMA-CM (storage, ib_write_bw -R) otherwise use another class than NCCL, and lose packets.",
+    right="its DSCP maps to a priority with flow control, or equals that of all other RDMA packets",
+    why="Otherwise RDMA-CM connections (storage, ib_write_bw -R) use a different traffic class than NCCL, and lose packets.",
     fix=f"mkdir -p {CONFIGFS}/{{device}}; echo {{value}} > {CONFIGFS}/{{device}}/ports/{{port}}/{NAME}",
     stays="lost at the next reboot: run it from a systemd unit after rdma_cm is loaded",
     reads=(
@@ -31,7 +31,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each RoCE port whose directory somebody made in configfs; to make one would change the machine."""
+    """Each RoCE port with a directory in configfs. Creating one would change the machine."""
     found = {setting.port.name: setting for setting in settings(machine)}
     if not found:
         yield skipped(absent(machine))
@@ -40,7 +40,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if missing:
         names = ", ".join(port.name for port in missing)
         fix = f"modprobe rdma_cm; mkdir {CONFIGFS}/{missing[0].device}; cat {rdma_cm_path(missing[0].device, missing[0].number, NAME)}"
-        yield unknown("", f"{CONFIGFS} has no directory of {names}; Linux takes 0 by default", fix=fix)
+        yield unknown("", f"{CONFIGFS} has no directory for {names}; Linux uses 0 by default", fix=fix)
     for setting in found.values():
         if setting.port not in missing:
             yield _judge(machine, setting)
@@ -56,13 +56,13 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     other, where = sent_class(machine, port)
     priority, lossless = qos.priority(value), qos.lossless
     if other is not None and value >> 2 == other >> 2:
-        return passed(port.name, f"{decoded(value)}, as all RDMA packets", Evidence(path, text, str(other)))
+        return passed(port.name, f"{decoded(value)}, like all RDMA packets", Evidence(path, text, str(other)))
     if lossless and priority in lossless:
         return passed(port.name, f"{decoded(value)} has priority {priority}, which is lossless", Evidence(path, text))
     if other is None or not lossless:
         return unknown(port.name, f"{decoded(value)}; there is nothing here to compare it with", Evidence(path, text))
     fix = ROW.fix.format(value=other, device=port.device, port=port.number)
-    expected = f"{other}, as {where}, or one of priority {listed(lossless)}"
+    expected = f"{other}, from {where}, or one with priority {listed(lossless)}"
     return warned(port.name, f"{decoded(value)}, while other RDMA packets have {decoded(other)}", Evidence(path, text, expected), fix=fix)
 
 

@@ -15,9 +15,10 @@ ROW = CheckRow(
     id="BW099",
     name="roce-cnp",
     layer=Layer.ROCE,
-    title="congestion notifications that were ignored",
+    title="ignored congestion notifications (CNPs)",
     right=f"at most {MOST:.0%} of those received since the driver was loaded",
-    why="A remote host asked this one to slow down, and it did not: congestion control is off at this end (roce_rp), or for that priority.",
+    why="A remote host asked this one to slow down, and it did not. Congestion control is off at this end (roce_rp), or off for that "
+    "priority.",
     fix="echo 1 > /sys/class/net/{netdev}/ecn/roce_rp/enable/PRIORITY, for the priority of RDMA",
     stays=STAYS,
     reads=(f"/sys/class/infiniband/*/ports/*/hw_counters/{{{IGNORED},{HANDLED}}}",),

@@ -14,7 +14,7 @@ ROW = CheckRow(
     layer=Layer.ROCE,
     title="congestion control of RoCE ports",
     right="notification point (roce_np) and reaction point (roce_rp) are on for the priorities with flow control",
-    why="Without it senders are not slowed down by ECN marks. Flow control alone holds data back, and pauses spread through the fabric.",
+    why="Without it ECN marks do not slow senders down. Flow control alone holds data back, and pauses spread through the fabric.",
     fix="echo 1 > /sys/class/net/{netdev}/ecn/{part}/enable/{priority}",
     stays=STAYS,
     reads=("/sys/class/net/*/ecn/roce_{np,rp}/enable/*", "dcb"),
@@ -44,7 +44,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         missing = [(part, min(qos.notify + qos.react, default=0)) for part, on in parts.items() if not on]
     if missing:
         part, priority = missing[0]
-        what = "marks are not answered" if part == "roce_np" else "it does not slow down when told to"
+        what = "ECN marks trigger no CNPs" if part == "roce_np" else "CNPs do not slow it down"
         fix = ROW.fix.format(netdev=qos.netdev, part=part, priority=priority)
         return warned(setting.subject, f"{part} is off for priority {priority} on {qos.netdev}: {what}", *seen, fix=fix)
     on = set(qos.notify) & set(qos.react)

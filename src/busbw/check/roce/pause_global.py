@@ -1,4 +1,4 @@
-"""Global pause beside priority flow control."""
+"""Global pause together with priority flow control."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,8 @@ ROW = CheckRow(
     name="roce-pause-global",
     layer=Layer.ROCE,
     title="global pause of RoCE ports",
-    right="off where priority flow control is on",
-    why="A global pause stops all priorities of the port, also those that are to keep running. A port uses one of the two, not both.",
+    right="off if priority flow control is on",
+    why="A global pause stops all priorities of the port, including those that should keep sending. Use one of the two, not both.",
     fix="ethtool -A {netdev} rx off tx off",
     stays=STAYS,
     reads=("ethtool -a", "dcb"),
@@ -35,13 +35,13 @@ def look(machine: Machine) -> Iterator[Found]:
             continue
         on = [name for name, value in (("rx", pause.rx), ("tx", pause.tx)) if value]
         if on and qos.lossless is None:
-            yield unknown(setting.subject, hidden(machine, "global pause is on; whether priority flow control is, cannot be read"))
+            yield unknown(setting.subject, hidden(machine, "global pause is on; priority flow control cannot be read"))
             continue
         yield judged(
             right=not (on and qos.lossless),
             subject=setting.subject,
             good=f"{qos.netdev} has global pause {'on, and no priority flow control' if on else 'off'}",
-            bad=f"{qos.netdev} has global pause on ({', '.join(on)}) beside flow control on priority {listed(qos.lossless)}",
+            bad=f"{qos.netdev} has global pause on ({', '.join(on)}) together with flow control on priority {listed(qos.lossless)}",
             evidence=(Evidence(f"ethtool -a {qos.netdev}", f"on: {', '.join(on) or 'none'}", "none" if qos.lossless else ""),),
             fix=ROW.fix.format(netdev=qos.netdev),
         )

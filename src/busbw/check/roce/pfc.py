@@ -15,10 +15,11 @@ ROW = CheckRow(
     id="BW091",
     name="roce-pfc",
     layer=Layer.ROCE,
-    title="priority flow control of RoCE ports",
+    title="priority flow control (PFC) of RoCE ports",
     right="on for the lossless priorities of the fabric (commonly 3), the same at both ends of the cable, and off for all others",
-    why="Without it a full buffer drops RDMA packets. On all priorities one slow receiver stops all traffic on the way, and pauses spread.",
-    fix="mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; on cards of others: dcb pfc set dev {netdev} prio-pfc all:off 3:on",
+    why="Without PFC a full buffer drops RDMA packets. With PFC on all priorities one slow receiver stops all traffic on the path, and "
+    "pauses spread.",
+    fix="mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; for NICs of other vendors: dcb pfc set dev {netdev} prio-pfc all:off 3:on",
     stays=STAYS,
     reads=("dcb", "ethtool -a"),
     sources=("IEEE 802.1Qbb", "NVIDIA Network Operator, NIC configuration"),
@@ -42,12 +43,12 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     evidence = Evidence(f"dcb {qos.netdev}", f"PFC on for {listed(qos.lossless)}", "the lossless priorities of the switch")
     own = f"mlnx_qos -i {qos.netdev} --pfc {mask(COMMON)}"
     command = own if nvidia(machine, setting.port) else f"dcb pfc set dev {qos.netdev} prio-pfc all:off {COMMON[0]}:on"
-    fix = f"{command} (or the priorities that the switch has)"
+    fix = f"{command} (or the switch's lossless priorities)"
     if not qos.lossless:
         pause = read_pause(machine, qos.netdev)
-        rest = "RoCE is lossy, which is right only where the fabric is meant to be"
+        rest = "RoCE is lossy, which is right only on a lossy fabric"
         if isinstance(pause, Pause) and pause.rx and pause.tx:
-            rest = "global pause is on in its place, and stops all traffic of the port"
+            rest = "global pause is on instead, and stops all traffic of the port"
         return warned(setting.subject, f"{qos.netdev} has no priority with flow control: {rest}", evidence, fix=fix)
     if len(qos.lossless) == PRIORITIES:
         message = f"{qos.netdev} has flow control on all priorities: one slow receiver stops all traffic"

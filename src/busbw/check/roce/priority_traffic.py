@@ -1,4 +1,4 @@
-"""Which priority RDMA really uses."""
+"""Which priority RDMA traffic uses."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ ROW = CheckRow(
     id="BW096",
     name="roce-priority-traffic",
     layer=Layer.ROCE,
-    title="priorities that RDMA was sent with",
-    right="those with flow control: they sent at least half as many bytes as RDMA did",
+    title="priorities that RDMA traffic used",
+    right="priorities with flow control sent at least half as many bytes as RDMA did",
     why="RDMA on priority 0 means that its traffic class or the trust mode is wrong. It then has no flow control and loses packets.",
     fix="busbw check roce-trust roce-traffic-class names the setting; then mlnx_qos -i {netdev} shows the priority of each DSCP",
     stays=STAYS,
@@ -54,9 +54,9 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         Evidence(f"ethtool -S {netdev}: tx_prio{most}_bytes", str(sent[most]), f"most on {listed(lossless)}"),
     )
     if kept < LEAST * rdma:
-        message = f"RDMA sent {rdma / 1e9:.1f} GB, of which at most {kept / 1e9:.1f} GB with flow control; most went by priority {most}"
+        message = f"RDMA sent {rdma / 1e9:.1f} GB, at most {kept / 1e9:.1f} GB of it with flow control; most used priority {most}"
         return warned(setting.subject, message, *evidence, fix=ROW.fix.format(netdev=netdev))
-    return passed(setting.subject, f"RDMA sent {rdma / 1e9:.1f} GB; priority {listed(lossless)} sent {kept / 1e9:.1f} GB", *evidence)
+    return passed(setting.subject, f"RDMA sent {rdma / 1e9:.1f} GB; priority {listed(lossless)} carried {kept / 1e9:.1f} GB", *evidence)
 
 
 CHECK = Check(ROW, look)

@@ -1,4 +1,4 @@
-"""What checks of RoCE share: the settings of each hardware interface, and how they stay."""
+"""What the RoCE checks share: the settings of each hardware interface, and how to make them permanent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from busbw.host.source import once
 
 STAYS = (
     "lost at the next reboot: run it from a systemd unit after the driver is loaded, from a udev rule for the interface, "
-    "or set it with the NIC Configuration Operator of Kubernetes"
+    "or set it with the NIC Configuration Operator (Kubernetes)"
 )
 NCCL_TC, MOST_TC = "NCCL_IB_TC", 255
 OFED = "only NVIDIA's driver (DOCA-OFED) has these files"
@@ -30,7 +30,7 @@ class Setting:
 
 @once
 def settings(machine: Machine) -> tuple[Setting, ...]:
-    """Those of the ports that collectives use. A bond has one for each slave."""
+    """The settings of the ports that collectives use. A bond has one for each slave."""
     found = []
     for port in fabric(machine):
         names = hardware(machine, port)
@@ -46,7 +46,7 @@ def absent(machine: Machine) -> str:
 
 
 def hidden(machine: Machine, reason: str) -> str:
-    """The reason why a setting cannot be read, with what a virtual machine adds."""
+    """Why a setting cannot be read; a virtual machine adds a reason."""
     return f"{reason}; the host of this virtual machine sets it" if machine.hypervisor else reason
 
 
@@ -68,7 +68,7 @@ def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
 
 
 def values(machine: Machine, setting: Setting) -> dict[str, str]:
-    """All settings as text, which are to be equal on all ports of a fabric; '' where one cannot be read."""
+    """All settings as text, which should be equal on all ports of a fabric; '' if one cannot be read."""
     qos, port = setting.qos, setting.port
     dcb = qos.dcb if isinstance(qos.dcb, Dcb) else Dcb()
     return {
@@ -86,7 +86,7 @@ def values(machine: Machine, setting: Setting) -> dict[str, str]:
 
 
 def _ranges(dscp: Mapping[int, int]) -> str:
-    """`0-7: 0, 26: 3`: the priority of each DSCP, neighbours with the same one together."""
+    """`0-7: 0, 26: 3`: the priority of each DSCP, as ranges."""
     runs: list[tuple[int, int, int]] = []  # first, last, priority
     for value, priority in sorted(dscp.items()):
         if runs and runs[-1][1:] == (value - 1, priority):
@@ -97,7 +97,7 @@ def _ranges(dscp: Mapping[int, int]) -> str:
 
 
 def nvidia(machine: Machine, port: Port) -> bool:
-    """Whether mlnx_qos sets this port; iproute2's dcb sets all others."""
+    """Whether mlnx_qos configures this port; iproute2's dcb configures all others."""
     return driver(machine, port) == "mlx5_core"
 
 

@@ -1,4 +1,4 @@
-"""Pauses that did not end."""
+"""Pause storms."""
 
 from collections.abc import Iterator
 
@@ -15,10 +15,10 @@ ROW = CheckRow(
     layer=Layer.ROCE,
     title="pause storms",
     right="none since the driver was loaded",
-    why="The port paused its switch for so long that the driver counted it. At an error the card stops pausing, and packets may be lost. "
-        "Hosts behind the switch stand still meanwhile.",
-    fix="look for what stops the receiver: PCIe of {device} (nic-pci-stalls, lspci -vv), a GPU or host that hangs (dmesg -T)",
-    stays="depends on the cause; the counters start again when the driver is loaded",
+    why="The port paused its switch for so long that the driver counted it. In an error event the NIC stops pausing, and packets may be "
+    "lost. Hosts behind the switch stall meanwhile.",
+    fix="find what stops the receiver: PCIe of {device} (nic-pci-stalls, lspci -vv), or a hung GPU or host (dmesg -T)",
+    stays="depends on the cause; the counters restart when the driver is loaded",
     reads=(f"ethtool -S: {ERROR}, {WARNING}",),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
 )  # fmt: skip
@@ -32,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(port: Port, found: list[Count]) -> Found:
     errors, warnings = total(found, ERROR), total(found, WARNING)
     if errors or warnings:
-        message = f"{errors} pause storms that the card ended, {warnings} long pauses since the driver was loaded"
+        message = f"{errors} pause storms that the NIC ended, {warnings} long pauses since the driver was loaded"
         return warned(port.name, message, *evidence(found), fix=ROW.fix.format(device=port.device))
     return passed(port.name, "no pause storm since the driver was loaded", *evidence(found))
 

@@ -1,4 +1,4 @@
-"""The traffic class of RDMA packets, against flow control."""
+"""Whether the traffic class of RDMA packets has flow control."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,9 @@ ROW = CheckRow(
     name="roce-traffic-class",
     layer=Layer.ROCE,
     title="traffic class of NCCL's packets",
-    right="its DSCP leads to a priority with flow control",
-    why="NCCL sends with traffic class 0 unless NCCL_IB_TC or the driver says otherwise. Packets of another class than the lossless one "
-    "are dropped when buffers are full.",
+    right="its DSCP maps to a priority with flow control",
+    why="NCCL uses traffic class 0 unless NCCL_IB_TC or the driver sets another. Packets outside the lossless class are dropped when "
+    "buffers are full.",
     fix="echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class, or export NCCL_IB_TC={value} in the job script",
     stays=STAYS,
     reads=("/sys/class/infiniband/*/tc/*/traffic_class", *READS, "dcb", "/sys/class/net/*/qos/trust"),
@@ -25,7 +25,7 @@ ROW = CheckRow(
 
 
 def look(machine: Machine) -> Iterator[Found]:
-    """Each hardware interface of a RoCE port. Which class is right depends on the fabric; that it is lossless does not."""
+    """Each hardware interface of a RoCE port. The right class depends on the fabric, but it must be lossless."""
     found = settings(machine)
     if not found:
         yield skipped(absent(machine))
@@ -37,9 +37,9 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     qos, port = setting.qos, setting.port
     value, where = sent_class(machine, port)
     if value is None:
-        return unknown(setting.subject, "the traffic class is not known: neither the driver nor the snapshot's environment has it")
+        return unknown(setting.subject, "the traffic class is unknown: neither the driver nor the snapshot's environment has it")
     priority, lossless = qos.priority(value), qos.lossless
-    seen = Evidence(where, decoded(value), f"one of priority {listed(lossless)}" if lossless else "")
+    seen = Evidence(where, decoded(value), f"one with priority {listed(lossless)}" if lossless else "")
     if lossless == ():
         return skipped(f"traffic class {decoded(value)}; no priority has flow control", setting.subject)
     if lossless is None or priority is None:
@@ -54,7 +54,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
 
 
 def _fitting(setting: Setting) -> str:
-    """A traffic class of a lossless priority, with ECN; the word CLASS if none is known."""
+    """A traffic class with a lossless priority and ECN; the word CLASS if none is known."""
     dcb, lossless = setting.qos.dcb, setting.qos.lossless or ()
     known = {} if isinstance(dcb, str) else dcb.dscp
     return next((str(dscp << 2 | 2) for dscp, priority in sorted(known.items()) if priority in lossless), "CLASS")

@@ -1,4 +1,4 @@
-"""By what RoCE ports sort packets into priorities."""
+"""The trust mode, by which RoCE ports map packets to priorities."""
 
 from collections.abc import Iterator
 
@@ -12,9 +12,9 @@ ROW = CheckRow(
     name="roce-trust",
     layer=Layer.ROCE,
     title="trust mode of RoCE ports",
-    right="dscp, as RoCE v2 is routed by IP",
-    why="With pcp a port sorts packets by their VLAN tag. Those without a tag get priority 0, which has no flow control.",
-    fix="mlnx_qos -i {netdev} --trust dscp; on cards of others: dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY",
+    right="dscp, since RoCE v2 is routed by IP",
+    why="With pcp a port maps packets to priorities by VLAN tag. Untagged packets get priority 0, which has no flow control.",
+    fix="mlnx_qos -i {netdev} --trust dscp; for NICs of other vendors: dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY",
     stays=STAYS,
     reads=("/sys/class/net/*/qos/trust", "dcb"),
     sources=("NVIDIA DOCA-OFED, quality of service", "Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c"),
@@ -33,15 +33,15 @@ def look(machine: Machine) -> Iterator[Found]:
             continue
         if qos.trust == "pcp" and qos.tagged:
             seen = Evidence(qos.trust_where, qos.trust, "dscp, or a VLAN with a priority for RDMA")
-            yield unknown(setting.subject, f"{qos.netdev} sorts packets by pcp, and has a VLAN: its egress map decides", seen)
+            yield unknown(setting.subject, f"{qos.netdev} trusts pcp and has a VLAN, so the VLAN's egress map decides", seen)
             continue
         own = f"mlnx_qos -i {qos.netdev} --trust dscp"
         fix = own if nvidia(machine, setting.port) else f"dcb app replace dev {qos.netdev} dscp-prio DSCP:PRIORITY"
         yield judged(
             right=qos.trust == "dscp",
             subject=setting.subject,
-            good=f"{qos.netdev} sorts packets by DSCP",
-            bad=f"{qos.netdev} sorts packets by {qos.trust}: those without a VLAN tag get priority 0",
+            good=f"{qos.netdev} trusts DSCP",
+            bad=f"{qos.netdev} trusts {qos.trust}: packets without a VLAN tag get priority 0",
             evidence=(Evidence(qos.trust_where, qos.trust, "dscp"),),
             fix=fix,
         )

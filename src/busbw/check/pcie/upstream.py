@@ -17,7 +17,7 @@ BRIDGES = "the target of /sys/bus/pci/devices/*"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A link on the way from a part to the root port. `upper` and `above` are None where the upper end is not known."""
+    """A link between a part and the root port. `upper` and `above` are None if the upper end is unknown."""
 
     part: Part
     lower: str
@@ -27,7 +27,7 @@ class Step:
 
     @property
     def last(self) -> bool:
-        """Whether it is the part's own link, and not one of a switch above it."""
+        """Whether it is the part's own link, not that of a switch above it."""
         return self.lower == self.part.device.bdf
 
     @property
@@ -36,8 +36,8 @@ class Step:
         return "it" if self.last else f"the switch above it ({self.lower})"
 
 
-def ways(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
-    """For each slot of GPUs and network controllers the links up to the root port that no part before it has."""
+def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
+    """For each slot of GPUs and network controllers: the links up to the root port that no earlier part has."""
     seen: set[str] = set()
     for part in slots(gpus(machine) + nics(machine)):
         fresh = [(upper, lower) for upper, lower in links(part.device) if lower not in seen]
@@ -52,7 +52,7 @@ def ways(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
 
 
 def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
-    """The network controller with the most bridges in common with the GPU, of these one on its NUMA node; None if there is none."""
+    """The network controller that shares the most bridges with the GPU, preferably on its NUMA node; None if there is none."""
     node = machine.text(f"{gpu.path}/numa_node")
     return max(others, key=lambda nic: (shared(gpu.device, nic.device), machine.text(f"{nic.path}/numa_node") == node), default=None)
 
@@ -69,7 +69,7 @@ def group(machine: Machine, part: Part) -> str | None:
 
 
 def plain(machine: Machine, part: Part) -> bool:
-    """Whether it is a device of PCI without Express, as hypervisors make them: such a device has no link."""
+    """Whether it is a plain PCI device, as hypervisors emulate them, which has no link."""
     config = read_config(machine, part.device.bdf)
     return not isinstance(config, str) and config.present and config.control is None
 
@@ -77,7 +77,7 @@ def plain(machine: Machine, part: Part) -> bool:
 def no_link(machine: Machine, part: Part, what: str) -> Found:
     """Why a part reports nothing about its link."""
     if plain(machine, part):
-        return skipped("it is no PCI Express device", part.name)
+        return skipped("it is not a PCI Express device", part.name)
     if machine.hypervisor:
         return skipped(f"the hypervisor hides the {what} of its link", part.name)
     return unknown(part.name, f"{part.path} does not show the {what} of its link")
